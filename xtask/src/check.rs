@@ -128,7 +128,10 @@ fn without_atomics(root: &Path) -> Result<()> {
     let flags = format!("{flags} --cfg rategate_without_atomics");
     for (run, rest) in [
         ("clippy", "--all-targets -- -D warnings"),
-        ("nextest run", "--no-fail-fast --lib --test all_of --test ledger --test refund"),
+        (
+            "nextest run",
+            "--no-fail-fast --lib --test all -E kind(lib)|test(/^(all_of|ledger|refund)::/)",
+        ),
     ] {
         let mut command = cargo(
             root,

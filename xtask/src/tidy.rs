@@ -6,6 +6,7 @@ mod fence;
 mod imports;
 mod language;
 mod sizes;
+mod tests_named;
 mod words;
 
 use std::path::Path;
@@ -30,6 +31,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     words::check(&files, &mut report);
     language::check(&files, &mut report);
     commands::check(&files, &mut report);
+    tests_named::check(&files, &mut report);
     sizes::print(&files);
 
     if report.errors.is_empty() {

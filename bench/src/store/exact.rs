@@ -14,10 +14,10 @@ use rategate_redis::library::Library;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 
-use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, together};
 use crate::nodes::{begin, end, work};
 use crate::{Lengths, PREFIX};
+use rategate_testkit::redis::{Brand, Server};
 
 const TASKS: u64 = 512;
 const KEYS: u64 = 256;

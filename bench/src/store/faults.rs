@@ -9,11 +9,11 @@ use rategate_bench::report::Row;
 use rategate_bench::scratch::Scratch;
 
 use crate::Lengths;
-use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, NodeReport, read_grants, together};
 use crate::nodes::{begin, end};
 use crate::oracle::{Bucket, Excess, Grant};
 use crate::partition::Proxy;
+use rategate_testkit::redis::{Brand, Server};
 
 const NODES: u64 = 2;
 const TASKS: u64 = 32;

@@ -9,10 +9,10 @@ use rategate_bench::report::Row;
 use rategate_bench::scratch::Scratch;
 
 use crate::Lengths;
-use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, NodeReport, read_grants, together};
 use crate::nodes::work;
 use crate::oracle::Excess;
+use rategate_testkit::redis::{Brand, Server};
 
 const NODES: u64 = 2;
 const PER_S: u64 = 10_000;

@@ -18,7 +18,6 @@
 )]
 
 mod analyze;
-mod common;
 mod exact;
 mod faults;
 mod job;

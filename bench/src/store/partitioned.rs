@@ -10,10 +10,10 @@ use rategate_bench::report::Row;
 use rategate_bench::scratch::Scratch;
 
 use crate::Lengths;
-use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, read_grants};
 use crate::nodes::{Node, begin};
 use crate::oracle::{Bucket, Excess, Grant};
+use rategate_testkit::redis::{Brand, Server};
 
 const NODES: u64 = 4;
 const BEAT_MS: u64 = 500;

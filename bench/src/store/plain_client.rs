@@ -21,10 +21,10 @@ use rategate_redis::library::Library;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::{Builder, Handle};
 
-use crate::common::server::{Brand, Server};
 use crate::exact::{GRANTS, words};
 use crate::job::histogram;
 use crate::{Lengths, PREFIX};
+use rategate_testkit::redis::{Brand, Server};
 
 const RATES: [u32; 3] = [200, 10_000, 50_000];
 const KEYS: u64 = 256;

@@ -18,13 +18,10 @@ const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:143.0) Gecko/20100101 Fi
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     let megabytes: u64 = arguments.next().unwrap_or_else(|| "1".to_owned()).parse()?;
-    let mut state: u64 = arguments.next().unwrap_or_else(|| "1".to_owned()).parse()?;
+    let seed: u64 = arguments.next().unwrap_or_else(|| "1".to_owned()).parse()?;
     let is_json = arguments.next().is_some_and(|form| form == "json");
-    let mut random = |below: u64| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33).checked_rem(below).unwrap_or(0)
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = |below: u64| random.u64(..below);
     let mut output = BufWriter::new(io::stdout().lock());
     let (mut left, mut second) = (megabytes.saturating_mul(1_000_000), 0_u64);
     while left > 0 {

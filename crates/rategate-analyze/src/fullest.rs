@@ -174,11 +174,7 @@ mod tests {
     /// window.
     #[test]
     fn the_fullest_window_lies_between_the_bounds() {
-        let mut state = 7_u64;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % below
-        };
+        let mut random = fastrand::Rng::with_seed(7);
         for period_ns in [
             1,
             7,
@@ -191,7 +187,8 @@ mod tests {
             3_600 * SECOND_NS,
         ] {
             for step_ns in [1, period_ns / 9 + 1, SECOND_NS, 3 * SECOND_NS] {
-                let mut instants: Vec<u64> = (0..300).map(|_| random(200) * step_ns).collect();
+                let mut instants: Vec<u64> =
+                    (0..300).map(|_| random.u64(..200) * step_ns).collect();
                 instants.sort_unstable();
                 let grid = Grid::of(period_ns);
                 let mut peak = Peak::default();

@@ -1,21 +1,12 @@
 //! `rategate analyze`, compared with a simple simulation and with stored reports.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::{env, fs};
 
-use common::{folder, noise, rategate, run, stderr};
+use crate::common::{folder, noise, rategate, run, stderr};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
@@ -43,24 +34,15 @@ fn line(caller: u64, second: u64, bytes: u64) -> String {
     )
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// Returns random calls as `(caller, second, bytes)`, some slightly late.
 fn calls(seed: u64) -> Vec<(u64, u64, u64)> {
-    let mut random = Random(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut second = 0;
     let call = |_| {
-        second += u64::from(random.below(3) == 0);
-        let caller = if random.below(3) == 0 { 0 } else { 1 + random.below(30) };
-        let late = if random.below(20) == 0 { random.below(5) } else { 0 };
-        (caller, second.saturating_sub(late), random.below(2_000))
+        second += u64::from(random.u64(..3) == 0);
+        let caller = if random.u64(..3) == 0 { 0 } else { random.u64(1..=30) };
+        let late = if random.u64(..20) == 0 { random.u64(..5) } else { 0 };
+        (caller, second.saturating_sub(late), random.u64(..2_000))
     };
     (0..3_000).map(call).collect()
 }

@@ -1,21 +1,12 @@
 //! `rategate analyze --follow` on files that grow and rotate.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Session, folder};
+use crate::common::{Session, folder};
 use serde_json::Value;
 
 struct Followed {

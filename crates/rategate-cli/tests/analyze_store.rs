@@ -1,15 +1,5 @@
 //! `rategate analyze --gate redis://…`: a list in a store, and the copies that follow it.
 
-#![cfg(unix)]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Session, folder, run, stderr};
+use crate::common::{Session, folder, run, stderr};
 use rategate::deny::DenyList;
 use rategate_redis::client::denied::DenyCopy;
 use rategate_redis::client::{self, Config, RedisStore};

@@ -1,8 +1,6 @@
 //! `rategate bench`: its figures depend on the machine, their form does not.
 
-mod common;
-
-use common::{run, stderr};
+use crate::common::{run, stderr};
 use serde_json::Value;
 
 /// S3.9: the duration of decisions is measured, including the slowest.

@@ -1,19 +1,10 @@
 //! The commands that query a service, against a scripted one: exit statuses, output, and the
 //! requests sent.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::service::Service;
-use common::{folder, rategate, run, stderr};
+use crate::common::service::Service;
+use crate::common::{folder, rategate, run, stderr};
 
 const GRANTED: &str = "{\"allowed\":true,\"items\":[{\"rule\":\"r\",\
     \"verdict\":\"granted\",\"allowed\":true,\"limit\":5,\"remaining\":3,\"retry_after_ms\":0,\

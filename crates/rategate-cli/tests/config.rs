@@ -1,17 +1,9 @@
 //! `rategate config`: its output and exit statuses.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::{run, stderr};
+use crate::common::{run, stderr};
 
 const ENVOY: &str = "\
 domain: edge

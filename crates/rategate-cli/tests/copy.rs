@@ -1,12 +1,10 @@
 //! Paced copying: the output equals the input, and comes no sooner than the rate allows.
 
-mod common;
-
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use common::{Session, noise, rategate, run, seq, stderr};
+use crate::common::{Session, noise, rategate, run, seq, stderr};
 
 #[test]
 fn any_bytes_pass_unchanged() {

@@ -1,11 +1,9 @@
 //! The limits hold, by the record of every start in `--log-json`.
 
-mod common;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Record, Session, folder, max_within, noise, records, run, seq, stderr};
+use crate::common::{Record, Session, folder, max_within, noise, records, run, seq, stderr};
 
 fn paced(name: &str, options: &[&str], input: &[u8]) -> Vec<Record> {
     let log = folder(name).join("log");

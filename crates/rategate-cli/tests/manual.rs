@@ -1,10 +1,8 @@
 //! Help, completions and manual pages, generated from the arguments.
 
-mod common;
-
 use std::fs;
 
-use common::{folder, run, stderr};
+use crate::common::{folder, run, stderr};
 
 fn printed(arguments: &[&str]) -> String {
     let output = run(arguments, b"");

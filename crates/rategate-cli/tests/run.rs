@@ -1,10 +1,8 @@
 //! Commands for each line: their arguments, their number, and the effect of their ends.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{Session, folder, run, seq, stderr};
+use crate::common::{Session, folder, run, seq, stderr};
 
 fn status(arguments: &[&str], input: &[u8]) -> (Option<i32>, String) {
     let output = run(&[&["pace", "unlimited"], arguments].concat(), input);

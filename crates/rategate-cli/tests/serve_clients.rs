@@ -1,18 +1,9 @@
 //! Common Redis clients, each with its own handshake, against the real service.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::serving::{Serving, installed, on_path, succeeds};
+use crate::common::serving::{Serving, installed, on_path, succeeds};
 
 fn script(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("clients").join(name)
@@ -40,7 +31,7 @@ fn redis_cli() {
     assert!(call(&["GET", "user"]).contains("ERR unknown command"));
 
     // A file of commands is sent at once, and each has its reply.
-    let folder = common::folder("redis_cli");
+    let folder = crate::common::folder("redis_cli");
     let commands = folder.join("commands");
     std::fs::write(&commands, "CL.THROTTLE many 0 1 3600\r\n".repeat(1000)).unwrap();
     let mut pipe = Command::new("sh");
@@ -115,7 +106,7 @@ fn clients_of_node() {
 #[test]
 fn an_unread_startup_message_stops_nothing() {
     use std::io::{Read as _, Write as _};
-    let folder = common::folder("nobody_reads");
+    let folder = crate::common::folder("nobody_reads");
     let socket = folder.join("s");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rategate"))
         .args(["serve", "--resp", &format!("unix:{}", socket.display())])

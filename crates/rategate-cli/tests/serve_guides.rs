@@ -1,22 +1,11 @@
 //! The console examples of the README and the guides, run against the real service: the replies
 //! must be those shown.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
-#[path = "common/envoy.rs"]
-mod envoy;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::serving::{Serving, on_path, succeeds};
+use crate::common::envoy;
+use crate::common::serving::{Serving, on_path, succeeds};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -1,20 +1,13 @@
 //! The service as a replacement of envoyproxy/ratelimit, with that project's environment, files
 //! and health check.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::serving::Serving;
+use crate::common::serving::Serving;
 
 /// Returns the command `rategate serve` in an environment of that project, with its rules in
 /// `config` below a root.

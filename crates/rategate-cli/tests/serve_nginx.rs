@@ -1,23 +1,14 @@
 //! nginx before an application, by the guide's own file: it queries the real service about each
 //! request.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::folder;
-use common::service::Service;
-use common::serving::{Serving, answers, free_address, on_path};
+use crate::common::folder;
+use crate::common::service::Service;
+use crate::common::serving::{Serving, answers, free_address, on_path};
 
 /// The outer part of the configuration, which the guide leaves to its users. All folders are the
 /// test's, which acts as a proxy itself.
@@ -199,19 +190,12 @@ fn hostile(nth: u64) -> Vec<u8> {
         "?",
         "",
     ];
-    let mut word = nth.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word
-    };
     if let Some(word) = usize::try_from(nth).ok().and_then(|nth| WORDS.get(nth)) {
         return word.as_bytes().to_vec();
     }
-    let length = if nth.is_multiple_of(97) { 6_000 } else { next() % 60 + 1 };
-    let byte = |word: u64| u8::try_from(word >> 56).unwrap();
-    let bytes = (0..length).map(|_| byte(next()));
+    let mut random = fastrand::Rng::with_seed(nth);
+    let length = if nth.is_multiple_of(97) { 6_000 } else { random.u64(1..=60) };
+    let bytes = (0..length).map(|_| random.u8(..));
     // These bytes end a field; all others, control characters among them, may be tried.
     bytes.map(|byte| if matches!(byte, b'\r' | b'\n' | 0) { b'&' } else { byte }).collect()
 }

@@ -1,13 +1,6 @@
 //! The operator's view of the service: the log after a refused configuration, and `rategate why`
 //! without keys.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::serving::Serving;
-use common::{run, stderr};
+use crate::common::serving::Serving;
+use crate::common::{run, stderr};
 
 /// A running service, killed with the test.
 struct Service(Child);

@@ -1,13 +1,11 @@
 //! Interrupts, and a process that is stopped and continued.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{Session, folder, max_within, records, seq};
+use crate::common::{Session, folder, max_within, records, seq};
 
 #[test]
 fn an_interrupt_ends_a_wait_for_a_permit() {

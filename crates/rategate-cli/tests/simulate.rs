@@ -1,17 +1,9 @@
 //! `rategate simulate`: its exact output and its exit statuses.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{run, stderr};
+use crate::common::{run, stderr};
 
 fn scenario(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");

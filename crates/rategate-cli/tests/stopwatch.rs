@@ -1,19 +1,11 @@
 //! A stopwatch test of `pace --at-most`: the lines that pass, by the clock of the process that
 //! reads them. See `docs/theory.md`, section 10.1.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::time::Instant;
 
-use common::{Session, seq};
-use rategate_sim::oracle::windows_over;
+use crate::common::{Session, seq};
+use rategate_sim::oracle::Grants;
 
 const MAX_PERMITS: u64 = 20;
 /// A window of 50 ms, less 1 ms by which a line may come later than the one a window before.
@@ -21,7 +13,7 @@ const WINDOW_NS: u64 = 49_000_000;
 const LINES: u32 = 160;
 
 /// Returns the arrival of each line, in nanoseconds since the first.
-fn arrivals(arguments: &[&str]) -> Vec<(u64, u64)> {
+fn arrivals(arguments: &[&str]) -> Grants {
     let mut session = Session::start(arguments);
     session.write(&seq(LINES));
     drop(session.stdin.take());
@@ -35,7 +27,7 @@ fn arrivals(arguments: &[&str]) -> Vec<(u64, u64)> {
         .collect();
     assert!(session.child.wait().unwrap().success());
     assert_eq!(arrivals.len(), usize::try_from(LINES).unwrap());
-    arrivals
+    Grants(arrivals)
 }
 
 /// Returns `true` if one of several runs keeps the window, with at most 2 % of the windows over
@@ -44,7 +36,7 @@ fn arrivals(arguments: &[&str]) -> Vec<(u64, u64)> {
 /// A pipe and two processes lie between the limiter's reading and the reader's, and may be
 /// preempted. With twice as many permits in a window no run passes.
 fn keeps_the_window(arguments: &[&str]) -> bool {
-    (0..12).any(|_| windows_over(&arrivals(arguments), WINDOW_NS, MAX_PERMITS) * 50 <= 160)
+    (0..12).any(|_| arrivals(arguments).windows_over(WINDOW_NS, MAX_PERMITS) * 50 <= 160)
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! Invalid arguments: one clear line each, status 2, and no effect.
 
-mod common;
-
 use std::fs;
 
-use common::{rategate, run, stderr};
+use crate::common::{rategate, run, stderr};
 
 fn refused(arguments: &[&str]) -> String {
     let output = run(arguments, b"line\n");
@@ -181,7 +179,7 @@ fn single_bytes_need_no_catch_up() {
 
 #[test]
 fn a_log_onto_the_input_or_the_output_is_refused() {
-    let file = common::folder("a_log_onto_a_stream").join("data");
+    let file = crate::common::folder("a_log_onto_a_stream").join("data");
     let path = file.to_str().unwrap();
     for onto_input in [true, false] {
         fs::write(&file, "a\n").unwrap();

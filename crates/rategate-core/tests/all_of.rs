@@ -1,17 +1,9 @@
 //! Tests of the `all_of` contract, against a search through every instant.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Grants, S, XorShift, granted, rate, retry, start};
+use crate::common::{S, granted, rate, retry, start};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrency::Concurrency;
@@ -25,6 +17,7 @@ use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::Grants;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
     SlidingLog::new(permits, Duration::from_nanos(period_ns))
@@ -35,8 +28,8 @@ fn log(permits: u64, period_ns: u64) -> SlidingLog {
 #[test]
 fn a_call_starts_when_all_agree() {
     for seed in 1..200 {
-        let mut random = XorShift::new(seed);
-        let sizes = [0; 3].map(|_| (random.between(1, 6), random.between(1, 40)));
+        let mut random = Rng::with_seed(seed);
+        let sizes = [0; 3].map(|_| (random.u64(1..=6), random.u64(1..=40)));
         let [(a, a_ns), (b, b_ns), (c, c_ns)] = sizes;
         let grid = FixedWindow::new(c, Duration::from_nanos(c_ns), Anchor::Epoch);
         let mut limit =
@@ -44,8 +37,8 @@ fn a_call_starts_when_all_agree() {
         let (mut grants, mut now_ns, mut last_ns) = (Grants::default(), 0, 0);
         for step in 0..80 {
             let what = format!("seed {seed}, step {step}: {sizes:?}");
-            now_ns += random.pick(&[0, 0, 0, 2, 15, 60]);
-            let permits = random.between(1, a.min(b).min(c));
+            now_ns += random.choice([0, 0, 0, 2, 15, 60]).unwrap();
+            let permits = random.u64(1..=a.min(b).min(c));
             let fits = |at_ns: u64, permits: u64| {
                 let held = |period_ns: u64| -> u64 {
                     let young =
@@ -65,7 +58,7 @@ fn a_call_starts_when_all_agree() {
             }
             let before = format!("{limit:?}");
             assert_eq!(limit.peek(now_ns, permits), Ok(Some(first_ns - now_ns)), "{what}");
-            let reserves = random.once_in(2);
+            let reserves = random.u64(..2) == 0;
             let answer = if reserves {
                 limit.reserve(now_ns, permits, None)
             } else {
@@ -82,7 +75,7 @@ fn a_call_starts_when_all_agree() {
                 assert!(granted(limit.clone().try_acquire(first_ns, permits)).is_some());
             }
         }
-        assert!(grants.max_in(a_ns) <= a && grants.max_in(b_ns) <= b);
+        assert!(grants.fullest_window(a_ns).0 <= a && grants.fullest_window(b_ns).0 <= b);
     }
 }
 
@@ -91,38 +84,33 @@ fn a_call_starts_when_all_agree() {
 #[test]
 fn retry_after_is_exact_for_any_mixture() {
     for seed in 1..150 {
-        let mut random = XorShift::new(seed);
-        let pace =
-            Rate::new(random.between(1, 5), Duration::from_nanos(random.between(1, 50))).unwrap();
+        let mut random = Rng::with_seed(seed);
+        let pace = Rate::new(random.u64(1..=5), Duration::from_nanos(random.u64(1..=50))).unwrap();
         let all: [AnyPolicy; 6] = [
-            Gcra::new(pace, random.between(1, 5)).unwrap().into(),
-            log(random.between(1, 5), random.between(1, 60)).into(),
+            Gcra::new(pace, random.u64(1..=5)).unwrap().into(),
+            log(random.u64(1..=5), random.u64(1..=60)).into(),
             FixedWindow::new(
-                random.between(1, 5),
-                Duration::from_nanos(random.between(1, 60)),
+                random.u64(1..=5),
+                Duration::from_nanos(random.u64(1..=60)),
                 Anchor::FirstCall,
             )
             .into(),
             Pacer::new(
                 pace,
-                Duration::from_nanos(random.between(0, 30)),
-                Some(Duration::from_nanos(random.between(0, 50))),
+                Duration::from_nanos(random.u64(0..=30)),
+                Some(Duration::from_nanos(random.u64(0..=50))),
             )
             .into(),
             TwoTimeline::new(pace, Mode::Strict, None).into(),
-            TwoTimeline::new(
-                pace,
-                Mode::Average,
-                Some(Duration::from_nanos(random.between(0, 50))),
-            )
-            .into(),
+            TwoTimeline::new(pace, Mode::Average, Some(Duration::from_nanos(random.u64(0..=50))))
+                .into(),
         ];
-        let chosen = [random.pick(&all), random.pick(&all)];
+        let chosen = [random.choice(&all).copied().unwrap(), random.choice(&all).copied().unwrap()];
         let mut limit = AllOfLedger::new(chosen, 0);
         assert_eq!(limit.policies().copied().collect::<Vec<_>>(), chosen);
         let mut now_ns = 0;
         for _ in 0..60 {
-            now_ns += random.pick(&[0, 1, 10, 40]);
+            now_ns += random.choice([0, 1, 10, 40]).unwrap();
             let lock_free = limit.clone();
             match limit.try_acquire(now_ns, 1).unwrap() {
                 Verdict::Granted(grant) => assert_eq!(grant.start_ns, now_ns),
@@ -212,16 +200,16 @@ fn ending_an_operation_frees_only_what_is_in_flight() {
 #[test]
 fn a_freed_place_must_be_free_in_all() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let sizes = [0; 2].map(|_| (random.between(1, 4), random.between(2, 30)));
+        let mut random = Rng::with_seed(seed);
+        let sizes = [0; 2].map(|_| (random.u64(1..=4), random.u64(2..=30)));
         let mut limit =
             AllOfLedger::new(sizes.map(|(max, period_ns)| log(max, period_ns).into()), 0);
         // (start, permits, ticket, floor before), in order of joining.
         let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, _, u64)>::new(), 0, 0);
         for step in 0..60 {
-            now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);
-            if random.once_in(3) && !live.is_empty() {
-                let index = usize::try_from(random.between(0, 99)).unwrap() % live.len();
+            now_ns += random.choice([0, 0, 0, 1, 5, 25]).unwrap();
+            if random.u64(..3) == 0 && !live.is_empty() {
+                let index = usize::try_from(random.u64(0..=99)).unwrap() % live.len();
                 let (begun_ns, _, ticket, floor_before_ns) = live[index];
                 assert_eq!(limit.cancel(now_ns, ticket), begun_ns > now_ns, "seed {seed}");
                 if begun_ns > now_ns {
@@ -230,11 +218,11 @@ fn a_freed_place_must_be_free_in_all() {
                 }
                 continue;
             }
-            let permits = random.between(1, sizes[0].0.min(sizes[1].0));
+            let permits = random.u64(1..=sizes[0].0.min(sizes[1].0));
             let fits = |at_ns: u64| {
                 let known = live.iter().map(|&(at_ns, permits, ..)| (at_ns, permits));
                 let all = Grants(known.chain([(at_ns, permits)]).collect());
-                sizes.iter().all(|&(max, period_ns)| all.max_in(period_ns) <= max)
+                sizes.iter().all(|&(max, period_ns)| all.fullest_window(period_ns).0 <= max)
             };
             let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
             let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();

@@ -1,15 +1,7 @@
 //! Tests of the `backfill_pool` contract, against the three rules of a refill written out.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
-use common::{Grants, MS, RATES, S, XorShift, fraction, granted, rate, retry, start};
+use crate::common::{MS, RATES, S, fraction, granted, rate, retry, start};
+use fastrand::Rng;
 use rategate_core::backfill_pool::{BackfillPool, MAX_POOL, State};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
@@ -18,6 +10,7 @@ use rategate_core::policy::Policy;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::Grants;
 
 fn by_hand(pool: u64, ratio: &str) -> (BackfillPool, State) {
     let pool = BackfillPool::new(pool, ratio.parse().unwrap(), None).unwrap();
@@ -115,16 +108,16 @@ fn the_figures_of_a_million() {
 #[test]
 fn a_refill_follows_its_three_limits() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let size = random.between(1, 200);
-        let (up, down) = (random.between(4, 12), 4);
+        let mut random = Rng::with_seed(seed);
+        let size = random.u64(1..=200);
+        let (up, down) = (random.u64(4..=12), 4);
         let policy = BackfillPool::new(size, Ratio::new(up, down).unwrap(), None).unwrap();
         let mut limit = Ledger::new(policy, 0);
         let (mut active, mut waiting, mut carry) = (0_u64, 0_u64, 0_u64);
         let (mut refilled, mut consumed) = (0, 0);
         for step in 0..100 {
-            if random.once_in(2) {
-                let refill = random.pick(&[1, 2, size / 3, size, 3 * size]);
+            if random.u64(..2) == 0 {
+                let refill = random.choice([1, 2, size / 3, size, 3 * size]).unwrap();
                 assert!(limit.refill(0, refill));
                 refilled += refill;
                 let fits = refill.min(size.saturating_sub(active));
@@ -139,7 +132,7 @@ fn a_refill_follows_its_three_limits() {
                 waiting -= moved;
                 active += moved;
             } else {
-                let permits = random.between(1, size);
+                let permits = random.u64(1..=size);
                 let passes = granted(limit.try_acquire(0, permits)).is_some();
                 assert_eq!(passes, permits <= active, "seed {seed}");
                 if passes {
@@ -184,16 +177,15 @@ fn the_clock_earns_exactly_the_rate() {
         let (n, p) = fraction(rate(text));
         let policy = BackfillPool::new(1_000, "1.25".parse().unwrap(), Some(rate(text))).unwrap();
         let mut limit = Ledger::new(policy, 0);
-        let mut random = XorShift::new(2);
+        let mut random = Rng::with_seed(2);
         let (mut now_ns, mut consumed) = (0_u64, 0_u128);
         for _ in 0..300 {
-            now_ns =
-                now_ns.saturating_add(random.between(0, 3 * u64::try_from(p / n).unwrap() + 5));
+            now_ns = now_ns.saturating_add(random.u64(0..=3 * u64::try_from(p / n).unwrap() + 5));
             let remaining = limit.remaining(now_ns);
             if remaining == 0 {
                 continue;
             }
-            let permits = random.between(1, remaining);
+            let permits = random.u64(1..=remaining);
             assert!(granted(limit.try_acquire(now_ns, permits)).is_some());
             consumed += u128::from(permits);
             let (active, waiting) = both(&policy, limit.state());
@@ -209,18 +201,18 @@ fn the_clock_earns_exactly_the_rate() {
 #[test]
 fn no_window_holds_more_than_the_ceiling() {
     for seed in 1..150 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let pace =
-            Rate::new(random.between(1, 9), std::time::Duration::from_nanos(random.between(1, 60)))
+            Rate::new(random.u64(1..=9), std::time::Duration::from_nanos(random.u64(1..=60)))
                 .unwrap();
         let (n, p) = fraction(pace);
-        let (size, up) = (random.between(1, 9), random.between(4, 12));
+        let (size, up) = (random.u64(1..=9), random.u64(4..=12));
         let policy = BackfillPool::new(size, Ratio::new(up, 4).unwrap(), Some(pace)).unwrap();
         let mut limit = Ledger::new(policy, 0);
         let (mut grants, mut now_ns, mut rest) = (Grants::default(), 0, 0);
         for _ in 0..150 {
-            now_ns += random.pick(&[0, 0, 1, 5, 30, 400]);
-            let permits = random.between(1, size);
+            now_ns += random.choice([0, 0, 1, 5, 30, 400]).unwrap();
+            let permits = random.u64(1..=size);
             if let Some(grant) = granted(limit.reserve(now_ns, permits, None)) {
                 rest = rest.max(grant.start_ns - grants.0.last().map_or(0, |last| last.0));
                 grants.add(grant.start_ns, permits);

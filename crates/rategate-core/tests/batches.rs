@@ -1,17 +1,7 @@
 //! Tests of credits for a token bucket's batches after a change of its numbers: the credit is
 //! what the limit still lacks, without what time has earned again.
 
-#![cfg(not(any(loom, rategate_without_atomics)))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
-use common::{MS, rate};
+use crate::common::{MS, rate};
 use rategate_core::concurrent::{BatchVerdict, Concurrent, LockFree, PermitBatch, gcra};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;

@@ -1,20 +1,12 @@
 //! Laws of a queue with several classes, against an oracle that recomputes everything at each
 //! step.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::queued::{Queued, Starts};
-use common::{MS, S, XorShift};
+use crate::common::queued::{Queued, Starts};
+use crate::common::{MS, S};
+use fastrand::Rng;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
 use rategate_core::gcra::Gcra;
@@ -113,9 +105,9 @@ impl<L: Provisional> OracleQueues<L> {
 fn starts_are_those_of_class_queues_worked_out_anew() {
     let (mut waited, mut left, mut late, mut in_time) = (0, 0, 0, 0);
     for seed in 0..400 {
-        let mut random = XorShift::new(seed);
-        let rate = random.pick(&["1/s", "3/s", "1000/s", "30000001/s"]).parse().unwrap();
-        match random.between(0, 2) {
+        let mut random = Rng::with_seed(seed);
+        let rate = random.choice(["1/s", "3/s", "1000/s", "30000001/s"]).unwrap().parse().unwrap();
+        match random.u64(0..=2) {
             0 => story(&mut random, Ledger::new(Gcra::new(rate, 3).unwrap(), 0)),
             1 => story(&mut random, Ledger::new(SlidingLog::new(4, Duration::from_nanos(S)), 0)),
             _ => story(&mut random, Ledger::new(TwoTimeline::new(rate, Mode::Average, None), 0)),
@@ -128,34 +120,34 @@ fn starts_are_those_of_class_queues_worked_out_anew() {
     assert!(seen.iter().all(|&times| times > 400), "{seen:?}");
 }
 
-fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
+fn story(random: &mut Rng, limit: impl Provisional) -> [usize; 4] {
     let mut queued = Queued::new(limit.clone());
     let mut rounds = Rounds::new();
     let mut classes = vec![rounds.add_class(n(1)).unwrap()];
-    for _ in 0..random.between(1, 3) {
-        let weight = n(random.between(1, 4));
+    for _ in 0..random.u64(1..=3) {
+        let weight = n(random.u64(1..=4));
         classes.push(rounds.add_class(weight).unwrap());
         assert_eq!(queued.queue.add_class(weight).as_ref(), Ok(classes.last().unwrap()));
     }
     let waiting = vec![Vec::new(); classes.len()];
     let mut oracle =
         OracleQueues { limit, rounds, waiting, starts: Starts::new(), in_order: Vec::new() };
-    let (mut now_ns, step) = (0, random.pick(&[3, MS, S / 3]));
+    let (mut now_ns, step) = (0, random.choice([3, MS, S / 3]).unwrap());
     let [mut waited, mut left, mut late, mut in_time] = [0; 4];
     for id in 0..60 {
-        now_ns += random.between(0, step);
+        now_ns += random.u64(0..=step);
         queued.serve(now_ns);
         oracle.pass_to(now_ns);
-        let class = random.pick(&classes);
-        let permits = random.between(1, 3);
+        let class = random.choice(&classes).copied().unwrap();
+        let permits = random.u64(1..=3);
         let request = Request::of(permits).in_class(class);
-        match random.between(0, 9) {
+        match random.u64(0..=9) {
             0..=5 => {
                 queued.request(now_ns, id, request).unwrap();
                 oracle.join(now_ns, class, (id, permits));
             }
             6 => {
-                let max_wait_ns = random.between(0, 4 * step);
+                let max_wait_ns = random.u64(0..=4 * step);
                 let rounds = oracle.rounds.clone();
                 oracle.join(now_ns, class, (id, permits));
                 let wait_ns = oracle.start_of(id) - now_ns;
@@ -181,7 +173,7 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
                 }
             }
             7 => {
-                let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
+                let id = u32::try_from(random.u64(0..=u64::from(id))).unwrap();
                 let has_left = queued.leave(now_ns, id);
                 assert_eq!(oracle.leave(now_ns, id), has_left);
                 oracle.pass_to(now_ns);
@@ -197,9 +189,9 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
                 }
             }
             _ => {
-                let (charged, actual) = (random.between(0, 9), random.between(0, 9));
+                let (charged, actual) = (random.u64(0..=9), random.u64(0..=9));
                 let waits = !oracle.waiting[class.index()].is_empty();
-                if random.once_in(2) {
+                if random.u64(..2) == 0 {
                     queued.queue.book_all(&mut queued.limit, &mut queued.woken);
                 }
                 queued.queue.unbook(&mut queued.limit, now_ns);
@@ -240,7 +232,7 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
     let mut crawl = Queued::new(Ledger::new(rate, 0));
     let slow = crawl.queue.add_class(n(kilobyte)).unwrap();
     let fast = crawl.queue.add_class(n(kilobyte)).unwrap();
-    let mut random = XorShift::new(7);
+    let mut random = Rng::with_seed(7);
     let (mut bytes, mut now_ns, mut next_id) = ([0_u64; 2], 0, 0);
     let mut pages: Vec<(u32, ClassId)> = Vec::new();
     while now_ns < 600 * S {
@@ -257,7 +249,7 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
         for id in std::mem::take(&mut crawl.in_order) {
             let (_, class) = pages.remove(pages.iter().position(|page| page.0 == id).unwrap());
             let kilobytes = if class == slow { (40, 60) } else { (1, 4) };
-            let size = random.between(kilobytes.0, kilobytes.1) * kilobyte;
+            let size = random.u64(kilobytes.0..=kilobytes.1) * kilobyte;
             bytes[usize::from(class == fast)] += size;
             crawl.queue.unbook(&mut crawl.limit, now_ns);
             crawl.limit.debit(now_ns, size - kilobyte.min(size)).unwrap();

@@ -1,18 +1,10 @@
 //! Tests of the `commit_log` contract, against plain counts of held, cooling and promised slots.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::{Grants, MS, S, XorShift, granted, retry, start};
+use crate::common::{MS, S, granted, retry, start};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::commit_log::{CommitLog, MAX_PERMITS};
 use rategate_core::concurrency::Concurrency;
@@ -22,6 +14,7 @@ use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Ticket, Verdict};
+use rategate_sim::oracle::Grants;
 
 fn policy(permits: u64, period_ns: u64) -> CommitLog {
     CommitLog::new(permits, Duration::from_nanos(period_ns))
@@ -98,20 +91,20 @@ impl Counts {
 #[test]
 fn answers_are_those_of_the_counts() {
     for seed in 1..400 {
-        let mut random = XorShift::new(seed);
-        let mut counts = Counts::new(random.between(1, 6), random.between(1, 30));
+        let mut random = Rng::with_seed(seed);
+        let mut counts = Counts::new(random.u64(1..=6), random.u64(1..=30));
         let (mut limit, mut newest_ns) = (log(counts.max, counts.period_ns), 0_u64);
         for step in 0..150 {
             let what = format!("seed {seed}, step {step}");
-            newest_ns += random.pick(&[0, 0, 1, 2, 5, 25]);
+            newest_ns += random.choice([0, 0, 1, 2, 5, 25]).unwrap();
             let (now_ns, requested_ns) =
-                (newest_ns, newest_ns.saturating_sub(random.pick(&[0, 0, 0, 9])));
+                (newest_ns, newest_ns.saturating_sub(random.choice([0, 0, 0, 9]).unwrap()));
             counts.pass_to(now_ns);
             assert_eq!(limit.clamp(now_ns), now_ns);
             // A reading that goes back counts as the newest, and that has to be seen first.
             let _ = limit.release(now_ns, 0);
-            let permits = random.between(1, counts.max);
-            match random.between(0, 11) {
+            let permits = random.u64(1..=counts.max);
+            match random.u64(0..=11) {
                 0..=2 => {
                     assert!(limit.release(requested_ns, permits), "{what}");
                     counts.commit(now_ns, permits);
@@ -121,14 +114,14 @@ fn answers_are_those_of_the_counts() {
                     counts.held = counts.held.saturating_sub(permits);
                     counts.floor_ns = now_ns;
                 }
-                4 if random.once_in(3) => {
+                4 if random.u64(..3) == 0 => {
                     counts.commits.retain(|&(at_ns, _)| at_ns + counts.period_ns > now_ns);
-                    (counts.max, counts.period_ns) = (random.between(1, 6), random.between(1, 30));
+                    (counts.max, counts.period_ns) = (random.u64(1..=6), random.u64(1..=30));
                     limit.reconfigure(requested_ns, policy(counts.max, counts.period_ns));
                     counts.floor_ns = now_ns;
                 }
                 5 if !counts.promises.is_empty() => {
-                    let index = usize::try_from(random.between(0, 99)).unwrap();
+                    let index = usize::try_from(random.u64(0..=99)).unwrap();
                     let (_, _, ticket, floor_ns) =
                         counts.promises.remove(index % counts.promises.len());
                     assert!(limit.cancel(requested_ns, ticket), "{what}");
@@ -145,11 +138,11 @@ fn answers_are_those_of_the_counts() {
 fn request(
     limit: &mut Ledger<CommitLog>,
     counts: &mut Counts,
-    random: &mut XorShift,
+    random: &mut Rng,
     (requested_ns, now_ns): (u64, u64),
     what: &str,
 ) {
-    let (permits, reserves) = (random.between(1, counts.max), random.once_in(2));
+    let (permits, reserves) = (random.u64(1..=counts.max), random.u64(..2) == 0);
     let opens_ns = counts.opening(now_ns, permits);
     assert_eq!(
         limit.peek(requested_ns, permits),
@@ -185,32 +178,32 @@ fn request(
 fn no_delay_puts_more_effects_into_a_window() {
     let mut reached = 0;
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 8), random.between(1, 60));
-        let max_ns = random.pick(&[0, 3, 40, 400]);
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=8), random.u64(1..=60));
+        let max_ns = random.choice([0, 3, 40, 400]).unwrap();
         let mut limit = log(max, period_ns);
         let (mut now_ns, mut effects) = (0, Grants::default());
         // The commit time of each operation in flight, and its permits.
         let mut under_way: Vec<(u64, u64)> = Vec::new();
         for _ in 0..200 {
-            now_ns += random.pick(&[0, 0, 1, 4, 50]);
+            now_ns += random.choice([0, 0, 1, 4, 50]).unwrap();
             under_way.sort_unstable();
             while let Some(&(commit_ns, permits)) = under_way.first().filter(|at| at.0 <= now_ns) {
                 under_way.remove(0);
                 limit.release(commit_ns, permits);
             }
-            let permits = random.between(1, max);
+            let permits = random.u64(1..=max);
             if granted(limit.try_acquire(now_ns, permits)).is_some() {
                 // Each permit has its own effect, and they commit one by one.
                 for _ in 0..permits {
-                    let commit_ns = now_ns + random.between(0, max_ns);
-                    effects.add(random.between(now_ns, commit_ns), 1);
+                    let commit_ns = now_ns + random.u64(0..=max_ns);
+                    effects.add(random.u64(now_ns..=commit_ns), 1);
                     under_way.push((commit_ns, 1));
                 }
             }
         }
-        assert!(effects.max_in(period_ns) <= max, "seed {seed}");
-        reached += u32::from(effects.max_in(period_ns) == max);
+        assert!(effects.fullest_window(period_ns).0 <= max, "seed {seed}");
+        reached += u32::from(effects.fullest_window(period_ns).0 == max);
     }
     assert!(reached > 200, "the ceiling is no higher than it must be: {reached}");
 }
@@ -219,9 +212,9 @@ fn no_delay_puts_more_effects_into_a_window() {
 #[test]
 fn an_effect_at_the_start_makes_it_a_sliding_log() {
     for seed in 1..200 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 8), random.between(1, 60));
-        let guard_ns = random.pick(&[0, 7]);
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=8), random.u64(1..=60));
+        let guard_ns = random.choice([0, 7]).unwrap();
         let commits = policy(max, period_ns).with_guard(Duration::from_nanos(guard_ns)).unwrap();
         let starts = SlidingLog::new(max, Duration::from_nanos(period_ns))
             .with_guard(Duration::from_nanos(guard_ns))
@@ -229,8 +222,8 @@ fn an_effect_at_the_start_makes_it_a_sliding_log() {
         let (mut commits, mut starts) = (Ledger::new(commits, 0), Ledger::new(starts, 0));
         let mut now_ns = 0;
         for step in 0..150 {
-            now_ns += random.pick(&[0, 0, 1, 5, 90]);
-            let permits = random.between(1, max);
+            now_ns += random.choice([0, 0, 1, 5, 90]).unwrap();
+            let permits = random.u64(1..=max);
             let (ours, theirs) =
                 (commits.try_acquire(now_ns, permits), starts.try_acquire(now_ns, permits));
             let begun = granted(ours).map(|grant| (grant.start_ns, grant.remaining));
@@ -287,18 +280,18 @@ fn a_guard_makes_up_for_a_slower_clock() {
     assert_eq!(policy(1, 3).with_clock_error_ppm(0).unwrap().cools_for_ns(), 3);
     for parts in [1_u64, 50, 200, 9_999] {
         let seen = |guarded: u64| {
-            let mut random = XorShift::new(parts);
+            let mut random = Rng::with_seed(parts);
             let (max, period_ns) = (4, 1_000_003);
             let policy = policy(max, period_ns).with_clock_error_ppm(guarded).unwrap();
             let (mut limit, mut effects, mut now_ns) =
                 (Ledger::new(policy, 0), Grants::default(), 0);
             for _ in 0..300 {
-                now_ns = start(limit.reserve(now_ns, 1, None)) + random.between(0, 5);
+                now_ns = start(limit.reserve(now_ns, 1, None)) + random.u64(0..=5);
                 limit.release(now_ns, 1);
                 // While ours shows a million and `parts` more, the peer's shows a million.
                 effects.add(now_ns * 1_000_000 / (1_000_000 + parts), 1);
             }
-            effects.max_in(period_ns) > max
+            effects.fullest_window(period_ns).0 > max
         };
         assert!(!seen(parts), "{parts} ppm");
         assert!(seen(parts / 2), "a guard for half of {parts} ppm");
@@ -362,11 +355,11 @@ fn what_is_aborted_is_free_at_once() {
 fn the_log_holds_no_more_commits_than_slots() {
     let entries =
         |limit: &Ledger<CommitLog>| format!("{:?}", limit.state()).matches("instant_ns").count();
-    let (mut limit, mut random) = (log(5, 100), XorShift::new(5));
+    let (mut limit, mut random) = (log(5, 100), Rng::with_seed(5));
     for now_ns in 0..5_000 {
         let _ = limit.try_acquire(now_ns, 1);
-        if random.once_in(3) {
-            limit.release(now_ns, random.between(1, 2));
+        if random.u64(..3) == 0 {
+            limit.release(now_ns, random.u64(1..=2));
         }
         assert!(entries(&limit) <= 5, "at {now_ns}");
     }
@@ -425,23 +418,23 @@ fn a_change_of_the_limit_keeps_the_commits() {
 #[test]
 fn windows_of_effects_after_a_change_hold_the_new_limit() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (mut limit, mut now_ns) = (log(4, 30), 0);
         for _ in 0..6 {
-            let (max, period_ns) = (random.between(1, 8), random.between(5, 60));
+            let (max, period_ns) = (random.u64(1..=8), random.u64(5..=60));
             limit.reconfigure(now_ns, policy(max, period_ns));
             let (held, mut all) = (limit.state().held(), Grants::default());
             for _ in 0..40 {
-                now_ns += random.between(0, 6);
-                let open = limit.state().held() > 0 && random.once_in(2);
+                now_ns += random.u64(0..=6);
+                let open = limit.state().held() > 0 && random.u64(..2) == 0;
                 if open {
                     // Operations granted by the old limit may come at any rate; the rest may not.
                     limit.release(now_ns, 1);
                     all.add(now_ns, 1);
                 }
-                let _ = limit.try_acquire(now_ns, random.between(1, max));
+                let _ = limit.try_acquire(now_ns, random.u64(1..=max));
             }
-            assert!(all.max_in(period_ns) <= max.max(held), "seed {seed}");
+            assert!(all.fullest_window(period_ns).0 <= max.max(held), "seed {seed}");
         }
     }
 }

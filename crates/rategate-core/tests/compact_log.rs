@@ -1,26 +1,15 @@
 //! Tests of the `compact_log` contract: decisions equal those of a plain list of all grants on
 //! the grid, in every form.
 
-#![cfg(not(loom))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-#[path = "common/fronted.rs"]
-mod fronted;
-
 use std::collections::HashSet;
 use std::fs;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::{Grants, MS, S, XorShift, granted, retry, start};
-use fronted::{Fronted, OfScenario};
+use crate::common::fronted::{Fronted, OfScenario};
+use crate::common::{MS, S, granted, retry, start};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::{CompactLog, DEFAULT_PARTS, Form, MAX_PERMITS, State};
@@ -32,6 +21,7 @@ use rategate_core::refund::Refund;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Opening, Refusal, Verdict};
 use rategate_sim::clock::VirtualClock;
+use rategate_sim::oracle::Grants;
 use rategate_sim::scenario::Scenario;
 use rategate_sim::world;
 
@@ -235,71 +225,71 @@ impl Three {
 }
 
 /// Returns numbers of all sizes, on grids from a nanosecond to the period.
-fn numbers(random: &mut XorShift, largest: u64) -> Numbers {
-    let period_ns = match random.between(0, 3) {
-        0 => random.between(1, 60),
-        1 => random.between(50, 5_000),
-        2 => random.between(1_000, 10_000_000),
+fn numbers(random: &mut Rng, largest: u64) -> Numbers {
+    let period_ns = match random.u64(0..=3) {
+        0 => random.u64(1..=60),
+        1 => random.u64(50..=5_000),
+        2 => random.u64(1_000..=10_000_000),
         _ => S,
     };
-    let grid_ns = match random.between(0, 3) {
+    let grid_ns = match random.u64(0..=3) {
         0 => 1,
         1 => period_ns,
-        2 => period_ns.div_ceil(random.pick(&[3, 10, 100, 1_000, 65_535])),
-        _ => random.between(1, period_ns),
+        2 => period_ns.div_ceil(random.choice([3, 10, 100, 1_000, 65_535]).unwrap()),
+        _ => random.u64(1..=period_ns),
     };
-    let guard_ns = if random.once_in(3) { random.between(0, period_ns) } else { 0 };
-    let max = match random.between(0, 2) {
-        0 => random.between(1, 9),
-        1 => random.between(1, largest.min(300)),
-        _ => random.between(1, largest),
+    let guard_ns = if random.u64(..3) == 0 { random.u64(0..=period_ns) } else { 0 };
+    let max = match random.u64(0..=2) {
+        0 => random.u64(1..=9),
+        1 => random.u64(1..=largest.min(300)),
+        _ => random.u64(1..=largest),
     };
     Numbers { max, period_ns, guard_ns, grid_ns }
 }
 
 /// Returns a step of a burst, of steady traffic, or of traffic with gaps beyond the window.
-fn step_ns(random: &mut XorShift, numbers: Numbers, mood: u64) -> u64 {
+fn step_ns(random: &mut Rng, numbers: Numbers, mood: u64) -> u64 {
     let held_ns = numbers.period_ns + numbers.guard_ns;
     match mood {
-        0 => random.pick(&[0, 0, 0, 1]),
-        1 => random.between(0, 2 * held_ns / numbers.max),
-        2 => random.pick(&[0, numbers.grid_ns, held_ns / 20, held_ns]),
-        3 => random.between(0, held_ns / 30),
-        _ => random.pick(&[held_ns - 1, held_ns, held_ns + numbers.grid_ns, 3 * held_ns]),
+        0 => random.choice([0, 0, 0, 1]).unwrap(),
+        1 => random.u64(0..=2 * held_ns / numbers.max),
+        2 => random.choice([0, numbers.grid_ns, held_ns / 20, held_ns]).unwrap(),
+        3 => random.u64(0..=held_ns / 30),
+        _ => random.choice([held_ns - 1, held_ns, held_ns + numbers.grid_ns, 3 * held_ns]).unwrap(),
     }
 }
 
 /// Plays one story. Returns the grants that were kept, unless numbers changed.
 fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
-    let mut random = XorShift::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut numbers = numbers(&mut random, largest);
     // Some stories start near the end of the clock, so that some later instants lie beyond it.
     let margin_ns = 40 * (numbers.period_ns + numbers.guard_ns);
-    let mut now_ns = random.pick(&[0, 0, 12_345, u64::MAX - margin_ns]);
+    let mut now_ns = random.choice([0, 0, 12_345, u64::MAX - margin_ns]).unwrap();
     let mut log = Three::new(numbers, now_ns);
     let (mut grants, mut mood): (Vec<Grant>, u64) = (Vec::new(), 0);
     let mut kept = Some(Grants::default());
     for step in 0..steps {
         let what = (seed, step);
-        if random.once_in(25) {
-            mood = random.between(0, 4);
+        if random.u64(..25) == 0 {
+            mood = random.u64(0..=4);
         }
         now_ns = now_ns.saturating_add(step_ns(&mut random, numbers, mood));
-        let small = random.between(1, numbers.max.min(3));
-        let any = random.between(0, numbers.max);
-        let permits = random.pick(&[1, 1, 1, small, small, any]);
-        match random.between(0, 19) {
+        let small = random.u64(1..=numbers.max.min(3));
+        let any = random.u64(0..=numbers.max);
+        let permits = random.choice([1, 1, 1, small, small, any]).unwrap();
+        match random.u64(0..=19) {
             0..=12 => {
                 let answer = log.same(what, |limit| limit.try_acquire(now_ns, permits));
                 grants.extend(granted(answer));
             }
             13..=15 => {
-                let max_wait_ns = random.pick(&[None, Some(numbers.period_ns / 2)]);
+                let max_wait_ns = random.choice([None, Some(numbers.period_ns / 2)]).unwrap();
                 let answer = log.same(what, |limit| limit.reserve(now_ns, permits, max_wait_ns));
                 grants.extend(granted(answer));
             }
             16 if !grants.is_empty() => {
-                let at = random.between(0, u64::try_from(grants.len() - 1).unwrap());
+                let at = random.u64(0..=u64::try_from(grants.len() - 1).unwrap());
                 let grant = grants.swap_remove(usize::try_from(at).unwrap());
                 let back = log.same(what, |limit| limit.cancel(now_ns, grant.ticket));
                 if !back {
@@ -308,9 +298,9 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
             }
             17 if !grants.is_empty() => {
                 // Usually a recent one: nothing is left of others.
-                let back = usize::try_from(random.between(1, 6)).unwrap().min(grants.len());
+                let back = usize::try_from(random.u64(1..=6)).unwrap().min(grants.len());
                 let grant = grants[grants.len() - back];
-                let part = random.pick(&[1, grant.permits]);
+                let part = random.choice([1, grant.permits]).unwrap();
                 let part = log.same(what, |limit| limit.refund(now_ns, &grant, part));
                 let at = grants.len() - back;
                 grants[at].permits -= part;
@@ -318,10 +308,10 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
                     grants.remove(at);
                 }
             }
-            18 if random.once_in(6) => {
+            18 if random.u64(..6) == 0 => {
                 kept = None;
                 let other = self::numbers(&mut random, largest);
-                numbers = match random.between(0, 3) {
+                numbers = match random.u64(0..=3) {
                     0 => Numbers { max: other.max, ..numbers },
                     1 => Numbers { guard_ns: other.guard_ns, ..numbers },
                     2 => Numbers { grid_ns: other.grid_ns.min(numbers.period_ns), ..numbers },
@@ -344,7 +334,7 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
             list.add(grant.start_ns, grant.permits);
         }
         let held_ns = numbers.period_ns + numbers.guard_ns;
-        assert!(list.max_in(held_ns) <= numbers.max, "seed {seed}, {numbers:?}");
+        assert!(list.fullest_window(held_ns).0 <= numbers.max, "seed {seed}, {numbers:?}");
     }
 }
 
@@ -382,12 +372,12 @@ fn laps_of_a_busy_log_are_those_of_the_plain_log() {
             .with_resolution(Duration::from_nanos(log.resolution_ns()))
             .unwrap();
         let (mut log, mut plain) = (Ledger::new(log, 0), Ledger::new(plain, 0));
-        let (mut random, mut now_ns) = (XorShift::new(seed), 0);
+        let (mut random, mut now_ns) = (Rng::with_seed(seed), 0);
         for step in 0..20_000 {
             // Now and then quiet, for up to a third of a window.
-            let quiet = random.once_in(3_000);
-            now_ns += random.between(0, if quiet { S / 3 } else { S / 2_000 });
-            let permits = random.pick(&[1, 1, 1, 2, 9]);
+            let quiet = random.u64(..3_000) == 0;
+            now_ns += random.u64(0..=if quiet { S / 3 } else { S / 2_000 });
+            let permits = random.choice([1, 1, 1, 2, 9]).unwrap();
             let answer = log.try_acquire(now_ns, permits);
             assert_eq!(answer, plain.try_acquire(now_ns, permits), "{parts} parts, step {step}");
         }
@@ -431,13 +421,13 @@ fn it_is_one_of_any_policies() {
         AllOfLedger::new([policy, CompactLog::new(7, Duration::from_nanos(150)).into()], 0)
     };
     let (mut log, mut plain) = (both(log), both(plain));
-    let (mut random, mut now_ns) = (XorShift::new(1), 0);
+    let (mut random, mut now_ns) = (Rng::with_seed(1), 0);
     for _ in 0..2_000 {
-        now_ns += random.between(0, 40);
-        let permits = random.between(1, 4);
+        now_ns += random.u64(0..=40);
+        let permits = random.u64(1..=4);
         let answer = log.try_acquire(now_ns, permits);
         assert_eq!(answer, plain.try_acquire(now_ns, permits));
-        if let (true, Some(grant)) = (random.once_in(5), granted(answer)) {
+        if let (true, Some(grant)) = (random.u64(..5) == 0, granted(answer)) {
             assert_eq!(log.refund(now_ns, &grant, 1), plain.refund(now_ns, &grant, 1));
         }
     }
@@ -449,10 +439,10 @@ fn it_is_one_of_any_policies() {
 #[test]
 fn a_grid_costs_less_than_its_resolution() {
     for seed in 1..400 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 200), random.between(1, 3_000));
-        let guard_ns = if random.once_in(2) { 0 } else { random.between(1, period_ns) };
-        let grid_ns = random.between(1, period_ns);
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=200), random.u64(1..=3_000));
+        let guard_ns = if random.u64(..2) == 0 { 0 } else { random.u64(1..=period_ns) };
+        let grid_ns = random.u64(1..=period_ns);
         let held_ns = period_ns + guard_ns;
         let numbers = Numbers { max, period_ns, guard_ns, grid_ns };
         let mut limit = Ledger::new(numbers.compact(), seed);
@@ -564,14 +554,14 @@ fn what_comes_back_was_never_granted() {
     for parts in [10, 100, 1_000, 1_000_000] {
         let log = CompactLog::new(500, Duration::from_nanos(S)).with_parts(parts).unwrap();
         for seed in 1..60 {
-            let mut random = XorShift::new(seed);
+            let mut random = Rng::with_seed(seed);
             let (mut with, mut without) = (Ledger::new(log, 0), Ledger::new(log, 0));
             let (mut now_ns, mut out) = (0, Vec::new());
-            for _ in 0..random.between(1, 200) {
-                now_ns += random.between(0, S / 300);
-                let permits = random.between(1, 2);
+            for _ in 0..random.u64(1..=200) {
+                now_ns += random.u64(0..=S / 300);
+                let permits = random.u64(1..=2);
                 let Some(grant) = granted(with.try_acquire(now_ns, permits)) else { break };
-                if random.once_in(3) {
+                if random.u64(..3) == 0 {
                     out.push(grant);
                 } else {
                     assert!(granted(without.try_acquire(now_ns, permits)).is_some());

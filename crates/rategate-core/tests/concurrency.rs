@@ -1,15 +1,7 @@
 //! Tests of the `concurrency` contract, against a plain count of operations in flight.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
-use common::{XorShift, granted};
+use crate::common::granted;
+use fastrand::Rng;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
@@ -21,25 +13,25 @@ use rategate_core::verdict::Verdict;
 #[test]
 fn in_flight_never_exceeds_the_limit_of_the_moment() {
     for seed in 1..100 {
-        let mut random = XorShift::new(seed);
-        let mut max = random.between(1, 6);
+        let mut random = Rng::with_seed(seed);
+        let mut max = random.u64(1..=6);
         let mut limit = Ledger::new(Concurrency::new(max), 0);
         let (mut in_flight, mut now_ns) = (0_u64, 0);
         for _ in 0..300 {
-            now_ns += random.between(0, 3);
-            match random.between(0, 9) {
+            now_ns += random.u64(0..=3);
+            match random.u64(0..=9) {
                 0 => {
-                    max = random.between(1, 6);
+                    max = random.u64(1..=6);
                     limit.reconfigure(now_ns, Concurrency::new(max));
                 }
                 1..=4 if in_flight > 0 => {
-                    let ended = random.between(1, in_flight);
+                    let ended = random.u64(1..=in_flight);
                     assert!(limit.release(now_ns, ended));
                     in_flight -= ended;
                 }
                 _ => {
-                    let permits = random.between(1, max);
-                    let answer = if random.once_in(2) {
+                    let permits = random.u64(1..=max);
+                    let answer = if random.u64(..2) == 0 {
                         limit.try_acquire(now_ns, permits)
                     } else {
                         limit.reserve(now_ns, permits, None)

@@ -3,18 +3,10 @@
 //! They are accepted up to a full limit, never more than were taken. In any window, grants are at
 //! most the limit's bound and the permits credited in it.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{MS, S, XorShift};
+use crate::common::{MS, S};
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
@@ -187,7 +179,7 @@ impl Model {
 fn a_limit_is_as_full_as_what_is_out_says() {
     let rate: Rate = "6/1us".parse().unwrap();
     for seed in 0..600 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut now_ns = 5 * PERIOD_NS;
         let log = SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS));
         let cases: [(AnyPolicy, Model); 4] = [
@@ -208,8 +200,8 @@ fn a_limit_is_as_full_as_what_is_out_says() {
         ];
         let mut limits = cases.map(|(policy, model)| (Ledger::new(policy, now_ns), model));
         for call in 0..60 {
-            now_ns += random.pick(&[0, 1, 40, 170, 600, 1_300]);
-            let (permits, gives) = (random.between(1, 4), random.between(0, 2) == 0);
+            now_ns += random.choice([0, 1, 40, 170, 600, 1_300]).unwrap();
+            let (permits, gives) = (random.u64(1..=4), random.u64(0..=2) == 0);
             for (limit, model) in &mut limits {
                 let context = format!("seed {seed}, call {call}, {:?}: {model:?}", limit.policy());
                 model.pass(now_ns);
@@ -231,23 +223,25 @@ fn a_limit_is_as_full_as_what_is_out_says() {
 #[test]
 fn no_window_holds_more_than_came_back_in_it() {
     for seed in 0..2_000 {
-        let mut random = XorShift::new(seed);
-        let policy = random.pick(&[
-            AnyPolicy::from(SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))),
-            CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
-                .with_parts(20)
-                .unwrap()
-                .into(),
-            Gcra::new("6/1us".parse().unwrap(), MAX_PERMITS).unwrap().into(),
-        ]);
+        let mut random = Rng::with_seed(seed);
+        let policy = random
+            .choice([
+                AnyPolicy::from(SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))),
+                CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
+                    .with_parts(20)
+                    .unwrap()
+                    .into(),
+                Gcra::new("6/1us".parse().unwrap(), MAX_PERMITS).unwrap().into(),
+            ])
+            .unwrap();
         let (mut limit, mut now_ns) = (Ledger::new(policy, 0), 0);
         // When, and how many: grants above zero, credits below.
         let mut course: Vec<(u64, i64)> = Vec::new();
         let (mut out, mut back) = (0, 0);
         for _ in 0..80 {
-            now_ns += random.pick(&[0, 0, 3, 80, 400]);
-            let permits = random.between(1, 4);
-            if random.between(0, 3) == 0 {
+            now_ns += random.choice([0, 0, 3, 80, 400]).unwrap();
+            let permits = random.u64(1..=4);
+            if random.u64(0..=3) == 0 {
                 let came = limit.credit(now_ns, permits);
                 back += came;
                 course.push((now_ns, -i64::try_from(came).unwrap()));

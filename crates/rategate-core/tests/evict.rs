@@ -1,18 +1,10 @@
 //! Tests of eviction: a state equivalent to a fresh one can be dropped without changing any
 //! decision.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{MS, S, XorShift};
+use crate::common::{MS, S};
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::compact_log::CompactLog;
@@ -26,10 +18,12 @@ use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Verdict};
 
-fn policies(random: &mut XorShift) -> AnyPolicy {
-    let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "unlimited", "never"]);
-    let (permits, period_ns) = (random.between(1, 6), random.pick(&[7, MS, S]));
-    match random.between(0, 6) {
+fn policies(random: &mut Rng) -> AnyPolicy {
+    let rate = random
+        .choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "unlimited", "never"])
+        .unwrap();
+    let (permits, period_ns) = (random.u64(1..=6), random.choice([7, MS, S]).unwrap());
+    match random.u64(0..=6) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
         2 => SlidingLog::new(permits, Duration::from_nanos(period_ns))
             .with_guard(Duration::from_nanos(period_ns / 3))
@@ -37,7 +31,7 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
             .into(),
         3 => CompactLog::new(permits, Duration::from_nanos(period_ns)).into(),
         4 => {
-            let anchor = random.pick(&[Anchor::Epoch, Anchor::FirstCall]);
+            let anchor = random.choice([Anchor::Epoch, Anchor::FirstCall]).unwrap();
             FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor).into()
         }
         5 => Concurrency::new(permits).into(),
@@ -53,23 +47,23 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
 fn forgetting_never_changes_a_decision() {
     let (mut evicted, mut kept) = (0, 0);
     for seed in 0..4_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let policy = policies(&mut random);
-        let step = random.pick(&[3, MS, S / 3, 3 * S]);
-        let mut now_ns = random.pick(&[0, 5 * S, u64::MAX - 200 * S]);
+        let step = random.choice([3, MS, S / 3, 3 * S]).unwrap();
+        let mut now_ns = random.choice([0, 5 * S, u64::MAX - 200 * S]).unwrap();
         let mut whole = Ledger::new(policy, now_ns);
         let mut parted = whole.clone();
         let context = format!("seed {seed}, {policy:?}");
         for _ in 0..60 {
-            now_ns += random.between(0, step);
+            now_ns += random.u64(0..=step);
             if policy.is_as_fresh(parted.state(), now_ns) {
                 parted = Ledger::new(policy, now_ns);
                 evicted += 1;
             } else {
                 kept += 1;
             }
-            let permits = random.between(1, 3);
-            match random.between(0, 9) {
+            let permits = random.u64(1..=3);
+            match random.u64(0..=9) {
                 0..=6 => {
                     let ideal = whole.try_acquire(now_ns, permits);
                     let seen = parted.try_acquire(now_ns, permits);
@@ -229,24 +223,26 @@ impl<P: Policy> Evicting<P> {
 }
 
 fn evicts_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], context: &mut (u32, u32)) {
-    let mut random = XorShift::new(seed);
-    let mut pair = Evicting::new(policies[0].clone(), random.pick(&[0, 5 * S]));
-    let step = random.pick(&[3, MS, S / 3, 3 * S]);
-    let changes_once_in = random.pick(&[15, 1_000]);
+    let mut random = Rng::with_seed(seed);
+    let mut pair = Evicting::new(policies[0].clone(), random.choice([0, 5 * S]).unwrap());
+    let step = random.choice([3, MS, S / 3, 3 * S]).unwrap();
+    let changes_once_in = random.choice([15, 1_000]).unwrap();
     for call in 0..80 {
-        pair.pass(random.between(0, step));
-        let permits = random.between(1, 3);
+        pair.pass(random.u64(0..=step));
+        let permits = random.u64(1..=3);
         let what = format!("seed {seed}, call {call}, {policies:?}");
         let grants = pair.grants.len();
-        match random.between(0, 9) {
+        match random.u64(0..=9) {
             0..=4 => pair.try_acquire(permits, &what),
-            5 => pair.reserve(permits, random.between(0, 2 * step), &what),
+            5 => pair.reserve(permits, random.u64(0..=2 * step), &what),
             6 | 7 if grants > 0 => {
                 let last = u64::try_from(grants - 1).unwrap();
-                let at = usize::try_from(random.between(0, last)).unwrap();
-                pair.end(at, permits, random.once_in(3), &what);
+                let at = usize::try_from(random.u64(0..=last)).unwrap();
+                pair.end(at, permits, random.u64(..3) == 0, &what);
             }
-            _ if random.once_in(changes_once_in) => pair.change(&policies[random.pick(&[0, 1, 2])]),
+            _ if random.u64(..changes_once_in) == 0 => {
+                pair.change(&policies[random.choice([0, 1, 2]).unwrap()]);
+            }
             _ => {
                 let kept = pair.kept.remaining(pair.now_ns);
                 assert_eq!(kept, pair.parted.remaining(pair.now_ns), "{what}");
@@ -264,13 +260,15 @@ fn evicts_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], context: &mut (u32,
 fn evicting_credits_no_permit() {
     let (mut buckets, mut logs, mut windows) = ((0, 0), (0, 0), (0, 0));
     for seed in 0..3_000 {
-        let mut random = XorShift::new(seed);
-        let period_ns = random.pick(&[7, MS, S]);
+        let mut random = Rng::with_seed(seed);
+        let period_ns = random.choice([7, MS, S]).unwrap();
         let rates = ["1/s", "3/s", "7/10s", "1000/s", "30000001/s"];
-        let mut bucket =
-            || Gcra::new(random.pick(&rates).parse().unwrap(), random.between(1, 6)).unwrap();
+        let mut bucket = || {
+            Gcra::new(random.choice(&rates).copied().unwrap().parse().unwrap(), random.u64(1..=6))
+                .unwrap()
+        };
         evicts_unnoticed(seed, &[bucket(), bucket(), bucket()], &mut buckets);
-        let mut permits = || random.between(1, 6);
+        let mut permits = || random.u64(1..=6);
         let mut log = || CompactLog::new(permits(), Duration::from_nanos(period_ns));
         evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
         let mut log = || SlidingLog::new(permits(), Duration::from_nanos(period_ns));

@@ -1,17 +1,8 @@
 //! Tests of class shares, against literal deficit round robin and against the laws of fairness.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 
-use common::XorShift;
+use fastrand::Rng;
 use rategate_core::fair::{ClassId, Rounds};
 
 fn n(number: u64) -> NonZeroU64 {
@@ -70,11 +61,11 @@ impl Literal {
 #[test]
 fn choices_are_those_of_rounds_taken_one_by_one() {
     for seed in 1..400 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut rounds = Rounds::new();
         let mut literal = Literal::default();
-        for _ in 0..random.between(1, 5) {
-            let quantum = random.pick(&[1, 2, 7, 40]);
+        for _ in 0..random.u64(1..=5) {
+            let quantum = random.choice([1, 2, 7, 40]).unwrap();
             rounds.add_class(n(quantum)).unwrap();
             literal.quanta.push(quantum.into());
             literal.deficits.push(0);
@@ -82,8 +73,8 @@ fn choices_are_those_of_rounds_taken_one_by_one() {
         let mut heads: Vec<Option<u64>> = vec![None; rounds.classes()];
         for step in 0..300 {
             for head in &mut heads {
-                if random.once_in(3) {
-                    *head = random.pick(&[None, Some(1), Some(3), Some(50), Some(900)]);
+                if random.u64(..3) == 0 {
+                    *head = random.choice([None, Some(1), Some(3), Some(50), Some(900)]).unwrap();
                 }
             }
             let chosen = next(&mut rounds, |id| heads[id.index()].map(n));
@@ -91,12 +82,13 @@ fn choices_are_those_of_rounds_taken_one_by_one() {
             assert_eq!(chosen.map(ClassId::index), wanted, "seed {seed}, step {step}");
             if let Some(id) = chosen {
                 let charged = heads[id.index()].unwrap();
-                if random.once_in(4) {
-                    let actual = random.between(0, 2 * charged);
+                if random.u64(..4) == 0 {
+                    let actual = random.u64(0..=2 * charged);
                     rounds.settle(id, charged, actual);
                     literal.deficits[id.index()] += i128::from(charged) - i128::from(actual);
                 }
-                heads[id.index()] = random.pick(&[None, Some(1), Some(3), Some(50), Some(900)]);
+                heads[id.index()] =
+                    random.choice([None, Some(1), Some(3), Some(50), Some(900)]).unwrap();
             }
         }
     }
@@ -107,11 +99,11 @@ fn choices_are_those_of_rounds_taken_one_by_one() {
 #[test]
 fn backlogged_classes_have_their_shares_at_all_times() {
     for seed in 1..200 {
-        let mut random = XorShift::new(seed);
-        let (quanta, largest) = ([random.between(1, 60), random.between(1, 60)], 50);
+        let mut random = Rng::with_seed(seed);
+        let (quanta, largest) = ([random.u64(1..=60), random.u64(1..=60)], 50);
         let mut rounds = Rounds::new();
         let ids = quanta.map(|quantum| rounds.add_class(n(quantum)).unwrap());
-        let mut heads = [random.between(1, largest), random.between(1, largest)];
+        let mut heads = [random.u64(1..=largest), random.u64(1..=largest)];
         let mut served: Vec<[u64; 2]> = vec![[0, 0]];
         for _ in 0..400 {
             let id = next(&mut rounds, |id| Some(n(heads[id.index()]))).unwrap();
@@ -119,7 +111,7 @@ fn backlogged_classes_have_their_shares_at_all_times() {
             let mut sums = *served.last().unwrap();
             sums[id.index()] += heads[id.index()];
             served.push(sums);
-            heads[id.index()] = random.between(1, largest);
+            heads[id.index()] = random.u64(1..=largest);
         }
         let bound = quanta[0] * quanta[1] + largest * (quanta[0] + quanta[1]);
         for (first, from) in served.iter().enumerate().step_by(7) {

@@ -1,23 +1,16 @@
 //! Tests of the `gcra` contract, against a bucket of tokens counted in whole fractions.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Grants, MS, RATES, S, XorShift, fraction, granted, rate, retry, start};
+use crate::common::{MS, RATES, S, fraction, granted, rate, retry, start};
+use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::Grants;
 
 /// A token bucket at `n` permits per `p` ns, in whole numbers.
 ///
@@ -60,25 +53,25 @@ impl Bucket {
     }
 }
 
-fn random_rate(random: &mut XorShift) -> Rate {
-    Rate::new(random.between(1, 40), Duration::from_nanos(random.between(1, 300))).unwrap()
+fn random_rate(random: &mut Rng) -> Rate {
+    Rate::new(random.u64(1..=40), Duration::from_nanos(random.u64(1..=300))).unwrap()
 }
 
 /// Units, Retry, Rounding: every decision of a mixed sequence is the bucket's.
 #[test]
 fn answers_are_those_of_an_exact_token_bucket() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let (rate, burst) = (random_rate(&mut random), random.between(1, 8));
-        let mut now_ns = random.between(0, 50);
+        let mut random = Rng::with_seed(seed);
+        let (rate, burst) = (random_rate(&mut random), random.u64(1..=8));
+        let mut now_ns = random.u64(0..=50);
         let mut limit = Ledger::new(Gcra::new(rate, burst).unwrap(), now_ns);
         let mut bucket = Bucket::new(rate, burst, now_ns);
         for step in 0..120 {
             let what = format!("seed {seed}, step {step}: {rate}, burst {burst}");
-            now_ns += random.pick(&[0, 0, 1, 2, 3, 10, 100]);
-            let permits = random.between(1, burst);
+            now_ns += random.choice([0, 0, 1, 2, 3, 10, 100]).unwrap();
+            let permits = random.u64(1..=burst);
             let opens_ns = bucket.opening_ns(now_ns, permits);
-            if random.once_in(2) {
+            if random.u64(..2) == 0 {
                 let answer = limit.reserve(now_ns, permits, None);
                 assert_eq!(start(answer), opens_ns, "{what}");
                 let at = bucket.opening(now_ns, permits);
@@ -100,14 +93,14 @@ fn answers_are_those_of_an_exact_token_bucket() {
 #[test]
 fn no_window_holds_more_than_the_ceiling() {
     for seed in 1..150 {
-        let mut random = XorShift::new(seed);
-        let (rate, burst) = (random_rate(&mut random), random.between(1, 8));
+        let mut random = Rng::with_seed(seed);
+        let (rate, burst) = (random_rate(&mut random), random.u64(1..=8));
         let mut limit = Ledger::new(Gcra::new(rate, burst).unwrap(), 0);
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         for _ in 0..120 {
-            now_ns += random.pick(&[0, 0, 1, 5, 30, 200]);
-            let permits = random.between(1, burst);
-            let answer = if random.once_in(3) {
+            now_ns += random.choice([0, 0, 1, 5, 30, 200]).unwrap();
+            let permits = random.u64(1..=burst);
+            let answer = if random.u64(..3) == 0 {
                 limit.reserve(now_ns, permits, None)
             } else {
                 limit.try_acquire(now_ns, permits)
@@ -138,7 +131,7 @@ fn the_ceiling_is_reached() {
     }
     for window_ns in 1..150 {
         let tau_ns = (burst - 1) * interval_ns;
-        assert_eq!(grants.max_in(window_ns), (window_ns + tau_ns).div_ceil(interval_ns));
+        assert_eq!(grants.fullest_window(window_ns).0, (window_ns + tau_ns).div_ceil(interval_ns));
     }
 }
 
@@ -156,7 +149,7 @@ fn a_deep_bucket_exceeds_the_period_and_a_shallow_one_does_not() {
                 grants.add(now_ns, 1);
             }
         }
-        assert_eq!(grants.max_in(period_ns), max, "burst {burst}");
+        assert_eq!(grants.fullest_window(period_ns).0, max, "burst {burst}");
     }
 }
 
@@ -194,9 +187,9 @@ fn reservations_lose_nothing_in_a_year() {
         let burst = u64::try_from((day_ns * n / p).max(1)).unwrap();
         let mut limit = Ledger::new(Gcra::new(rate(text), burst).unwrap(), 0);
         let mut taken = 0_u128;
-        let mut random = XorShift::new(5);
+        let mut random = Rng::with_seed(5);
         for _ in 0..365 {
-            let permits = burst - random.between(0, (burst - 1).min(3));
+            let permits = burst - random.u64(0..=(burst - 1).min(3));
             taken += u128::from(permits);
             let owed = taken.saturating_sub(burst.into());
             let grant = granted(limit.reserve(0, permits, None)).unwrap();
@@ -259,18 +252,18 @@ fn the_end_of_the_clock_wraps_nothing() {
 #[test]
 fn a_change_keeps_what_is_in_use() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (old, new) = (random_rate(&mut random), random_rate(&mut random));
-        let (was, burst) = (random.between(1, 9), random.between(1, 9));
+        let (was, burst) = (random.u64(1..=9), random.u64(1..=9));
         let mut limit = Ledger::new(Gcra::new(old, was).unwrap(), 0);
         let mut bucket = Bucket::new(old, was, 0);
         for now_ns in [0, 3, 17] {
-            let permits = random.between(1, was);
+            let permits = random.u64(1..=was);
             if granted(limit.try_acquire(now_ns, permits)).is_some() {
                 bucket.take(u128::from(now_ns) * bucket.n, permits);
             }
         }
-        let now_ns = random.between(17, 60);
+        let now_ns = random.u64(17..=60);
         limit.reconfigure(now_ns, Gcra::new(new, burst).unwrap());
 
         // In permits / p of the old rate; converted to the new one, rounded up. An excess above
@@ -285,7 +278,7 @@ fn a_change_keeps_what_is_in_use() {
         };
         let mut bucket = Bucket { n, p, burst: burst_u128, level, at: at + excess };
         for _ in 0..12 {
-            let permits = random.between(1, burst);
+            let permits = random.u64(1..=burst);
             let opens_ns = bucket.opening_ns(now_ns, permits);
             let begun_ns = start(limit.reserve(now_ns, permits, None));
             assert_eq!(begun_ns, opens_ns, "seed {seed}: {old} to {new}");

@@ -3,19 +3,11 @@
 //! The oracles are limits that never received the cancelled calls, and searches through every
 //! instant.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::{Grants, MS, S, XorShift, granted, retry, start};
+use crate::common::{MS, S, granted, retry, start};
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
@@ -32,35 +24,35 @@ use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Ticket, Verdict};
+use rategate_sim::oracle::Grants;
 
 /// Returns one of each policy and each mode, with small random numbers.
-fn policies(random: &mut XorShift) -> Vec<AnyPolicy> {
-    let rate =
-        Rate::new(random.between(1, 9), Duration::from_nanos(random.between(1, 60))).unwrap();
-    let slow = Rate::new(1, Duration::from_nanos(random.between(5, 60))).unwrap();
-    let (permits, period_ns) = (random.between(1, 6), random.between(1, 60));
-    let cap_ns = random.between(0, 100);
-    let ratio = Ratio::new(random.between(4, 9), 4).unwrap();
+fn policies(random: &mut Rng) -> Vec<AnyPolicy> {
+    let rate = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(1..=60))).unwrap();
+    let slow = Rate::new(1, Duration::from_nanos(random.u64(5..=60))).unwrap();
+    let (permits, period_ns) = (random.u64(1..=6), random.u64(1..=60));
+    let cap_ns = random.u64(0..=100);
+    let ratio = Ratio::new(random.u64(4..=9), 4).unwrap();
     let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
     let damped = Mode::from_compensation(0.25).unwrap();
-    let ramp = Schedule::ramp(slow, rate, random.between(1, 500)).unwrap();
+    let ramp = Schedule::ramp(slow, rate, random.u64(1..=500)).unwrap();
     vec![
         Gcra::new(rate, permits).unwrap().into(),
         log.into(),
-        log.with_guard(Duration::from_nanos(random.between(0, 9)))
+        log.with_guard(Duration::from_nanos(random.u64(0..=9)))
             .unwrap()
-            .with_resolution(Duration::from_nanos(random.between(1, period_ns)))
+            .with_resolution(Duration::from_nanos(random.u64(1..=period_ns)))
             .unwrap()
             .into(),
         FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
         FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
         Pacer::new(
             rate,
-            Duration::from_nanos(random.between(0, 50)),
+            Duration::from_nanos(random.u64(0..=50)),
             Some(Duration::from_nanos(cap_ns)),
         )
         .into(),
-        Pacer::new(rate, Duration::from_nanos(random.between(0, 50)), None).into(),
+        Pacer::new(rate, Duration::from_nanos(random.u64(0..=50)), None).into(),
         TwoTimeline::new(rate, Mode::Average, None).into(),
         TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
@@ -86,29 +78,29 @@ fn shown(limit: &Ledger<AnyPolicy>) -> String {
 /// Drives each policy through a random mixture of calls, and checks `law` before each.
 fn walk(seeds: u64, cancels: bool, law: impl Fn(&str, &Ledger<AnyPolicy>, u64, u64)) {
     for seed in 1..=seeds {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         for policy in policies(&mut random) {
-            let mut now_ns = random.between(0, 20);
+            let mut now_ns = random.u64(0..=20);
             let mut limit = Ledger::new(policy, now_ns);
             let mut tickets: Vec<Ticket> = Vec::new();
             for step in 0..40 {
-                now_ns += random.pick(&[0, 0, 1, 2, 10, 60, 500]);
-                let requested_ns = now_ns.saturating_sub(random.pick(&[0, 0, 0, 7]));
-                let permits = random.between(1, 4);
+                now_ns += random.choice([0, 0, 1, 2, 10, 60, 500]).unwrap();
+                let requested_ns = now_ns.saturating_sub(random.choice([0, 0, 0, 7]).unwrap());
+                let permits = random.u64(1..=4);
                 let what =
                     format!("seed {seed}, step {step}: {permits} at {requested_ns} of {policy:?}");
                 law(&what, &limit, requested_ns, permits);
-                let answer = match random.between(0, 3) {
+                let answer = match random.u64(0..=3) {
                     0 => limit.try_acquire(requested_ns, permits),
-                    1 => limit.reserve(requested_ns, permits, Some(random.between(0, 50))),
+                    1 => limit.reserve(requested_ns, permits, Some(random.u64(0..=50))),
                     _ => limit.reserve(requested_ns, permits, None),
                 };
                 if let Ok(Verdict::Granted(grant)) = answer {
                     tickets.push(grant.ticket);
                 }
-                if cancels && random.once_in(4) && !tickets.is_empty() {
+                if cancels && random.u64(..4) == 0 && !tickets.is_empty() {
                     let ticket = tickets
-                        .remove(usize::try_from(random.between(0, 99)).unwrap() % tickets.len());
+                        .remove(usize::try_from(random.u64(0..=99)).unwrap() % tickets.len());
                     limit.cancel(requested_ns, ticket);
                 }
             }
@@ -120,7 +112,7 @@ fn walk(seeds: u64, cancels: bool, law: impl Fn(&str, &Ledger<AnyPolicy>, u64, u
 #[test]
 fn the_first_grant_is_at_once() {
     for seed in 1..20 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         for policy in policies(&mut random) {
             for now_ns in [0, 1, 12_345, u64::MAX - 1_000] {
                 assert_eq!(start(Ledger::new(policy, now_ns).try_acquire(now_ns, 1)), now_ns);
@@ -275,13 +267,13 @@ fn every_reading_counts() {
 #[test]
 fn starts_come_in_order_of_requests() {
     for seed in 1..100 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         for policy in policies(&mut random) {
             let (mut limit, mut now_ns, mut last_ns) = (Ledger::new(policy, 0), 0, 0);
             for _ in 0..60 {
-                now_ns += random.pick(&[0, 0, 1, 20]);
-                let permits = random.between(1, 4);
-                let answer = if random.once_in(3) {
+                now_ns += random.choice([0, 0, 1, 20]).unwrap();
+                let permits = random.u64(1..=4);
+                let answer = if random.u64(..3) == 0 {
                     limit.try_acquire(now_ns, permits)
                 } else {
                     limit.reserve(now_ns, permits, None)
@@ -301,15 +293,15 @@ fn starts_come_in_order_of_requests() {
 #[test]
 fn a_cancelled_last_call_was_never_made() {
     for seed in 1..150 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         for policy in policies(&mut random) {
             let mut limit = Ledger::new(policy, 0);
             let mut now_ns = 0;
             for _ in 0..25 {
-                now_ns = limit.clamp(now_ns) + random.pick(&[0, 0, 1, 30]);
-                let _ = limit.reserve(now_ns, random.between(1, 4), None);
+                now_ns = limit.clamp(now_ns) + random.choice([0, 0, 1, 30]).unwrap();
+                let _ = limit.reserve(now_ns, random.u64(1..=4), None);
                 let mut lock_free = limit.clone();
-                let weight = random.between(1, 4);
+                let weight = random.u64(1..=4);
                 let Ok(Verdict::Granted(grant)) = limit.reserve(now_ns, weight, None) else {
                     continue;
                 };
@@ -324,7 +316,7 @@ fn a_cancelled_last_call_was_never_made() {
                 assert!(!limit.cancel(now_ns, grant.ticket), "cancelled twice");
                 assert_eq!(limit.remaining(now_ns), lock_free.remaining(now_ns));
                 for later_ns in [now_ns, now_ns, now_ns + 13, now_ns + 100] {
-                    let permits = random.between(1, 4);
+                    let permits = random.u64(1..=4);
                     let again = limit.reserve(later_ns, permits, None);
                     let never = lock_free.reserve(later_ns, permits, None);
                     let shown =
@@ -350,17 +342,17 @@ fn a_cancelled_last_call_was_never_made() {
 #[test]
 fn a_freed_place_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 4), random.between(2, 30));
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=4), random.u64(2..=30));
         let mut limit =
             Ledger::new(AnyPolicy::from(SlidingLog::new(max, Duration::from_nanos(period_ns))), 0);
         // (start, permits, ticket, floor before), in order of the calls; the floor under the next
         // start.
         let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
         for step in 0..60 {
-            now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);
-            if random.once_in(3) && !live.is_empty() {
-                let index = usize::try_from(random.between(0, 99)).unwrap() % live.len();
+            now_ns += random.choice([0, 0, 0, 1, 5, 25]).unwrap();
+            if random.u64(..3) == 0 && !live.is_empty() {
+                let index = usize::try_from(random.u64(0..=99)).unwrap() % live.len();
                 let (begun_ns, _, ticket, floor_before_ns) = live[index];
                 assert_eq!(limit.cancel(now_ns, ticket), begun_ns > now_ns, "seed {seed}");
                 if begun_ns > now_ns {
@@ -369,12 +361,12 @@ fn a_freed_place_goes_to_the_first_call_that_fits() {
                 }
                 continue;
             }
-            let permits = random.between(1, max);
+            let permits = random.u64(1..=max);
             let fits = |at_ns: u64| {
                 let mut all: Grants =
                     Grants(live.iter().map(|&(at, permits, ..)| (at, permits)).collect());
                 all.add(at_ns, permits);
-                all.max_in(period_ns) <= max
+                all.fullest_window(period_ns).0 <= max
             };
             let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
             let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
@@ -392,15 +384,15 @@ fn a_freed_place_goes_to_the_first_call_that_fits() {
 #[test]
 fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
-        let mut random = XorShift::new(seed);
-        let (burst, interval_ns) = (random.between(1, 4), random.between(1, 12));
+        let mut random = Rng::with_seed(seed);
+        let (burst, interval_ns) = (random.u64(1..=4), random.u64(1..=12));
         let rate = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
         let mut limit = Ledger::new(AnyPolicy::from(Gcra::new(rate, burst).unwrap()), 0);
         let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
         for step in 0..40 {
-            now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);
-            if random.once_in(3) && !live.is_empty() {
-                let index = usize::try_from(random.between(0, 99)).unwrap() % live.len();
+            now_ns += random.choice([0, 0, 0, 1, 5, 25]).unwrap();
+            if random.u64(..3) == 0 && !live.is_empty() {
+                let index = usize::try_from(random.u64(0..=99)).unwrap() % live.len();
                 let (begun_ns, _, ticket, floor_before_ns) = live[index];
                 if limit.cancel(now_ns, ticket) {
                     assert!(begun_ns > now_ns);
@@ -409,7 +401,7 @@ fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
                 }
                 continue;
             }
-            let permits = random.between(1, burst);
+            let permits = random.u64(1..=burst);
             // Tokens in nanoseconds of earning, through all grants by start.
             let fits = |at_ns: u64| {
                 let mut all: Vec<(u64, u64)> =
@@ -439,13 +431,13 @@ fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
 #[test]
 fn promises_survive_a_change() {
     for seed in 1..60 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (old, new) = (policies(&mut random), policies(&mut random));
         for (old, new) in old.into_iter().zip(new) {
             let mut limit = Ledger::new(old, 0);
             let promised: Vec<_> =
                 (0..8).filter_map(|_| granted(limit.reserve(0, 1, None))).collect();
-            let now_ns = random.between(0, 40);
+            let now_ns = random.u64(0..=40);
             limit.reconfigure(now_ns, new);
             assert!(new.can_follow(&old).is_ok());
             let live = promised.iter().filter(|grant| grant.start_ns > now_ns).count();
@@ -464,7 +456,7 @@ fn promises_survive_a_change() {
 #[test]
 fn a_change_to_the_same_numbers_changes_nothing() {
     for seed in 1..60 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         for policy in policies(&mut random) {
             // A burst step in progress is scaled to a whole nanosecond, a ramp starts anew, and a
             // pool is refilled, which moves a share of its backlog.
@@ -477,8 +469,8 @@ fn a_change_to_the_same_numbers_changes_nothing() {
             let mut limit = Ledger::new(policy, 0);
             let mut now_ns = 0;
             for _ in 0..30 {
-                now_ns += random.pick(&[0, 1, 9, 50]);
-                let _ = limit.try_acquire(now_ns, random.between(1, 2));
+                now_ns += random.choice([0, 1, 9, 50]).unwrap();
+                let _ = limit.try_acquire(now_ns, random.u64(1..=2));
                 let mut lock_free = limit.clone();
                 limit.reconfigure(now_ns, policy);
                 for later_ns in [now_ns, now_ns + 3, now_ns + 40] {
@@ -500,7 +492,7 @@ fn a_change_to_the_same_numbers_changes_nothing() {
 /// Restart: the limit is as new, and no earlier ticket is valid.
 #[test]
 fn a_restart_drops_everything() {
-    let mut random = XorShift::new(1);
+    let mut random = Rng::with_seed(1);
     for policy in policies(&mut random) {
         let mut limit = Ledger::new(policy, 0);
         let tickets: Vec<_> = (0..9).filter_map(|_| granted(limit.reserve(0, 1, None))).collect();
@@ -553,7 +545,7 @@ fn the_end_of_the_clock_wraps_nothing() {
 /// X5.4: each policy is a type of its own; a live limit keeps it, and only its numbers change.
 #[test]
 fn a_live_limit_keeps_its_policy() {
-    let mut random = XorShift::new(7);
+    let mut random = Rng::with_seed(7);
     let log = AnyPolicy::from(CommitLog::new(3, Duration::from_nanos(100)));
     let kinds: Vec<AnyPolicy> =
         policies(&mut random).into_iter().chain(timeless()).chain([log]).collect();
@@ -581,7 +573,7 @@ fn permits_from_outside_help_where_time_does_not() {
         assert_eq!(lock_free.abort(0, 1), matches!(policy, AnyPolicy::Concurrency(_)));
         assert_eq!(lock_free.peek(7, 1).unwrap().is_some(), lock_free.remaining(7) == 1);
     }
-    let mut random = XorShift::new(3);
+    let mut random = Rng::with_seed(3);
     for policy in policies(&mut random) {
         let mut limit = Ledger::new(policy, 0);
         assert_eq!(limit.refill(0, 1), matches!(policy, AnyPolicy::BackfillPool(_)));

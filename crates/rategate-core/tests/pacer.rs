@@ -1,19 +1,11 @@
 //! Tests of the `pacer` contract, against the operation throttle's own few lines and a plain list
 //! of grants.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::{Grants, MS, Profile, S, US, XorShift, fraction, granted, rate, retry, start};
+use crate::common::{MS, Profile, S, US, fraction, granted, rate, retry, start};
+use fastrand::Rng;
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -22,6 +14,7 @@ use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
 use rategate_core::span;
 use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::Grants;
 
 /// A loop that waits after each operation, on a clock that it advances itself, and records the
 /// sleeps.
@@ -152,16 +145,16 @@ fn early_wakers_carry_the_rest() {
 #[test]
 fn unbounded_it_is_the_operation_throttle() {
     for seed in 1..100 {
-        let mut random = XorShift::new(seed);
-        let interval_ns = random.pick(&[1_000, 100_000, 500_000, 3_000_000, 20_000_000_u64]);
+        let mut random = Rng::with_seed(seed);
+        let interval_ns =
+            random.choice([1_000, 100_000, 500_000, 3_000_000, 20_000_000_u64]).unwrap();
         let pace = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
         let mut run = PostWait::new(pace, None);
-        let errors =
-            (0..7).map(|_| i64::try_from(random.between(0, 2_000_000)).unwrap() - 1_000_000);
+        let errors = (0..7).map(|_| i64::try_from(random.u64(0..=2_000_000)).unwrap() - 1_000_000);
         run.sleep_error_ns = errors.collect();
         let (mut mark1, mut next_delay, mut clock, mut sleeps) = (0_i128, 0_i128, 0_i128, 0_usize);
         for _ in 0..400 {
-            let latency_ns = random.between(0, 2 * interval_ns);
+            let latency_ns = random.u64(0..=2 * interval_ns);
             let slept_before = run.sleeps.len();
             run.run(latency_ns);
 
@@ -188,10 +181,10 @@ fn unbounded_it_is_the_operation_throttle() {
 #[test]
 fn the_tail_not_slept_is_the_whole_difference() {
     for seed in 1..50 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut run = PostWait::new(rate("2000/s"), None);
         for _ in 0..1_000 {
-            run.run(random.between(US, 5 * US));
+            run.run(random.u64(US..=5 * US));
         }
         // Due instants are absolute, so the missing part of N intervals is the unslept delay.
         assert!((490 * MS + 1..=500 * MS).contains(&run.elapsed_ns), "seed {seed}");
@@ -254,11 +247,11 @@ fn two_forms() {
 
 /// Checks the ceiling `ceil((W + catch_up + min_sleep) / T)` in any half-open window.
 fn assert_ceiling(seed: u64) {
-    let mut random = XorShift::new(seed);
-    let pace = Rate::new(random.between(1, 7), Duration::from_nanos(random.between(1, 90)));
+    let mut random = Rng::with_seed(seed);
+    let pace = Rate::new(random.u64(1..=7), Duration::from_nanos(random.u64(1..=90)));
     let pace = pace.unwrap();
     let (n, p) = fraction(pace);
-    let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
+    let (sleep_ns, bound_ns) = (random.u64(0..=100), random.u64(0..=200));
     let mut limit = Ledger::new(
         Pacer::new(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
         0,
@@ -268,9 +261,9 @@ fn assert_ceiling(seed: u64) {
     let heaviest =
         (1..10_000).take_while(|&permits| limit.peek(0, permits).is_ok()).last().unwrap();
     for _ in 0..200 {
-        now_ns += random.pick(&[0, 0, 0, 2, 9, 150, 900]);
-        let permits = random.between(1, heaviest);
-        let answer = if random.once_in(3) {
+        now_ns += random.choice([0, 0, 0, 2, 9, 150, 900]).unwrap();
+        let permits = random.u64(1..=heaviest);
+        let answer = if random.u64(..3) == 0 {
             limit.reserve(now_ns, permits, None)
         } else {
             limit.try_acquire(now_ns, permits)
@@ -298,7 +291,7 @@ fn no_window_holds_more_than_the_ceiling() {
 /// one sleep early.
 #[test]
 fn nothing_is_lost_in_the_long_run() {
-    for text in common::RATES {
+    for text in crate::common::RATES {
         let (n, p) = fraction(rate(text));
         let mut limit = Ledger::new(Pacer::new(rate(text), Duration::from_nanos(10 * MS), None), 0);
         // Ten seconds' worth at a time, for as long as the clock lasts or 400 calls.
@@ -323,11 +316,11 @@ fn nothing_is_lost_in_the_long_run() {
 #[test]
 fn a_heavy_reservation_gives_nothing_up() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let period = Duration::from_nanos(random.between(1, 90));
-        let pace = Rate::new(random.between(1, 7), period).unwrap();
+        let mut random = Rng::with_seed(seed);
+        let period = Duration::from_nanos(random.u64(1..=90));
+        let pace = Rate::new(random.u64(1..=7), period).unwrap();
         let (n, p) = fraction(pace);
-        let (sleep_ns, bound_ns) = (random.between(1, 100), random.between(0, 200));
+        let (sleep_ns, bound_ns) = (random.u64(1..=100), random.u64(0..=200));
         let mut limit = Ledger::new(
             Pacer::new(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
             0,
@@ -335,7 +328,7 @@ fn a_heavy_reservation_gives_nothing_up() {
         let heaviest = (1..10_000).take_while(|&permits| limit.peek(0, permits).is_ok()).last();
         let (mut taken, mut now_ns) = (0_u128, 0);
         for _ in 0..60 {
-            let permits = random.between(1, heaviest.unwrap());
+            let permits = random.u64(1..=heaviest.unwrap());
             let begun_ns = start(limit.reserve(now_ns, permits, None));
             let first_ns = (taken * p).div_ceil(n);
             taken += u128::from(permits);
@@ -470,9 +463,9 @@ fn a_change_to_the_same_numbers_changes_nothing() {
 #[test]
 fn the_ceiling_holds_across_changes() {
     for seed in 1..120 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut profile = Profile::default();
-        let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
+        let (sleep_ns, bound_ns) = (random.u64(0..=100), random.u64(0..=200));
         let pacer = |rate| {
             Pacer::new(rate, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns)))
         };
@@ -482,14 +475,14 @@ fn the_ceiling_holds_across_changes() {
         // Start, permits, and the sixtieths in force.
         let mut grants = Vec::<(u64, u64, u128)>::new();
         for _ in 0..120 {
-            now_ns += random.pick(&[0, 0, 0, 1, 7, 60, 200, 2_000]);
-            if random.once_in(2) {
+            now_ns += random.choice([0, 0, 0, 1, 7, 60, 200, 2_000]).unwrap();
+            if random.u64(..2) == 0 {
                 // A promise from before the change is kept at any new rate.
                 now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, ..)| start_ns));
                 limit.reconfigure(now_ns, pacer(profile.draw(&mut random, now_ns)));
             }
-            let permits = random.pick(&[1, 1, 2, 4]);
-            let answer = if random.once_in(3) {
+            let permits = random.choice([1, 1, 2, 4]).unwrap();
+            let answer = if random.u64(..3) == 0 {
                 limit.reserve(now_ns, 1, None).map(|verdict| (1, verdict))
             } else {
                 limit.try_acquire(now_ns, permits).map(|verdict| (permits, verdict))

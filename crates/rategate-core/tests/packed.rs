@@ -1,17 +1,9 @@
 //! Tests that a packed state decides as the state itself does.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{MS, S, XorShift};
+use crate::common::{MS, S};
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrent::HasLockFree;
@@ -23,19 +15,20 @@ use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::Verdict;
 
-fn policies(random: &mut XorShift) -> AnyPolicy {
-    let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "12345/s", "1/d", "100000/1s"]);
-    let permits = random.pick(&[1, 2, 5, 1000, 40_000]);
-    let period_ns = random.pick(&[7, MS, S, 60 * S, 86_400 * S]);
-    match random.between(0, 3) {
+fn policies(random: &mut Rng) -> AnyPolicy {
+    let rate =
+        random.choice(["1/s", "3/s", "7/10s", "1000/s", "12345/s", "1/d", "100000/1s"]).unwrap();
+    let permits = random.choice([1, 2, 5, 1000, 40_000]).unwrap();
+    let period_ns = random.choice([7, MS, S, 60 * S, 86_400 * S]).unwrap();
+    match random.u64(0..=3) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
         2 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
         _ => {
-            let parts = random.pick(&[1, 7, 1000]).min(period_ns);
+            let parts = random.choice([1, 7, 1000]).unwrap().min(period_ns);
             let log = CompactLog::new(permits, Duration::from_nanos(period_ns))
                 .with_parts(parts)
                 .unwrap();
-            log.with_guard(Duration::from_nanos(random.pick(&[0, 0, period_ns / 3])))
+            log.with_guard(Duration::from_nanos(random.choice([0, 0, period_ns / 3]).unwrap()))
                 .unwrap()
                 .into()
         }
@@ -46,25 +39,26 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
 fn a_value_decides_as_its_state_does() {
     let (mut fit, mut over, mut crossed) = (0, 0, 0);
     for seed in 0..3_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let policy = policies(&mut random);
         let Some(numbers) = policy.packed() else { continue };
-        let step = random.pick(&[3, MS, S / 3, 3 * S, 90_000 * S]).min(numbers.fades_ns() / 2);
-        let mut now_ns = random.pick(&[0, 5 * S, 1 << 60, u64::MAX - 1000 * S]);
+        let step =
+            random.choice([3, MS, S / 3, 3 * S, 90_000 * S]).unwrap().min(numbers.fades_ns() / 2);
+        let mut now_ns = random.choice([0, 5 * S, 1 << 60, u64::MAX - 1000 * S]).unwrap();
         let mut state = policy.fresh(now_ns);
         let mut value = numbers.full_at(now_ns);
         let context = format!("seed {seed}, {policy:?}");
         let mut is_used = false;
         for call in 0..80 {
-            now_ns = match random.between(0, 9) {
+            now_ns = match random.u64(0..=9) {
                 // An unused value belongs to the instant at which it was made, and to no earlier
                 // one.
-                0 if is_used => now_ns.saturating_sub(random.between(0, step / 2)),
-                1..=5 => now_ns.saturating_add(random.between(0, step)),
+                0 if is_used => now_ns.saturating_sub(random.u64(0..=step / 2)),
+                1..=5 => now_ns.saturating_add(random.u64(0..=step)),
                 _ => now_ns,
             };
             let context = format!("{context}, call {call} at {now_ns}");
-            let permits = random.between(1, 3);
+            let permits = random.u64(1..=3);
             let mut after = state.clone();
             let verdict = ExternalState::new(&policy, &mut after, RefundEpoch::NONE)
                 .try_acquire(now_ns, permits);
@@ -114,10 +108,10 @@ fn a_value_decides_as_its_state_does() {
 #[test]
 fn no_later_owner_writes_the_value_of_an_earlier_one() {
     for seed in 0..3_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let policy = policies(&mut random);
         let Some(numbers) = policy.packed() else { continue };
-        let mut now_ns = random.between(0, 5 * S);
+        let mut now_ns = random.u64(0..=5 * S);
         let mut seen = vec![numbers.full_at(now_ns)];
         let mut value = numbers.full_at(now_ns);
         for _ in 0..20 {
@@ -125,7 +119,7 @@ fn no_later_owner_writes_the_value_of_an_earlier_one() {
                 value = next;
                 seen.push(value);
             }
-            now_ns += random.between(0, 3);
+            now_ns += random.u64(0..=3);
         }
         let from_ns = numbers.full_after(value, now_ns).saturating_sub(1);
         // For an unused limit, not before the next point of the grid.

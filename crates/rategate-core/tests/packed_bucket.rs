@@ -3,19 +3,11 @@
 //!
 //! The value has to be checked before it fades.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::{MS, S, XorShift};
+use crate::common::{MS, S};
+use fastrand::Rng;
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
@@ -36,12 +28,13 @@ fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
 }
 
 /// Returns any bucket that fits.
-fn any(random: &mut XorShift) -> (Gcra, Packed) {
+fn any(random: &mut Rng) -> (Gcra, Packed) {
     loop {
-        let permits = random.pick(&[1, 1, 3, 7, 1_000, 2_469, 300_239]);
-        let period_ns = random.pick(&[1, 7, MS, S, 10 * S, 86_400 * S]) + random.between(0, 1);
+        let permits = random.choice([1, 1, 3, 7, 1_000, 2_469, 300_239]).unwrap();
+        let period_ns =
+            random.choice([1, 7, MS, S, 10 * S, 86_400 * S]).unwrap() + random.u64(0..=1);
         let max = MAX_AHEAD / period_ns.max(1);
-        let burst = random.pick(&[1, 2, 5, max / 2, max]).max(1);
+        let burst = random.choice([1, 2, 5, max / 2, max]).unwrap().max(1);
         let policy = gcra(permits, period_ns, burst);
         if let Some(numbers) = policy.packed() {
             return (policy, numbers);
@@ -73,23 +66,23 @@ fn of_value(numbers: Packed, value: &mut u64, now_ns: u64, permits: u64) -> Opti
 fn a_value_decides_as_its_policy() {
     let (mut granted, mut denied) = (0, 0);
     for seed in 0..4_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (policy, numbers) = any(&mut random);
-        let mut now_ns = random.pick(&[0, 5, S, 1 << 40, 1 << 62]);
+        let mut now_ns = random.choice([0, 5, S, 1 << 40, 1 << 62]).unwrap();
         let mut ledger = Ledger::new(policy, now_ns);
         let mut value = policy.pack(ledger.state(), now_ns).unwrap();
         let burst = policy.burst_size().get();
         for call in 0..60 {
             let what = format!("seed {seed}, call {call}: {policy:?} at {now_ns}");
             let fades_ns = numbers.fades_ns();
-            let step = random.pick(&[0, 1, 7, MS, S, 60 * S, fades_ns / 2, fades_ns]);
-            now_ns = now_ns.saturating_add(random.between(0, step.min(fades_ns))).min(u64::MAX / 2);
+            let step = random.choice([0, 1, 7, MS, S, 60 * S, fades_ns / 2, fades_ns]).unwrap();
+            now_ns = now_ns.saturating_add(random.u64(0..=step.min(fades_ns))).min(u64::MAX / 2);
             // Within its fading time a full bucket is renewed, without any visible effect.
             if numbers.is_full(value, now_ns) {
                 assert!(policy.is_as_fresh(ledger.state(), now_ns), "{what}");
                 value = numbers.full_at(now_ns);
             }
-            let permits = random.pick(&[1, 1, 2, burst, burst.div_ceil(2)]);
+            let permits = random.choice([1, 1, 2, burst, burst.div_ceil(2)]).unwrap();
             assert_eq!(ledger.remaining(now_ns), numbers.remaining(value, now_ns), "{what}");
             let ideal = of_ledger(&mut ledger, now_ns, permits);
             assert_eq!(ideal, of_value(numbers, &mut value, now_ns, permits), "{what}");

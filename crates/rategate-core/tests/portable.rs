@@ -3,18 +3,10 @@
 //! It is never open sooner where the clock cannot represent it all, and invalid words are
 //! refused.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Answer, Grants, S, XorShift};
+use crate::common::{Answer, S};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -37,6 +29,7 @@ use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::Grants;
 
 const KINDS: u64 = 16;
 const COMMIT_LOG: u64 = 15;
@@ -44,16 +37,16 @@ const POOL: u64 = 13;
 
 /// Returns a policy of one kind with small random numbers, and how far apart clocks with its grid
 /// may be.
-fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
-    let rate =
-        random.pick(&["1/7ns", "3/10ns", "9/20ns", "1/60ns", "7/13ns", "unlimited", "never"]);
+fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
+    let rate = random
+        .choice(["1/7ns", "3/10ns", "9/20ns", "1/60ns", "7/13ns", "unlimited", "never"])
+        .unwrap();
     let rate: Rate = rate.parse().unwrap();
-    let paced =
-        Rate::new(random.between(1, 9), Duration::from_nanos(random.between(5, 60))).unwrap();
-    let (permits, period_ns) = (random.between(1, 6), random.between(2, 60));
-    let (resolution_ns, guard_ns) = (random.between(1, period_ns), random.between(0, 9));
-    let cap_ns = random.between(0, 100);
-    let ratio = Ratio::new(random.between(4, 9), 4).unwrap();
+    let paced = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(5..=60))).unwrap();
+    let (permits, period_ns) = (random.u64(1..=6), random.u64(2..=60));
+    let (resolution_ns, guard_ns) = (random.u64(1..=period_ns), random.u64(0..=9));
+    let cap_ns = random.u64(0..=100);
+    let ratio = Ratio::new(random.u64(4..=9), 4).unwrap();
     let log = SlidingLog::new(permits, Duration::from_nanos(period_ns))
         .with_guard(Duration::from_nanos(guard_ns))
         .unwrap();
@@ -61,8 +54,8 @@ fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
         .with_guard(Duration::from_nanos(guard_ns))
         .unwrap();
     let damped = Mode::from_compensation(0.25).unwrap();
-    let ramp = Schedule::ramp(Rate::NEVER, paced, random.between(1, 500)).unwrap();
-    let fall = Schedule::ramp(paced, "1/90ns".parse().unwrap(), random.between(1, 500)).unwrap();
+    let ramp = Schedule::ramp(Rate::NEVER, paced, random.u64(1..=500)).unwrap();
+    let fall = Schedule::ramp(paced, "1/90ns".parse().unwrap(), random.u64(1..=500)).unwrap();
     match kind {
         0 => (Gcra::new(rate, permits).unwrap().into(), 1),
         1 => (log.into(), 1),
@@ -86,13 +79,13 @@ fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
         7 => (
             Pacer::new(
                 rate,
-                Duration::from_nanos(random.between(0, 50)),
+                Duration::from_nanos(random.u64(0..=50)),
                 Some(Duration::from_nanos(cap_ns)),
             )
             .into(),
             1,
         ),
-        8 => (Pacer::new(paced, Duration::from_nanos(random.between(0, 50)), None).into(), 1),
+        8 => (Pacer::new(paced, Duration::from_nanos(random.u64(0..=50)), None).into(), 1),
         9 => (TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(), 1),
         10 => (TwoTimeline::new(paced, damped, None).into(), 1),
         11 => (
@@ -100,12 +93,12 @@ fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
             1,
         ),
         12 => {
-            let schedule = random.pick(&[ramp, fall]);
-            let mode = random.pick(&[Mode::Average, Mode::Strict, Mode::Burst(ratio)]);
+            let schedule = random.choice([ramp, fall]).unwrap();
+            let mode = random.choice([Mode::Average, Mode::Strict, Mode::Burst(ratio)]).unwrap();
             (TwoTimeline::on_schedule(schedule, mode, Some(Duration::from_nanos(cap_ns))).into(), 1)
         }
         13 => {
-            let rate = random.pick(&[Some(rate), Some(paced), None]);
+            let rate = random.choice([Some(rate), Some(paced), None]).unwrap();
             (BackfillPool::new(permits, ratio, rate).unwrap().into(), 1)
         }
         14 => (Concurrency::new(permits).into(), 1),
@@ -122,19 +115,19 @@ fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
 /// Returns a limit that has been used for a while.
 ///
 /// Its numbers have changed now and then, and its rate may be the rest of a ramp.
-fn used(kind: u64, random: &mut XorShift, now_ns: &mut u64) -> (Ledger<AnyPolicy>, u64) {
+fn used(kind: u64, random: &mut Rng, now_ns: &mut u64) -> (Ledger<AnyPolicy>, u64) {
     let (first, mut grid_ns) = policy(kind, random);
     let mut limit = Ledger::new(first, *now_ns);
-    let step_ns = random.pick(&[2, 9, 40]);
-    for _ in 0..random.between(0, 60) {
-        *now_ns = now_ns.saturating_add(random.between(0, step_ns));
-        if random.once_in(12) && limit.promised() == 0 {
+    let step_ns = random.choice([2, 9, 40]).unwrap();
+    for _ in 0..random.u64(0..=60) {
+        *now_ns = now_ns.saturating_add(random.u64(0..=step_ns));
+        if random.u64(..12) == 0 && limit.promised() == 0 {
             let (next, next_grid_ns) = policy(kind, random);
             limit.reconfigure(*now_ns, next);
             grid_ns = next_grid_ns;
             continue;
         }
-        let _ = one_call(&mut limit, *now_ns, 0, random.between(0, 19), random.between(1, 3));
+        let _ = one_call(&mut limit, *now_ns, 0, random.u64(0..=19), random.u64(1..=3));
     }
     // A promise that has not started cannot be released yet, and a pool that is refilled by hand
     // before the start rounds in another order.
@@ -179,22 +172,22 @@ fn one_call(
 #[test]
 fn what_is_restored_decides_as_what_was_saved() {
     for seed in 0..16_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let kind = seed % KINDS;
-        let mut now_ns = random.pick(&[0, 3, 5 * S]);
+        let mut now_ns = random.choice([0, 3, 5 * S]).unwrap();
         let (mut limit, grid_ns) = used(kind, &mut random, &mut now_ns);
         let saved = limit.save(now_ns);
-        let elapsed_ns = random.between(0, 90) * random.between(0, 1);
-        let ahead_ns = grid_ns * random.pick(&[0, 1, 1_000, 7 * S]);
+        let elapsed_ns = random.u64(0..=90) * random.u64(0..=1);
+        let ahead_ns = grid_ns * random.choice([0, 1, 1_000, 7 * S]).unwrap();
         now_ns += elapsed_ns;
         let since = RestoreContext { now_ns: now_ns + ahead_ns, elapsed_ns };
         let mut restored = restore(limit.policy(), &saved, since).unwrap();
         // Operations in flight have ended.
         limit.release(now_ns, u64::MAX);
-        let step_ns = random.pick(&[2, 9, 40]);
+        let step_ns = random.choice([2, 9, 40]).unwrap();
         for call in 0..60 {
-            now_ns += random.between(0, step_ns);
-            let (what, permits) = (random.between(0, 19), random.between(1, 3));
+            now_ns += random.u64(0..=step_ns);
+            let (what, permits) = (random.u64(0..=19), random.u64(1..=3));
             let ideal = one_call(&mut limit, now_ns, 0, what, permits);
             let seen = one_call(&mut restored, now_ns + ahead_ns, ahead_ns, what, permits);
             let policy = limit.policy();
@@ -212,16 +205,16 @@ fn what_is_restored_decides_as_what_was_saved() {
 #[test]
 fn a_place_among_promises_is_lost_and_no_more() {
     for seed in 0..4_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut now_ns = 10 * S;
         let (mut limit, _) = used(seed % COMMIT_LOG, &mut random, &mut now_ns);
         let mut tickets = Vec::new();
-        for _ in 0..random.between(1, 6) {
-            if let Ok(Verdict::Granted(grant)) = limit.reserve(now_ns, random.between(1, 2), None) {
+        for _ in 0..random.u64(1..=6) {
+            if let Ok(Verdict::Granted(grant)) = limit.reserve(now_ns, random.u64(1..=2), None) {
                 tickets.push(grant.ticket);
             }
         }
-        if let Some(&ticket) = tickets.get(usize::try_from(random.between(0, 3)).unwrap()) {
+        if let Some(&ticket) = tickets.get(usize::try_from(random.u64(0..=3)).unwrap()) {
             limit.cancel(now_ns, ticket);
         }
         let since = RestoreContext { now_ns, elapsed_ns: 0 };
@@ -268,12 +261,12 @@ fn never_sooner(
 fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
     let (mut ramps, mut young) = (0, 0);
     for seed in 0..16_000 {
-        let mut random = XorShift::new(seed);
-        let mut now_ns = random.pick(&[50, 5 * S]);
+        let mut random = Rng::with_seed(seed);
+        let mut now_ns = random.choice([50, 5 * S]).unwrap();
         let (mut limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
         let saved = limit.save(now_ns);
-        let elapsed_ns = random.between(0, 60);
-        let mut since = RestoreContext { now_ns: random.between(0, 40), elapsed_ns };
+        let elapsed_ns = random.u64(0..=60);
+        let mut since = RestoreContext { now_ns: random.u64(0..=40), elapsed_ns };
         let restored = match restore(limit.policy(), &saved, since) {
             Err(WordsError::BeforeClock { short_ns }) => {
                 ramps += 1;
@@ -296,10 +289,10 @@ fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
 #[test]
 fn a_ceiling_holds_across_a_restart() {
     for seed in 0..4_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (policy, permits, window_ns) = {
-            let (permits, period_ns) = (random.between(1, 6), random.between(2, 60));
-            let resolution_ns = random.between(1, period_ns);
+            let (permits, period_ns) = (random.u64(1..=6), random.u64(2..=60));
+            let resolution_ns = random.u64(1..=period_ns);
             let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
             let compact = CompactLog::new(permits, Duration::from_nanos(period_ns));
             let policy: AnyPolicy = match seed % 4 {
@@ -313,24 +306,24 @@ fn a_ceiling_holds_across_a_restart() {
         let (mut limit, mut real_ns, mut clock_ns) = (Ledger::new(policy, 0), 1_000, 0);
         let mut grants = Grants::default();
         for _ in 0..120 {
-            let pass_ns = random.between(0, 6);
+            let pass_ns = random.u64(0..=6);
             (real_ns, clock_ns) = (real_ns + pass_ns, clock_ns + pass_ns);
-            if random.once_in(20) {
+            if random.u64(..20) == 0 {
                 let saved = limit.save(clock_ns);
-                let passed_ns = random.between(0, 20);
+                let passed_ns = random.u64(0..=20);
                 real_ns += passed_ns;
                 // A wall clock that was set back reports less.
-                let elapsed_ns = random.between(0, passed_ns);
-                clock_ns = random.pick(&[0, 3, clock_ns + elapsed_ns]);
+                let elapsed_ns = random.u64(0..=passed_ns);
+                clock_ns = random.choice([0, 3, clock_ns + elapsed_ns]).unwrap();
                 let since = RestoreContext { now_ns: clock_ns, elapsed_ns };
                 limit = restore(&policy, &saved, since).unwrap();
             }
-            let requested = random.between(1, permits);
+            let requested = random.u64(1..=permits);
             if let Verdict::Granted(_) = limit.try_acquire(clock_ns, requested).unwrap() {
                 grants.add(real_ns, requested);
             }
         }
-        assert!(grants.max_in(window_ns) <= permits, "seed {seed}: {policy:?}");
+        assert!(grants.fullest_window(window_ns).0 <= permits, "seed {seed}: {policy:?}");
     }
 }
 
@@ -338,10 +331,10 @@ fn a_ceiling_holds_across_a_restart() {
 #[test]
 fn other_numbers_come_as_by_a_change() {
     for seed in 0..12_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (kind, mut now_ns) = (seed % KINDS, 5 * S);
         let (mut limit, _) = used(kind, &mut random, &mut now_ns);
-        let elapsed_ns = random.between(0, 40);
+        let elapsed_ns = random.u64(0..=40);
         if limit.promised() > 0 {
             now_ns += 10_000;
             limit.pass_to(now_ns);
@@ -355,8 +348,8 @@ fn other_numbers_come_as_by_a_change() {
             limit.reconfigure(now_ns, next);
         }
         for call in 0..30 {
-            now_ns += random.between(0, 9);
-            let (what, permits) = (random.between(0, 19), random.between(1, 3));
+            now_ns += random.u64(0..=9);
+            let (what, permits) = (random.u64(0..=19), random.u64(1..=3));
             let ideal = one_call(&mut limit, now_ns, 0, what, permits);
             let seen = one_call(&mut restored, now_ns, 0, what, permits);
             assert_eq!(seen, ideal, "seed {seed}, call {call}: {next:?}");
@@ -484,7 +477,7 @@ fn a_bare_state_is_restored_without_a_ledger() {
 #[test]
 fn words_are_whole_or_refused() {
     for seed in 0..1_600 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut now_ns = 5 * S;
         let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
         let saved = limit.save(now_ns);
@@ -546,34 +539,36 @@ fn a_word_out_of_its_range_is_refused() {
 fn any_words_are_a_limit_or_refused() {
     let (mut limits, mut refused) = (0, 0);
     for seed in 0..24_000 {
-        let mut random = XorShift::new(seed);
-        let mut now_ns = random.pick(&[0, 5 * S, u64::MAX - 10_000]);
+        let mut random = Rng::with_seed(seed);
+        let mut now_ns = random.choice([0, 5 * S, u64::MAX - 10_000]).unwrap();
         let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
         let mut saved = limit.save(now_ns);
-        for _ in 0..random.between(1, 3) {
-            let words = if random.once_in(3) { &mut saved.numbers.words } else { &mut saved.state };
+        for _ in 0..random.u64(1..=3) {
+            let words =
+                if random.u64(..3) == 0 { &mut saved.numbers.words } else { &mut saved.state };
             if words.is_empty() {
                 continue;
             }
             let last = u64::try_from(words.len() - 1).unwrap();
-            let at = usize::try_from(random.between(0, last)).unwrap();
+            let at = usize::try_from(random.u64(0..=last)).unwrap();
             let strange = [0, 1, 2, 3, 255, 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX];
-            words[at] = match random.between(0, 2) {
-                0 => random.pick(&strange),
-                1 => words[at] ^ (1 << random.between(0, 63)),
-                _ => words[at].wrapping_add(random.between(0, 4)).wrapping_sub(2),
+            words[at] = match random.u64(0..=2) {
+                0 => random.choice(&strange).copied().unwrap(),
+                1 => words[at] ^ (1 << random.u64(0..=63)),
+                _ => words[at].wrapping_add(random.u64(0..=4)).wrapping_sub(2),
             };
         }
-        let elapsed_ns = random.pick(&[0, 50, u64::MAX]);
-        let since = RestoreContext { now_ns: random.pick(&[0, now_ns, u64::MAX]), elapsed_ns };
+        let elapsed_ns = random.choice([0, 50, u64::MAX]).unwrap();
+        let since =
+            RestoreContext { now_ns: random.choice([0, now_ns, u64::MAX]).unwrap(), elapsed_ns };
         let next = policy(seed % KINDS, &mut random).0;
         let policy = saved.numbers.policy().unwrap_or(next);
-        match restore(&random.pick(&[next, policy]), &saved, since) {
+        match restore(&random.choice([next, policy]).unwrap(), &saved, since) {
             Ok(mut limit) => {
                 limits += 1;
                 for call in 0..20 {
-                    let at_ns = since.now_ns.saturating_add(call * random.between(0, 40));
-                    let _ = one_call(&mut limit, at_ns, 0, call, random.between(1, 3));
+                    let at_ns = since.now_ns.saturating_add(call * random.u64(0..=40));
+                    let _ = one_call(&mut limit, at_ns, 0, call, random.u64(1..=3));
                 }
                 let _ = limit.policy().heap_bytes(limit.state());
                 limit.reconfigure(since.now_ns, next);

@@ -1,19 +1,11 @@
 //! Laws of the wait queue, against a queue that recomputes everything at each step.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::queued::{Queued, Starts};
-use common::{Grants, MS, S, XorShift};
+use crate::common::queued::{Queued, Starts};
+use crate::common::{MS, S};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -26,6 +18,7 @@ use rategate_core::queue::{Bounds, LeaveOutcome, Outcome, QueueRejection, WhenFu
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
+use rategate_sim::oracle::Grants;
 
 /// The oracle: a list, and a limit in which only started requests are booked. Later starts are
 /// found on a copy of it.
@@ -76,17 +69,21 @@ impl<L: Limit + Clone> OracleQueue<L> {
     }
 }
 
-fn policies(random: &mut XorShift) -> AnyPolicy {
-    let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "4000000000/s"]);
+fn policies(random: &mut Rng) -> AnyPolicy {
+    let rate =
+        random.choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "4000000000/s"]).unwrap();
     let rate = rate.parse().unwrap();
-    match random.between(0, 6) {
+    match random.u64(0..=6) {
         0 => Gcra::new(rate, 1).unwrap().into(),
-        1 => Gcra::new(rate, random.between(1, 9)).unwrap().into(),
-        2 => SlidingLog::new(random.between(1, 6), Duration::from_nanos(random.pick(&[7, MS, S])))
-            .into(),
+        1 => Gcra::new(rate, random.u64(1..=9)).unwrap().into(),
+        2 => SlidingLog::new(
+            random.u64(1..=6),
+            Duration::from_nanos(random.choice([7, MS, S]).unwrap()),
+        )
+        .into(),
         3 => FixedWindow::new(
-            random.between(1, 4),
-            Duration::from_nanos(random.pick(&[5, MS])),
+            random.u64(1..=4),
+            Duration::from_nanos(random.choice([5, MS]).unwrap()),
             Anchor::Epoch,
         )
         .into(),
@@ -105,28 +102,28 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
 fn starts_are_those_of_a_queue_worked_out_anew() {
     let (mut waited, mut left, mut too_long, mut moved) = (0, 0, 0, 0);
     for seed in 0..5_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let policy = policies(&mut random);
-        let mut now_ns = random.pick(&[0, 1, 5 * S, u64::MAX / 2]);
+        let mut now_ns = random.choice([0, 1, 5 * S, u64::MAX / 2]).unwrap();
         let limit = Ledger::new(policy, now_ns);
         let mut queued = Queued::new(limit.clone());
         let mut oracle = OracleQueue { limit, waiting: Vec::new(), starts: Starts::new() };
-        let step = random.pick(&[3, MS, S / 3]);
+        let step = random.choice([3, MS, S / 3]).unwrap();
         let mut reserved: Vec<(Ticket, Ticket)> = Vec::new();
         let what = format!("seed {seed}, {policy:?}");
         for id in 0..60 {
-            now_ns += random.between(0, step);
+            now_ns += random.u64(0..=step);
             queued.serve(now_ns);
             oracle.pass_to(now_ns);
-            let permits = random.between(1, 2).min(queued.limit.clone().remaining(0).max(1));
-            match random.between(0, 11) {
+            let permits = random.u64(1..=2).min(queued.limit.clone().remaining(0).max(1));
+            match random.u64(0..=11) {
                 0..=4 => {
                     if queued.join(now_ns, id, permits, None).is_ok() {
                         oracle.join(now_ns, id, permits);
                     }
                 }
                 5..=6 => {
-                    let max_wait_ns = random.between(0, 4 * step);
+                    let max_wait_ns = random.u64(0..=4 * step);
                     let expected = oracle.with_all().reserve(now_ns, permits, Some(max_wait_ns));
                     match queued.join(now_ns, id, permits, Some(max_wait_ns)) {
                         Ok(()) => {
@@ -147,7 +144,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                     }
                 }
                 7..=8 => {
-                    let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
+                    let id = u32::try_from(random.u64(0..=u64::from(id))).unwrap();
                     let has_left = queued.leave(now_ns, id);
                     assert_eq!(oracle.leave(id), has_left, "{what}");
                     oracle.pass_to(now_ns);
@@ -157,7 +154,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                     // A decision behind all waiters; booking them all changes nothing.
                     queued.queue.book_all(&mut queued.limit, &mut queued.woken);
                     let (mut ours, mut theirs) = (queued.limit.clone(), oracle.with_all());
-                    let max_wait_ns = random.pick(&[None, Some(step)]);
+                    let max_wait_ns = random.choice([None, Some(step)]).unwrap();
                     assert_eq!(
                         ours.reserve(now_ns, permits, max_wait_ns).map(start_of),
                         theirs.reserve(now_ns, permits, max_wait_ns).map(start_of),
@@ -307,16 +304,16 @@ fn new_numbers_hold_for_those_who_wait() {
 #[test]
 fn no_window_after_a_change_holds_more() {
     for seed in 0..300 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let log = |permits| SlidingLog::new(permits, Duration::from_nanos(S));
-        let mut harness = Queued::new(Ledger::new(log(random.between(1, 9)), 0));
+        let mut harness = Queued::new(Ledger::new(log(random.u64(1..=9)), 0));
         let (mut now_ns, mut changed_ns, mut permits) = (0, 0, 9);
         for id in 0..100 {
-            now_ns += random.between(0, S / 4);
+            now_ns += random.u64(0..=S / 4);
             harness.serve(now_ns);
             harness.join(now_ns, id, 1, None).unwrap();
             if id == 50 {
-                (permits, changed_ns) = (random.between(1, 9), now_ns);
+                (permits, changed_ns) = (random.u64(1..=9), now_ns);
                 harness.queue.unbook(&mut harness.limit, now_ns);
                 harness.limit.reconfigure(now_ns, log(permits));
                 harness.serve(now_ns);
@@ -324,7 +321,7 @@ fn no_window_after_a_change_holds_more() {
         }
         harness.serve(now_ns + 200 * S);
         let after = harness.starts.values().filter(|start| start.0 >= changed_ns);
-        assert!(Grants(after.copied().collect()).max_in(S) <= permits, "seed {seed}");
+        assert!(Grants(after.copied().collect()).fullest_window(S).0 <= permits, "seed {seed}");
         assert_eq!(harness.starts.len(), 100);
         assert!(harness.in_order.is_sorted());
     }
@@ -415,10 +412,10 @@ fn a_storm_of_leavers_is_a_matter_of_moments() {
     for id in 0..=max {
         harness.join(0, id, 1, (id % 1_000 == 7).then_some(u64::MAX)).unwrap();
     }
-    let mut random = XorShift::new(1);
+    let mut random = Rng::with_seed(1);
     let mut ids: Vec<u32> = (1..max).collect();
     for last in (1..ids.len()).rev() {
-        let other = random.between(0, u64::try_from(last).unwrap());
+        let other = random.u64(0..=u64::try_from(last).unwrap());
         ids.swap(last, usize::try_from(other).unwrap());
     }
     for id in ids {

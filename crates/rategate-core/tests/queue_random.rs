@@ -4,21 +4,11 @@
 //! reservations. No window of starts exceeds its bound, no waiter hangs, and no promise is later
 //! than requested. In the end the limit is as if no caller had been there.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::struct_excessive_bools,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::XorShift;
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::CompactLog;
@@ -106,7 +96,7 @@ impl Wakes<usize> for Woken {
 }
 
 struct Story<L> {
-    random: XorShift,
+    random: Rng,
     limit: L,
     queue: Queue<usize, L>,
     classes: Vec<ClassId>,
@@ -121,7 +111,7 @@ struct Story<L> {
 
 impl<L: Provisional> Story<L> {
     fn new(seed: u64, limit: L, kinds: Kinds) -> Self {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut bounds = Bounds::default();
         if kinds.evicts {
             bounds = Bounds::new(3).when_full(WhenFull::EvictNewest);
@@ -132,7 +122,7 @@ impl<L: Provisional> Story<L> {
         if kinds.classes {
             classes.push(queue.add_class(NonZeroU64::new(3).unwrap()).unwrap());
         }
-        let events = (0..12).map(|nth| (random.between(0, 59), Event::Comes { nth })).collect();
+        let events = (0..12).map(|nth| (random.u64(0..=59), Event::Comes { nth })).collect();
         let counts_in_flight = limit.counts_in_flight();
         let (callers, starts, grants) = (Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -156,7 +146,7 @@ impl<L: Provisional> Story<L> {
             self.queue.serve(&mut self.limit, now_ns, &mut woken);
             self.happens(now_ns, event, &mut woken)?;
             if self.kinds.refunds
-                && self.random.once_in(6)
+                && self.random.u64(..6) == 0
                 && let Some(grant) = self.grants.pop()
             {
                 self.queue.unbook(&mut self.limit, now_ns);
@@ -179,7 +169,7 @@ impl<L: Provisional> Story<L> {
 
     fn happens(&mut self, now_ns: u64, event: Event, woken: &mut Woken) -> Result<(), String> {
         match event {
-            Event::Comes { .. } => match self.random.between(0, 9) {
+            Event::Comes { .. } => match self.random.u64(0..=9) {
                 0 if self.kinds.tries => self.tries(now_ns, woken),
                 1 | 2 if self.kinds.reservations => return self.reserves(now_ns, woken),
                 _ => self.joins(now_ns, woken),
@@ -205,7 +195,7 @@ impl<L: Provisional> Story<L> {
     }
 
     fn tries(&mut self, now_ns: u64, woken: &mut Woken) {
-        let permits = self.random.between(1, 2);
+        let permits = self.random.u64(1..=2);
         let tried = self.queue.behind_all(&mut self.limit, now_ns, woken, |limit, now_ns| {
             limit.try_acquire(now_ns, permits)
         });
@@ -215,14 +205,14 @@ impl<L: Provisional> Story<L> {
     }
 
     fn reserves(&mut self, now_ns: u64, woken: &mut Woken) -> Result<(), String> {
-        let permits = self.random.between(1, 2);
-        let max_wait_ns = self.random.once_in(2).then(|| self.random.between(0, 39));
+        let permits = self.random.u64(1..=2);
+        let max_wait_ns = (self.random.u64(..2) == 0).then(|| self.random.u64(0..=39));
         let reserved = self.queue.reserve(&mut self.limit, now_ns, permits, max_wait_ns, woken);
         let Some(Ok(Verdict::Granted(grant))) = reserved else { return Ok(()) };
         if max_wait_ns.is_some_and(|max_wait_ns| grant.start_ns > now_ns + max_wait_ns) {
             return Err(format!("at {now_ns} within {max_wait_ns:?}: {grant:?}"));
         }
-        let waits = self.random.once_in(2);
+        let waits = self.random.u64(..2) == 0;
         let waiter_id = waits
             .then(|| self.queue.wait_for_promise(&mut self.limit, now_ns, now_ns, &grant))
             .flatten();
@@ -242,10 +232,10 @@ impl<L: Provisional> Story<L> {
     }
 
     fn joins(&mut self, now_ns: u64, woken: &mut Woken) {
-        let permits = self.random.between(1, 2);
-        let has_deadline = self.kinds.deadlines && self.random.once_in(2);
-        let max_wait_ns = has_deadline.then(|| self.random.between(0, 59));
-        let class = self.random.pick(&self.classes);
+        let permits = self.random.u64(1..=2);
+        let has_deadline = self.kinds.deadlines && self.random.u64(..2) == 0;
+        let max_wait_ns = has_deadline.then(|| self.random.u64(0..=59));
+        let class = self.random.choice(&self.classes).copied().unwrap();
         let request = Request::of(permits).within(max_wait_ns).in_class(class);
         let next = self.callers.len();
         match self.queue.join(&mut self.limit, now_ns, request, || next, woken) {
@@ -253,9 +243,11 @@ impl<L: Provisional> Story<L> {
             Ok(Joined::Waits(waiter_id)) => {
                 let caller = self.stands(waiter_id, permits);
                 self.serves_itself(now_ns, caller, woken);
-                if self.kinds.leavers && !self.callers[caller].is_stalled && self.random.once_in(4)
+                if self.kinds.leavers
+                    && !self.callers[caller].is_stalled
+                    && self.random.u64(..4) == 0
                 {
-                    let leaves_ns = now_ns + self.random.between(0, 39);
+                    let leaves_ns = now_ns + self.random.u64(0..=39);
                     self.events.insert((leaves_ns, Event::Leaves { caller }));
                 }
             }
@@ -277,7 +269,7 @@ impl<L: Provisional> Story<L> {
     }
 
     fn stands(&mut self, waiter_id: WaiterId, permits: u64) -> usize {
-        let is_stalled = self.kinds.stalled && self.random.once_in(5);
+        let is_stalled = self.kinds.stalled && self.random.u64(..5) == 0;
         self.callers.push(Caller {
             waiter_id: Some(waiter_id),
             permits,
@@ -310,10 +302,10 @@ impl<L: Provisional> Story<L> {
     }
 
     fn wake_late(&mut self, at_ns: u64, caller: usize) {
-        let late_ns = match self.random.between(0, 7) {
-            0 => self.random.between(0, 29),
+        let late_ns = match self.random.u64(0..=7) {
+            0 => self.random.u64(0..=29),
             1..=3 => 0,
-            _ => self.random.between(0, 3),
+            _ => self.random.u64(0..=3),
         };
         self.events.insert((at_ns + late_ns, Event::Wakes { caller }));
     }
@@ -326,7 +318,7 @@ impl<L: Provisional> Story<L> {
 
     fn will_end(&mut self, start_ns: u64, permits: u64) {
         if self.counts_in_flight {
-            let (ends_ns, nth) = (start_ns + self.random.between(1, 10), self.starts.len());
+            let (ends_ns, nth) = (start_ns + self.random.u64(1..=10), self.starts.len());
             self.events.insert((ends_ns, Event::Ends { permits, nth }));
         }
     }

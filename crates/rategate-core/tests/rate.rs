@@ -1,17 +1,9 @@
 //! Tests of rates, durations and ratios: accepted text, refused text, and no rounding.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{XorShift, fraction, rate};
+use crate::common::{fraction, rate};
+use fastrand::Rng;
 use proptest::prelude::*;
 use rategate_core::error::{RateError, RatioError, SpanError};
 use rategate_core::rate::Rate;
@@ -73,9 +65,9 @@ fn ticks_cut_off_and_rates_do_not() {
 /// `10_000_000 / operations`.
 #[test]
 fn per_minute_is_a_sixtieth_per_second() {
-    let mut random = XorShift::new(23);
+    let mut random = Rng::with_seed(23);
     for _ in 0..500 {
-        let operations = u32::try_from(random.between(1, 1_000_000)).unwrap();
+        let operations = u32::try_from(random.u64(1..=1_000_000)).unwrap();
         let per_second = Rate::per_second_f64(operations.into()).unwrap();
         assert_eq!(per_second.time_ticks(), SECOND_TICKS / i64::from(operations));
         let per_minute = Rate::per_minute_f64(f64::from(operations) * 60.0).unwrap();

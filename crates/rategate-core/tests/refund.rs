@@ -3,22 +3,12 @@
 //! Every history is repeated with the refunded permits left out, and the limit must be at least
 //! as full as that.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-#[path = "common/fronted.rs"]
-mod fronted;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::{Grants, MS, S, XorShift, granted, rate, start};
-use fronted::Fronted;
+use crate::common::fronted::Fronted;
+use crate::common::{MS, S, granted, rate, start};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -35,6 +25,7 @@ use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Grant;
+use rategate_sim::oracle::Grants;
 
 /// A limit whose state and numbers tests can read and change.
 trait Open<P: Policy>: Limit {
@@ -123,7 +114,7 @@ struct Sum {
 /// The parameters of a trial of one kind of limit.
 struct Trial<'a, P> {
     /// Draws the numbers that it can have.
-    draw: &'a dyn Fn(&mut XorShift) -> P,
+    draw: &'a dyn Fn(&mut Rng) -> P,
     /// The steps of the clock.
     steps_ns: &'a [u64],
     max: u64,
@@ -135,17 +126,17 @@ struct Trial<'a, P> {
 
 impl<P: Policy> Trial<'_, P> {
     fn holds<L: Open<P>>(&self, seed: u64, make: impl Fn(P, u64) -> L, sum: &mut Sum) -> Grants {
-        let mut random = XorShift::new(seed);
-        let origin_ns = random.between(0, 1_000);
+        let mut random = Rng::with_seed(seed);
+        let origin_ns = random.u64(0..=1_000);
         let first = (self.draw)(&mut random);
         let mut limit = make(first.clone(), origin_ns);
         let (mut now_ns, mut story, mut order) = (origin_ns, Vec::<Event<P>>::new(), 0);
         for step in 0..80 {
             let what = format!("seed {seed}, step {step}, {first:?}");
-            now_ns += random.pick(self.steps_ns);
+            now_ns += random.choice(self.steps_ns).copied().unwrap();
             order += 1;
-            let permits = random.between(1, self.max);
-            match random.between(1, 10) {
+            let permits = random.u64(1..=self.max);
+            match random.u64(1..=10) {
                 1..=3 => {
                     if let Ok(answer) = limit.try_acquire(now_ns, permits)
                         && let Some(grant) = granted(Ok(answer))
@@ -162,7 +153,7 @@ impl<P: Policy> Trial<'_, P> {
                         story.push(Event { at_ns: grant.start_ns, order, what });
                     }
                 }
-                6 if self.changes && random.once_in(3) => {
+                6 if self.changes && random.u64(..3) == 0 => {
                     now_ns += 1;
                     let policy = (self.draw)(&mut random);
                     limit.set(now_ns, policy.clone());
@@ -173,18 +164,18 @@ impl<P: Policy> Trial<'_, P> {
                     story.push(Event { at_ns: now_ns, order, what: What::Refill(permits) });
                 }
                 _ => {
-                    let picked = random.pick(&[1, 1, 2, 3, 5, 12]);
+                    let picked = random.choice([1, 1, 2, 3, 5, 12]).unwrap();
                     let grants = story.iter_mut().rev().filter_map(|event| match &mut event.what {
                         What::Grant { grant, left, .. } => Some((grant, left)),
                         _ => None,
                     });
                     let recent = grants.take(usize::try_from(picked).unwrap()).last();
                     let Some((grant, left)) = recent else { continue };
-                    if random.once_in(2) && limit.cancel(now_ns, grant.ticket) {
+                    if random.u64(..2) == 0 && limit.cancel(now_ns, grant.ticket) {
                         *left = 0;
                         continue;
                     }
-                    let wanted = random.between(0, *left);
+                    let wanted = random.u64(0..=*left);
                     let back = limit.refund(now_ns, grant, wanted);
                     assert!(back <= wanted, "{what}");
                     assert!(grant.start_ns <= now_ns || back == 0, "{what}: a promise");
@@ -204,7 +195,7 @@ impl<P: Policy> Trial<'_, P> {
             // The clock advances when the limit is checked.
             limit.release(now_ns, 0);
             let real = limit.started(now_ns);
-            for later_ns in [0, 1, random.between(2, 60), random.between(60, 3_000)] {
+            for later_ns in [0, 1, random.u64(2..=60), random.u64(60..=3_000)] {
                 for permits in 1..=self.max {
                     let at_ns = now_ns + later_ns;
                     let (opens, free) = (
@@ -231,16 +222,16 @@ impl<P: Policy> Trial<'_, P> {
     }
 }
 
-fn draw_gcra(random: &mut XorShift) -> Gcra {
-    let period = Duration::from_nanos(random.between(1, 200));
-    let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
-    Gcra::new(rate, random.between(1, 8)).unwrap()
+fn draw_gcra(random: &mut Rng) -> Gcra {
+    let period = Duration::from_nanos(random.u64(1..=200));
+    let rate = rategate_core::rate::Rate::new(random.u64(1..=12), period).unwrap();
+    Gcra::new(rate, random.u64(1..=8)).unwrap()
 }
 
-fn draw_timeline(random: &mut XorShift, mode: Mode) -> TwoTimeline {
-    let period = Duration::from_nanos(random.between(1, 200));
-    let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
-    let bound = random.pick(&[None, Some(0), Some(30), Some(500)]);
+fn draw_timeline(random: &mut Rng, mode: Mode) -> TwoTimeline {
+    let period = Duration::from_nanos(random.u64(1..=200));
+    let rate = rategate_core::rate::Rate::new(random.u64(1..=12), period).unwrap();
+    let bound = random.choice([None, Some(0), Some(30), Some(500)]).unwrap();
     TwoTimeline::new(rate, mode, bound.map(Duration::from_nanos))
 }
 
@@ -290,9 +281,10 @@ fn a_log_drops_what_came_back() {
     for seed in 1..150 {
         let trial = Trial {
             draw: &|random| {
-                let period_ns = random.between(20, 300);
-                let log = SlidingLog::new(random.between(1, 6), Duration::from_nanos(period_ns));
-                log.with_resolution(Duration::from_nanos(random.pick(&[1, 1, 7]))).unwrap()
+                let period_ns = random.u64(20..=300);
+                let log = SlidingLog::new(random.u64(1..=6), Duration::from_nanos(period_ns));
+                log.with_resolution(Duration::from_nanos(random.choice([1, 1, 7]).unwrap()))
+                    .unwrap()
             },
             steps_ns: &STEPS,
             max: 3,
@@ -315,7 +307,7 @@ fn a_log_drops_what_came_back() {
             tolerance_ns: 0,
         };
         let effects = trial.holds(seed, Fronted::new, &mut Sum::default());
-        assert!(effects.max_in(100) <= 5, "seed {seed}");
+        assert!(effects.fullest_window(100).0 <= 5, "seed {seed}");
     }
 }
 
@@ -326,7 +318,7 @@ fn a_window_takes_back_what_is_its_own() {
         let trial = Trial {
             draw: &|random| {
                 // The first call anchors a grid for good, also if it is refunded.
-                let (permits, period_ns) = (random.between(1, 6), random.between(20, 300));
+                let (permits, period_ns) = (random.u64(1..=6), random.u64(20..=300));
                 FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
             },
             steps_ns: &STEPS,
@@ -376,12 +368,12 @@ fn a_pacer_takes_operations_back() {
     for seed in 1..150 {
         let trial = Trial {
             draw: &|random| {
-                let period = Duration::from_nanos(random.between(1, 200));
-                let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
-                let bound = random.pick(&[None, Some(0), Some(30), Some(500)]);
+                let period = Duration::from_nanos(random.u64(1..=200));
+                let rate = rategate_core::rate::Rate::new(random.u64(1..=12), period).unwrap();
+                let bound = random.choice([None, Some(0), Some(30), Some(500)]).unwrap();
                 Pacer::new(
                     rate,
-                    Duration::from_nanos(random.between(0, 40)),
+                    Duration::from_nanos(random.u64(0..=40)),
                     bound.map(Duration::from_nanos),
                 )
             },
@@ -404,9 +396,9 @@ fn a_pool_takes_all_back() {
         let by_hand = seed % 2 == 0;
         let trial = Trial {
             draw: &|random| {
-                let rate = (!by_hand || random.once_in(2)).then(|| draw_gcra(random).rate());
-                let ratio = random.pick(&["1", "1.25", "2"]).parse().unwrap();
-                BackfillPool::new(random.between(2, 8), ratio, rate).unwrap()
+                let rate = (!by_hand || random.u64(..2) == 0).then(|| draw_gcra(random).rate());
+                let ratio = random.choice(["1", "1.25", "2"]).unwrap().parse().unwrap();
+                BackfillPool::new(random.u64(2..=8), ratio, rate).unwrap()
             },
             steps_ns: &STEPS,
             max: 3,

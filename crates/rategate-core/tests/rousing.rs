@@ -1,11 +1,5 @@
 //! The head of the queue is roused before its start: once for each start, and no other waiter.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::time::Duration;
 
 use rategate_core::ledger::Ledger;

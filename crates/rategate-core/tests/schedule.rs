@@ -2,16 +2,8 @@
 //!
 //! Each instant, and the nanosecond before it, is put into the integral.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
-use common::{MS, RATES, S, XorShift, fraction, granted, rate};
+use crate::common::{MS, RATES, S, fraction, granted, rate};
+use fastrand::Rng;
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -52,10 +44,11 @@ impl Ramp {
     }
 
     /// Returns a ramp for the tests: up, down, level, from zero or to zero.
-    fn random(random: &mut XorShift) -> Self {
-        let mut per_s = || i128::from(random.pick(&[0, 1, 3, 1_000, 999_983, 1_000_000_000]));
+    fn random(random: &mut Rng) -> Self {
+        let mut per_s =
+            || i128::from(random.choice([0, 1, 3, 1_000, 999_983, 1_000_000_000]).unwrap());
         let (from, to) = (per_s(), per_s());
-        let over = i128::from(random.pick(&[1, 1_000, MS, 17 * MS + 1, S, 60 * S]));
+        let over = i128::from(random.choice([1, 1_000, MS, 17 * MS + 1, S, 60 * S]).unwrap());
         if from == 0 && to == 0 { Self { from: 7, to, over } } else { Self { from, to, over } }
     }
 }
@@ -80,9 +73,9 @@ fn constant_instants_are_exact() {
 #[test]
 fn ramp_instants_solve_the_integral() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let ramp = Ramp::random(&mut random);
-        let begin_ns = random.between(0, 1_000);
+        let begin_ns = random.u64(0..=1_000);
         let mut last_ns = begin_ns;
         for (operation, due_ns) in ramp.schedule().instants(begin_ns).take(400).enumerate() {
             let wanted = i128::try_from(operation).unwrap() * ramp.permit();
@@ -115,7 +108,7 @@ fn a_ramp_to_nothing_ends() {
 #[test]
 fn a_limiter_follows_the_ramp() {
     for seed in 1..150 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let ramp = Ramp::random(&mut random);
         let policy = TwoTimeline::on_schedule(ramp.schedule(), Mode::Average, None);
         let mut limit = Ledger::new(policy, 0);
@@ -132,12 +125,12 @@ fn a_limiter_follows_the_ramp() {
         let mut limit = Ledger::new(policy, 0);
         let (mut now_ns, mut taken) = (0, 0_i128);
         for _ in 0..60 {
-            now_ns += random.between(0, u64::try_from(ramp.over / 20).unwrap() + 2);
+            now_ns += random.u64(0..=u64::try_from(ramp.over / 20).unwrap() + 2);
             let due = ramp.integral(now_ns.into()) / ramp.permit() + 1;
             let remaining = limit.remaining(now_ns);
             assert_eq!(i128::from(remaining), due - taken, "seed {seed}: {ramp:?} at {now_ns}");
-            if remaining > 0 && random.once_in(2) {
-                let permits = random.between(1, remaining);
+            if remaining > 0 && random.u64(..2) == 0 {
+                let permits = random.u64(1..=remaining);
                 assert!(granted(limit.try_acquire(now_ns, permits)).is_some());
                 taken += i128::from(permits);
             }
@@ -150,10 +143,10 @@ fn a_limiter_follows_the_ramp() {
 #[test]
 fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
     for seed in 1..150 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let ramp = Ramp {
-            from: i128::from(random.between(0, 50)),
-            to: i128::from(random.between(1, 50)),
+            from: i128::from(random.u64(0..=50)),
+            to: i128::from(random.u64(1..=50)),
             over: i128::from(10 * S),
         };
         let policy = TwoTimeline::on_schedule(ramp.schedule(), Mode::Strict, None);
@@ -165,7 +158,7 @@ fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
             assert!(due(due_ns), "seed {seed}, step {step}: {ramp:?}, early at {due_ns}");
             let late = due_ns > now_ns && due(due_ns - 1);
             assert!(!late, "seed {seed}, step {step}: {ramp:?}, late at {due_ns}");
-            now_ns = due_ns + random.pick(&[0, 0, 1, MS, S / 3, S]);
+            now_ns = due_ns + random.choice([0, 0, 1, MS, S / 3, S]).unwrap();
             assert_eq!(granted(limit.try_acquire(now_ns, 1)).unwrap().start_ns, now_ns);
             if now_ns > due_ns {
                 brought = ramp.integral(now_ns.into());
@@ -180,17 +173,17 @@ fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
 #[test]
 fn burst_steps_shrink_and_grow_with_the_ramp() {
     for seed in 1..100 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let ramp = Ramp {
-            from: i128::from(random.between(20, 50)),
-            to: i128::from(random.between(20, 50)),
+            from: i128::from(random.u64(20..=50)),
+            to: i128::from(random.u64(20..=50)),
             over: i128::from(10 * S),
         };
         let mode = Mode::Burst(Ratio::new(3, 2).unwrap());
         let policy = TwoTimeline::on_schedule(ramp.schedule(), mode, None);
         let mut limit = Ledger::new(policy, 0);
         let dues: Vec<u64> = ramp.schedule().instants(0).take(100).collect();
-        let late_ns = random.between(0, S);
+        let late_ns = random.u64(0..=S);
         let mut opens_ns = late_ns;
         for operation in 0..98 {
             let start_ns = granted(limit.reserve(late_ns, 1, None)).unwrap().start_ns;
@@ -210,15 +203,15 @@ fn burst_steps_shrink_and_grow_with_the_ramp() {
 #[test]
 fn a_change_within_a_ramp_keeps_what_is_earned() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let ramp = Ramp {
-            from: i128::from(random.between(0, 50)),
-            to: i128::from(random.between(1, 50)),
+            from: i128::from(random.u64(0..=50)),
+            to: i128::from(random.u64(1..=50)),
             over: i128::from(10 * S),
         };
         let mut limit =
             Ledger::new(TwoTimeline::on_schedule(ramp.schedule(), Mode::Average, None), 0);
-        let changed_ns = random.between(0, 15 * S);
+        let changed_ns = random.u64(0..=15 * S);
         limit.reconfigure(changed_ns, TwoTimeline::new(Rate::per_second(3), Mode::Average, None));
         for after_ns in [0, 1, MS, S / 3, S, 7 * S] {
             // The integral so far, and three a second from there.
@@ -241,14 +234,14 @@ fn a_change_within_a_ramp_keeps_what_is_earned() {
 fn more_changes_than_pieces_keep_every_operation() {
     let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s), Mode::Average, None);
     for seed in 1..20 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut limit = Ledger::new(policy(1), 0);
         let (mut per_s, mut now_ns, mut owed) = (1_u64, 0, 0_u128);
         for _ in 0..3 * MAX_PIECES {
-            let step_ns = random.between(1, 3 * S);
+            let step_ns = random.u64(1..=3 * S);
             now_ns += step_ns;
             owed += u128::from(step_ns) * u128::from(per_s);
-            per_s = random.pick(&[1, 3, 7, 11]);
+            per_s = random.choice([1, 3, 7, 11]).unwrap();
             limit.reconfigure(now_ns, policy(per_s));
         }
         let due = owed / u128::from(S) + 1;

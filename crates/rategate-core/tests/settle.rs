@@ -1,17 +1,9 @@
 //! Tests of costs that are known only afterwards: estimates, and the settling of the difference.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Grants, MS, S, XorShift, granted, rate, start};
+use crate::common::{MS, S, granted, rate, start};
+use fastrand::Rng;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::DebtError;
@@ -21,6 +13,7 @@ use rategate_core::limit::{Limit, MAX_DEBT_PARTS};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Settled;
+use rategate_sim::oracle::Grants;
 
 /// S4.17: pages of unknown size under a limit on bytes. Each is granted as an estimate, fetched,
 /// and settled when its size is known; effects in a window exceed the limit by the
@@ -29,17 +22,17 @@ use rategate_core::verdict::Settled;
 fn pages_of_unknown_size_keep_the_limit_on_bytes() {
     const N: u64 = 1_000;
     for seed in 1..60 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut limit = Ledger::new(SlidingLog::new(N, Duration::from_nanos(S)), 0);
         let (mut now_ns, mut bytes, mut under) = (0, Grants::default(), Grants::default());
         for _ in 0..60 {
-            let estimate = random.between(1, 200);
+            let estimate = random.u64(1..=200);
             let grant = granted(limit.reserve(now_ns, estimate, None)).unwrap();
             now_ns = grant.start_ns;
-            let size = random.between(0, 300);
+            let size = random.u64(0..=300);
             bytes.add(now_ns, size);
             let started_ns = now_ns;
-            now_ns += random.between(0, 40) * MS;
+            now_ns += random.u64(0..=40) * MS;
             let settled = limit.settle(now_ns, &grant, size).unwrap();
             match settled {
                 Settled::Even => assert_eq!(size, estimate),
@@ -50,8 +43,12 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
                 }
             }
         }
-        let allowed = N + under.max_in(S);
-        assert!(bytes.max_in(S) <= allowed, "seed {seed}: {} > {allowed}", bytes.max_in(S));
+        let allowed = N + under.fullest_window(S).0;
+        assert!(
+            bytes.fullest_window(S).0 <= allowed,
+            "seed {seed}: {} > {allowed}",
+            bytes.fullest_window(S).0
+        );
         // In the long run nothing is added to the rate.
         assert!(u128::from(bytes.total()) <= u128::from(N) * (u128::from(now_ns / S) + 2));
     }

@@ -2,20 +2,11 @@
 //!
 //! Both receive the same stories, on a clock that also goes back.
 
-#![cfg(not(any(loom, rategate_without_atomics)))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::{MS, S, US, XorShift};
+use crate::common::{MS, S, US};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::all_of::{Bundle, MAX_LIMITS};
@@ -172,17 +163,17 @@ fn same(
 
 /// Plays tries, peeks, reservations, cancels, refunds, debts and changes, in any order.
 fn run(seed: u64, start_ns: u64, policies: &[Vec<AnyPolicy>], steps_ns: &[u64]) -> Pair {
-    let mut random = XorShift::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut pair = Pair::new(&policies[0], start_ns);
     let mut now_ns = start_ns;
     let mut grants = Vec::new();
     for step in 0..300 {
         let what = format!("seed {seed} step {step} at {now_ns}: {policies:?}");
-        let permits = random.pick(&[1, 1, 1, 1, 2, 3, 5, 0]);
-        match random.between(1, 24) {
+        let permits = random.choice([1, 1, 1, 1, 2, 3, 5, 0]).unwrap();
+        match random.u64(1..=24) {
             1..=12 => grants.extend(pair.tried(&what, now_ns, permits)),
             13 => {
-                let bound_ns = random.pick(&[None, Some(0), Some(steps_ns[0])]);
+                let bound_ns = random.choice([None, Some(0), Some(steps_ns[0])]).unwrap();
                 let (ideal, own) =
                     pair.locked(now_ns, |limit| limit.reserve(now_ns, permits, bound_ns));
                 grants.extend(same(&what, ideal, own));
@@ -193,20 +184,24 @@ fn run(seed: u64, start_ns: u64, policies: &[Vec<AnyPolicy>], steps_ns: &[u64]) 
             }
             16 | 17 if !grants.is_empty() => {
                 let newest = grants.len() - 1;
-                let older = usize::from(newest > 0 && random.once_in(3));
+                let older = usize::from(newest > 0 && random.u64(..3) == 0);
                 let (ideal, own) = grants.remove(newest - older);
                 assert_eq!(pair.refund(now_ns, &ideal, &own, permits), None, "{what}");
             }
-            18 => pair.changes(&what, now_ns, &policies[random.pick(&[0, policies.len() - 1])]),
+            18 => pair.changes(
+                &what,
+                now_ns,
+                &policies[random.choice([0, policies.len() - 1]).unwrap()],
+            ),
             19 => {
                 let (ideal, own) = pair.locked(now_ns, |limit| limit.debit(now_ns, permits));
                 assert_eq!(own, ideal, "{what}");
             }
             20 | 21 => pair.compare_status(&what, now_ns, permits),
-            22 => now_ns = now_ns.saturating_sub(random.pick(steps_ns)),
-            _ => now_ns = now_ns.saturating_add(random.pick(steps_ns)),
+            22 => now_ns = now_ns.saturating_sub(random.choice(steps_ns).copied().unwrap()),
+            _ => now_ns = now_ns.saturating_add(random.choice(steps_ns).copied().unwrap()),
         }
-        now_ns = now_ns.saturating_add(random.pick(&[0, 0, 1, steps_ns[0]]));
+        now_ns = now_ns.saturating_add(random.choice([0, 0, 1, steps_ns[0]]).unwrap());
     }
     pair
 }

@@ -1,22 +1,15 @@
 //! Tests of the `sliding_log` contract, against a plain list of all grants.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Grants, MS, S, XorShift, granted, retry, start};
+use crate::common::{MS, S, granted, retry, start};
+use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::sliding_log::{MAX_PERMITS, SlidingLog};
 use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::Grants;
 
 const MINUTE: u64 = 60 * S;
 
@@ -43,13 +36,13 @@ fn opening(list: &Grants, max: u64, period_ns: u64, from_ns: u64, permits: u64) 
 #[test]
 fn single_permits_follow_the_recurrence() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 8), random.between(1, 100));
-        let mut now_ns = random.pick(&[0, 0, 1_000]);
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=8), random.u64(1..=100));
+        let mut now_ns = random.choice([0, 0, 1_000]).unwrap();
         let mut limit = Ledger::new(SlidingLog::new(max, Duration::from_nanos(period_ns)), now_ns);
         let mut grants: Vec<u64> = Vec::new();
         for n in 0..150_usize {
-            now_ns += random.pick(&[0, 0, 0, 1, 5, 40, 300]);
+            now_ns += random.choice([0, 0, 0, 1, 5, 40, 300]).unwrap();
             let slot = n.checked_sub(usize::try_from(max).unwrap());
             let due_ns = slot.map_or(now_ns, |slot| now_ns.max(grants[slot] + period_ns));
             let begun_ns = start(limit.reserve(now_ns, 1, None));
@@ -64,16 +57,16 @@ fn single_permits_follow_the_recurrence() {
 #[test]
 fn answers_are_those_of_the_list() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 9), random.between(1, 60));
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=9), random.u64(1..=60));
         let mut limit = log(max, period_ns);
         let (mut list, mut now_ns, mut last_ns) = (Grants::default(), 0, 0);
         for step in 0..120 {
             let what = format!("seed {seed}, step {step}");
-            now_ns += random.pick(&[0, 0, 1, 3, 20, 100]);
-            let permits = random.between(1, max);
+            now_ns += random.choice([0, 0, 1, 3, 20, 100]).unwrap();
+            let permits = random.u64(1..=max);
             let opens_ns = opening(&list, max, period_ns, now_ns.max(last_ns), permits);
-            let reserves = random.once_in(2);
+            let reserves = random.u64(..2) == 0;
             let answer = if reserves {
                 limit.reserve(now_ns, permits, None)
             } else {
@@ -87,21 +80,21 @@ fn answers_are_those_of_the_list() {
                 assert_eq!(retry(answer), opens_ns - now_ns, "{what}");
             }
         }
-        assert!(list.max_in(period_ns) <= max, "seed {seed}");
+        assert!(list.fullest_window(period_ns).0 <= max, "seed {seed}");
     }
 }
 
 /// S1.3: a caller below the limit never waits, however its calls are spaced.
 #[test]
 fn below_the_limit_no_caller_waits() {
-    let mut random = XorShift::new(3);
+    let mut random = Rng::with_seed(3);
     let mut limit = log(51, S);
     let (mut now_ns, mut requested) = (0, Grants::default());
     while now_ns < 30 * S {
-        now_ns += random.between(0, 30 * MS);
+        now_ns += random.u64(0..=30 * MS);
         let mut with_this = requested.clone();
         with_this.add(now_ns, 1);
-        if with_this.max_in(S) <= 51 {
+        if with_this.fullest_window(S).0 <= 51 {
             assert_eq!(start(limit.reserve(now_ns, 1, None)), now_ns);
             requested = with_this;
             requested.0.retain(|(start_ns, _)| start_ns + S > now_ns);
@@ -113,13 +106,13 @@ fn below_the_limit_no_caller_waits() {
 #[test]
 fn a_retry_at_its_instant_passes() {
     for seed in 1..100 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 5), random.between(2, 1_000));
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=5), random.u64(2..=1_000));
         let mut limit = log(max, period_ns);
         let mut now_ns = 0;
         for _ in 0..60 {
-            now_ns += random.between(0, period_ns / max);
-            let permits = random.between(1, max);
+            now_ns += random.u64(0..=period_ns / max);
+            let permits = random.u64(1..=max);
             if granted(limit.try_acquire(now_ns, permits)).is_none() {
                 let after_ns = retry(limit.try_acquire(now_ns, permits));
                 assert!(
@@ -147,18 +140,18 @@ fn promised_starts_are_those_of_waiting_callers() {
 /// 51.
 #[test]
 fn a_saturated_second_holds_51_at_every_phase() {
-    let mut random = XorShift::new(51);
+    let mut random = Rng::with_seed(51);
     let mut limit = log(51, S);
     let (mut now_ns, mut starts) = (0, Vec::new());
     while now_ns < 12 * S {
         // Several a millisecond where 51 a second pass.
-        now_ns += random.between(0, MS);
+        now_ns += random.u64(0..=MS);
         if granted(limit.try_acquire(now_ns, 1)).is_some() {
             starts.push(now_ns);
         }
     }
     for _ in 0..500 {
-        let from_ns = random.between(S, 10 * S);
+        let from_ns = random.u64(S..=10 * S);
         let sample = starts.iter().filter(|&&at| (from_ns..from_ns + S).contains(&at)).count();
         assert!(sample <= 51, "{sample} from {from_ns}");
     }
@@ -178,7 +171,7 @@ fn a_saturated_second_holds_51_at_every_phase() {
 fn a_guard_absorbs_the_jitter_of_the_way() {
     for jitter_ns in [5 * MS, 20 * MS] {
         let arrivals = |guard_ns: u64| {
-            let mut random = XorShift::new(jitter_ns);
+            let mut random = Rng::with_seed(jitter_ns);
             let policy = SlidingLog::new(51, Duration::from_nanos(S))
                 .with_guard(Duration::from_nanos(guard_ns))
                 .unwrap();
@@ -186,9 +179,9 @@ fn a_guard_absorbs_the_jitter_of_the_way() {
             let mut arrived = Grants::default();
             for n in 0..2_000 {
                 let begun_ns = start(limit.reserve(n * 19 * MS, 1, None));
-                arrived.add(begun_ns + 40 * MS + random.between(0, jitter_ns), 1);
+                arrived.add(begun_ns + 40 * MS + random.u64(0..=jitter_ns), 1);
             }
-            arrived.max_in(S)
+            arrived.fullest_window(S).0
         };
         assert!(arrivals(0) > 51, "unguarded, J = {jitter_ns}");
         assert!(arrivals(jitter_ns) <= 51, "guarded, J = {jitter_ns}");
@@ -237,7 +230,7 @@ fn the_pizza_oven() {
         placed.add(begun_ns, 1);
         *maker = begun_ns + 3 * MINUTE;
     }
-    assert_eq!(placed.max_in(30 * MINUTE), 6);
+    assert_eq!(placed.fullest_window(30 * MINUTE).0, 6);
     assert!(placed.0[119].0 < 120 / 6 * 30 * MINUTE);
 }
 
@@ -264,7 +257,7 @@ fn all_hundred_pass_at_every_phase() {
 /// S3.7: many callers with random pauses against 100 in 5 s.
 #[test]
 fn many_callers_with_random_pauses() {
-    let mut random = XorShift::new(37);
+    let mut random = Rng::with_seed(37);
     let mut limit = log(100, 5 * S);
     let (mut callers, mut grants) = ([0_u64; 10], Grants::default());
     for _ in 0..20_000 {
@@ -272,9 +265,9 @@ fn many_callers_with_random_pauses() {
         if granted(limit.try_acquire(*caller, 1)).is_some() {
             grants.add(*caller, 1);
         }
-        *caller += random.between(10 * MS, 90 * MS);
+        *caller += random.u64(10 * MS..=90 * MS);
     }
-    assert_eq!(grants.max_in(5 * S), 100);
+    assert_eq!(grants.fullest_window(5 * S).0, 100);
 }
 
 /// S4.20: a denial names the wait instead of blocking; a caller that respects it gets every
@@ -297,30 +290,36 @@ fn callers_that_heed_retry_after_get_the_whole_rate() {
 #[test]
 fn windows_after_a_change_hold_the_new_limit() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let (mut max, mut period_ns) = (random.between(1, 8), random.between(5, 60));
+        let mut random = Rng::with_seed(seed);
+        let (mut max, mut period_ns) = (random.u64(1..=8), random.u64(5..=60));
         let mut limit = log(max, period_ns);
         let (mut now_ns, mut before, mut all) = (0, 0, Grants::default());
         for _ in 0..6 {
-            let (was, changed_ns, keeps_period) = (max, now_ns, random.once_in(2));
+            let (was, changed_ns, keeps_period) = (max, now_ns, random.u64(..2) == 0);
             let known = all.0.len();
-            max = random.between(1, 8);
+            max = random.u64(1..=8);
             if !keeps_period {
-                period_ns = random.between(5, 60);
+                period_ns = random.u64(5..=60);
             }
             limit.reconfigure(now_ns, SlidingLog::new(max, Duration::from_nanos(period_ns)));
             for _ in 0..40 {
-                now_ns += random.between(0, 6);
-                let permits = random.between(1, max);
+                now_ns += random.u64(0..=6);
+                let permits = random.u64(1..=max);
                 if granted(limit.try_acquire(now_ns, permits)).is_some() {
                     all.add(now_ns, permits);
                 }
             }
             let after = Grants(all.0[known..].to_vec());
-            assert!(after.max_in(period_ns) <= max, "seed {seed}, changed at {changed_ns}");
+            assert!(
+                after.fullest_window(period_ns).0 <= max,
+                "seed {seed}, changed at {changed_ns}"
+            );
             if keeps_period {
                 let around = Grants(all.0[before..].to_vec());
-                assert!(around.max_in(period_ns) <= max.max(was), "seed {seed}, at {changed_ns}");
+                assert!(
+                    around.fullest_window(period_ns).0 <= max.max(was),
+                    "seed {seed}, at {changed_ns}"
+                );
             }
             before = known;
         }
@@ -360,23 +359,23 @@ fn a_change_of_the_limit_keeps_the_log() {
 #[test]
 fn a_grid_never_over_admits_and_loses_little() {
     for seed in 1..200 {
-        let mut random = XorShift::new(seed);
-        let (max, period_ns) = (random.between(1, 8), random.between(2, 90));
-        let grid_ns = random.between(1, period_ns);
+        let mut random = Rng::with_seed(seed);
+        let (max, period_ns) = (random.u64(1..=8), random.u64(2..=90));
+        let grid_ns = random.u64(1..=period_ns);
         let policy = SlidingLog::new(max, Duration::from_nanos(period_ns))
             .with_resolution(Duration::from_nanos(grid_ns))
             .unwrap();
         let (mut limit, mut coarse) = (Ledger::new(policy, 0), log(max, period_ns + grid_ns));
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         for _ in 0..150 {
-            now_ns += random.pick(&[0, 0, 1, 4, 50]);
-            let permits = random.between(1, max);
+            now_ns += random.choice([0, 0, 1, 4, 50]).unwrap();
+            let permits = random.u64(1..=max);
             let begun_ns = start(limit.reserve(now_ns, permits, None));
             grants.add(begun_ns, permits);
             // Pointwise no later than the exact log of M + Q.
             assert!(begun_ns <= start(coarse.reserve(now_ns, permits, None)), "seed {seed}");
         }
-        assert!(grants.max_in(period_ns) <= max, "seed {seed}");
+        assert!(grants.fullest_window(period_ns).0 <= max, "seed {seed}");
     }
     let policy = SlidingLog::new(3, Duration::from_nanos(100))
         .with_resolution(Duration::from_nanos(20))

@@ -2,20 +2,12 @@
 //!
 //! No caller overtakes a due waiter, and a waiter that never comes costs one grace period.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
-use common::queued::Queued;
+use crate::common::queued::Queued;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use common::{Grants, MS, S, XorShift, rate, start};
+use crate::common::{MS, S, rate, start};
+use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -31,6 +23,7 @@ use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::Grants;
 
 /// A limit that bounds starts, and the maximum of starts in each of some windows.
 struct Bound {
@@ -42,12 +35,12 @@ fn log(permits: u64, period_ns: u64) -> AnyPolicy {
     SlidingLog::new(permits, Duration::from_nanos(period_ns)).into()
 }
 
-fn bounds(random: &mut XorShift) -> Bound {
-    let permits = random.between(1, 6);
-    let period_ns = random.pick(&[1_000, MS, 10 * MS]);
+fn bounds(random: &mut Rng) -> Bound {
+    let permits = random.u64(1..=6);
+    let period_ns = random.choice([1_000, MS, 10 * MS]).unwrap();
     let step_ns = period_ns / permits.max(1);
     let rate = format!("{permits}/{period_ns}ns").parse().unwrap();
-    let burst = random.between(1, 5);
+    let burst = random.u64(1..=5);
     // `C(W) = ceil((W + (B - 1) T) / T)`, on windows of some numbers of T, and one nanosecond.
     let bucket = |burst: u64| {
         let windows = [1, step_ns, 3 * step_ns, 20 * step_ns];
@@ -57,7 +50,7 @@ fn bounds(random: &mut XorShift) -> Bound {
         };
         windows.map(|window| (window, max(window))).to_vec()
     };
-    let (policies, at_most) = match random.between(0, 7) {
+    let (policies, at_most) = match random.u64(0..=7) {
         0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
         1 => {
             let log = CompactLog::new(permits, Duration::from_nanos(period_ns));
@@ -101,14 +94,14 @@ struct Seen {
 
 /// Plays random callers, each woken late, some never, with tries and reservations. Returns the
 /// real starts.
-fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Grants, Seen) {
+fn play<L: Provisional>(limit: L, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
     let mut harness = Queued::taking(limit);
     harness.queue.set_grace(Some(period_ns * 5));
     let (mut now_ns, mut coming, mut seen) = (period_ns, Coming::new(), Seen::default());
     let mut starts = Vec::new();
-    let lateness = random.pick(&[1, period_ns / 20 + 1, period_ns, 4 * period_ns]);
+    let lateness = random.choice([1, period_ns / 20 + 1, period_ns, 4 * period_ns]).unwrap();
     for id in 0..200_u32 {
-        let until_ns = now_ns + random.between(0, period_ns / 2);
+        let until_ns = now_ns + random.u64(0..=period_ns / 2);
         // All events until then, in order.
         loop {
             let next_ns = harness.queue.next_ns().unwrap_or(u64::MAX);
@@ -135,17 +128,17 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
             harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
             for id in std::mem::take(&mut harness.woken.settled) {
                 // One in a few never comes, or is dropped later.
-                match random.between(0, 30) {
+                match random.u64(0..=30) {
                     0 => seen.leaked += 1,
                     1 => drop(harness.leave(now_ns, id)),
-                    _ => coming.push((now_ns + random.between(0, lateness), id)),
+                    _ => coming.push((now_ns + random.u64(0..=lateness), id)),
                 }
             }
         }
         now_ns = until_ns;
         harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
-        let permits = random.between(1, 2).min(harness.limit.clone().remaining(0).max(1));
-        match random.between(0, 9) {
+        let permits = random.u64(1..=2).min(harness.limit.clone().remaining(0).max(1));
+        match random.u64(0..=9) {
             0 => {
                 let Queued { queue, limit, woken, .. } = &mut harness;
                 let tried = queue
@@ -165,13 +158,13 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
             2 => {
                 // Its owner waits for it, and comes late like all others.
                 if let Some(start_ns) = harness.promise(now_ns, id) {
-                    coming.push((start_ns + random.between(0, lateness), id));
+                    coming.push((start_ns + random.u64(0..=lateness), id));
                 }
             }
             _ => drop(harness.request(now_ns, id, Request::of(permits))),
         }
         for id in std::mem::take(&mut harness.woken.settled) {
-            coming.push((now_ns + random.between(0, lateness), id));
+            coming.push((now_ns + random.u64(0..=lateness), id));
         }
     }
     starts.extend(harness.starts.values().copied());
@@ -186,7 +179,7 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
 fn real_starts_obey_the_bound_however_late_waiters_are() {
     let mut all = Seen::default();
     for seed in 0..4_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let Bound { policies, at_most } = bounds(&mut random);
         let period_ns = at_most.last().unwrap().0;
         let (grants, seen) = match policies.as_slice() {
@@ -195,7 +188,7 @@ fn real_starts_obey_the_bound_however_late_waiters_are() {
         };
         assert!(grants.0.len() > 5, "seed {seed}: {}", grants.0.len());
         for (window_ns, max) in at_most {
-            let fullest = grants.max_in(window_ns);
+            let fullest = grants.fullest_window(window_ns).0;
             assert!(fullest <= max, "seed {seed}: {fullest} of {max} in {window_ns}: {policies:?}");
         }
         all.late += seen.late;
@@ -210,21 +203,21 @@ fn real_starts_obey_the_bound_however_late_waiters_are() {
 #[test]
 fn waiters_in_time_start_as_promised() {
     for seed in 0..1_000 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let Bound { policies, .. } = bounds(&mut random);
         let limit = AllOfLedger::new(policies.iter().copied(), 0);
         let (mut taking, mut promised) = (Queued::taking(limit.clone()), Queued::new(limit));
         let mut now_ns = 0;
         for id in 0..80 {
-            now_ns += random.between(0, MS / 3);
+            now_ns += random.u64(0..=MS / 3);
             taking.pass(now_ns);
             promised.serve(now_ns);
-            if random.once_in(8) {
-                let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
+            if random.u64(..8) == 0 {
+                let id = u32::try_from(random.u64(0..=u64::from(id))).unwrap();
                 assert_eq!(taking.leave(now_ns, id), promised.leave(now_ns, id), "seed {seed}");
                 continue;
             }
-            let max_wait_ns = random.pick(&[None, None, Some(2 * MS)]);
+            let max_wait_ns = random.choice([None, None, Some(2 * MS)]).unwrap();
             let one = taking.join(now_ns, id, 1, max_wait_ns);
             assert_eq!(one, promised.join(now_ns, id, 1, max_wait_ns), "seed {seed}: {policies:?}");
             taking.pass(now_ns);

@@ -2,19 +2,10 @@
 //!
 //! Late, they take when they come, and never at the cost of promises to other callers.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::S;
-use common::queued::Queued;
+use crate::common::S;
+use crate::common::queued::Queued;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;

@@ -3,19 +3,10 @@
 //! A waiter that sleeps until its reported start is woken where it may start sooner; one without
 //! a reported start is woken when it is the head.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::S;
-use common::queued::Queued;
+use crate::common::S;
+use crate::common::queued::Queued;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::queue::MIN_GRACE_NS;

@@ -1,7 +1,5 @@
 //! Tests of the text grammar of limits.
 
-#![allow(clippy::unwrap_used, reason = "a panic in a test is a failed test")]
-
 use std::time::Duration;
 
 use rategate_core::any_policy::AnyPolicy;

@@ -1,17 +1,9 @@
 //! Tests of the `two_timeline` contract, against the recurrence written out in plain integers.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Grants, MS, Profile, RATES, S, XorShift, fraction, granted, rate, retry};
+use crate::common::{MS, Profile, RATES, S, fraction, granted, rate, retry};
+use fastrand::Rng;
 use rategate_core::compensation::DampingShift;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
@@ -21,6 +13,7 @@ use rategate_core::ratio::Ratio;
 use rategate_core::schedule::Schedule;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
+use rategate_sim::oracle::Grants;
 
 fn limit(text: &str, mode: Mode) -> Ledger<TwoTimeline> {
     Ledger::new(TwoTimeline::new(rate(text), mode, None), 0)
@@ -58,12 +51,12 @@ fn burst_waits_fall_to_zero() {
 #[test]
 fn strict_spaces_every_two_operations() {
     for seed in 1..50 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut limit = limit("2000/s", Mode::Strict);
         let (mut now_ns, mut last) = (0, None);
         for _ in 0..200 {
-            now_ns += random.pick(&[0, 0, 100_000, 499_999, 500_000, 500_001, 5 * MS]);
-            let answer = if random.once_in(2) {
+            now_ns += random.choice([0, 0, 100_000, 499_999, 500_000, 500_001, 5 * MS]).unwrap();
+            let answer = if random.u64(..2) == 0 {
                 limit.try_acquire(now_ns, 1)
             } else {
                 limit.reserve(now_ns, 1, None)
@@ -81,13 +74,13 @@ fn strict_spaces_every_two_operations() {
 #[test]
 fn starts_and_waits_follow_the_recurrence() {
     for seed in 1..200 {
-        let mut random = XorShift::new(seed);
-        let slice = random.between(1, 60);
+        let mut random = Rng::with_seed(seed);
+        let slice = random.u64(1..=60);
         let pace = Rate::new(1, Duration::from_nanos(slice)).unwrap();
-        let shift = random.between(1, 5);
-        let (mode, cap) = match random.between(0, 3) {
+        let shift = random.u64(1..=5);
+        let (mode, cap) = match random.u64(0..=3) {
             0 => (Mode::Average, None),
-            1 => (Mode::Average, Some(random.between(0, 300))),
+            1 => (Mode::Average, Some(random.u64(0..=300))),
             2 => (Mode::Strict, None),
             _ => (
                 Mode::from_compensation(0.5_f64.powi(i32::try_from(shift).unwrap())).unwrap(),
@@ -97,11 +90,11 @@ fn starts_and_waits_follow_the_recurrence() {
         let mut limit = Ledger::new(TwoTimeline::new(pace, mode, cap.map(Duration::from_nanos)), 0);
         let (mut ideal, mut idle, mut now_ns, mut last_ns) = (0_u64, 0_u64, 0_u64, 0_u64);
         for step in 0..200 {
-            now_ns += random.pick(&[0, 0, 0, slice, slice - 1, 7, 100, 2_000]);
+            now_ns += random.choice([0, 0, 0, slice, slice - 1, 7, 100, 2_000]).unwrap();
             let requested_ns = now_ns.max(last_ns);
             let due = ideal + idle;
             let begun = requested_ns.max(due);
-            let reserves = random.once_in(2);
+            let reserves = random.u64(..2) == 0;
             if !reserves && begun > now_ns {
                 assert_eq!(retry(limit.try_acquire(now_ns, 1)), begun - now_ns, "seed {seed}");
                 continue;
@@ -166,11 +159,11 @@ fn polling_loses_nothing() {
     for text in RATES {
         let (n, p) = fraction(rate(text));
         let mut limit = limit(text, Mode::Average);
-        let mut random = XorShift::new(9);
+        let mut random = Rng::with_seed(9);
         let (mut now_ns, mut taken) = (0_u64, 0_u128);
         for _ in 0..300 {
             let step = u64::try_from(p / n).unwrap().max(MS);
-            now_ns = now_ns.saturating_add(random.between(0, step));
+            now_ns = now_ns.saturating_add(random.u64(0..=step));
             let free = limit.remaining(now_ns);
             if free > 0 {
                 assert!(granted(limit.try_acquire(now_ns, free)).is_some());
@@ -201,21 +194,20 @@ fn average_catches_up_without_limit() {
 #[test]
 fn a_bound_on_catching_up_holds_in_every_window() {
     for seed in 1..200 {
-        let mut random = XorShift::new(seed);
-        let pace =
-            Rate::new(random.between(1, 9), Duration::from_nanos(random.between(1, 90))).unwrap();
+        let mut random = Rng::with_seed(seed);
+        let pace = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(1..=90))).unwrap();
         let (n, p) = fraction(pace);
-        let cap_ns = random.between(0, 300);
-        let mode = random.pick(&[Mode::Average, Mode::from_compensation(0.25).unwrap()]);
+        let cap_ns = random.u64(0..=300);
+        let mode = random.choice([Mode::Average, Mode::from_compensation(0.25).unwrap()]).unwrap();
         let mut limit =
             Ledger::new(TwoTimeline::new(pace, mode, Some(Duration::from_nanos(cap_ns))), 0);
         let max = u64::try_from(u128::from(cap_ns) * n / p).unwrap() + 1;
         assert_eq!(limit.try_acquire(0, max + 1), Err(ExceedsCapacity::new(max + 1, max)));
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         for _ in 0..150 {
-            now_ns += random.pick(&[0, 0, 0, 3, 60, 1_000]);
-            let permits = random.between(1, max);
-            let answer = if random.once_in(3) {
+            now_ns += random.choice([0, 0, 0, 3, 60, 1_000]).unwrap();
+            let permits = random.u64(1..=max);
+            let answer = if random.u64(..3) == 0 {
                 limit.reserve(now_ns, permits, None)
             } else {
                 limit.try_acquire(now_ns, permits)
@@ -236,13 +228,12 @@ fn a_bound_on_catching_up_holds_in_every_window() {
 #[test]
 fn strict_and_burst_hold_in_every_window() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
-        let pace =
-            Rate::new(random.between(1, 9), Duration::from_nanos(random.between(1, 90))).unwrap();
+        let mut random = Rng::with_seed(seed);
+        let pace = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(1..=90))).unwrap();
         let (n, p) = fraction(pace);
-        let down = random.between(1, 10);
-        let up = down + random.between(0, 10);
-        let (mode, b, a, two) = if random.once_in(2) {
+        let down = random.u64(1..=10);
+        let up = down + random.u64(0..=10);
+        let (mode, b, a, two) = if random.u64(..2) == 0 {
             (Mode::Strict, 1, 1, 0)
         } else {
             (burst(up, down), u128::from(up), u128::from(down), 2)
@@ -250,8 +241,8 @@ fn strict_and_burst_hold_in_every_window() {
         let mut limit = Ledger::new(TwoTimeline::new(pace, mode, None), 0);
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         for _ in 0..150 {
-            now_ns += random.pick(&[0, 0, 0, 1, 3, 60, 1_000]);
-            let answer = if random.once_in(2) {
+            now_ns += random.choice([0, 0, 0, 1, 3, 60, 1_000]).unwrap();
+            let answer = if random.u64(..2) == 0 {
                 limit.reserve(now_ns, 1, None)
             } else {
                 limit.try_acquire(now_ns, 1)
@@ -388,24 +379,24 @@ fn rate_changes_lose_nothing() {
     // Prime to 10, so that all count in the same fraction and nothing is rounded at all.
     let rates = [1, 3, 7, 999_983, 123_457, 3_000_000_007];
     for seed in 1..100 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s), Mode::Average, None);
-        let mut per_s = random.pick(&rates);
+        let mut per_s = random.choice(&rates).copied().unwrap();
         let mut limit = Ledger::new(policy(per_s), 0);
         let (mut now_ns, mut owed, mut taken) = (0_u64, 0_u128, 0_u128);
         for _ in 0..80 {
-            let step_ns = random.pick(&[0, 1, 17, 1_000, MS, S, 3 * S]);
+            let step_ns = random.choice([0, 1, 17, 1_000, MS, S, 3 * S]).unwrap();
             now_ns += step_ns;
             owed += u128::from(step_ns) * u128::from(per_s);
             let due = owed / u128::from(S) + 1 - taken;
             assert_eq!(u128::from(limit.remaining(now_ns)), due, "seed {seed} at {now_ns}");
-            if random.once_in(2) && due > 0 {
-                let permits = random.between(1, u64::try_from(due).unwrap());
+            if random.u64(..2) == 0 && due > 0 {
+                let permits = random.u64(1..=u64::try_from(due).unwrap());
                 assert!(granted(limit.try_acquire(now_ns, permits)).is_some());
                 taken += u128::from(permits);
             }
-            if random.once_in(3) {
-                per_s = random.pick(&rates);
+            if random.u64(..3) == 0 {
+                per_s = random.choice(&rates).copied().unwrap();
                 limit.reconfigure(now_ns, policy(per_s));
             }
         }
@@ -573,10 +564,10 @@ fn a_change_after_silence_ends_the_old_rate() {
 #[test]
 fn a_bound_on_catching_up_holds_across_changes() {
     for seed in 1..120 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut profile = Profile::default();
-        let cap_ns = random.between(0, 300);
-        let (mode, cap, reach_ns) = match random.between(0, 3) {
+        let cap_ns = random.u64(0..=300);
+        let (mode, cap, reach_ns) = match random.u64(0..=3) {
             0 => (Mode::Strict, None, 0),
             1 => (Mode::Strict, Some(cap_ns), 0),
             2 => (Mode::Average, Some(cap_ns), cap_ns),
@@ -589,8 +580,8 @@ fn a_bound_on_catching_up_holds_across_changes() {
         let mut limit = Ledger::new(policy, begin_ns);
         let (mut grants, mut now_ns) = (Vec::<(u64, u64)>::new(), begin_ns);
         for _ in 0..120 {
-            now_ns += random.pick(&[0, 0, 0, 1, 7, 60, 200, 2_000]);
-            if random.once_in(2) {
+            now_ns += random.choice([0, 0, 0, 1, 7, 60, 200, 2_000]).unwrap();
+            if random.u64(..2) == 0 {
                 // A promise from before the change is kept at any new rate.
                 now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, _)| start_ns));
                 let rate = profile.draw(&mut random, now_ns);
@@ -599,8 +590,8 @@ fn a_bound_on_catching_up_holds_across_changes() {
                     TwoTimeline::new(rate, mode, cap.map(Duration::from_nanos)),
                 );
             }
-            let permits = random.pick(&[1, 1, 2, 4]);
-            let answer = if random.once_in(3) {
+            let permits = random.choice([1, 1, 2, 4]).unwrap();
+            let answer = if random.u64(..3) == 0 {
                 limit.reserve(now_ns, 1, None).map(|verdict| (1, verdict))
             } else {
                 limit.try_acquire(now_ns, permits).map(|verdict| (permits, verdict))
@@ -631,21 +622,23 @@ fn a_bound_on_catching_up_holds_across_changes() {
 #[test]
 fn what_is_due_does_not_jump_at_a_change() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut profile = Profile::default();
-        let mode = random.pick(&[
-            Mode::Average,
-            Mode::Strict,
-            burst(3, 2),
-            Mode::from_compensation(0.25).unwrap(),
-        ]);
-        let cap = random.once_in(2).then(|| random.between(0, 300));
+        let mode = random
+            .choice([
+                Mode::Average,
+                Mode::Strict,
+                burst(3, 2),
+                Mode::from_compensation(0.25).unwrap(),
+            ])
+            .unwrap();
+        let cap = (random.u64(..2) == 0).then(|| random.u64(0..=300));
         let policy =
             TwoTimeline::new(profile.draw(&mut random, 0), mode, cap.map(Duration::from_nanos));
         let mut limit = Ledger::new(policy, 0);
         let mut now_ns = 0;
-        for _ in 0..random.between(0, 30) {
-            now_ns += random.pick(&[0, 1, 7, 60, 300]);
+        for _ in 0..random.u64(0..=30) {
+            now_ns += random.choice([0, 1, 7, 60, 300]).unwrap();
             let _ = limit.try_acquire(now_ns, 1);
         }
         // Past the last step of a burst, so that the next may start at once.
@@ -679,23 +672,25 @@ fn what_is_due_does_not_jump_at_a_change() {
 #[test]
 fn on_time_nothing_is_lost_across_changes() {
     for seed in 1..40 {
-        let mut random = XorShift::new(seed);
-        let mode = random.pick(&[
-            Mode::Average,
-            Mode::Strict,
-            burst(3, 2),
-            Mode::from_compensation(0.25).unwrap(),
-        ]);
-        let cap = random.once_in(2).then(|| random.between(0, 300));
+        let mut random = Rng::with_seed(seed);
+        let mode = random
+            .choice([
+                Mode::Average,
+                Mode::Strict,
+                burst(3, 2),
+                Mode::from_compensation(0.25).unwrap(),
+            ])
+            .unwrap();
+        let cap = (random.u64(..2) == 0).then(|| random.u64(0..=300));
         // Prime to 10, as above, so that nothing is rounded.
         let rates = [1_000_003, 3_000_017, 123_457, 77_777_777];
         let policy =
             |per_s| TwoTimeline::new(Rate::per_second(per_s), mode, cap.map(Duration::from_nanos));
-        let mut per_s = random.pick(&rates);
+        let mut per_s = random.choice(&rates).copied().unwrap();
         let mut limit = Ledger::new(policy(per_s), 0);
         let (mut now_ns, mut owed, mut taken) = (0_u64, 0_u128, 0_u128);
         for _ in 0..60 {
-            let changes_ns = now_ns + random.between(0, 20_000);
+            let changes_ns = now_ns + random.u64(0..=20_000);
             loop {
                 let missing = (taken * u128::from(S)).saturating_sub(owed);
                 let due_ns = now_ns + u64::try_from(missing.div_ceil(per_s.into())).unwrap();
@@ -714,7 +709,7 @@ fn on_time_nothing_is_lost_across_changes() {
             }
             owed += u128::from(changes_ns - now_ns) * u128::from(per_s);
             now_ns = changes_ns;
-            per_s = random.pick(&rates);
+            per_s = random.choice(&rates).copied().unwrap();
             limit.reconfigure(now_ns, policy(per_s));
         }
     }
@@ -725,14 +720,14 @@ fn on_time_nothing_is_lost_across_changes() {
 #[test]
 fn burst_holds_the_new_ceiling_right_from_a_change() {
     for seed in 1..300 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         let mut limit: Option<Ledger<TwoTimeline>> = None;
         for _ in 0..8 {
-            let pace = Rate::new(random.between(1, 9), Duration::from_nanos(random.between(1, 90)));
-            let (pace, down) = (pace.unwrap(), random.between(1, 10));
-            let (up, (n, p)) = (down + random.between(0, 10), fraction(pace));
-            let cap = random.once_in(2).then(|| random.between(0, 300));
+            let pace = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(1..=90)));
+            let (pace, down) = (pace.unwrap(), random.u64(1..=10));
+            let (up, (n, p)) = (down + random.u64(0..=10), fraction(pace));
+            let cap = (random.u64(..2) == 0).then(|| random.u64(0..=300));
             let policy = TwoTimeline::new(pace, burst(up, down), cap.map(Duration::from_nanos));
             match &mut limit {
                 Some(limit) => limit.reconfigure(now_ns, policy),
@@ -741,8 +736,8 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
             let limit = limit.as_mut().unwrap();
             grants.0.clear();
             for _ in 0..30 {
-                now_ns += random.pick(&[0, 0, 0, 1, 3, 60, 1_000]);
-                let answer = if random.once_in(2) {
+                now_ns += random.choice([0, 0, 0, 1, 3, 60, 1_000]).unwrap();
+                let answer = if random.u64(..2) == 0 {
                     limit.reserve(now_ns, 1, None)
                 } else {
                     limit.try_acquire(now_ns, 1)

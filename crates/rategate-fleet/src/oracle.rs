@@ -139,31 +139,32 @@ impl MaxOverRate {
 #[cfg(test)]
 mod tests {
     use super::{FullestCell, FullestWindow, MaxOverRate};
-    use rategate_sim::oracle::fullest_window;
-    use rategate_sim::random::Random;
+    use fastrand::Rng;
 
-    fn grants(random: &mut Random) -> Vec<(u64, u64)> {
-        let count = random.bits() % 200;
+    use rategate_sim::oracle::Grants;
+
+    fn grants(random: &mut Rng) -> Vec<(u64, u64)> {
+        let count = random.u64(..200);
         let mut at_ns = 0_u64;
         let mut grants = Vec::new();
         for _ in 0..count {
-            at_ns = at_ns.saturating_add((random.bits() % 5).saturating_mul(random.bits() % 7));
-            grants.push((at_ns, (random.bits() % 3).saturating_add(1)));
+            at_ns = at_ns.saturating_add(random.u64(..5).saturating_mul(random.u64(..7)));
+            grants.push((at_ns, random.u64(..3).saturating_add(1)));
         }
         grants
     }
 
     #[test]
     fn one_pass_finds_what_looking_at_every_window_finds() {
-        let mut random = Random::new(3);
+        let mut random = Rng::with_seed(3);
         for _ in 0..500 {
-            let (grants, window_ns) = (grants(&mut random), random.bits() % 40 + 1);
+            let (grants, window_ns) = (grants(&mut random), random.u64(1..=40));
             let (mut any, mut grid) = (FullestWindow::new(window_ns), FullestCell::new(window_ns));
             for &(at_ns, permits) in &grants {
                 any.push(at_ns, permits);
                 grid.push(at_ns, permits);
             }
-            assert_eq!(any.max.0, fullest_window(&grants, window_ns).0);
+            assert_eq!(any.max.0, Grants(grants.clone()).fullest_window(window_ns).0);
             let sum = |cell: u64| -> u64 {
                 grants.iter().filter(|grant| grant.0 / window_ns == cell).map(|grant| grant.1).sum()
             };
@@ -174,10 +175,10 @@ mod tests {
 
     #[test]
     fn one_level_stands_for_windows_of_all_lengths() {
-        let mut random = Random::new(4);
+        let mut random = Rng::with_seed(4);
         for _ in 0..300 {
-            let (grants, permits) = (grants(&mut random), random.bits() % 4 + 1);
-            let period_ns = random.bits() % 9 + 1;
+            let (grants, permits) = (grants(&mut random), random.u64(1..=4));
+            let period_ns = random.u64(1..=9);
             let mut one_pass = MaxOverRate::new(permits, period_ns);
             for &(at_ns, granted) in &grants {
                 one_pass.push(at_ns, granted);

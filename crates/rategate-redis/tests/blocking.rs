@@ -1,9 +1,6 @@
 //! Blocking for a reply about a deny list on a thread that drives tasks, which debug builds
 //! refuse.
 
-#![cfg(all(feature = "client", debug_assertions))]
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,20 +1,9 @@
 //! The store client through its driver, on real servers.
 
-#![cfg(feature = "client")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::load::{at, config, eventually, key, open, permits};
-use common::server::{Brand, Server};
+use crate::common::load::{at, config, eventually, key, open, permits};
 use rategate::distributed::{DecidedBy, Decision, Distributed, StoreStatus};
 use rategate::store::{
     Heartbeat, LeaseId, Rule, Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict,
@@ -26,6 +15,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::client::{self, Config, OpenError, RedisStore};
 use rategate_redis::denied::{Listed, Version};
 use rategate_redis::library::Library;
+use rategate_testkit::redis::{Brand, Server};
 
 fn store(server: &Server) -> Arc<RedisStore> {
     open(config(server).budget(Duration::from_secs(5)))

@@ -1,32 +1,22 @@
 //! A driver whose server misbehaves: no call exceeds its budget, nothing is granted twice, and
 //! the same driver recovers.
 
-#![cfg(feature = "client")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::load::{
+use crate::common::load::{
     at, config, decide, eventually, key, open, permits, plan, recovers, under_load,
 };
-use common::proxy::Proxy;
-use common::server::{Brand, Server};
+use crate::common::proxy::Proxy;
 use rategate::store::{
     LeaseId, Reply, Rule, Store, StoreError, StoreExt, StoreReply, StoreRequest, Unavailable,
     Verdict,
 };
 use rategate_core::concurrency::Concurrency;
 use rategate_redis::client::Config;
+use rategate_testkit::redis::{Brand, Server};
 
 const SOON: Duration = Duration::from_secs(8);
 /// The slack for slow machines: how much later than its budget a call may end here.

@@ -1,29 +1,19 @@
 //! A driver whose server changes: manual failovers, sentinels, and clusters.
 
-#![cfg(feature = "client")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::cluster::Cluster;
-use common::fake::{Fake, all_slots_at};
-use common::load::{at, decide, eventually, key, open, permits, plan, recovers, under_load};
-use common::proxy::Proxy;
-use common::server::{Brand, Server};
+use crate::common::cluster::Cluster;
+use crate::common::fake::{Fake, all_slots_at};
+use crate::common::load::{at, decide, eventually, key, open, permits, plan, recovers, under_load};
+use crate::common::proxy::Proxy;
 use rategate::store::{Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict};
 use rategate_redis::client::{Config, RedisStore, SharedPlan};
 use rategate_redis::key::KeySpace;
+use rategate_testkit::redis::{Brand, Server};
 
 const SOON: Duration = Duration::from_secs(12);
 

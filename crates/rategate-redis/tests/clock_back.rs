@@ -1,23 +1,10 @@
 //! The store's clock goes back, as it does when another server takes over: nothing is granted
 //! twice, and states too far ahead recover.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    clippy::similar_names,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::Random;
-use common::client::Reply;
-use common::store::{Store, denied, granted, key};
+use crate::common::store::{Store, denied, granted, key};
+use fastrand::Rng;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
@@ -28,6 +15,7 @@ use rategate_redis::limit::{Limit, MAX_INSTANT_US};
 use rategate_redis::plan::Plan;
 use rategate_redis::refusal::ServerRefusal;
 use rategate_redis::verdict::Verdict;
+use rategate_testkit::redis::Reply;
 
 const NOW_US: u64 = 1_790_000_000_000_000;
 
@@ -49,19 +37,19 @@ fn a_clock_that_goes_back_grants_no_more() {
     for mut store in Store::each() {
         for (name, limit) in limits() {
             let plan = Plan::new([(name, limit)]).unwrap();
-            let mut random = Random::new(9);
+            let mut random = Rng::with_seed(9);
             let (mut now_us, mut newest_us) = (NOW_US, NOW_US);
             // The instants as the limit may see them: never before the newest.
             let mut seen = Vec::new();
             for _ in 0..1_500 {
-                now_us = match random.below(6) {
-                    0 => newest_us - random.below(300_000),
-                    _ => now_us + random.below(60_000),
+                now_us = match random.u64(..6) {
+                    0 => newest_us - random.u64(..300_000),
+                    _ => now_us + random.u64(..60_000),
                 };
                 newest_us = newest_us.max(now_us);
                 match store.try_acquire(&plan, &key("k"), 1, now_us) {
                     Verdict::Granted(_) => seen.push(newest_us),
-                    Verdict::Denied(denial) if random.below(4) == 0 => {
+                    Verdict::Denied(denial) if random.u64(..4) == 0 => {
                         let wait_us = denial.retry_after_ns.unwrap().get() / 1_000;
                         let sooner = store.peek(&plan, &key("k"), 1, now_us + wait_us - 1);
                         assert_eq!(denied(sooner).retry_after_ns.unwrap().get(), 1_000, "{name}");
@@ -137,7 +125,7 @@ fn foreign_state_counts_as_just_used_up() {
                 other => panic!("{other:?}"),
             };
             let state = keys.remove(0).text();
-            let mut random = Random::new(3);
+            let mut random = Rng::with_seed(3);
             let texts = [
                 "",
                 "x",
@@ -152,7 +140,7 @@ fn foreign_state_counts_as_just_used_up() {
             // Log headers of random content.
             let headers = (0..300).map(|_| {
                 let bytes =
-                    (0..40 + random.below(60)).map(|_| (random.below(5) * random.below(60)) as u8);
+                    (0..40 + random.u64(..60)).map(|_| (random.u64(..5) * random.u64(..60)) as u8);
                 [1].into_iter().chain(bytes.collect::<Vec<_>>()).collect()
             });
             // A header that claims 4 294 967 294 entries, now.

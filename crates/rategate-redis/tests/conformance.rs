@@ -1,35 +1,22 @@
 //! Conformance of the functions with the core, decision by decision, on a clock of whole
 //! microseconds.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_truncation,
-    clippy::as_conversions,
-    clippy::similar_names,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::Random;
-use common::store::{Store, denied, granted, key};
+use crate::common::store::{Store, denied, granted, key};
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::CompactLog;
-use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::limit::Limit as _;
-use rategate_core::policy::Policy;
-use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict as CoreVerdict;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 use rategate_redis::verdict::Verdict;
+use rategate_testkit::oracle::Oracle;
 
 /// A recent instant.
 const NOW_US: u64 = 1_790_000_000_123_457;
@@ -54,29 +41,11 @@ fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> (AnyPolicy, Limit) {
 
 /// Returns the core's decision: granted permits, or the wait rounded up to whole microseconds,
 /// and the rest.
-fn core_try(
-    policies: &[AnyPolicy],
-    states: &mut [<AnyPolicy as Policy>::State],
-    now_us: u64,
-    permits: u64,
-) -> (Result<u64, u64>, u64) {
-    let now_ns = now_us * 1_000;
-    let mut limits: Vec<_> = policies
-        .iter()
-        .zip(states)
-        .map(|(policy, state)| ExternalState::new(policy, state, RefundEpoch::NONE))
-        .collect();
-    let waits = limits.iter().map(|limit| limit.peek(now_ns, permits).unwrap().unwrap());
-    let wait_ns = waits.max().unwrap();
-    let verdict = if wait_ns == 0 {
-        for limit in &mut limits {
-            assert!(matches!(limit.try_acquire(now_ns, permits), Ok(CoreVerdict::Granted(_))));
-        }
-        Ok(permits)
-    } else {
-        Err(wait_ns.div_ceil(1_000) * 1_000)
-    };
-    (verdict, limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap())
+fn core_try(oracle: &mut Oracle, now_us: u64, permits: u64) -> (Result<u64, u64>, u64) {
+    match oracle.decide(now_us * 1_000, permits) {
+        Ok(granted) => (Ok(granted.permits), granted.remaining),
+        Err(refused) => (Err(refused.wait_ns.div_ceil(1_000) * 1_000), refused.remaining),
+    }
 }
 
 fn shown(verdict: &Verdict) -> (Result<u64, u64>, u64) {
@@ -97,26 +66,25 @@ fn agrees(
     typical_us: u64,
     start_us: u64,
 ) {
-    let policies: Vec<AnyPolicy> = limits.iter().map(|(policy, _)| *policy).collect();
-    let mut states: Vec<_> = policies.iter().map(|policy| policy.fresh(start_us * 1_000)).collect();
+    let mut oracle = Oracle::new(limits.iter().map(|(policy, _)| *policy), start_us * 1_000);
     let labels = ["a", "b", "c", "d"];
     let plan = Plan::new(labels.into_iter().zip(limits.iter().map(|(_, limit)| *limit))).unwrap();
     let maximum = limits.iter().map(|(_, limit)| limit.maximum()).min().unwrap();
-    let (key, mut random, mut now_us) = (key(name), Random::new(7), start_us);
+    let (key, mut random, mut now_us) = (key(name), Rng::with_seed(7), start_us);
     let (mut grants, mut denials) = (0_u64, 0_u64);
     for step in 0..steps {
-        now_us += match random.below(8) {
+        now_us += match random.u64(..8) {
             0..3 => 0,
             3 => 1,
-            7 => random.below(typical_us * 8 + 1),
-            _ => random.below(typical_us * 2 + 1),
+            7 => random.u64(..=typical_us * 8),
+            _ => random.u64(..=typical_us * 2),
         };
-        let permits = match random.below(4) {
-            0 => 1 + random.below(maximum),
-            1 => 1 + random.below(maximum.min(3)),
+        let permits = match random.u64(..4) {
+            0 => 1 + random.u64(..maximum),
+            1 => 1 + random.u64(..maximum.min(3)),
             _ => 1,
         };
-        let expected = core_try(&policies, &mut states, now_us, permits);
+        let expected = core_try(&mut oracle, now_us, permits);
         let peeked = store.peek(&plan, &key, permits, now_us);
         let verdict = store.try_acquire(&plan, &key, permits, now_us);
         assert_eq!(shown(&verdict), expected, "{name}, step {step}, {permits} permits at {now_us}");
@@ -130,13 +98,13 @@ fn agrees(
             continue;
         };
         denials += 1;
-        if random.below(3) == 0 {
+        if random.u64(..3) == 0 {
             let wait_us = wait_ns / 1_000;
             let sooner = store.try_acquire(&plan, &key, permits, now_us + wait_us - 1);
             assert_eq!(denied(sooner).retry_after_ns.unwrap().get(), 1_000, "{name}, step {step}");
             now_us += wait_us;
             let then = store.try_acquire(&plan, &key, permits, now_us);
-            let expected = core_try(&policies, &mut states, now_us, permits);
+            let expected = core_try(&mut oracle, now_us, permits);
             assert_eq!(shown(&then), expected, "{name}, step {step}: when it says");
             assert!(expected.0.is_ok());
         }
@@ -241,15 +209,15 @@ fn a_batch_decides_as_one_call_after_the_other() {
             Plan::new([("w", window(6, 50_000_000).1), ("m", log(20, 300_000_000, 5_000_000).1)])
                 .unwrap(),
         ];
-        let (mut random, mut now_us) = (Random::new(3), NOW_US);
+        let (mut random, mut now_us) = (Rng::with_seed(3), NOW_US);
         for round in 0..150 {
-            now_us += random.below(40_000);
+            now_us += random.u64(..40_000);
             let mut batch = Batch::new();
             let mut singles = Vec::new();
-            for _ in 0..=random.below(30) {
-                let plan = &plans[random.below(3).min(random.below(4)).min(2) as usize];
-                let (name, permits) = (random.below(3), 1 + random.below(3) / 2);
-                let is_debit = random.below(5) == 0;
+            for _ in 0..=random.u64(..30) {
+                let plan = &plans[random.u64(..3).min(random.u64(..4)).min(2) as usize];
+                let (name, permits) = (random.u64(..3), 1 + random.u64(..3) / 2);
+                let is_debit = random.u64(..5) == 0;
                 let [together, single] =
                     ["together", "alone"].map(|side| key(&format!("{side} {name}")));
                 if is_debit {
@@ -287,19 +255,18 @@ fn a_debit_is_what_remains_and_says_when_one_passes() {
         let limits =
             [("a", gcra("700/s", 9)), ("b", log(7, 9_000_000, 1)), ("c", window(12, 20_000_000))];
         let plan = Plan::new(limits.map(|(label, (_, limit))| (label, limit))).unwrap();
-        let policies = limits.map(|(_, (policy, _))| policy);
-        let mut states = policies.map(|policy| policy.fresh(0));
-        let (mut random, mut now_us, mut partly, mut denials) = (Random::new(31), NOW_US, 0, 0);
+        let mut oracle = Oracle::new(limits.map(|(_, (policy, _))| policy), 0);
+        let (mut random, mut now_us, mut partly, mut denials) = (Rng::with_seed(31), NOW_US, 0, 0);
         for step in 0..1_500 {
-            now_us += random.below(3_000);
-            let permits = 1 + random.below(7);
+            now_us += random.u64(..3_000);
+            let permits = 1 + random.u64(..7);
             // The core is probed for one permit on a copy.
-            let (one, remaining) = core_try(&policies, &mut states.clone(), now_us, 1);
+            let (one, remaining) = core_try(&mut oracle.clone(), now_us, 1);
             match store.debit(&plan, &key("k"), permits, now_us) {
                 Verdict::Granted(grant) => {
                     assert_eq!(grant.permits, permits.min(remaining + 1), "step {step}");
                     partly += u64::from(grant.permits < permits);
-                    assert!(core_try(&policies, &mut states, now_us, grant.permits).0.is_ok());
+                    assert!(core_try(&mut oracle, now_us, grant.permits).0.is_ok());
                 }
                 Verdict::WrongType => panic!("a key of another type"),
                 Verdict::Denied(denial) => {
@@ -342,19 +309,19 @@ fn refunds_are_those_of_the_core() {
         for (name, (policy, limit), typical_us) in limits {
             let plan = Plan::new([("a", limit)]).unwrap();
             let key = key(name);
-            let (mut random, mut now_us) = (Random::new(11), NOW_US);
+            let (mut random, mut now_us) = (Rng::with_seed(11), NOW_US);
             let mut core = Ledger::new(policy, now_us * 1_000);
             let mut grants = Vec::new();
             let mut back = 0;
             for step in 0..1_500 {
-                now_us += random.below(typical_us * 2);
-                if random.below(3) == 0 && !grants.is_empty() {
-                    let at = grants.len() - 1 - random.below(grants.len().min(5) as u64) as usize;
+                now_us += random.u64(..typical_us * 2);
+                if random.u64(..3) == 0 && !grants.is_empty() {
+                    let at = grants.len() - 1 - random.u64(..grants.len().min(5) as u64) as usize;
                     let (ours, theirs): (
                         rategate_redis::verdict::Grant,
                         rategate_core::verdict::Grant,
                     ) = grants.remove(at);
-                    let permits = 1 + random.below(ours.permits);
+                    let permits = 1 + random.u64(..ours.permits);
                     let is_full = core.remaining(now_us * 1_000) == limit.maximum();
                     let expected = core.refund(now_us * 1_000, &theirs, permits);
                     let got = store.refund(&plan, &key, &ours, permits, now_us);
@@ -369,7 +336,7 @@ fn refunds_are_those_of_the_core() {
                     back += got;
                     continue;
                 }
-                let permits = 1 + random.below(3);
+                let permits = 1 + random.u64(..3);
                 let ours = store.try_acquire(&plan, &key, permits, now_us);
                 let theirs = core.try_acquire(now_us * 1_000, permits).unwrap();
                 match (ours, theirs) {
@@ -444,28 +411,23 @@ fn continues(
     rounds: impl Iterator<Item = (AnyPolicy, Limit)>,
     agreement: Agreement,
 ) {
-    let (mut random, mut now_us) = (Random::new(21), NOW_US);
-    let mut before: Option<(AnyPolicy, <AnyPolicy as Policy>::State)> = None;
+    let (mut random, mut now_us) = (Rng::with_seed(21), NOW_US);
+    let mut oracle: Option<Oracle> = None;
     let (mut grants, mut changes) = (0, 0);
     for (round, (policy, limit)) in rounds.enumerate() {
         let plan = Plan::new([("a", limit)]).unwrap();
-        for call in 0..=random.below(40) {
-            now_us += random.below(90_000);
-            let mut state = match before.take() {
-                None => policy.fresh(now_us * 1_000),
-                Some((old, mut state)) => {
-                    if call == 0 {
-                        policy.rebase(&mut state, &old, now_us * 1_000);
-                        changes += 1;
-                    }
-                    state
-                }
-            };
+        for call in 0..=random.u64(..40) {
+            now_us += random.u64(..90_000);
+            let oracle = oracle.get_or_insert_with(|| Oracle::new([policy], now_us * 1_000));
+            if call == 0 && round > 0 {
+                oracle.change(now_us * 1_000, [policy]);
+                changes += 1;
+            }
             let what = format!("round {round}: {policy:?} at {now_us}");
-            let permits = 1 + random.below(limit.maximum().min(4));
+            let permits = 1 + random.u64(..limit.maximum().min(4));
             let verdict = store.try_acquire(&plan, &key(name), permits, now_us);
-            let mut tried = state.clone();
-            let expected = core_try(&[policy], std::slice::from_mut(&mut tried), now_us, permits);
+            let mut tried = oracle.clone();
+            let expected = core_try(&mut tried, now_us, permits);
             let seen = shown(&verdict);
             match agreement {
                 Agreement::Exact => assert_eq!(seen, expected, "{what}"),
@@ -478,10 +440,9 @@ fn continues(
             }
             if let Verdict::Granted(_) = verdict {
                 assert!(expected.0.is_ok(), "{what}");
-                state = tried;
+                *oracle = tried;
                 grants += 1;
             }
-            before = Some((policy, state));
         }
     }
     assert!(grants > 20, "{grants}");
@@ -507,7 +468,7 @@ fn a_log_keeps_its_grants_under_other_numbers() {
             continues(&mut store, &format!("exact {run}"), rounds, Agreement::Exact);
         }
         // On other grids instants round up once more, so the store grants no more than the core.
-        let mut random = Random::new(5);
+        let mut random = Rng::with_seed(5);
         let others = [
             (20, 1_000, 1),
             (20, 1_000, 70_000_000),
@@ -515,7 +476,7 @@ fn a_log_keeps_its_grants_under_other_numbers() {
             (40, 1_000, 9_000_000),
             (5, 1_000, 1_000_000),
         ];
-        let numbers = (0..250).map(|_| others[random.below(5) as usize]);
+        let numbers = (0..250).map(|_| others[random.usize(..5)]);
         let rounds = numbers.map(|(permits, period_ms, resolution_ns)| {
             log(permits, period_ms * 1_000_000, resolution_ns)
         });
@@ -526,9 +487,9 @@ fn a_log_keeps_its_grants_under_other_numbers() {
 #[test]
 fn a_window_keeps_its_count_under_other_numbers() {
     for mut store in Store::each() {
-        let mut random = Random::new(6);
+        let mut random = Rng::with_seed(6);
         let numbers = [(5, 1_000), (10, 1_000), (40, 7_000), (3, 250), (20, 3_000)];
-        let numbers = (0..250).map(|_| numbers[random.below(5) as usize]);
+        let numbers = (0..250).map(|_| numbers[random.usize(..5)]);
         let rounds = numbers.map(|(permits, period_ms)| window(permits, period_ms * 1_000_000));
         continues(&mut store, "window", rounds, Agreement::Exact);
     }
@@ -549,8 +510,8 @@ fn a_bucket_keeps_what_is_in_use_under_other_numbers() {
             ("10/s", 3),
         ];
         for run in 0..10 {
-            let mut random = Random::new(7 + run);
-            let rounds = (0..60).map(|_| numbers[random.below(7) as usize]);
+            let mut random = Rng::with_seed(7 + run);
+            let rounds = (0..60).map(|_| numbers[random.usize(..7)]);
             let rounds = rounds.map(|(rate, burst)| gcra(rate, burst));
             continues(&mut store, &format!("bucket {run}"), rounds, Agreement::Within(2));
         }

@@ -1,23 +1,12 @@
 //! A deny list shared by machines: a copy equals the store's list, by the store's clock alone.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use common::Random;
-use common::client::Reply;
-use common::store::{Store, key};
+use crate::common::store::{Store, key};
+use crate::common::value;
+use fastrand::Rng;
 use rategate_redis::command::Command;
 use rategate_redis::denied::{
     self, Fetched, Listed, MAX_LISTED, Published, Version, read_fetched, read_published,
@@ -25,6 +14,7 @@ use rategate_redis::denied::{
 use rategate_redis::error::{ReplyError, RequestError};
 use rategate_redis::library::Library;
 use rategate_redis::reply::Value;
+use rategate_testkit::redis::Reply;
 
 const NOW_US: u64 = 1_790_000_000_123_457;
 
@@ -45,17 +35,17 @@ fn fetch(store: &mut Store, known: Version, now_us: u64) -> Option<Fetched> {
 #[test]
 fn a_copy_agrees_with_a_simple_list() {
     for mut store in Store::each() {
-        let (mut random, mut now_us) = (Random::new(20), NOW_US);
+        let (mut random, mut now_us) = (Rng::with_seed(20), NOW_US);
         let (mut list, mut known) = (BTreeMap::<Vec<u8>, u64>::new(), Version::NONE);
         for step in 0..600 {
-            now_us += random.below(2_000);
-            let random_entry = |random: &mut Random| {
-                let name = [b"caller ".as_slice(), &[random.below(30) as u8]].concat();
-                entry(&name, random.below(9_000))
+            now_us += random.u64(..2_000);
+            let random_entry = |random: &mut Rng| {
+                let name = [b"caller ".as_slice(), &[random.u64(..30) as u8]].concat();
+                entry(&name, random.u64(..9_000))
             };
             let entries: Vec<Listed> =
-                (0..random.below(6)).map(|_| random_entry(&mut random)).collect();
-            let is_new = random.below(8) == 0;
+                (0..random.u64(..6)).map(|_| random_entry(&mut random)).collect();
+            let is_new = random.u64(..8) == 0;
             let make = if is_new { denied::replace } else { denied::extend };
             let command = make(&key("list"), &entries, 100).unwrap();
             let before = known;
@@ -71,7 +61,7 @@ fn a_copy_agrees_with_a_simple_list() {
             assert_eq!(published.listed, list.len() as u64, "step {step}");
             assert_eq!(published.version == Version::NONE, list.is_empty(), "step {step}");
             assert!(list.is_empty() || published.version != before, "step {step}");
-            now_us += random.below(1_000);
+            now_us += random.u64(..1_000);
             let found = fetch(&mut store, known, now_us);
             let expected = list.iter().filter(|(_, until_us)| **until_us > now_us);
             let expected = expected.map(|(name, until_us)| entry(name, until_us - now_us));
@@ -140,20 +130,20 @@ fn a_list_lives_on_the_stores_clock() {
         let name: Vec<u8> = (0..=255).collect();
         let list = key("list");
         let command = denied::extend(&list, &[entry(&name, 300_000)], 10).unwrap();
-        let value = store.client.ok(&command.fcall(Library::LIVE)).value();
-        let published = read_published(&value).unwrap();
+        let received = value(&store.client.ok(&command.fcall(Library::LIVE)));
+        let published = read_published(&received).unwrap();
         let words = denied::fetch(&list, Version::NONE).fcall(Library::LIVE);
         assert_eq!(words[0], b"FCALL_RO");
-        let value = store.client.ok(&words).value();
-        let found = read_fetched(&value, Version::NONE).unwrap().unwrap();
+        let received = value(&store.client.ok(&words));
+        let found = read_fetched(&received, Version::NONE).unwrap().unwrap();
         assert_eq!((found.version, found.entries.len()), (published.version, 1));
         assert_eq!(found.entries[0].name, name);
         assert!((1..=300_000_000).contains(&found.entries[0].left_ns));
         // The script gives the same result.
         let script = Library::LIVE.script();
-        let value = store.client.ok(&denied::fetch(&list, Version::NONE).eval(&script)).value();
+        let received = value(&store.client.ok(&denied::fetch(&list, Version::NONE).eval(&script)));
         assert_eq!(
-            read_fetched(&value, Version::NONE).unwrap().unwrap().version,
+            read_fetched(&received, Version::NONE).unwrap().unwrap().version,
             published.version
         );
         thread::sleep(Duration::from_millis(350));
@@ -161,8 +151,8 @@ fn a_list_lives_on_the_stores_clock() {
         // A list can be published whatever the memory.
         store.server.set_maxmemory(1);
         let command = denied::extend(&list, &[entry(b"a", 9_000_000)], 10).unwrap();
-        let value = store.client.ok(&command.fcall(Library::LIVE)).value();
-        assert_eq!(read_published(&value).unwrap().listed, 1);
+        let received = value(&store.client.ok(&command.fcall(Library::LIVE)));
+        assert_eq!(read_published(&received).unwrap().listed, 1);
     }
 }
 

@@ -1,29 +1,19 @@
 //! Deny lists through the driver: a list published by one process soon reaches the copies of the
 //! others.
 
-#![cfg(feature = "client")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::cluster::Cluster;
-use common::load::{at, config, open};
-use common::server::{Brand, Server};
+use crate::common::cluster::Cluster;
+use crate::common::load::{at, config, open};
 use rategate::deny::{DenyList, Refreshed, Replaced};
 use rategate::store::{StoreError, Unavailable};
 use rategate_redis::client::denied::DenyCopy;
 use rategate_redis::client::{Config, RedisStore};
 use rategate_redis::denied::{Listed, MAX_LISTED, Version};
+use rategate_testkit::redis::{Brand, Server};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3_600 * SECOND_NS;

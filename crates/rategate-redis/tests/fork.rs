@@ -8,24 +8,21 @@
     reason = "tests: a panic is how they fail"
 )]
 
-#[path = "../../rategate/tests/fork/child.rs"]
-mod child;
-mod common;
-
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use child::in_child;
-use common::load::config;
-use common::server::{Brand, Server};
 use rategate::distributed::Distributed;
 use rategate::store::{Key, Store, StoreExt, Verdict};
 use rategate_core::gcra::Gcra;
-use rategate_redis::client::RedisStore;
+use rategate_redis::client::{Config, RedisStore, Server as Address};
+use rategate_testkit::forked::in_child;
+use rategate_testkit::redis::{Brand, Server};
 
 fn open(server: &Server) -> RedisStore {
-    RedisStore::open(config(server).budget(Duration::from_secs(3))).unwrap()
+    let address = Address::tcp("127.0.0.1", server.port());
+    let config = Config::server(address).prefix("t");
+    RedisStore::open(config.budget(Duration::from_secs(3))).unwrap()
 }
 
 /// Returns a bucket of five permits, none of which is earned again within the test.

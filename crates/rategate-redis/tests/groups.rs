@@ -1,20 +1,10 @@
 //! Groups in a store share a total as the core's do, heartbeat by heartbeat.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::num::NonZeroU64;
 
-use common::Random;
-use common::store::Store;
+use crate::common::store::Store;
+use crate::common::value;
+use fastrand::Rng;
 use rategate_core::node::{Group, Heartbeat as CoreBeat};
 use rategate_redis::group::{self, Heartbeat};
 use rategate_redis::key::KeySpace;
@@ -38,26 +28,26 @@ fn a_group_in_a_store_is_the_cores() {
     for mut store in Store::each() {
         let (mut grown, mut shrunk, mut stale, mut expired) = (0, 0, 0, 0);
         for seed in 1..=25_u64 {
-            let mut random = Random::new(seed);
+            let mut random = Rng::with_seed(seed);
             let name = format!("group {seed}");
             let (mut group, mut now_us) = (Group::new(), NOW_US);
             let mut shares = [0_u64; 12];
             // All members of a group use one memory.
-            let memory_us = [0, 1_000, 30_000][random.below(3) as usize];
-            let members = 1 + random.below(11);
+            let memory_us = [0, 1_000, 30_000][random.usize(..3)];
+            let members = random.usize(1..=11);
             for step in 0..120 {
-                now_us += match random.below(12) {
-                    0 => 60_000 + random.below(60_000),
+                now_us += match random.u64(..12) {
+                    0 => 60_000 + random.u64(..60_000),
                     1..=3 => 0,
-                    _ => random.below(9_000),
+                    _ => random.u64(..9_000),
                 };
-                let at_us = if random.below(15) == 0 { now_us - 5_000 } else { now_us };
-                let index = random.below(members) as usize;
+                let at_us = if random.u64(..15) == 0 { now_us - 5_000 } else { now_us };
+                let index = random.usize(..members);
                 let heartbeat = Heartbeat {
                     member: [(index * 23) as u8; 16],
-                    total: [10, 10, 10, 7, 1, 0, 1 << 50][random.below(7) as usize],
-                    at_least: if random.below(3) == 0 { random.below(12) } else { 0 },
-                    length_us: [0, 1, 9_000, 9_001, 20_000, 20_000][random.below(6) as usize],
+                    total: [10, 10, 10, 7, 1, 0, 1 << 50][random.usize(..7)],
+                    at_least: if random.u64(..3) == 0 { random.u64(..12) } else { 0 },
+                    length_us: [0, 1, 9_000, 9_001, 20_000, 20_000][random.usize(..6)],
                     memory_us,
                 };
                 if group.may_be_evicted(at_us, memory_us) && step > 0 {
@@ -98,7 +88,7 @@ fn a_group_ends_with_its_memory_and_is_bounded() {
                 Heartbeat { member, total: 10, at_least: 0, length_us, memory_us: 2_000_000 };
             group::heartbeat(&keys, b"g", heartbeat).fcall(rategate_redis::library::Library::LIVE)
         };
-        let share = group::read(&client.ok(&heartbeat(0, 1_000_000)).value()).unwrap();
+        let share = group::read(&value(&client.ok(&heartbeat(0, 1_000_000)))).unwrap();
         assert_eq!((share.permits, share.fresh, share.members), (10, 10, 1));
         let left_ms = client.ok(&["PTTL", "t:1r{g}#members"]).int();
         assert!((1..=3_002).contains(&left_ms), "{left_ms}");
@@ -107,9 +97,9 @@ fn a_group_ends_with_its_memory_and_is_bounded() {
         }
         client.flush();
         for _ in 1..64 {
-            assert!(group::read(&client.read().value()).is_ok());
+            assert!(group::read(&value(&client.read())).is_ok());
         }
-        let share = group::read(&client.ok(&heartbeat(0, 0)).value()).unwrap();
+        let share = group::read(&value(&client.ok(&heartbeat(0, 0)))).unwrap();
         assert_eq!((share.permits, share.members), (0, 63));
     }
 }

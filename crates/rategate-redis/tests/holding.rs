@@ -1,23 +1,10 @@
 //! Permits that are held until they are released or their lease ends, repeated requests, and
 //! resets.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    clippy::similar_names,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::Random;
-use common::client::Reply;
-use common::store::{Store, denied, granted, key};
+use crate::common::store::{Store, denied, granted, key};
+use fastrand::Rng;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -33,6 +20,7 @@ use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 use rategate_redis::returns;
 use rategate_redis::verdict::Verdict;
+use rategate_testkit::redis::Reply;
 
 const NOW_US: u64 = 1_790_000_000_123_457;
 
@@ -56,11 +44,11 @@ fn what_is_held_is_what_the_core_counts() {
     for mut store in Store::each() {
         let core = Concurrency::new(9);
         let plan = Plan::new([("oven", oven(9, 5_000))]).unwrap();
-        let (mut state, mut now_us, mut random) = (core.fresh(0), NOW_US, Random::new(5));
+        let (mut state, mut now_us, mut random) = (core.fresh(0), NOW_US, Rng::with_seed(5));
         let mut leases: Vec<(u64, u64, u64)> = Vec::new();
         let (mut renewed, mut ended) = (0, 0);
         for step in 0..3_000_u64 {
-            now_us += random.below(700);
+            now_us += random.u64(..700);
             let mut limit = ExternalState::new(&core, &mut state, RefundEpoch::NONE);
             leases.retain(|&(_, permits, until_us)| {
                 let is_over = until_us <= now_us;
@@ -70,11 +58,8 @@ fn what_is_held_is_what_the_core_counts() {
                 }
                 !is_over
             });
-            let index = leases
-                .len()
-                .checked_sub(1)
-                .map(|last| usize::try_from(random.below(last as u64 + 1)).unwrap());
-            match (random.below(6), index) {
+            let index = leases.len().checked_sub(1).map(|last| random.usize(..=last));
+            match (random.u64(..6), index) {
                 (0, Some(index)) => {
                     let (name, permits, _) = leases.remove(index);
                     let release = returns::release(
@@ -104,7 +89,7 @@ fn what_is_held_is_what_the_core_counts() {
                     renewed += 1;
                 }
                 _ => {
-                    let permits = 1 + random.below(4);
+                    let permits = 1 + random.u64(..4);
                     let verdict = store.acquire_with(&plan, &key("k"), permits, by(step).1, now_us);
                     match (verdict, limit.try_acquire(0, permits).unwrap()) {
                         (Verdict::Granted(ours), CoreVerdict::Granted(theirs)) => {

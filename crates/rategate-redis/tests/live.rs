@@ -1,23 +1,10 @@
 //! The functions in production use: on the store's own clock, with its expiry, its memory and its
 //! refusals.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    clippy::similar_names,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::client::{Client, Reply};
-use common::server::{Brand, Server};
-use common::store::{denied, granted, key};
+use crate::common::store::{denied, granted, key};
+use crate::common::value;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -30,6 +17,8 @@ use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 use rategate_redis::refusal::{Remedy, ServerRefusal};
 use rategate_redis::verdict::{BatchReply, Verdict};
+use rategate_testkit::redis::{Brand, Server};
+use rategate_testkit::redis::{Client, Reply};
 
 fn plan() -> Plan {
     let bucket = Gcra::new("7/11s".parse().unwrap(), 5).unwrap();
@@ -59,7 +48,7 @@ fn decide(batch: &Batch<'_>) -> Command {
 }
 
 fn read(batch: &Batch<'_>, reply: &Reply) -> BatchReply {
-    batch.read(&reply.value()).unwrap()
+    batch.read(&value(reply)).unwrap()
 }
 
 fn each() -> impl Iterator<Item = (Server, Client)> {
@@ -83,7 +72,7 @@ fn the_stores_clock_decides_and_every_key_ends() {
             assert!(off_us < 60_000_000, "{off_us}");
             assert_eq!(
                 granted(answer.verdicts.into_iter().next().unwrap()).remaining,
-                (4 - name).into()
+                u64::from(4 - name)
             );
         }
         let batch = one(&plan, 5);

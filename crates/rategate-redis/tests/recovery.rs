@@ -1,26 +1,16 @@
 //! A store that comes back is used again at once, however long the breaker's pause has become.
 
-#![cfg(feature = "client")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::load::{at, config, eventually, open};
-use common::proxy::Proxy;
-use common::server::{Brand, Server};
+use crate::common::load::{at, config, eventually, open};
+use crate::common::proxy::Proxy;
 use rategate::Gcra;
 use rategate::distributed::{DecidedBy, Distributed, Leases, Mode, StoreStatus};
 use rategate_redis::client::{Config, RedisStore};
+use rategate_testkit::redis::{Brand, Server};
 
 const SOON: Duration = Duration::from_secs(8);
 /// The length of the outage, after which the breaker pauses for more than three seconds.

@@ -4,28 +4,14 @@
 //! `redis-benchmark`, which calls the same function. It prints the figures and asserts nothing:
 //!
 //! ```text
-//! cargo test --release --package rategate-redis --test speed -- --ignored --nocapture
+//! cargo test --release --package rategate-redis speed:: -- --ignored --nocapture
 //! ```
-
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_precision_loss,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "it measures, and prints for a living"
-)]
-
-mod common;
 
 use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
-use common::client::{Client, Reply};
-use common::server::{Brand, Server};
-use common::store::key;
+use crate::common::store::key;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
@@ -34,6 +20,8 @@ use rategate_redis::command::Settings;
 use rategate_redis::library::Library;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
+use rategate_testkit::redis::{Brand, Server};
+use rategate_testkit::redis::{Client, Reply};
 
 /// The number of calls under way at once, as with `redis-benchmark -P 16`.
 const PIPELINE: usize = 16;

@@ -1,16 +1,14 @@
 //! The shared store suite, run on real servers whose clock the suite sets.
 
-#![cfg(feature = "client")]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::server::{Brand, Server};
-use rategate_conformance::{Arena, flight, laws, scenarios, traffic};
 use rategate_redis::client::{self, Config, RedisStore};
+use rategate_testkit::conformance::{Arena, flight, laws, scenarios, traffic};
+use rategate_testkit::redis::{Brand, Server};
+
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 
 struct Redis {
     server: Server,
@@ -63,6 +61,6 @@ fn what_is_in_flight_is_counted() {
 #[test]
 fn scenarios_play() {
     Redis::each().for_each(|arena| {
-        let _ = scenarios::suite(&arena);
+        let _ = scenarios::suite(&arena, SCENARIOS);
     });
 }

@@ -1,24 +1,15 @@
 //! A store behind TLS: certificates of the server, and of the client where the server requires
 //! one.
 
-#![cfg(feature = "tls")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::load::{decide, eventually, open, plan, recovers};
-use common::server::{Brand, Server};
+use crate::common::load::{decide, eventually, open, plan, recovers};
 use rategate::store::{StoreError, Unavailable};
 use rategate_redis::client::{self, Config, OpenError, RedisStore};
+use rategate_testkit::redis::{Brand, Server};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair,
 };

@@ -1,22 +1,13 @@
 //! Two releases on one store: each has the functions it was tested with, and both share their
 //! states.
 
-#![cfg(feature = "client")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail"
-)]
-
-mod common;
-
 use std::thread;
 use std::time::Duration;
 
-use common::client::Reply;
-use common::load::{config, decide, open, plan, recovers, under_load};
-use common::server::{Brand, Server};
+use crate::common::load::{config, decide, open, plan, recovers, under_load};
 use rategate_redis::library::Library;
+use rategate_testkit::redis::Reply;
+use rategate_testkit::redis::{Brand, Server};
 
 const SOON: Duration = Duration::from_secs(8);
 const NEXT: Library = Library::LIVE.of_release("the next one");
@@ -46,7 +37,7 @@ fn nodes_of_two_releases_share_their_counters() {
         names.sort();
         assert_eq!(libraries(&server), names);
         // A rolling upgrade: both releases at once, and then the new one alone.
-        let mut outcome = common::load::LoadOutcome::default();
+        let mut outcome = crate::common::load::LoadOutcome::default();
         thread::scope(|scope| {
             let olds = scope.spawn(|| {
                 under_load(&old, &limits, 1, || thread::sleep(Duration::from_millis(300)))

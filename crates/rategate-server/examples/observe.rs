@@ -9,6 +9,7 @@
 )]
 
 #[path = "../tests/observe/common.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
 mod common;
 
 #[allow(clippy::print_stdout, reason = "it says where to look")]

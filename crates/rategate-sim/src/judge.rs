@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use rategate_core::span;
 
-use crate::oracle::fullest_window;
+use crate::oracle::Grants;
 use crate::picture;
 use crate::report::{CheckReport, Operation, Outcome, Report, Sleep, StepReport};
 use crate::scenario::{Scenario, StepExpect};
@@ -13,8 +13,8 @@ use crate::world::Happened;
 pub(crate) fn report(scenario: &Scenario, happened: Happened, steps: Vec<StepReport>) -> Report {
     let start_ns = scenario.clock_start_ns;
     let since = |instant_ns: u64| instant_ns.saturating_sub(start_ns);
-    let grants: Vec<_> =
-        happened.grants.iter().map(|&(at_ns, permits)| (since(at_ns), permits)).collect();
+    let grants = happened.grants.iter().map(|&(at_ns, permits)| (since(at_ns), permits));
+    let grants = Grants(grants.collect());
     let operations = happened.operations.into_iter().map(|operation| Operation {
         arrival_ns: since(operation.arrival_ns),
         scheduled_ns: operation.scheduled_ns.map(since),
@@ -25,20 +25,20 @@ pub(crate) fn report(scenario: &Scenario, happened: Happened, steps: Vec<StepRep
     });
     let sleeps = happened.sleeps.into_iter();
     let checks = scenario.checks.iter().map(|check| {
-        let (seen, from_ns) = fullest_window(&grants, check.window_ns);
+        let (seen, from_ns) = grants.fullest_window(check.window_ns);
         CheckReport { window_ns: check.window_ns, at_most: check.at_most, seen, from_ns }
     });
     let mut report = Report {
         title: scenario.title.clone(),
         elapsed_ns: since(happened.end_ns),
-        granted: grants.iter().fold(0, |sum, &(_, permits)| sum.saturating_add(permits)),
+        granted: grants.total(),
         tape: happened.tape.into_text(),
         steps,
         operations: operations.collect(),
         sleeps: sleeps.map(|sleep| Sleep { at_ns: since(sleep.at_ns), ..sleep }).collect(),
         checks: checks.collect(),
         mismatches: Vec::new(),
-        picture: picture::of(scenario, grants),
+        picture: picture::of(scenario, grants.0),
     };
     report.mismatches = mismatches(scenario, &report);
     report

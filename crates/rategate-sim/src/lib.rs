@@ -25,7 +25,6 @@
 
 pub mod clock;
 pub mod oracle;
-pub mod random;
 pub mod report;
 pub mod scenario;
 pub mod svg;
@@ -36,6 +35,7 @@ mod drawing;
 mod given;
 mod judge;
 mod picture;
+pub mod random;
 mod steps;
 mod tape;
 mod text;

@@ -1,12 +1,5 @@
 //! Files that are no scenario are refused with the line, the key and what would be accepted.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use rategate_sim::scenario::Scenario;
 
 /// A file, the line in error, and words that the message must contain.
@@ -369,10 +362,10 @@ fn classes_have_a_bound() {
 
 #[test]
 fn junk_is_refused_without_a_panic() {
-    let mut random = rategate_sim::random::Random::new(1);
+    let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..2_000 {
-        let length = random.bits() % 200;
-        let junk: Vec<u8> = (0..length).map(|_| random.bits().to_le_bytes()[0]).collect();
+        let length = random.u64(..200);
+        let junk: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
         let _ = Scenario::parse(&String::from_utf8_lossy(&junk));
     }
 }

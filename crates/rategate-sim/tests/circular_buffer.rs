@@ -1,21 +1,14 @@
 //! The circular-buffer throttler's own method, compared with the sliding log: a global wait that
 //! maps the instant of a request to the instant of sending.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
-use rategate_sim::oracle::fullest_window;
-use rategate_sim::random::Random;
+use rategate_sim::oracle::Grants;
 
 const SENDS: usize = 51;
 const INTERVAL_NS: i64 = 1_000_000_000;
@@ -55,11 +48,11 @@ fn global_wait(requested_ns: &[i64], order: Order) -> Vec<i64> {
 /// the nanosecond. As printed in the source, messages are sent too early.
 #[test]
 fn the_global_wait_in_the_right_order_is_the_sliding_log() {
-    let mut random = Random::new(51);
+    let mut random = Rng::with_seed(51);
     let mut now_ns = 0;
     let requested: Vec<i64> = (0..2_000)
         .map(|_| {
-            now_ns += i64::try_from(random.bits() % 10_000_000).unwrap();
+            now_ns += random.i64(0..10_000_000);
             now_ns
         })
         .collect();
@@ -75,8 +68,8 @@ fn the_global_wait_in_the_right_order_is_the_sliding_log() {
     assert_eq!(global_wait(&requested, Order::Right), ours);
 
     let fullest = |sent: &[i64]| {
-        let grants: Vec<_> = sent.iter().map(|&at| (u64::try_from(at).unwrap(), 1)).collect();
-        fullest_window(&grants, 1_000_000_000).0
+        let grants = sent.iter().map(|&at| (u64::try_from(at).unwrap(), 1));
+        Grants(grants.collect()).fullest_window(1_000_000_000).0
     };
     assert_eq!(fullest(&ours), 51);
     assert!(fullest(&global_wait(&requested, Order::AsPrinted)) > 51);

@@ -1,19 +1,11 @@
 //! Laws of the wait queue in a simulated world: the ceiling, the order of requests, and the
 //! effects of waiters that leave. Random scenarios, and scenarios that once broke something.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod lines;
-
-use rategate_sim::random::Random;
+use rategate_sim::oracle::Grants;
 use rategate_sim::report::{Outcome, Report};
 use rategate_sim::scenario::{Call, Scenario};
 use rategate_sim::world;
+use rategate_testkit::scenario;
 
 fn played(text: &str) -> Report {
     world::run(&Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
@@ -25,7 +17,7 @@ fn played(text: &str) -> Report {
 fn random_lines_keep_the_ceiling_and_the_order() {
     let (mut waited, mut ends, mut back, mut owed) = (0, [0; 10], 0, 0);
     for seed in 0..3_000 {
-        let text = lines::text(&mut Random::new(seed));
+        let text = scenario::random(seed);
         let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let report = world::run(&scenario);
         let describe = || format!("seed {seed}\n{text}{}", report.to_text());
@@ -160,8 +152,8 @@ fn no_waiter_starts_in_the_past_when_the_head_leaves() {
             .steps
             .iter()
             .filter_map(|step| step.ended_ns.filter(|_| step.outcome == Outcome::Granted));
-        let grants: Vec<_> = ends.map(|end_ns| (end_ns, 1)).collect();
-        let (max, _) = rategate_sim::oracle::fullest_window(&grants, 10_000_000);
+        let grants = Grants(ends.map(|end_ns| (end_ns, 1)).collect());
+        let (max, _) = grants.fullest_window(10_000_000);
         assert!(max <= 3, "{max} in 10 ms\n{}", report.to_text());
     }
 }

@@ -10,25 +10,18 @@
 //! Without an acknowledgement, a datagram counts as over when the network cannot hold it any
 //! more.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
-use rategate_sim::oracle::fullest_window;
-use rategate_sim::random::Random;
+use rategate_sim::oracle::Grants;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
@@ -71,13 +64,13 @@ impl Path {
     const NONE: Self = Self { min_ns: 0, jitter_ns: 0, tides: false, lost_percent: 0 };
 
     /// Returns the delay of this packet, or `None` if it is lost.
-    fn delay_ns(&self, now_ns: u64, random: &mut Random) -> Option<u64> {
+    fn delay_ns(&self, now_ns: u64, random: &mut Rng) -> Option<u64> {
         let jitter_ns = if self.tides {
-            Random::new(now_ns / (700 * MS)).bits() % 2 * self.jitter_ns
+            Rng::with_seed(now_ns / (700 * MS)).u64(..2) * self.jitter_ns
         } else {
-            below(random, self.jitter_ns + 1)
+            random.u64(..=self.jitter_ns)
         };
-        (below(random, 100) >= self.lost_percent).then_some(self.min_ns + jitter_ns)
+        (random.u64(..100) >= self.lost_percent).then_some(self.min_ns + jitter_ns)
     }
 }
 
@@ -135,7 +128,7 @@ struct Permit {
 #[derive(Debug, Default)]
 struct Peer {
     last: VecDeque<u64>,
-    arrivals: Vec<(u64, u64)>,
+    arrivals: Grants,
     hung_up: bool,
 }
 
@@ -145,14 +138,14 @@ impl Peer {
             self.hung_up |= reading_ns - self.last.pop_front().unwrap() < S;
         }
         self.last.push_back(reading_ns);
-        self.arrivals.push((reading_ns, 1));
+        self.arrivals.add(reading_ns, 1);
     }
 }
 
 struct World {
     setting: Setting,
     limit: Ledger<AnyPolicy>,
-    random: Random,
+    random: Rng,
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, usize, Event)>>,
     caused: usize,
@@ -174,15 +167,11 @@ struct Outcome {
     mean_hold_ns: u64,
 }
 
-fn below(random: &mut Random, end: u64) -> u64 {
-    random.bits() % end
-}
-
 fn play(setting: &Setting) -> Outcome {
     let mut world = World {
         setting: *setting,
         limit: Ledger::new(setting.policy, 0),
-        random: Random::new(setting.seed),
+        random: Rng::with_seed(setting.seed),
         now_ns: 0,
         events: BinaryHeap::new(),
         caused: 0,
@@ -198,7 +187,7 @@ fn play(setting: &Setting) -> Outcome {
         world.now_ns = at_ns;
         world.happen(event);
     }
-    let (fullest, _) = fullest_window(&world.peer.arrivals, S);
+    let (fullest, _) = world.peer.arrivals.fullest_window(S);
     assert_eq!(world.peer.hung_up, fullest > MAX_PERMITS, "{setting:?}");
     Outcome {
         hung_up: world.peer.hung_up,
@@ -263,7 +252,7 @@ impl World {
         let permit = self.permits.len();
         assert!(permit < 100_000, "the limit lets through anything");
         self.permits.push(Permit { granted_ns: self.now_ns, ..Permit::default() });
-        let pause_ns = below(&mut self.random, self.setting.pause_ns + 1);
+        let pause_ns = self.random.u64(..=self.setting.pause_ns);
         self.cause(pause_ns, Event::Send { permit });
     }
 
@@ -349,12 +338,12 @@ fn calm(seed: u64, policy: AnyPolicy, jitter_ns: u64) -> Setting {
 /// both ways, and a sender that is delayed. The sender is impatient, so that repetitions overtake
 /// what they repeat.
 fn rough(seed: u64, policy: AnyPolicy) -> Setting {
-    let mut random = Random::new(!seed);
+    let mut random = Rng::with_seed(!seed);
     let mut path = || Path {
-        min_ns: below(&mut random, 100 * MS),
-        jitter_ns: [0, 300 * US, 20 * MS, 400 * MS, 3 * S][index(&mut random, 5)],
-        tides: below(&mut random, 3) == 0,
-        lost_percent: below(&mut random, 31),
+        min_ns: random.u64(..100 * MS),
+        jitter_ns: random.choice([0, 300 * US, 20 * MS, 400 * MS, 3 * S]).unwrap(),
+        tides: random.u64(..3) == 0,
+        lost_percent: random.u64(..31),
     };
     let (there, back) = (path(), path());
     let lifetime_ns = there.min_ns + there.jitter_ns;
@@ -362,19 +351,15 @@ fn rough(seed: u64, policy: AnyPolicy) -> Setting {
     let counts = [Counts::Messages, Counts::Datagrams { lifetime_ns }];
     Setting {
         commits: Commits::AtTheAck,
-        counts: counts[index(&mut random, 2)],
+        counts: random.choice(counts).unwrap(),
         there,
         back,
-        pause_ns: [0, 5 * MS, 600 * MS][index(&mut random, 3)],
-        patience_ns: 50 * MS + below(&mut random, round_ns),
-        every_ns: [None, Some(10 * MS)][index(&mut random, 2)],
-        peer_clock: CLOCKS[index(&mut random, 3)],
+        pause_ns: random.choice([0, 5 * MS, 600 * MS]).unwrap(),
+        patience_ns: 50 * MS + random.u64(..round_ns),
+        every_ns: random.choice([None, Some(10 * MS)]).unwrap(),
+        peer_clock: random.choice(CLOCKS).unwrap(),
         ..calm(seed, policy, 0)
     }
-}
-
-fn index(random: &mut Random, end: u64) -> usize {
-    usize::try_from(below(random, end)).unwrap()
 }
 
 /// X1.5, X4.1: a limit on grants alone does not keep the bound on arrivals, even on a network

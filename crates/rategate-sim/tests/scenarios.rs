@@ -1,12 +1,5 @@
 //! Every scenario file of the suite passes on the pure algorithms, and gives equal bytes twice.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::fs;
 use std::path::PathBuf;
 

@@ -1,11 +1,5 @@
 //! Paced clients of limited services, in virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::ready;

@@ -1,11 +1,5 @@
 //! Clients on a deny list are refused before any limit decides.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::IpAddr;

@@ -1,23 +1,5 @@
 //! Limits that several processes share, in front of a service.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::print_stderr,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers, and may panic"
-)]
-
-#[allow(
-    dead_code,
-    clippy::as_conversions,
-    clippy::indexing_slicing,
-    reason = "the files are another crate's"
-)]
-#[path = "../../rategate-redis/tests/common"]
-mod common {
-    pub(crate) mod client;
-    pub(crate) mod server;
-}
 #[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../examples/shared_limit.rs"]
 mod shared_limit;
@@ -30,12 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::server::{Brand, Server};
 use http::{Request, Response};
 use rategate::distributed::{Distributed, OnUnavailable};
-use rategate::store::{Course, FaultyStore, MemoryStore, Rule, Store};
+use rategate::store::{MemoryStore, Rule, Store};
 use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
 use rategate_redis::client::RedisStore;
+use rategate_testkit::faulty::{Course, FaultyStore};
+use rategate_testkit::redis::{Brand, Server};
 use rategate_tower::headers::{Headers, QuotaPolicy};
 use rategate_tower::key::{self, MAX_CLIENT_NAME_BYTES, NameSource};
 use rategate_tower::{OnMissingKey, RateLimitLayer, ResponseBody};

@@ -1,7 +1,5 @@
 //! The examples, run against each other.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::time::Duration;
 
 use tokio::net::TcpListener;

@@ -1,7 +1,5 @@
 //! A tonic server behind the layer, and a tonic client that receives its refusals.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::time::Duration;
 
 use http::uri::PathAndQuery;

@@ -1,7 +1,5 @@
 //! Limits of requests in flight: permits return when the response has ended, however it ends.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{pending, poll_fn, ready};

@@ -1,11 +1,5 @@
 //! A limit per client in a bounded table, in virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::ready;

@@ -1,7 +1,5 @@
 //! The quota policy that clients receive, before and after the limit is reconfigured.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::convert::Infallible;
 use std::future::ready;
 use std::pin::pin;

@@ -1,12 +1,5 @@
 //! A real server on a free port of this machine, with many connections.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers, tells what it saw, and may panic"
-)]
-
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -1,11 +1,5 @@
 //! The layer around a service, in virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::IpAddr;
@@ -18,7 +12,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use rategate::keyed::{Capacity, Overflow};
 use rategate::{Gcra, Keyed, Limiter, ManualClock, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{Form, OnMissingKey, RateLimitLayer, key};
 use tower::{Layer, ServiceExt, service_fn};
@@ -96,15 +90,11 @@ async fn all_services_of_all_clones_share_one_limit() {
 /// limiter's own wait, in nanoseconds, never exceeds the stated time.
 #[tokio::test]
 async fn retry_after_is_enough_and_a_second_less_is_not() {
-    let mut seed = 1_u64;
-    let mut random = |below: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) % below
-    };
+    let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..300 {
         let clock = ManualClock::new();
-        let (burst, period_s) = (1 + random(5), 1 + random(400));
-        let limiter = bucket(&format!("{}/{period_s}s", 1 + random(9)), burst, &clock);
+        let (burst, period_s) = (random.u64(1..=5), random.u64(1..=400));
+        let limiter = bucket(&format!("{}/{period_s}s", random.u64(1..=9)), burst, &clock);
         let layer = RateLimitLayer::new(limiter.clone());
         let mut passed = 0;
         let retry_after_s = loop {
@@ -114,7 +104,7 @@ async fn retry_after_is_enough_and_a_second_less_is_not() {
             }
             passed += 1;
             assert!(passed < 10_000, "nothing is limited");
-            clock.advance(Duration::from_nanos(random(S)));
+            clock.advance(Duration::from_nanos(random.u64(..S)));
         };
         assert!(retry_after_s >= 1);
         let exact = limiter.peek(1).unwrap().unwrap();

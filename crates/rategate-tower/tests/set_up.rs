@@ -1,8 +1,6 @@
 //! A server that cannot distinguish its clients reports that, and does not put them all under one
 //! limit.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};

@@ -1,12 +1,6 @@
 //! Waiting requests and paced clients keep the bound of docs/theory.md, section 10.1, by a clock
 //! that the inner service reads.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
@@ -15,7 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use rategate::{Keyed, Limiter, SlidingLog};
-use rategate_conformance::stopwatch::{Stopwatch, log, race};
+use rategate_testkit::stopwatch::{Stopwatch, log, race};
 use rategate_tower::RateLimitLayer;
 use rategate_tower::client::PaceLayer;
 use rategate_tower::key::{self, Key};

@@ -1,11 +1,5 @@
 //! Requests that wait for their start, in virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::Pin;
@@ -18,7 +12,7 @@ use http::{Request, Response};
 use rategate::keyed::{Capacity, Overflow};
 use rategate::wait::QueueBounds;
 use rategate::{Clock, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
 use tower::{Layer, Service};

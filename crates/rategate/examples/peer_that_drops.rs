@@ -77,12 +77,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Counts over windows no longer than the period, from random starting points.
 fn sample(clock: MonotonicClock, counter: &AtomicU64, done: &AtomicBool) -> Vec<u64> {
     let mut samples = Vec::new();
-    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = fastrand::Rng::with_seed(51);
     while !done.load(Ordering::SeqCst) {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        thread::sleep(Duration::from_nanos(random % 50_000_000));
+        thread::sleep(Duration::from_nanos(random.u64(..50_000_000)));
         let begin_ns = clock.now_ns();
         let before = counter.load(Ordering::SeqCst);
         thread::sleep(Duration::from_nanos(PERIOD_NS * 9 / 10));

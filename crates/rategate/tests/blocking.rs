@@ -1,18 +1,16 @@
 //! Debug builds panic if a thread that drives tasks of a runtime would block.
 
-#![cfg(all(feature = "tokio", debug_assertions, not(loom)))]
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::distributed::Distributed;
 use rategate::pace::Throttle;
-use rategate::store::{Course, FaultyStore, MemoryStore};
+use rategate::store::MemoryStore;
 use rategate::{
     AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Rate, SystemClock, TokioClock,
 };
+use rategate_testkit::faulty::{Course, FaultyStore};
 use tokio::runtime::Handle;
 use tokio::task::{block_in_place, spawn_blocking};
 

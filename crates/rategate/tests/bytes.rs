@@ -1,12 +1,5 @@
 //! Bytes under a limit, refunds and settlements, as threads see them.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
@@ -15,7 +8,7 @@ use std::time::Duration;
 use rategate::adapter::ByteLimited;
 use rategate::error::{AdapterError, Closed, DebtError, SettleError};
 use rategate::{AcquireError, Clock as _, Gcra, Limiter, ManualClock, Settled, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;

@@ -1,14 +1,5 @@
 //! Classes of callers under one limiter: tasks and threads, on a manual clock.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod executor;
-
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -16,9 +7,9 @@ use std::time::Duration;
 use rategate::error::{ClassError, TooManyClasses};
 use rategate::wait::QueueBounds;
 use rategate::{AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Settled};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
-use executor::{Task, play};
+use rategate_testkit::executor::{Task, play};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

@@ -1,12 +1,6 @@
 //! The clocks never wake early, whatever a sleep does, and a cancellation token wakes them at
 //! once.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +8,7 @@ use std::time::{Duration, Instant};
 use rategate::pace::Throttle;
 use rategate::wait::{CancelToken, Wake};
 use rategate::{Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 /// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes as long as the callback says.
 #[test]

@@ -1,12 +1,5 @@
 //! The deny list: its entries, its replacement, and the file that it follows.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,5 @@
 //! Tasks submitted to a dispatcher: order, instants, bounds and ends.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -16,7 +10,7 @@ use rategate::error::SubmitError;
 use rategate::pace::{Dispatcher, Report};
 use rategate::wait::{CancelToken, Wake};
 use rategate::{AcquireError, Clock, Gcra, Limiter, ManualClock, Rate, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

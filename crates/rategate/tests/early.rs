@@ -1,14 +1,6 @@
 //! Wakes before a start, on clocks that run by themselves: a task is woken early, reads the clock
 //! in its poll, and takes. On a manual clock none of this happens.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-use rategate_conformance::ns;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +11,7 @@ use std::time::Duration;
 
 use rategate::wait::{CancelToken, Wake};
 use rategate::{AsyncLimiter, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog};
+use rategate_testkit::ns;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -1,12 +1,5 @@
 //! The events of a limit with statistics, and their contents.
 
-#![cfg(feature = "tracing")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,14 +1,5 @@
 //! Faults of requests: the result of each course, and that a cancelled request loses nothing.
 
-#![cfg(not(loom))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::similar_names,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -17,11 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::store::{
-    Course, FaultyStore, Key, LeaseId, MemoryPlan, MemoryStore, Odds, Pending, Reply, Rule, Store,
-    StoreError, StoreExt as _, StoreReply, StoreRequest, Unavailable, Verdict,
+    Key, LeaseId, MemoryPlan, MemoryStore, Pending, Reply, Rule, Store, StoreError, StoreExt as _,
+    StoreReply, StoreRequest, Unavailable, Verdict,
 };
 use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
-use rategate_conformance::{Arena, flight, laws, members, traffic};
+use rategate_testkit::conformance::{Arena, flight, laws, members, traffic};
+use rategate_testkit::faulty::{Course, FaultyStore, Odds};
 
 const MS: u64 = 1_000_000;
 const BUDGET_NS: u64 = 20 * MS;

@@ -1,22 +1,10 @@
 //! Streams, sinks and asynchronous bytes that pass a limiter, on virtual time.
 
-#![cfg(feature = "futures")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod executor;
-
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io;
 use std::num::NonZeroU64;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -31,9 +19,10 @@ use rategate::{
     AcquireError, AsyncLimiter, Clock as _, Concurrency, Gcra, ManualClock, RateLimitedStreamExt,
     SlidingLog, TwoTimeline,
 };
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
-use executor::{Task, play};
+use rategate_testkit::executor::{Task, play};
+use rategate_testkit::oracle::Grants;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -58,11 +47,7 @@ fn chunk(bytes: u64) -> NonZeroU64 {
 
 /// Returns the most that passed in any window of a second.
 fn fullest(passed: &[(u64, u64)]) -> u64 {
-    let in_window = |&(from_ns, _): &(u64, u64)| {
-        let inside = passed.iter().filter(|(at_ns, _)| (from_ns..from_ns + S).contains(at_ns));
-        inside.map(|(_, permits)| permits).sum()
-    };
-    passed.iter().map(in_window).max().unwrap_or(0)
+    Grants(passed.to_vec()).fullest_window(S).0
 }
 
 /// A stream that is ready, pending or failed as its script says, and pending after it.
@@ -581,7 +566,7 @@ fn a_closed_limiter_moves_no_byte() {
     let mut task = Task::new(async move { (bytes.write(&[1; 5]).await.unwrap_err(), bytes) });
     assert!(task.result.is_none());
     limiter.close();
-    assert!(task.flag.0.load(Ordering::SeqCst));
+    assert!(task.is_woken());
     task.run();
     let (error, mut bytes) = task.result.unwrap();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);

@@ -1,18 +1,12 @@
 //! Loops and iterators behind a gate, compared with the ideal tables.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::cell::Cell;
 use std::time::Duration;
 
 use rategate::Clock as _;
 use rategate::error::LimitError;
 use rategate::{AcquireError, Gcra, Limiter, ManualClock, Rate, RateLimitedExt, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

@@ -1,12 +1,5 @@
 //! A table that is saved and restored decides as the one that went on.
 
-#![cfg(feature = "serde")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::fs;
 use std::io::Write;
 use std::sync::mpsc;

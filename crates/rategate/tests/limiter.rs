@@ -1,11 +1,5 @@
 //! The calls of a limiter, on virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::time::Duration;
 
 use rategate::error::{LimitError, ReconfigureError};
@@ -14,10 +8,10 @@ use rategate::{
     AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Limiter,
     ManualClock, Rate, SlidingLog, TryAcquireError, TwoTimeline,
 };
-use rategate_conformance::ns;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
+use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

@@ -1,11 +1,5 @@
 //! Local handles: batches, their bound, and the permits that return.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -13,7 +7,7 @@ use std::time::Duration;
 use rategate::error::Closed;
 use rategate::policy::Mode;
 use rategate::{Decision, Gcra, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -1,25 +1,17 @@
 //! The memory store's own features: its capacity, its clock to the nanosecond, changes of the
 //! numbers, and images.
 
-#![cfg(not(loom))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::store::{
     Heartbeat, Key, LeaseId, MemoryPlan, MemoryStore, Receipt, Rule, Store, StoreError,
     StoreExt as _, Unavailable, Verdict,
 };
 use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
-use rategate_sim::random::Random;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -258,15 +250,15 @@ fn threads_never_take_more_than_there_is() {
     let threads = (0..4).map(|seed| {
         let (store, plan) = (Arc::clone(&store), Arc::clone(&plan));
         thread::spawn(move || {
-            let (mut random, mut taken) = (Random::new(seed), vec![0_u64; 20]);
+            let (mut random, mut taken) = (Rng::with_seed(seed), vec![0_u64; 20]);
             for _ in 0..4_000 {
-                let (index, permits) = (random.bits() % 20, 1 + random.bits() % 3);
+                let (index, permits) = (random.u64(..20), 1 + random.u64(..3));
                 let key = key_of(&index.to_string());
                 let permits = NonZeroU64::new(permits).unwrap();
                 let Ok(Verdict::Granted(grant)) = store.debit(&plan, &key, permits).wait() else {
                     continue;
                 };
-                let back = match random.bits() % 4 {
+                let back = match random.u64(..4) {
                     0 => store.refund(&plan, &key, grant.receipt, NonZeroU64::MIN).wait().unwrap(),
                     _ => 0,
                 };

@@ -1,8 +1,5 @@
 //! The metrics that are published, and the labels that never are.
 
-#![cfg(feature = "metrics")]
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,12 +1,9 @@
 //! Parallel iterators whose actions pass a limiter.
 
-#![cfg(feature = "rayon")]
-#![allow(clippy::unwrap_used, reason = "a panic in a test is a failed test")]
-
 use std::time::Duration;
 
 use rategate::{AcquireError, Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 use rayon::prelude::*;
 
 const S: u64 = 1_000_000_000;

@@ -1,11 +1,5 @@
 //! Permits as values: the events that end an operation, and those that do not.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +7,7 @@ use std::time::Duration;
 use rategate::{
     AcquireError, CommitLog, Concurrency, Limiter, ManualClock, SlidingLog, TryAcquireError,
 };
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 type Commits = Limiter<CommitLog, ManualClock>;
 

@@ -1,352 +1,26 @@
 //! The scenario files with waits, settlements or refunds, played on real limiters.
-//!
-//! Each wait is a future, polled only when its waker is called. The result of each step has to be
-//! that of the simulated world.
 
-#![cfg(not(loom))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-#[path = "../../rategate-sim/tests/lines/mod.rs"]
-mod lines;
-mod step_result;
-
-use std::collections::BTreeMap;
 use std::fs;
-use std::future::Future;
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
-use rategate::policy::LimiterPolicy;
-use rategate::wait::AsyncReservation;
-use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Clock, Decision, Gcra, Grant, Limiter,
-    ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
-};
-use rategate_conformance::ns;
-use rategate_sim::random::Random;
-use rategate_sim::report::Outcome;
-use rategate_sim::scenario::{Call, Scenario, Step};
-use rategate_sim::world;
-
-use step_result::{GATHER_NS, Given, StepResult};
-
-/// A policy on which a scenario can be played.
-trait Subject: LimiterPolicy<Limit: Send + 'static> + 'static {
-    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]);
-}
-
-impl Subject for AllOf {
-    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
-        limiter.reconfigure(Self::new(policies.iter().copied())).unwrap();
-    }
-}
-
-macro_rules! subject {
-    ($policy:ident) => {
-        impl Subject for $policy {
-            fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
-                let [AnyPolicy::$policy(policy)] = policies else { panic!("{policies:?}") };
-                limiter.reconfigure(*policy).unwrap();
-            }
-        }
-    };
-}
-subject!(Gcra);
-subject!(SlidingLog);
-subject!(TwoTimeline);
-
-/// A waker that appends its step to a list shared by all wakers.
-struct Bell {
-    step: usize,
-    rung: Arc<Mutex<Vec<usize>>>,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.rung.lock().unwrap().push(self.step);
-    }
-}
-
-type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
-
-struct Run<'a, P: LimiterPolicy> {
-    /// The scenario's name, for failure messages.
-    about: &'a str,
-    /// The handles, one for each class.
-    limiters: &'a [AsyncLimiter<P, ManualClock>],
-    steps: &'a [Step],
-    clock: &'a ManualClock,
-    rung: Arc<Mutex<Vec<usize>>>,
-    waits: BTreeMap<usize, Waiting<'a>>,
-    /// The newest wait of each name; `grantable` has the newest call that may be granted.
-    named: BTreeMap<&'a str, usize>,
-    grantable: BTreeMap<&'a str, usize>,
-    reserved: BTreeMap<&'a str, (usize, AsyncReservation<P, ManualClock>)>,
-    given: Given,
-    step_result: Vec<StepResult>,
-}
-
-impl<'a, P: Subject> Run<'a, P> {
-    /// Advances the clock to `now_ns`, and polls the woken waits in the order of their wake-ups.
-    fn pass_to(&mut self, now_ns: u64) {
-        self.clock.set(Duration::from_nanos(now_ns));
-        self.poll_woken();
-    }
-
-    fn poll_woken(&mut self) {
-        // A waiter that takes its permits may let the next one start.
-        loop {
-            let rung = std::mem::take(&mut *self.rung.lock().unwrap());
-            if rung.is_empty() {
-                return;
-            }
-            self.poll_all(rung);
-        }
-    }
-
-    fn poll_all(&mut self, rung: Vec<usize>) {
-        for step in rung {
-            let about = self.about;
-            let waiting = self.waits.remove(&step);
-            let mut waiting = waiting.unwrap_or_else(|| panic!("{about}: {step} woken twice"));
-            let Poll::Ready(ended) = self.poll(step, &mut waiting) else {
-                panic!("{about}: {step} woken in vain")
-            };
-            let step_result = self.ended(step, &ended);
-            self.step_result[step] =
-                StepResult { remaining: self.step_result[step].remaining, ..step_result };
-        }
-    }
-
-    fn poll(&self, step: usize, waiting: &mut Waiting<'a>) -> Poll<Result<Grant, AcquireError>> {
-        let waker = Waker::from(Arc::new(Bell { step, rung: Arc::clone(&self.rung) }));
-        waiting.as_mut().poll(&mut Context::from_waker(&waker))
-    }
-
-    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> StepResult {
-        let step_result = match ended {
-            Ok(grant) => {
-                self.given.add(step, *grant, self.class_of(step));
-                StepResult::granted(grant)
-            }
-            Err(error) => StepResult::refused(error),
-        };
-        StepResult { ended_ns: Some(self.clock.now_ns()), ..step_result }
-    }
-
-    fn class_of(&self, step: usize) -> usize {
-        match &self.steps[step].call {
-            Call::Wait { class, .. } => class.index(),
-            _ => 0,
-        }
-    }
-
-    fn step(&mut self, call: &'a Call) {
-        let limiter = self.limiters[0].limiter();
-        let before = limiter.remaining().unwrap();
-        // Waiters that were due have taken their permits before anything else happens.
-        self.poll_woken();
-        let step = self.step_result.len();
-        let step_result = self.call(call);
-        self.step_result.push(step_result);
-        // Waiters that this call makes due are woken by the call itself, not by a later one.
-        self.poll_woken();
-        let after = limiter.remaining().unwrap();
-        assert!(self.rung.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
-        self.step_result[step].remaining =
-            if matches!(call, Call::Peek { .. }) { before } else { after };
-    }
-
-    fn call(&mut self, call: &'a Call) -> StepResult {
-        let (first, step) = (&self.limiters[0], self.step_result.len());
-        let limiter = first.limiter();
-        match call {
-            Call::Try { permits, name } => {
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
-                match first.try_acquire(*permits) {
-                    Ok(Decision::Granted(grant)) => {
-                        self.given.add(step, grant, 0);
-                        StepResult::granted(&grant)
-                    }
-                    Ok(Decision::Denied(denial)) => StepResult::denied(denial.retry_after()),
-                    Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
-                    Err(error) => panic!("{error}"),
-                }
-            }
-            Call::Peek { permits } => match limiter.peek(*permits) {
-                Ok(wait) => {
-                    let wait = wait.filter(|wait| !wait.is_zero());
-                    StepResult { outcome: Outcome::Peeked, ..StepResult::denied(wait) }
-                }
-                Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
-                Err(error) => panic!("{error}"),
-            },
-            Call::Reserve { permits, name, max_wait_ns } => {
-                let reserved = match max_wait_ns {
-                    None => first.reserve(*permits),
-                    Some(ns) => first.reserve_within(*permits, Duration::from_nanos(*ns)),
-                };
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
-                match (reserved, name) {
-                    (Err(error), _) => StepResult::refused(&error),
-                    (Ok(reservation), name) => {
-                        let start_ns = Some(ns(reservation.promised_at()));
-                        match name {
-                            Some(name) => drop(self.reserved.insert(name, (step, reservation))),
-                            None => drop(reservation.keep()),
-                        }
-                        StepResult { start_ns, ..StepResult::only(Outcome::Granted) }
-                    }
-                }
-            }
-            Call::Cancel { name } => {
-                let reserved = self.reserved.remove(name.as_str());
-                let in_time = reserved.is_some_and(|(_, reservation)| reservation.cancel());
-                StepResult::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
-            }
-            Call::Wait { permits, name, max_wait_ns, class } => {
-                self.named.extend(name.as_deref().map(|name| (name, step)));
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
-                let limiter = &self.limiters[class.index()];
-                let mut waiting: Waiting<'a> = match max_wait_ns {
-                    None => Box::pin(limiter.acquire(*permits)),
-                    Some(ns) => {
-                        Box::pin(limiter.acquire_within(*permits, Duration::from_nanos(*ns)))
-                    }
-                };
-                if let Poll::Ready(ended) = self.poll(step, &mut waiting) {
-                    return self.ended(step, &ended);
-                }
-                self.waits.insert(step, waiting);
-                StepResult::only(Outcome::Waiting)
-            }
-            Call::Leave { name } => {
-                let step = self.named[name.as_str()];
-                // Dropping a future withdraws the wait.
-                if self.waits.remove(&step).is_none() {
-                    return StepResult::only(Outcome::TooLate);
-                }
-                self.step_result[step].outcome = Outcome::Left;
-                self.step_result[step].ended_ns = Some(self.clock.now_ns());
-                StepResult::only(Outcome::Left)
-            }
-            Call::Settle { name, actual } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.settle(step, *actual, |class| limiters[class].limiter())
-            }
-            Call::Refund { name, permits } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.refund(step, *permits, |class| limiters[class].limiter())
-            }
-            Call::Set { limits } => {
-                P::set(limiter, limits);
-                StepResult::only(Outcome::Set)
-            }
-            Call::Refill { permits } => {
-                limiter.refill(*permits).unwrap();
-                StepResult::only(Outcome::Set)
-            }
-            Call::Release { permits } => {
-                limiter.release(*permits).unwrap();
-                StepResult::only(Outcome::Set)
-            }
-        }
-    }
-
-    /// Returns the step of that name. A reservation is used up by settling or refunding it.
-    fn reserved_step(&mut self, name: &str) -> usize {
-        let step = self.grantable[name];
-        if self.reserved.get(name).is_some_and(|reserved| reserved.0 == step)
-            && let Some((_, reservation)) = self.reserved.remove(name)
-        {
-            self.given.add(step, reservation.keep(), 0);
-        }
-        step
-    }
-}
-
-/// Plays the steps on a limiter, and compares each result with that of the world.
-fn assert_same<P: Subject>(
-    about: &str,
-    scenario: &Scenario,
-    make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
-) {
-    let report = world::run(scenario);
-    let start_ns = scenario.clock_start_ns;
-    let clock = ManualClock::stepped();
-    clock.set(Duration::from_nanos(start_ns));
-    let limiter = make(clock.clone());
-    limiter.bound_queue(scenario.queue).unwrap();
-    let classes = scenario.classes.iter().map(|class| limiter.class(class.weight.get()).unwrap());
-    let handles = std::iter::once(limiter.clone()).chain(classes);
-    let limiters: Vec<_> = handles.map(AsyncLimiter::from).collect();
-    let mut run = Run {
-        about,
-        limiters: &limiters,
-        steps: &scenario.steps,
-        clock: &clock,
-        rung: Arc::default(),
-        waits: BTreeMap::new(),
-        named: BTreeMap::new(),
-        grantable: BTreeMap::new(),
-        reserved: BTreeMap::new(),
-        given: Given::default(),
-        step_result: Vec::new(),
-    };
-    // The clock stops at each end of a wait in the world, and at the latest instant of its
-    // wake-up.
-    let ends = report.steps.iter().filter_map(|step| step.ended_ns);
-    let mut ends: Vec<_> = ends.flat_map(|end_ns| [end_ns, end_ns + GATHER_NS]).collect();
-    ends.sort_unstable();
-    let mut ends = ends.into_iter().peekable();
-    for step in &scenario.steps {
-        while let Some(end_ns) = ends.next_if(|&end_ns| end_ns <= step.at_ns) {
-            run.pass_to(clock.now_ns().max(start_ns + end_ns));
-        }
-        run.pass_to(clock.now_ns().max(start_ns + step.at_ns));
-        run.step(&step.call);
-    }
-    for end_ns in ends {
-        run.pass_to(clock.now_ns().max(start_ns + end_ns));
-    }
-    for (step, (seen, ideal)) in run.step_result.iter().zip(&report.steps).enumerate() {
-        let number = step + 1;
-        let ideal = StepResult::ideal(ideal, start_ns).woken_at_once();
-        assert_eq!(
-            seen.clone().woken_at_once().ended_as_soon_as(&ideal),
-            ideal,
-            "{about}: step {number}: {:?}",
-            scenario.steps[step]
-        );
-    }
-    // A timer may still be set for a waiter that has left; it wakes no other.
-    while clock.step().is_some() {
-        assert!(run.rung.lock().unwrap().is_empty(), "{about}");
-    }
-}
+use rategate::{AllOf, AnyPolicy, Limiter};
+use rategate_sim::scenario::{Call, Scenario};
+use rategate_testkit::scenario::{self, play};
 
 /// Plays the scenario on all limits together, with a ledger each, and on a single limit with a
 /// lock-free form.
 fn assert_same_everywhere(about: &str, scenario: &Scenario) {
     let limits = scenario.limits.clone();
-    assert_same(about, scenario, |clock| Limiter::with_clock(AllOf::new(limits), clock));
+    play(about, scenario, |clock| Limiter::with_clock(AllOf::new(limits), clock));
     match scenario.limits.as_slice() {
         [AnyPolicy::Gcra(policy)] => {
-            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+            play(about, scenario, |clock| Limiter::with_clock(*policy, clock));
         }
         [AnyPolicy::SlidingLog(policy)] => {
-            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+            play(about, scenario, |clock| Limiter::with_clock(*policy, clock));
         }
         [AnyPolicy::TwoTimeline(policy)] => {
-            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+            play(about, scenario, |clock| Limiter::with_clock(*policy, clock));
         }
         _ => {}
     }
@@ -359,10 +33,10 @@ fn every_queue_and_refund_scenario_passes_on_limiters() {
     for file in fs::read_dir(folder).unwrap() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        let step_result = |call: &Call| {
+        let waits_or_returns = |call: &Call| {
             matches!(call, Call::Wait { .. } | Call::Settle { .. } | Call::Refund { .. })
         };
-        let is_ours = scenario.steps.iter().any(|step| step_result(&step.call));
+        let is_ours = scenario.steps.iter().any(|step| waits_or_returns(&step.call));
         if is_ours && scenario.callers.is_empty() && scenario.arrivals.is_empty() {
             played += 1;
             assert_same_everywhere(&file.display().to_string(), &scenario);
@@ -374,7 +48,7 @@ fn every_queue_and_refund_scenario_passes_on_limiters() {
 #[test]
 fn random_lines_pass_on_limiters() {
     for seed in 0..1_500 {
-        let text = lines::text(&mut Random::new(seed));
+        let text = scenario::random(seed);
         let scenario = Scenario::parse(&text).unwrap();
         assert_same_everywhere(&format!("seed {seed}\n{text}"), &scenario);
     }

@@ -1,7 +1,5 @@
 //! Calls that pass several limits at once, or none.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -9,7 +7,7 @@ use std::time::Duration;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{Capacity, Hashing, JointDecision, Overflow, try_all};
 use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
 

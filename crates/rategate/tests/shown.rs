@@ -1,7 +1,5 @@
 //! The debug form of each handle, in one line: the limit and its status.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;

@@ -5,57 +5,39 @@
 //! readings go back. Whatever the callers try, refund and withdraw, the starts keep the bound of
 //! their limit.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rategate::keyed::{Capacity, Hashing, Overflow};
-use rategate::policy::{Anchor, Concurrent, HasLockFree, Ledger, Mode, Ratio};
-use rategate::wait::{CancelToken, Wake};
+use fastrand::Rng;
+use rategate::keyed::Capacity;
+use rategate::keyed::Hashing;
+use rategate::keyed::Overflow;
+use rategate::policy::Anchor;
+use rategate::policy::Concurrent;
+use rategate::policy::HasLockFree;
+use rategate::policy::Ledger;
+use rategate::policy::Mode;
+use rategate::policy::Ratio;
+use rategate::wait::CancelToken;
+use rategate::wait::Wake;
 use rategate::{
     Clock, CompactLog, Decision, FixedWindow, Gcra, Grant, Keyed, Limiter, ManualClock, Rate,
     SlidingLog, TwoTimeline,
 };
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const CALLERS: usize = 3;
 const STEPS: usize = 30;
 const PERIOD_NS: u64 = 1_000;
 const PERMITS: u64 = 4;
 
-/// An xorshift64* generator: small, seeded, good enough for traffic.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn child(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % n
-    }
-
-    fn index(&mut self, n: usize) -> usize {
-        usize::try_from(self.child(n.try_into().unwrap())).unwrap()
-    }
-}
-
 /// A clock that advances with each reading, and that each caller sees up to `apart_ns` late.
 #[derive(Clone)]
 struct SkewedClock(Arc<Mutex<Readings>>);
 
 struct Readings {
-    random: Random,
+    random: Rng,
     apart_ns: u64,
     true_ns: u64,
     caller: usize,
@@ -64,7 +46,7 @@ struct Readings {
 
 impl SkewedClock {
     fn new(seed: u64, apart_ns: u64) -> Self {
-        let (random, true_ns) = (Random::new(seed), 1_000_000 + apart_ns);
+        let (random, true_ns) = (Rng::with_seed(seed), 1_000_000 + apart_ns);
         let latest_ns = [0; CALLERS];
         Self(Arc::new(Mutex::new(Readings { random, apart_ns, true_ns, caller: 0, latest_ns })))
     }
@@ -81,9 +63,9 @@ impl Clock for SkewedClock {
     fn now_ns(&self) -> u64 {
         let mut readings = self.0.lock().unwrap();
         let Readings { random, apart_ns, true_ns, caller, latest_ns } = &mut *readings;
-        *true_ns += random.child(3);
+        *true_ns += random.u64(..3);
         let latest_ns = &mut latest_ns[*caller];
-        *latest_ns = (*latest_ns).max(*true_ns - random.child(*apart_ns + 1));
+        *latest_ns = (*latest_ns).max(*true_ns - random.u64(..=*apart_ns));
         *latest_ns
     }
 
@@ -106,18 +88,18 @@ where
     P: HasLockFree + Send + Sync + Debug,
     Ledger<P>: Concurrent,
 {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let clock = SkewedClock::new(seed + 1, apart_ns);
     let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
     let keyed: Keyed<u64, P, SkewedClock> =
         Keyed::with_hashing(policies[0].clone(), capacity, Hashing::Fast, clock.clone());
     let mut limiters: [Option<Limiter<P, SkewedClock>>; CALLERS] =
-        std::array::from_fn(|_| keyed.limiter(&7).ok().filter(|_| random.child(2) == 0));
+        std::array::from_fn(|_| keyed.limiter(&7).ok().filter(|_| random.u64(..2) == 0));
     let mut grants: Vec<(usize, Grant)> = Vec::new();
     let mut history = Vec::new();
     for _ in 0..STEPS {
-        let caller = random.index(CALLERS);
-        clock.next(caller, random.child(PERIOD_NS / PERMITS));
+        let caller = random.usize(..CALLERS);
+        clock.next(caller, random.u64(..PERIOD_NS / PERMITS));
         let mut note = |what: &str, decision: Decision| {
             if let Decision::Granted(grant) = decision {
                 history.push(format!("{caller} {what} {}", ns(grant.released_at())));
@@ -126,7 +108,7 @@ where
                 history.push(format!("{caller} {what} denied"));
             }
         };
-        match random.child(12) {
+        match random.u64(..12) {
             0..=3 => note("table", keyed.try_acquire(&7, 1).unwrap()),
             4..=5 => {
                 if let Some(limiter) = &limiters[caller] {
@@ -158,7 +140,7 @@ where
                 }
             }
             9 if policies.len() > 1 => {
-                let next = random.index(policies.len());
+                let next = random.usize(..policies.len());
                 history.push(format!("{caller} changes to {next}"));
                 keyed.reconfigure(policies[next].clone()).unwrap();
             }

@@ -1,14 +1,6 @@
 //! Snapshots: restored limiters decide as the saved ones would, by as much downtime as is
 //! trusted. A file is whole, or it is refused.
 
-#![cfg(feature = "serde")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::future::Future;
 use std::io::{self, Read};
 use std::path::Path;
@@ -16,8 +8,14 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use fastrand::Rng;
+use rategate::policy::Anchor;
+use rategate::policy::Ledger;
+use rategate::policy::Mode;
+use rategate::policy::Policy as _;
+use rategate::policy::Ratio;
+use rategate::policy::Schedule;
 use rategate::policy::portable::{RestoreTarget, WordsError, numbers_of, save_state};
-use rategate::policy::{Anchor, Ledger, Mode, Policy, Ratio, Schedule};
 use rategate::snapshot::{
     Downtime, Header, MAX_KEY_BYTES, Record, SavedAt, Snapshot, SnapshotError, SnapshotReader,
     SnapshotWriter, VERSION,
@@ -28,11 +26,11 @@ use rategate::{
     Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate, SlidingLog,
     SystemClock, TwoTimeline,
 };
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
 
-/// A seeded generator, so that a failure names the one number needed to repeat it.
+/// The generator by which the files of every version were written. No other can take its place.
 struct Random(u64);
 
 impl Random {
@@ -113,12 +111,12 @@ fn used(policy: AnyPolicy, seed: u64) -> (OnClock<AnyPolicy>, ManualClock) {
 
 /// Returns the decisions of a limiter for 30 callers, one after another from an instant on.
 fn answers(limiter: &OnClock<AnyPolicy>, clock: &ManualClock, from_ns: u64) -> Vec<String> {
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     clock.set(Duration::from_nanos(from_ns));
     let answer = |_| {
-        clock.advance(Duration::from_nanos(random.child(S / 2)));
+        clock.advance(Duration::from_nanos(random.u64(..S / 2)));
         let (peeked, left) = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
-        let decided = match limiter.try_acquire(1 + random.child(2)) {
+        let decided = match limiter.try_acquire(1 + random.u64(..2)) {
             Ok(Decision::Granted(grant)) => {
                 format!(
                     "{} {} {}",
@@ -492,16 +490,16 @@ fn blocks_stand_where_they_were_written() {
 fn any_bytes_are_a_snapshot_or_refused() {
     let (mut whole, mut refused) = (0, 0);
     for seed in 0..6_000_u64 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (_, policy) = policies()[usize::try_from(seed % 19).unwrap()];
         let mut blocks = blocks(&in_bytes(&used(policy, seed % 5).0.snapshot()));
-        for _ in 0..=random.child(3) {
-            let at = usize::try_from(random.child(u64::try_from(blocks.len()).unwrap())).unwrap();
+        for _ in 0..=random.u64(..3) {
+            let at = random.usize(..blocks.len());
             let block = &mut blocks[at];
-            let index = usize::try_from(random.child(u64::try_from(block.len()).unwrap())).unwrap();
-            block[index] = u8::try_from(random.child(256)).unwrap();
+            let index = random.usize(..block.len());
+            block[index] = random.u8(..);
         }
-        let bytes = if random.child(4) == 0 { blocks.concat() } else { sealed(&blocks) };
+        let bytes = if random.u64(..4) == 0 { blocks.concat() } else { sealed(&blocks) };
         let mut max_read = 0;
         match Snapshot::read_from(Watched { bytes: &bytes, max_read: &mut max_read }) {
             Ok(snapshot) => {
@@ -521,9 +519,8 @@ fn any_bytes_are_a_snapshot_or_refused() {
     }
     assert!(whole > 300 && refused > 300, "{whole} {refused}");
     for seed in 0..2_000 {
-        let mut random = Random::new(seed);
-        let noise: Vec<u8> =
-            (0..random.child(200)).map(|_| u8::try_from(random.child(256)).unwrap()).collect();
+        let mut random = Rng::with_seed(seed);
+        let noise: Vec<u8> = (0..random.u64(..200)).map(|_| random.u8(..)).collect();
         assert!(Snapshot::read_from(noise.as_slice()).is_err());
         let after = [b"\x89RGS\r\n\x1a\n\x01\x00", noise.as_slice()].concat();
         assert!(Snapshot::read_from(after.as_slice()).is_err());

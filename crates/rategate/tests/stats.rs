@@ -1,11 +1,5 @@
 //! The counts of limiters and of tables of keys.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Barrier;

@@ -1,19 +1,13 @@
 //! The stores of this crate pass the conformance tests.
 
-#![cfg(not(loom))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
-use rategate_conformance::{Arena, flight, laws, members, scenarios, traffic};
+use rategate_testkit::conformance::{Arena, flight, laws, members, scenarios, traffic};
+
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 
 struct InMemory(ManualClock);
 
@@ -57,7 +51,7 @@ fn the_memory_store_shares_totals_out() {
 
 #[test]
 fn the_memory_store_plays_the_scenarios() {
-    let played = scenarios::suite(&InMemory::new());
+    let played = scenarios::suite(&InMemory::new(), SCENARIOS);
     #[expect(clippy::print_stdout, reason = "nothing is skipped in silence")]
     {
         println!("{played:#?}");

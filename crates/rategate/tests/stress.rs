@@ -4,27 +4,19 @@
 //! A round is short and its grants are kept in preallocated lists, so that memory stays bounded
 //! over any number of rounds. `cargo xtask stress` plays them for minutes.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::print_stderr,
-    clippy::struct_field_names,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-#[path = "stress/keyed.rs"]
 mod keyed;
 
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rategate::policy::{Anchor, LimiterPolicy};
 use rategate::policy::{HasLockFree, Mode, Ratio};
 use rategate::{AllOf, Clock, Decision, FixedWindow, Gcra, Grant, Limiter};
 use rategate::{Local, MonotonicClock, Rate, SlidingLog, TwoTimeline};
+use rategate_testkit::oracle::Grants;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -58,22 +50,6 @@ impl Start {
 /// A law over all that a limit has granted since `origin_ns`, sorted.
 type Law<P> = fn(policy: &P, origin_ns: u64, starts: &[Start]);
 
-/// A seeded generator.
-struct XorShift(u64);
-
-impl XorShift {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn child(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-}
-
 /// The parameters of a round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
@@ -102,16 +78,15 @@ where
 }
 
 /// Returns the next numbers to apply, if there are several.
-fn next_of<'a, T>(numbers: &'a [T], random: &mut XorShift) -> Option<&'a T> {
-    let next = random.child(numbers.len().try_into().unwrap());
-    numbers.get(usize::try_from(next).unwrap()).filter(|_| numbers.len() > 1)
+fn next_of<'a, T>(numbers: &'a [T], random: &mut Rng) -> Option<&'a T> {
+    random.choice(numbers).filter(|_| numbers.len() > 1)
 }
 
 /// Returns all starts of a round, sorted. `change` applies other numbers.
 fn played<P, C>(
     round: Round,
     limiter: &Limiter<P, C>,
-    change: impl Fn(&mut XorShift) + Sync,
+    change: impl Fn(&mut Rng) + Sync,
 ) -> Vec<Start>
 where
     P: LimiterPolicy,
@@ -124,7 +99,7 @@ where
             .map(|thread| {
                 let (barrier, change) = (&barrier, &change);
                 scope.spawn(move || {
-                    let mut random = XorShift::new(round.seed * 64 + thread);
+                    let mut random = Rng::with_seed(round.seed * 64 + thread);
                     let mut starts = Vec::with_capacity(MAX_GRANTS);
                     barrier.wait();
                     for _ in 0..round.actions {
@@ -147,15 +122,15 @@ where
 /// Makes one random call. Most are single tries, which use the lock-free state.
 fn act<P: LimiterPolicy, C: Clock>(
     limiter: &Limiter<P, C>,
-    change: impl Fn(&mut XorShift),
-    random: &mut XorShift,
+    change: impl Fn(&mut Rng),
+    random: &mut Rng,
     starts: &mut Vec<Start>,
 ) {
     let mut note = |grant: Grant, permits: u64| {
         starts.extend((0..permits).map(|_| Start::of(&grant)));
     };
-    let shortly = Duration::from_nanos(random.child(20 * US));
-    match random.child(400) {
+    let shortly = Duration::from_nanos(random.u64(..20 * US));
+    match random.u64(..400) {
         0..=1 => {
             if let Ok(grant) = limiter.acquire_within(1, shortly) {
                 note(grant, 1);
@@ -191,16 +166,10 @@ fn act<P: LimiterPolicy, C: Clock>(
     }
 }
 
-/// Returns the most permits in any half-open window, by two pointers over the sorted starts.
+/// Returns the most permits in any half-open window.
 fn max_in(starts: &[Start], window_ns: u64) -> u64 {
-    let (mut oldest, mut max_starts) = (0, 0);
-    for (newest, start) in starts.iter().enumerate() {
-        while start.start_ns - starts[oldest].start_ns >= window_ns {
-            oldest += 1;
-        }
-        max_starts = max_starts.max(newest - oldest + 1);
-    }
-    u64::try_from(max_starts).unwrap()
+    let starts = starts.iter().map(|start| (start.start_ns, 1));
+    Grants(starts.collect()).fullest_window(window_ns).0
 }
 
 /// Checks that any window has at most `ceil((W + tau) / T)` starts.
@@ -336,7 +305,7 @@ fn play_local(round: Round, policies: &[Gcra]) {
             .map(|thread| {
                 let (limiter, barrier) = (&limiter, &barrier);
                 scope.spawn(move || {
-                    let mut random = XorShift::new(round.seed * 64 + thread);
+                    let mut random = Rng::with_seed(round.seed * 64 + thread);
                     let mut starts = Vec::with_capacity(MAX_GRANTS);
                     let mut local = limiter.local().unwrap();
                     barrier.wait();
@@ -373,15 +342,14 @@ fn act_locally(
     limiter: &Limiter<Gcra>,
     local: &mut Local<Gcra>,
     policies: &[Gcra],
-    random: &mut XorShift,
+    random: &mut Rng,
     starts: &mut Vec<Start>,
 ) {
-    let permits = if random.child(100) == 0 { 3 } else { 1 };
-    match random.child(1_000) {
+    let permits = if random.u64(..100) == 0 { 3 } else { 1 };
+    match random.u64(..1_000) {
         0..=3 => *local = limiter.local().unwrap(),
         4 if policies.len() > 1 => {
-            let next = usize::try_from(random.child(policies.len().try_into().unwrap())).unwrap();
-            limiter.reconfigure(policies[next]).unwrap();
+            limiter.reconfigure(*random.choice(policies).unwrap()).unwrap();
         }
         5..=14 => {
             if let Decision::Granted(grant) = limiter.try_acquire(1).unwrap() {

@@ -1,14 +1,6 @@
 //! Waiters that take late, among reservations, changes and waiters that gave up. None is
 //! overtaken for ever, no permit is lost, and no window is over.
 
-#![cfg(not(loom))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc;
@@ -20,7 +12,7 @@ use rategate::policy::LimiterPolicy;
 use rategate::policy::Mode;
 use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, Gcra, Grant, Limiter};
 use rategate::{ManualClock, SlidingLog, TwoTimeline};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
 

@@ -1,15 +1,6 @@
 //! Tasks that wait for a limiter: on a manual clock, under tokio, under smol, and without a
 //! runtime.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
-mod executor;
-
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -24,9 +15,9 @@ use rategate::{
     AcquireError, AsyncLimiter, Clock, Concurrency, Decision, Gcra, Limiter, ManualClock,
     SlidingLog, TryAcquireError, TwoTimeline,
 };
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
-use executor::{Task, play};
+use rategate_testkit::executor::{Task, play};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
@@ -247,7 +238,7 @@ fn leaving_after_the_start_releases() {
     let mut first = Task::new(limiter.acquire(1));
     let mut second = Task::new(limiter.acquire(1));
     limiter.limiter().release(1).unwrap();
-    assert!(first.flag.0.load(Ordering::SeqCst), "granted");
+    assert!(first.is_woken(), "granted");
     first.future = None;
     second.run();
     assert!(second.result.unwrap().is_ok());

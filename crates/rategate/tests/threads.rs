@@ -1,25 +1,21 @@
 //! Many threads on one limiter, run as a simulation on a stepped clock.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::error::{Closed, ReconfigureError};
-use rategate::pace::{Dispatcher, Throttle};
+use fastrand::Rng;
+use rategate::error::Closed;
+use rategate::error::ReconfigureError;
+use rategate::pace::Dispatcher;
+use rategate::pace::Throttle;
 use rategate::wait::CancelToken;
 use rategate::{
     AcquireError, AllOf, Clock, Decision, Gcra, Limiter, ManualClock, MonotonicClock, Reservation,
     SlidingLog, TryAcquireError,
 };
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -184,7 +180,7 @@ fn a_million_requests_of_ten_threads() {
         for thread in 0..10_u64 {
             let (clock, limiter, starts) = (&clock, &limiter, &starts);
             scope.spawn(move || {
-                let mut random = thread + 1;
+                let mut random = Rng::with_seed(thread);
                 for _ in 0..100_000 {
                     match limiter.try_acquire(1).unwrap() {
                         Decision::Granted(grant) => {
@@ -197,10 +193,7 @@ fn a_million_requests_of_ten_threads() {
                             );
                         }
                     }
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    action(clock, (10 + random % 81) * MS);
+                    action(clock, random.u64(10..=90) * MS);
                 }
             });
         }

@@ -1,19 +1,13 @@
 //! The operation throttle on a manual clock: the article's five logs, and the cases that it left
 //! open.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rategate::pace::{CatchUp, Throttle};
 use rategate::{AcquireError, Clock, ManualClock, MonotonicClock, Rate};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

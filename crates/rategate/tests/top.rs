@@ -1,30 +1,9 @@
 //! The laws of the space-saving sketch, compared with exact counts.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::collections::HashMap;
 
+use fastrand::Rng;
 use rategate::stats::{MAX_RANKED, Top};
-
-/// The generator of Steele, Lea and Flood, with equal numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn child(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 /// The exact weight of each key, and of all keys.
 #[derive(Clone, Default)]
@@ -68,9 +47,9 @@ fn check_bounds(top: &Top<u64>, exact: &Exact) {
 
 /// Draws a key by Zipf's law: key `n` comes about `1 / n` as often as the first. The share below
 /// which a draw falls is the inverse of a logarithm.
-fn zipf(random: &mut Random) -> u64 {
-    let bits = random.child(12);
-    (1 << bits) + random.child(1 << bits)
+fn zipf(random: &mut Rng) -> u64 {
+    let bits = random.u64(..12);
+    (1 << bits) + random.u64(..1 << bits)
 }
 
 /// Returns streams of every mixture: the capacity of the sketch, and keys with their weights.
@@ -80,10 +59,10 @@ fn streams() -> impl Iterator<Item = (usize, Vec<(u64, u64)>)> {
         sizes.into_iter().flat_map(|size| [1, 2, 1_000].map(|heaviest| (size, heaviest)));
     let mixtures = mixtures.flat_map(|mixture| [true, false].map(|is_skewed| (mixture, is_skewed)));
     (0..).zip(mixtures).map(|(seed, (((max_keys, keys), heaviest), is_skewed))| {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let stream = (0..3_000).map(|_| {
-            let key = if is_skewed { zipf(&mut random) } else { random.child(keys) };
-            (key, random.child(heaviest + 1))
+            let key = if is_skewed { zipf(&mut random) } else { random.u64(..keys) };
+            (key, random.u64(..=heaviest))
         });
         (max_keys, stream.collect())
     })
@@ -128,13 +107,13 @@ fn the_counts_sum_up() {
 fn merged_sketches_keep_the_laws() {
     for (max_keys, stream) in streams() {
         for shares in [2_usize, 3, 8] {
-            let mut random = Random(7);
+            let mut random = Rng::with_seed(7);
             let mut tops = vec![Top::new(max_keys); shares];
             let mut exact = Exact::default();
             let width = u64::try_from(shares).unwrap();
             for (step, &(key, weight)) in (0_u64..).zip(&stream) {
                 // The stream is split by rotation, by chance, or by key.
-                let share_of = [step % width, random.child(width), key % width][max_keys % 3];
+                let share_of = [step % width, random.u64(..width), key % width][max_keys % 3];
                 tops[usize::try_from(share_of).unwrap()].add(key, weight);
                 exact.add(key, weight);
             }

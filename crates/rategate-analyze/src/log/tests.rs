@@ -79,11 +79,7 @@ fn what_is_no_line_says_why() {
 /// Any bytes, and any damage to a good line, result in a line or a reason.
 #[test]
 fn garbage_never_panics() {
-    let mut state = 1_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from(state >> 33).unwrap() % below
-    };
+    let mut random = fastrand::Rng::with_seed(1);
     let json = br#"{"ts": 971211336.5, "ip": "10.0.0.7", "a": [{"b": "\\"}], "status": 200}"#;
     let keys = [
         CallerKey::Addr,
@@ -94,22 +90,22 @@ fn garbage_never_panics() {
     ];
     for round in 0..60_000 {
         let mut line = match round % 3 {
-            0 => (0..random(80)).map(|_| u8::try_from(random(256)).unwrap()).collect(),
+            0 => (0..random.usize(..80)).map(|_| random.u8(..)).collect(),
             1 => COMBINED.to_vec(),
             _ => json.to_vec(),
         };
-        for _ in 0..random(4) {
+        for _ in 0..random.usize(..4) {
             if !line.is_empty() {
-                let at = random(line.len());
-                match random(3) {
-                    0 => line[at] = b"\"\\[]{}: \0\xff,0"[random(12)],
+                let at = random.usize(..line.len());
+                match random.u8(..3) {
+                    0 => line[at] = *random.choice(b"\"\\[]{}: \0\xff,0").unwrap(),
                     1 => line.truncate(at),
                     _ => drop(line.remove(at)),
                 }
             }
         }
         for dialect in [Dialect::Auto, Dialect::Common, Dialect::Json] {
-            let key = keys[random(keys.len())].clone();
+            let key = random.choice(&keys).unwrap().clone();
             if let Ok(entry) = Parser::new(dialect, key).read(&line) {
                 assert!(!entry.key.is_empty(), "{}", String::from_utf8_lossy(&line));
             }

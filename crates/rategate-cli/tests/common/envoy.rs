@@ -1,12 +1,5 @@
 //! A client of Envoy's rate limit service, called like `grpcurl`.
 
-#![allow(
-    unreachable_pub,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

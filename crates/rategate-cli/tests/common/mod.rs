@@ -1,13 +1,8 @@
 //! Helpers that run the real binary.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
-)]
+#![allow(unreachable_pub, reason = "helpers of a binary")]
 
+pub mod envoy;
 pub mod service;
 pub mod serving;
 
@@ -47,14 +42,8 @@ pub fn seq(last: u32) -> Vec<u8> {
 
 /// Returns noise from a seed, newlines included.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    };
-    (0..length).map(|_| next()).collect()
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..length).map(|_| random.u8(..)).collect()
 }
 
 pub fn stderr(output: &Output) -> String {

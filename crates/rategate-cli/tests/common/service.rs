@@ -8,10 +8,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A received request: the first line, the other head lines, the body.
+/// A received request: the head lines after the first, and the body.
 #[derive(Clone, Debug, Default)]
 pub struct ReceivedRequest {
-    pub line: String,
     pub head: Vec<String>,
     pub body: String,
 }
@@ -106,7 +105,7 @@ impl Answers {
                 return;
             }
             let body = String::from_utf8(body).unwrap();
-            log.lock().unwrap().push(ReceivedRequest { line, head: lines, body });
+            log.lock().unwrap().push(ReceivedRequest { head: lines, body });
             if answer == "SILENCE" {
                 thread::park();
             }

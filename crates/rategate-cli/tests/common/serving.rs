@@ -1,7 +1,5 @@
 //! The real service, `rategate serve`, on free loopback ports, stopped with the test.
 
-#![allow(clippy::print_stderr, reason = "a test that is left out says so")]
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -266,13 +266,8 @@ mod tests {
 
     /// Calls `what` with pseudo-random numbers up to the given ones.
     fn at_random(seed: u64, times: usize, mut what: impl FnMut(&mut dyn FnMut(u64) -> u64)) {
-        let mut bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut below = move |end: u64| {
-            bits ^= bits << 13;
-            bits ^= bits >> 7;
-            bits ^= bits << 17;
-            (bits >> 11).checked_rem(end).unwrap()
-        };
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut below = move |end: u64| random.u64(..end);
         (0..times).for_each(|_| what(&mut below));
     }
 

@@ -268,13 +268,8 @@ mod tests {
     #[test]
     fn writing_anew_is_paid_for_by_what_came() {
         for seed in 1..30_u64 {
-            let mut bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-            let mut below = move |end: u64| {
-                bits ^= bits << 13;
-                bits ^= bits >> 7;
-                bits ^= bits << 17;
-                (bits >> 11).checked_rem(end).unwrap()
-            };
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut below = move |end: u64| random.u64(..end);
             let window = [1_000, 65_535, 1_000_000_000][usize::try_from(seed % 3).unwrap()];
             let caps = Caps { permits: 3_000, window_ns: window, cell_ns: NonZeroU64::MIN };
             let (mut state, mut tick, mut mood) = (State::default(), 0, 0);

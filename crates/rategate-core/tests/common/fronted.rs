@@ -2,8 +2,6 @@
 //!
 //! All laws of the limit alone have to hold for the two together.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 

@@ -2,10 +2,11 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
+use fastrand::Rng;
 use rategate_core::node::{Breaker, BreakerConfig, Pass};
 
-use crate::common::{MS, XorShift};
-use crate::n;
+use crate::common::MS;
+use crate::node::n;
 
 fn opened() -> Breaker {
     let mut breaker = Breaker::new(BreakerConfig::default());
@@ -73,16 +74,16 @@ fn requests_of_before_it_opened_lengthen_no_pause_and_a_lost_probe_no_more_than_
 #[test]
 fn never_more_than_one_probe_in_a_pause_whatever_is_called_when() {
     for seed in 0..200 {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let config = BreakerConfig {
-            failures: NonZeroU32::new(u32::try_from(random.between(1, 6)).unwrap()).unwrap(),
-            pause_ns: n(random.between(1, 50)),
-            max_pause_ns: n(random.between(50, 400)),
+            failures: NonZeroU32::new(u32::try_from(random.u64(1..=6)).unwrap()).unwrap(),
+            pause_ns: n(random.u64(1..=50)),
+            max_pause_ns: n(random.u64(50..=400)),
         };
         let mut breaker = Breaker::new(config);
         let (mut now_ns, mut in_a_row, mut last_probe_ns) = (0_u64, 0_u32, None::<u64>);
         for _ in 0..2_000 {
-            now_ns += random.between(0, 20);
+            now_ns += random.u64(0..=20);
             let was_open = breaker.is_open();
             match breaker.pass(now_ns) {
                 Pass::Go => assert!(!was_open && in_a_row < config.failures.get()),
@@ -97,11 +98,11 @@ fn never_more_than_one_probe_in_a_pause_whatever_is_called_when() {
                     last_probe_ns = Some(now_ns);
                 }
             }
-            if random.once_in(15) {
+            if random.u64(..15) == 0 {
                 breaker.answered();
                 assert!(!breaker.is_open());
                 (in_a_row, last_probe_ns) = (0, None);
-            } else if random.once_in(2) {
+            } else if random.u64(..2) == 0 {
                 breaker.failed(now_ns);
                 in_a_row += 1;
             }

@@ -1,6 +1,6 @@
 //! A node's clock, with another origin and another rate than the store's.
 
-use crate::common::XorShift;
+use fastrand::Rng;
 
 const WHOLE_PPM: i128 = 1_000_000;
 
@@ -12,10 +12,10 @@ pub(crate) struct NodeClock {
 
 impl NodeClock {
     /// Returns a clock whose rate is off by at most `drift_ppm`, usually by all of it.
-    pub(crate) fn any(random: &mut XorShift, drift_ppm: u32) -> Self {
+    pub(crate) fn any(random: &mut Rng, drift_ppm: u32) -> Self {
         let drift = i128::from(drift_ppm);
-        let off_ppm = random.pick(&[-drift, -drift / 2, 0, drift / 3, drift]);
-        Self { origin_ns: random.between(0, 1_000_000), off_ppm }
+        let off_ppm = random.choice([-drift, -drift / 2, 0, drift / 3, drift]).unwrap();
+        Self { origin_ns: random.u64(0..=1_000_000), off_ppm }
     }
 
     /// Returns its reading at an instant of the store's clock.

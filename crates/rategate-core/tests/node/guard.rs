@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
@@ -10,11 +11,11 @@ use rategate_core::node::{GuardError, Lent, guarded};
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 
-use crate::common::{S, XorShift, granted, rate};
+use crate::common::{S, granted, rate};
 
-fn up_to_bits(random: &mut XorShift, max: u64) -> u64 {
-    let bits = random.between(1, max);
-    random.between(1, 1 << bits)
+fn up_to_bits(random: &mut Rng, max: u64) -> u64 {
+    let bits = random.u64(1..=max);
+    random.u64(1..=1 << bits)
 }
 
 #[test]
@@ -40,7 +41,7 @@ fn a_bucket_loses_what_it_earns_within_the_length_and_the_error_names_the_longes
     assert_eq!(guarded(bucket, 50_000_000), Gcra::new(rate("1000/s"), 50).map_err(|_| panic!()));
     // 49.5 permits.
     assert_eq!(guarded(bucket, 49_500_000).unwrap().burst_size().get(), 50);
-    let mut random = XorShift::new(3);
+    let mut random = Rng::with_seed(3);
     for _ in 0..20_000 {
         let permits = up_to_bits(&mut random, 40);
         let period_ns = up_to_bits(&mut random, 40);

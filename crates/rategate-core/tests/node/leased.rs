@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -10,17 +11,18 @@ use rategate_core::node::leased::MAX_LEASES;
 use rategate_core::node::{LeaseAction, LeaseConfig, Leased, Lent, LocalDecision, guarded};
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
+use rategate_sim::oracle::Grants;
 
-use crate::common::{Grants, MS, S, XorShift};
-use crate::n;
-use crate::world::{Books, Plan, World};
+use crate::common::{MS, S};
+use crate::node::n;
+use crate::node::world::{Books, Plan, World};
 
 /// Returns a world of some seed except its limit: of few nanoseconds, each of which counts, or of
 /// milliseconds.
-fn any_plan(seed: u64) -> (Plan, XorShift) {
-    let mut random = XorShift::new(seed ^ 0x51ED);
-    let scale = random.pick(&[1, 1, 7, 1_000]);
-    let mut some = |low: u64, high: u64| random.between(low, high) * scale;
+fn any_plan(seed: u64) -> (Plan, Rng) {
+    let mut random = Rng::with_seed(seed ^ 0x51ED);
+    let scale = random.choice([1, 1, 7, 1_000]).unwrap();
+    let mut some = |low: u64, high: u64| random.u64(low..=high) * scale;
     let length_ns = some(6, 60) + 2;
     let plan = Plan {
         policy: SlidingLog::new(1, Duration::from_nanos(1)).into(),
@@ -39,12 +41,12 @@ fn any_plan(seed: u64) -> (Plan, XorShift) {
         ends_ns: length_ns * 30 + some(0, 200),
     };
     let plan = Plan {
-        nodes: usize::try_from(random.between(1, 6)).unwrap(),
-        max_units: random.between(1, 12),
-        drift_ppm: u32::try_from(random.pick(&[0, 200, 30_000, 200_000])).unwrap(),
-        loses_one_in: random.pick(&[0, 0, 30, 6]),
-        max_permits: random.between(1, 3),
-        crashes_one_in: random.pick(&[0, 0, 40]),
+        nodes: usize::try_from(random.u64(1..=6)).unwrap(),
+        max_units: random.u64(1..=12),
+        drift_ppm: u32::try_from(random.choice([0, 200, 30_000, 200_000]).unwrap()).unwrap(),
+        loses_one_in: random.choice([0, 0, 30, 6]).unwrap(),
+        max_permits: random.u64(1..=3),
+        crashes_one_in: random.choice([0, 0, 40]).unwrap(),
         ..plan
     };
     (plan, random)
@@ -96,15 +98,15 @@ fn a_guarded_log_keeps_its_limit_whatever_happens_and_an_open_one_is_over_by_wha
     let (mut over, mut full) = (0_u64, 0_u64);
     for seed in 0..120 {
         let (plan, mut random) = any_plan(seed);
-        let period_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
-        let log = SlidingLog::new(random.between(3, 20), Duration::from_nanos(period_ns));
+        let period_ns = plan.length_ns * random.u64(1..=12) / 4 + 1;
+        let log = SlidingLog::new(random.u64(3..=20), Duration::from_nanos(period_ns));
         let strict = Plan { policy: guarded(log, plan.length_ns).unwrap().into(), ..plan.clone() };
-        let max = run(&strict, seed).used.max_in(period_ns);
+        let max = run(&strict, seed).used.fullest_window(period_ns).0;
         assert!(max <= log.permits(), "seed {seed}: {max} of {log:?} in {strict:?}");
         full += u64::from(max == log.permits());
 
         let open = Plan { policy: log.into(), ..plan };
-        let max = run(&open, seed).used.max_in(period_ns);
+        let max = run(&open, seed).used.fullest_window(period_ns).0;
         let bound = log.permits() + lent(&open, &log);
         assert!(max <= bound, "seed {seed}: {max} of {log:?} in {open:?}");
         over += u64::from(max > log.permits());
@@ -118,10 +120,10 @@ fn a_guarded_bucket_keeps_its_ceiling_in_every_window_and_an_open_one_is_over_by
     let (mut over, mut fit) = (0_u64, 0_u64);
     for seed in 0..120 {
         let (plan, mut random) = any_plan(seed);
-        let permits = random.between(1, 9);
-        let period = Duration::from_nanos(plan.length_ns * random.between(1, 8) / 2 + 1);
+        let permits = random.u64(1..=9);
+        let period = Duration::from_nanos(plan.length_ns * random.u64(1..=8) / 2 + 1);
         let rate = Rate::new(permits, period).unwrap();
-        let bucket = Gcra::new(rate, random.between(2, 40)).unwrap();
+        let bucket = Gcra::new(rate, random.u64(2..=40)).unwrap();
         let burst = u128::from(bucket.burst_size().get());
         if let Ok(strict) = guarded(bucket, plan.length_ns) {
             fit += 1;
@@ -144,9 +146,9 @@ fn what_is_borrowed_of_a_window_is_used_in_it() {
     let mut full = 0_u64;
     for seed in 0..120 {
         let (plan, mut random) = any_plan(seed);
-        let grid_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
+        let grid_ns = plan.length_ns * random.u64(1..=12) / 4 + 1;
         let window =
-            FixedWindow::new(random.between(3, 20), Duration::from_nanos(grid_ns), Anchor::Epoch);
+            FixedWindow::new(random.u64(3..=20), Duration::from_nanos(grid_ns), Anchor::Epoch);
         assert_eq!(guarded(window, plan.length_ns), Ok(window));
         let plan = Plan { policy: window.into(), grid_ns: Some(grid_ns), ..plan };
         let world = run(&plan, seed);
@@ -419,22 +421,22 @@ fn leases_are_bounded_and_the_one_that_ends_first_goes_back() {
 #[test]
 fn what_is_credited_is_used_in_time_and_once() {
     for seed in 0..400 {
-        let random = &mut XorShift::new(seed);
+        let random = &mut Rng::with_seed(seed);
         let config = LeaseConfig::new(n(1_000), n(10), 0).unwrap();
         let mut node: Leased<u64> = Leased::new(config);
         let (mut leases, mut kept, mut open, mut now_ns) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for _ in 0..400 {
-            now_ns += random.between(0, 60);
-            let permits = n(random.between(1, 3));
+            now_ns += random.u64(0..=60);
+            let permits = n(random.u64(1..=3));
             if node.try_acquire(now_ns, permits) == LocalDecision::Granted {
                 let until_ns = node.granted_until_ns().unwrap();
                 assert!(until_ns > now_ns);
                 open.push((now_ns, permits, until_ns));
             }
-            if !open.is_empty() && random.between(0, 1) == 0 {
-                let at = usize::try_from(random.between(1, 1_000)).unwrap() % open.len();
+            if !open.is_empty() && random.u64(0..=1) == 0 {
+                let at = usize::try_from(random.u64(1..=1_000)).unwrap() % open.len();
                 let (granted_ns, permits, until_ns) = open.swap_remove(at);
-                if random.between(0, 2) == 0 {
+                if random.u64(0..=2) == 0 {
                     kept.push((granted_ns, permits.get()));
                 } else {
                     let before = node.units(now_ns);
@@ -444,7 +446,7 @@ fn what_is_credited_is_used_in_time_and_once() {
             }
             while let Some(lease_action) = node.lease_action(now_ns) {
                 if let LeaseAction::Debit { id, units } = lease_action {
-                    let window_ns = random.pick(&[None, None, Some(300)]);
+                    let window_ns = random.choice([None, None, Some(300)]).unwrap();
                     node.debited(id, now_ns, units, window_ns, now_ns);
                     leases.push((now_ns + window_ns.unwrap_or(1_000), units.get()));
                 }

@@ -5,12 +5,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use fastrand::Rng;
 use rategate_core::node::group::{Group, Heartbeat, HeartbeatReply};
 use rategate_core::node::member::{HeartbeatId, Member, MemberConfig};
+use rategate_sim::oracle::Grants;
 
-use crate::clock::NodeClock;
-use crate::common::{Grants, XorShift};
-use crate::n;
+use crate::node::clock::NodeClock;
+use crate::node::n;
 
 /// The parameters of the world.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ impl ShareLog {
 
 pub(crate) struct World {
     plan: Plan,
-    random: XorShift,
+    random: Rng,
     group: Group,
     nodes: Vec<Node>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -97,7 +98,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan, seed: u64) -> Self {
         Self {
-            random: XorShift::new(seed),
+            random: Rng::with_seed(seed),
             plan,
             group: Group::new(),
             nodes: Vec::new(),
@@ -160,14 +161,14 @@ impl World {
             return;
         }
         let one_in = self.plan.loses_one_in;
-        if one_in > 0 && !self.is_quiet() && self.random.once_in(one_in) {
+        if one_in > 0 && !self.is_quiet() && self.random.u64(..one_in) == 0 {
             return;
         }
         let (low_ns, high_ns) = self.plan.delays_ns;
-        let mut delay_ns = self.random.between(low_ns, high_ns);
+        let mut delay_ns = self.random.u64(low_ns..=high_ns);
         // Some arrive after their sender has abandoned them.
-        if one_in > 0 && !self.is_quiet() && self.random.once_in(12) {
-            delay_ns = self.random.between(high_ns, self.plan.heartbeat_ns * 2);
+        if one_in > 0 && !self.is_quiet() && self.random.u64(..12) == 0 {
+            delay_ns = self.random.u64(high_ns..=self.plan.heartbeat_ns * 2);
         }
         self.at(self.now_ns + delay_ns, event);
     }
@@ -195,7 +196,7 @@ impl World {
     fn churn(&mut self) {
         let alive: Vec<usize> =
             (0..self.nodes.len()).filter(|&at| self.nodes[at].is_alive).collect();
-        let comes = alive.is_empty() || self.random.once_in(2);
+        let comes = alive.is_empty() || self.random.u64(..2) == 0;
         if comes && alive.len() < self.plan.max_members {
             let config = MemberConfig::new(n(self.plan.heartbeat_ns), self.plan.drift_ppm).unwrap();
             self.nodes.push(Node {
@@ -209,19 +210,19 @@ impl World {
             let name = self.nodes.len() - 1;
             self.heartbeat(name);
             self.at(self.now_ns, Event::Use { name });
-        } else if self.plan.loses_one_in > 0 && !alive.is_empty() && self.random.once_in(2) {
-            let name = self.random.pick(&alive);
-            let length_ns = self.random.between(0, self.plan.heartbeat_ns * 4);
+        } else if self.plan.loses_one_in > 0 && !alive.is_empty() && self.random.u64(..2) == 0 {
+            let name = self.random.choice(&alive).copied().unwrap();
+            let length_ns = self.random.u64(0..=self.plan.heartbeat_ns * 4);
             self.nodes[name].cut_off_until_ns = self.now_ns + length_ns;
         } else if alive.len() > 1 {
-            let name = self.random.pick(&alive);
+            let name = self.random.choice(&alive).copied().unwrap();
             self.nodes[name].is_alive = false;
-            if self.random.once_in(2) {
+            if self.random.u64(..2) == 0 {
                 self.nodes[name].member.leave();
                 self.send(name, Event::AtStore { name, id: None, at_least: 0 });
             }
         }
-        let next_ns = self.now_ns + self.random.between(1, self.plan.heartbeat_ns * 3);
+        let next_ns = self.now_ns + self.random.u64(1..=self.plan.heartbeat_ns * 3);
         if next_ns < self.plan.quiet_from_ns {
             self.at(next_ns, Event::Churn);
         }
@@ -240,7 +241,7 @@ impl World {
             }
         }
         let next_ns =
-            self.now_ns + self.random.between(1, self.plan.memory_ns.min(self.plan.heartbeat_ns));
+            self.now_ns + self.random.u64(1..=self.plan.memory_ns.min(self.plan.heartbeat_ns));
         self.at(next_ns, Event::Use { name });
     }
 
@@ -252,7 +253,7 @@ impl World {
         let local_ns = node.clock.at(self.now_ns);
         if let Some(id) = node.member.heartbeat(local_ns) {
             let share = node.member.share(local_ns);
-            let at_least = if self.plan.holds_on { self.random.between(0, share) } else { 0 };
+            let at_least = if self.plan.holds_on { self.random.u64(0..=share) } else { 0 };
             let gives_up_ns = node.clock.first(local_ns + self.plan.budget_ns);
             self.at(gives_up_ns, Event::GivenUp { name, id });
             self.send(name, Event::AtStore { name, id: Some(id), at_least });

@@ -1,27 +1,28 @@
 //! Laws of a partitioned total.
 
+use fastrand::Rng;
 use rategate_core::node::group::{Group, Heartbeat, HeartbeatReply};
 use rategate_core::node::member::{Member, MemberConfig, Resize};
 
-use crate::common::{MS, S, XorShift};
-use crate::members::{Plan, World};
-use crate::n;
+use crate::common::{MS, S};
+use crate::node::members::{Plan, World};
+use crate::node::n;
 
 fn any_plan(seed: u64) -> Plan {
-    let mut random = XorShift::new(seed ^ 0xA11);
-    let scale = random.pick(&[1, 1, 1_000]);
-    let heartbeat_ns = random.between(24, 80) * scale;
+    let mut random = Rng::with_seed(seed ^ 0xA11);
+    let scale = random.choice([1, 1, 1_000]).unwrap();
+    let heartbeat_ns = random.u64(24..=80) * scale;
     let quiet_from_ns = heartbeat_ns * 30;
     Plan {
-        total: random.between(0, 30),
-        max_members: usize::try_from(random.between(1, 7)).unwrap(),
+        total: random.u64(0..=30),
+        max_members: usize::try_from(random.u64(1..=7)).unwrap(),
         heartbeat_ns,
-        drift_ppm: u32::try_from(random.pick(&[0, 200, 30_000, 100_000])).unwrap(),
-        delays_ns: (0, random.between(0, 2 * scale)),
-        loses_one_in: random.pick(&[0, 10, 3]),
+        drift_ppm: u32::try_from(random.choice([0, 200, 30_000, 100_000]).unwrap()).unwrap(),
+        delays_ns: (0, random.u64(0..=2 * scale)),
+        loses_one_in: random.choice([0, 10, 3]).unwrap(),
         budget_ns: 6 * scale,
-        memory_ns: random.between(1, 4) * heartbeat_ns / random.between(1, 6) + 1,
-        holds_on: random.once_in(3),
+        memory_ns: random.u64(1..=4) * heartbeat_ns / random.u64(1..=6) + 1,
+        holds_on: random.u64(..3) == 0,
         quiet_from_ns,
         ends_ns: quiet_from_ns + 12 * heartbeat_ns,
     }
@@ -63,7 +64,7 @@ fn no_window_sees_more_than_the_total_whichever_member_held_it() {
     for seed in 0..200 {
         let plan = any_plan(seed);
         let world = World::new(plan.clone(), seed).run();
-        let max = world.used.max_in(plan.memory_ns);
+        let max = world.used.fullest_window(plan.memory_ns).0;
         assert!(max <= plan.total, "seed {seed}: {max} of {plan:?}");
         full += u64::from(max == plan.total);
     }

@@ -7,15 +7,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::num::NonZeroU64;
 
+use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 use rategate_core::verdict::{Grant, Verdict};
+use rategate_sim::oracle::Grants;
 
-use crate::clock::NodeClock;
-use crate::common::{Grants, XorShift};
-use crate::n;
+use crate::node::clock::NodeClock;
+use crate::node::n;
 
 /// The parameters of the world.
 #[derive(Clone, Debug)]
@@ -104,7 +105,7 @@ pub(crate) struct Books {
 
 pub(crate) struct World {
     plan: Plan,
-    random: XorShift,
+    random: Rng,
     store: Ledger<AnyPolicy>,
     grants_of: Vec<(Grant, u64)>,
     nodes: Vec<Node>,
@@ -120,7 +121,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(plan: Plan, seed: u64) -> Self {
-        let mut random = XorShift::new(seed);
+        let mut random = Rng::with_seed(seed);
         let config = config(&plan);
         let node = |_| Node {
             life: 0,
@@ -152,7 +153,7 @@ impl World {
     /// Runs until no event is left.
     pub(crate) fn run(mut self) -> Self {
         for node in 0..self.nodes.len() {
-            let first_ns = self.random.between(0, self.plan.gaps_ns.1);
+            let first_ns = self.random.u64(0..=self.plan.gaps_ns.1);
             self.at(first_ns, Event::Call { node });
         }
         while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
@@ -170,11 +171,11 @@ impl World {
     /// Sends a message. Returns `true` if it arrives.
     fn send(&mut self, event: Event) -> bool {
         let one_in = self.plan.loses_one_in;
-        if one_in > 0 && self.random.once_in(one_in) {
+        if one_in > 0 && self.random.u64(..one_in) == 0 {
             return false;
         }
         let (low_ns, high_ns) = self.plan.delays_ns;
-        let delay_ns = self.random.between(low_ns, high_ns);
+        let delay_ns = self.random.u64(low_ns..=high_ns);
         self.at(self.now_ns + delay_ns, event);
         true
     }
@@ -236,15 +237,15 @@ impl World {
     fn call(&mut self, node: usize) {
         let (low_ns, high_ns) = self.plan.gaps_ns;
         let one_in = self.plan.pauses_one_in;
-        let times = if one_in > 0 && self.random.once_in(one_in) { 40 } else { 1 };
-        let next_ns = self.now_ns + self.random.between(low_ns, high_ns) * times;
+        let times = if one_in > 0 && self.random.u64(..one_in) == 0 { 40 } else { 1 };
+        let next_ns = self.now_ns + self.random.u64(low_ns..=high_ns) * times;
         if next_ns < self.plan.ends_ns {
             self.at(next_ns, Event::Call { node });
         }
-        if self.plan.crashes_one_in > 0 && self.random.once_in(self.plan.crashes_one_in) {
+        if self.plan.crashes_one_in > 0 && self.random.u64(..self.plan.crashes_one_in) == 0 {
             self.crash(node);
         }
-        let permits = self.random.between(1, self.plan.max_permits);
+        let permits = self.random.u64(1..=self.plan.max_permits);
         self.decide_locally(node, permits, 0);
         self.errands(node);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rategate_redis::client::Server as Address;
 
 use super::load::at;
-use super::server::{Brand, Server};
+use rategate_testkit::redis::{Brand, Reply, Server};
 
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
@@ -58,12 +58,10 @@ impl Cluster {
         let port = target.port().to_string();
         let mut client = source.client();
         loop {
-            let super::client::Reply::List(keys) =
-                client.ok(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"])
-            else {
+            let Reply::List(keys) = client.ok(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]) else {
                 panic!("no list")
             };
-            let Some(super::client::Reply::Bulk(key)) = keys.first() else { break };
+            let Some(Reply::Bulk(key)) = keys.first() else { break };
             let words = [&b"MIGRATE"[..], b"127.0.0.1", port.as_bytes(), key, b"0", b"1000"];
             client.ok(&words);
             std::thread::sleep(pause);

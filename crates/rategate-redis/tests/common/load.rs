@@ -10,7 +10,7 @@ use rategate::store::{Store, StoreError, StoreExt, Verdict};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::client::{self, Config, RedisStore, SharedPlan};
 
-use super::server::Server;
+use rategate_testkit::redis::Server;
 
 pub(crate) fn key(name: &str) -> Arc<[u8]> {
     Arc::from(name.as_bytes())

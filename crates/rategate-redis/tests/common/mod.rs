@@ -1,44 +1,24 @@
-//! Shared helpers of the store tests; each file uses some of them.
+//! Shared helpers of the store tests.
 
-#![allow(
-    dead_code,
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::indexing_slicing,
-    clippy::print_stderr,
-    clippy::unwrap_used,
-    reason = "tests: a panic is how they fail, and no file uses all"
-)]
-
-pub(crate) mod client;
 #[cfg(feature = "client")]
 pub(crate) mod cluster;
 #[cfg(feature = "client")]
 pub(crate) mod fake;
 #[cfg(feature = "client")]
 pub(crate) mod load;
+#[cfg(feature = "client")]
 pub(crate) mod proxy;
-pub(crate) mod server;
 pub(crate) mod store;
 
-/// A small pseudo-random generator: the same seed gives the same run.
-#[derive(Debug)]
-pub(crate) struct Random(u64);
+use rategate_redis::reply::Value;
+use rategate_testkit::redis::Reply;
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
-    }
-
-    /// Returns a number from 0 to `end - 1`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+/// Converts a reply to the crate's type.
+pub(crate) fn value(reply: &Reply) -> Value {
+    match reply {
+        Reply::Int(number) => Value::Int(*number),
+        Reply::Bulk(bytes) => Value::Bytes(bytes.clone()),
+        Reply::List(items) => Value::List(items.iter().map(value).collect()),
+        _ => Value::Other,
     }
 }

@@ -8,8 +8,9 @@ use rategate_redis::plan::Plan;
 use rategate_redis::returns;
 use rategate_redis::verdict::{BatchReply, Counts, Denial, Grant, Verdict};
 
-use super::client::Client;
-use super::server::{Brand, Server};
+use rategate_testkit::redis::{Brand, Client, Server};
+
+use super::value;
 
 pub(crate) struct Store {
     pub(crate) server: Server,
@@ -35,7 +36,7 @@ impl Store {
     }
 
     pub(crate) fn send(&mut self, command: Command, now_us: u64) -> rategate_redis::reply::Value {
-        self.client.ok(&command.at_us(now_us).fcall(Library::DEBUG)).value()
+        value(&self.client.ok(&command.at_us(now_us).fcall(Library::DEBUG)))
     }
 
     pub(crate) fn answer(&mut self, batch: &Batch<'_>, now_us: u64) -> BatchReply {

@@ -9,7 +9,7 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::Rule;
 
-use crate::common::*;
+use crate::engine::common::*;
 
 /// The reports: the rule, the permits and the verdict of each.
 type Recorded = Arc<Mutex<Vec<(String, u64, Verdict)>>>;

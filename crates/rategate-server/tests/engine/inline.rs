@@ -9,7 +9,8 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{RuleSet, Unit};
 
-use crate::common::*;
+use crate::engine::common::*;
+use fastrand::Rng;
 
 const DAY: u64 = 86_400 * SECOND;
 const LIMIT: Inline = Inline { capacity: 5, count: 1, period_ns: SECOND };
@@ -202,17 +203,6 @@ fn of_its_keys_the_one_that_remembers_longest_counts() {
     assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_ok());
 }
 
-/// A reproducible generator of pseudo-random numbers.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// Compares an engine with few tiers with one that has a tier for each limit: whatever the first
 /// one decides, the other decides too. `ask` receives engine, limit, key, verb and permits.
 /// Returns the number of refusals for lack of a tier, and of limits that got another tier.
@@ -225,23 +215,23 @@ fn no_answer_differs(
     for engine in [&few, &all] {
         engine.load(RuleSet { rules: vec![bucket("any", &["k"], 1)], hash: "".into() }).unwrap();
     }
-    let (mut chance, mut refused, mut anew) = (Chance(seed), 0_u32, 0_u32);
+    let (mut random, mut refused, mut anew) = (Rng::with_seed(seed), 0_u32, 0_u32);
     let mut decided = BTreeSet::new();
     for step in 0..8_000 {
         // Some limits are in constant use, others take turns.
         let around = step / 40 % LIMITS;
-        let limit = if chance.below(3) == 0 {
-            chance.below(12)
+        let limit = if random.u64(..3) == 0 {
+            random.u64(..12)
         } else {
-            (around + chance.below(30)) % LIMITS
+            (around + random.u64(..30)) % LIMITS
         };
-        let verb = match chance.below(10) {
+        let verb = match random.u64(..10) {
             0 => Verb::Peek,
             1 => Verb::Refund,
             2 => Verb::Reset,
             _ => Verb::Take,
         };
-        let (key, permits) = (chance.below(3), chance.below(5));
+        let (key, permits) = (random.u64(..3), random.u64(..5));
         match ask(&few, limit, key, verb, permits) {
             Err(EngineError::TooManyLimits { max: 31 }) => {
                 refused += 1;
@@ -256,10 +246,10 @@ fn no_answer_differs(
                 anew += u32::from(decided.insert(limit));
             }
         }
-        let wait_ns = match chance.below(1_000) {
+        let wait_ns = match random.u64(..1_000) {
             0 => 30 * SECOND,
             1..10 => SECOND,
-            _ => chance.below(SECOND / 50),
+            _ => random.u64(..SECOND / 50),
         };
         clock.advance(Duration::from_nanos(wait_ns));
         other.advance(Duration::from_nanos(wait_ns));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rategate_server::engine::{Answer, Item, Target, Verb, Verdict};
 use rategate_server::rule::{Enforcement, Rule};
 
-use crate::common::*;
+use crate::engine::common::*;
 
 /// One rule of each kind.
 const NAMES: [&str; 6] = ["a", "b", "q", "r", "s", "t"];

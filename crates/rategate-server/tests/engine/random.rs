@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rategate_server::engine::Verb;
 
-use crate::common::*;
+use crate::engine::common::*;
 
 /// A rule, a key, and permits.
 type Item = (u8, u8, u64);

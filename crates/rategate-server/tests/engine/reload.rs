@@ -7,7 +7,7 @@ use std::time::Duration;
 use rategate_server::engine::{Engine, EngineSettings, ItemResult, Observer, Verb, Verdict, Watch};
 use rategate_server::rule::{CounterLocation, DisplayLimit, Limit, Rule, Scheduled, Unit};
 
-use crate::common::*;
+use crate::engine::common::*;
 
 #[test]
 fn counters_are_carried_over_by_the_rules_name() {

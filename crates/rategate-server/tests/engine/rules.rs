@@ -8,7 +8,7 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{Enforcement, Limit, Value};
 
-use crate::common::*;
+use crate::engine::common::*;
 
 #[test]
 fn exact_beats_a_pattern_and_a_pattern_beats_any() {
@@ -151,7 +151,7 @@ fn a_share_of_the_keys_is_enforced_and_always_the_same() {
     let mut partial = per_minute("part", &["u"], 1);
     partial.enforcement = Enforcement::Share(2500);
     let (engine, _) = engine(vec![partial.clone()]);
-    let (other, _) = crate::common::engine(vec![partial]);
+    let (other, _) = crate::engine::common::engine(vec![partial]);
     let denied = |engine: &TestEngine, user: u32| {
         let item = format!("u={user}");
         take(engine, &[(&item, 1)]);

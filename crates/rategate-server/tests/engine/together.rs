@@ -7,7 +7,7 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{Enforcement, Rule, Unit};
 
-use crate::common::*;
+use crate::engine::common::*;
 
 #[test]
 fn a_denied_request_takes_nothing_from_any_counter() {

@@ -3,7 +3,7 @@
 use rategate_server::protocol::http::{Options, Proxies};
 use rategate_tower::headers::{Dialect, Reset};
 
-use crate::common::{Service, plain, service};
+use crate::http::common::{Service, plain, service};
 
 fn behind_proxies() -> Service {
     let networks = vec!["10.0.0.0/8".parse().unwrap()];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::common::{SECOND, Service, plain};
+use crate::http::common::{SECOND, Service, plain};
 
 #[test]
 fn an_answer_says_all_there_is_to_say() {

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use crate::common::with_rules;
+use crate::http::common::with_rules;
 
 const GUIDE: &str = include_str!("../../../../docs/guides/http.md");
 

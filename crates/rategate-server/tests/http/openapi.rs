@@ -3,7 +3,7 @@
 use rategate_server::observe::admin::Admin;
 use serde_json::Value as Json;
 
-use crate::common::{Answer, plain};
+use crate::http::common::{Answer, plain};
 
 /// Validates a value by the parts of JSON Schema that the document uses.
 fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::common::{Service, plain};
+use crate::http::common::{Service, plain};
 
 /// The time that a test waits for something that must happen.
 pub(crate) const LONG: Duration = Duration::from_secs(15);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::common::{SECOND, plain};
+use crate::http::common::{SECOND, plain};
 
 #[test]
 fn answers_as_throttlecrab_does() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rategate_server::net::Access;
 use rategate_server::protocol::http::Options;
 
-use crate::common::{plain, service};
+use crate::http::common::{plain, service};
 
 fn guarded() -> Options {
     Options { access: Access::token(b"s3cret"), ..Options::default() }

@@ -9,7 +9,7 @@ use rategate_server::observe::{MAX_RECORDS, Store, Taken, View};
 use rategate_server::rule::{Rule, RuleSet, Unit};
 use serde_json::{Value, json};
 
-use crate::common::{Bench, SECOND_NS, START_NS, bucket, rule, rules};
+use crate::observe::common::{Bench, SECOND_NS, START_NS, bucket, rule, rules};
 
 fn live<'a>(overview: &'a Value, name: &str) -> &'a Value {
     overview["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == name).unwrap()

@@ -1,5 +1,4 @@
 //! An engine with rules and traffic, and the admin API over a real connection.
-#![allow(dead_code, reason = "each test uses what it needs")]
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

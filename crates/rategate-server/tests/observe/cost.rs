@@ -8,7 +8,7 @@ use rategate_server::engine::{ItemResult, Observer as _, Verdict};
 use rategate_server::observe::Observe;
 use rategate_server::rule::Unit;
 
-use crate::common::{START_NS, bucket, rule};
+use crate::observe::common::{START_NS, bucket, rule};
 
 /// Returns the nanoseconds per item, over that many keys.
 pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {

@@ -10,7 +10,7 @@ use rategate_server::net::Address;
 use rategate_server::serve::{Running, Start, start};
 use serde_json::json;
 
-use crate::browser::Browser;
+use crate::observe::browser::Browser;
 
 const RULES: &str = "[server]\nresp = []\ngrpc = []\nhttp = \"127.0.0.1:0\"\n\
     [[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";

@@ -9,7 +9,7 @@ use rategate_server::net::RefusalReason;
 use rategate_server::observe::Protocol;
 use rategate_server::observe::admin::Rights;
 
-use crate::common::{Bench, rules};
+use crate::observe::common::{Bench, rules};
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);

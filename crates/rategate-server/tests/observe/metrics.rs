@@ -6,7 +6,7 @@ use rategate_server::engine::{Decided, Inline, Item, Request, Target, Verb};
 use rategate_server::observe::Protocol;
 use rategate_server::rule::{Limit, Rule, RuleSet, Unit};
 
-use crate::common::{Bench, SECOND_NS, bucket, rule, rules};
+use crate::observe::common::{Bench, SECOND_NS, bucket, rule, rules};
 
 /// A series: its name and labels.
 pub(crate) type Series = (String, BTreeMap<String, String>);

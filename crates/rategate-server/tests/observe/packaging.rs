@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use rategate_server::engine::KeeperStats;
 use serde_json::Value;
 
-use crate::common::{Bench, rules};
-use crate::metrics::scrape;
+use crate::observe::common::{Bench, rules};
+use crate::observe::metrics::scrape;
 
 fn shipped(name: &str) -> String {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging/observability");

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
-use crate::browser::Browser;
-use crate::common::{Bench, Site, rules};
+use crate::observe::browser::Browser;
+use crate::observe::common::{Bench, Site, rules};
 
 fn text(id: &str) -> String {
     format!("document.getElementById('{id}').textContent")
@@ -117,7 +117,7 @@ fn the_page_opens_at_the_busiest_rule_and_stays() {
     assert_eq!(browser.eval(&rule), "per-address", "without calls: the first");
     for (name, values, calls) in [("search", &[][..], 30), ("uploads", &["ann"], 20)] {
         for _ in 0..calls {
-            crate::common::take(&site.engine, name, values, 1);
+            crate::observe::common::take(&site.engine, name, values, 1);
         }
     }
     let rate = "document.querySelector('[data-rule=search] span:nth-child(2)').textContent";

@@ -10,8 +10,8 @@ use rategate_server::engine::{Lease, LeaseVerb};
 use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, RuleSet, Unit};
 use serde_json::json;
 
-use crate::browser::Browser;
-use crate::common::{Bench, SECOND_NS, Site, bucket, rule, take};
+use crate::observe::browser::Browser;
+use crate::observe::common::{Bench, SECOND_NS, Site, bucket, rule, take};
 
 /// A name too long for one line anywhere.
 const LONG: &str = "edge.plan=free.region=eu-central-1.remote_address.over-the-front-door";

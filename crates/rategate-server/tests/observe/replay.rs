@@ -3,18 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use rategate::keyed::{Replay, ReplayOutcome};
 use rategate::{AnyPolicy, Clock as _, SlidingLog};
 use rategate_server::observe::admin::Rights;
 use serde_json::{Value, json};
 
-use crate::common::{Bench, SECOND_NS, START_NS, rules};
-
-/// Draws from a simple generator with a reproducible sequence.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 33
-}
+use crate::observe::common::{Bench, SECOND_NS, START_NS, rules};
 
 fn simulate(bench: &Bench, rule: &str, limit: &Value) -> Value {
     let body = json!({ "rule": rule, "limit": limit }).to_string();
@@ -28,11 +23,11 @@ fn simulate(bench: &Bench, rule: &str, limit: &Value) -> Value {
 #[test]
 fn a_replay_denies_what_the_limit_would_have() {
     let bench = Bench::new(rules());
-    let (mut seed, mut calls, mut denied) = (7_u64, Vec::new(), 0_u64);
+    let (mut random, mut calls, mut denied) = (Rng::with_seed(7), Vec::new(), 0_u64);
     for _ in 0..3_000 {
         // At least a millisecond apart, which is the resolution of the recorder.
-        bench.clock.advance(Duration::from_nanos(2_000_000 + random(&mut seed) % 50_000_000));
-        let (key, permits) = (random(&mut seed) % 3, 1 + random(&mut seed) % 3);
+        bench.clock.advance(Duration::from_nanos(2_000_000 + random.u64(..50_000_000)));
+        let (key, permits) = (random.u64(..3), random.u64(1..=3));
         denied += u64::from(!bench.take("search", &[], permits));
         calls.push((bench.clock.now_ns(), key, permits));
     }

@@ -10,6 +10,7 @@ use rategate_server::protocol::resp::{
 };
 
 use super::client::command;
+use fastrand::Rng;
 
 /// The result of decoding a stream of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -174,7 +175,7 @@ fn fuzzing() -> Duration {
 fn mutated_bytes_neither_panic_nor_hoard() {
     let seed = std::env::var("RATEGATE_FUZZ_SEED").ok().and_then(|text| text.parse().ok());
     let seed: u64 = seed.unwrap_or(0x5eed);
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let corpus: Vec<Vec<u8>> = vec![
         super::client::line("CL.THROTTLE user:1 15 30 60 1"),
         b"PING\r\nECHO \"a\\x41\" 'b'\r\n*0\r\n*-1\r\n\r\n".to_vec(),
@@ -186,11 +187,11 @@ fn mutated_bytes_neither_panic_nor_hoard() {
     let mut runs = 0_u64;
     while Instant::now() < end {
         let mut bytes: Vec<u8> =
-            (0..random.below(4)).flat_map(|_| random.pick(&corpus).clone()).collect();
-        for _ in 0..random.below(8) {
-            random.mutate(&mut bytes);
+            (0..random.u8(..4)).flat_map(|_| random.choice(&corpus).unwrap().clone()).collect();
+        for _ in 0..random.u8(..8) {
+            mutate(&mut random, &mut bytes);
         }
-        let piece = 1 + random.below(64);
+        let piece = random.usize(1..=64);
         let (parsed, buffered) = parse_pieces(&bytes, &[piece], &bounds);
         let (at_once, _) = parse_pieces(&bytes, &[usize::MAX], &bounds);
         assert_eq!(
@@ -205,37 +206,19 @@ fn mutated_bytes_neither_panic_nor_hoard() {
     assert!(runs > 100, "{runs} runs");
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() >> 33).unwrap() % end
-    }
-
-    fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
-
-    fn mutate(&mut self, bytes: &mut Vec<u8>) {
-        let at = self.below(bytes.len() + 1);
-        match self.below(6) {
-            0 => bytes.insert(at, *self.pick(b"*$\r\n-0123456789\"'\\x ")),
-            1 if at < bytes.len() => drop(bytes.remove(at)),
-            2 if at < bytes.len() => bytes[at] = u8::try_from(self.below(256)).unwrap(),
-            3 if at < bytes.len() => bytes[at] = bytes[at].wrapping_add(1),
-            4 => bytes.truncate(at),
-            _ => {
-                let end = at + self.below(bytes.len() + 1 - at);
-                let piece = bytes[at..end].to_vec();
-                bytes.extend(piece);
-            }
+/// Changes, doubles or removes some of the bytes.
+fn mutate(random: &mut Rng, bytes: &mut Vec<u8>) {
+    let at = random.usize(..=bytes.len());
+    match random.u8(..6) {
+        0 => bytes.insert(at, *random.choice(b"*$\r\n-0123456789\"'\\x ").unwrap()),
+        1 if at < bytes.len() => drop(bytes.remove(at)),
+        2 if at < bytes.len() => bytes[at] = random.u8(..),
+        3 if at < bytes.len() => bytes[at] = bytes[at].wrapping_add(1),
+        4 => bytes.truncate(at),
+        _ => {
+            let end = at + random.usize(..=bytes.len() - at);
+            let piece = bytes[at..end].to_vec();
+            bytes.extend(piece);
         }
     }
 }

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use prost::Message;
 use rategate_server::protocol::grpc::Settings;
 
-use crate::calls::{descriptor, request};
-use crate::common::{Driver, Server, engine, rules};
+use crate::rls::calls::{descriptor, request};
+use crate::rls::common::{Driver, Server, engine, rules};
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -12,12 +12,12 @@ use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream, DuplexStream, ReadBuf,
 };
 
-use crate::abuse::{
+use crate::rls::abuse::{
     PREFACE, Raw, begun_call, call, contains_text, frame, head, message, right_message, server,
     server_with,
 };
-use crate::calls::{descriptor, request};
-use crate::common::{engine, rules, runtime};
+use crate::rls::calls::{descriptor, request};
+use crate::rls::common::{engine, rules, runtime};
 
 /// The shortest request for the largest file.
 const QUESTION: &[u8] = b"\x00\x00\x00\x00\x22\x1a\x20google/protobuf/descriptor.proto";

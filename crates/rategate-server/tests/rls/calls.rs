@@ -21,7 +21,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::common::{Driver, Server, engine, engine_with, rules, runtime};
+use crate::rls::common::{Driver, Server, engine, engine_with, rules, runtime};
 
 const BOTH: [Driver; 2] = [Driver::Own, Driver::Hyper];
 
@@ -59,7 +59,7 @@ fn summary(status: &DescriptorStatus) -> (i32, Option<(String, u32, i32)>, u32, 
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "a closure, as each caller has it")]
-fn on_both(test: impl AsyncFn(&Server, &crate::common::Clock)) {
+fn on_both(test: impl AsyncFn(&Server, &crate::rls::common::Clock)) {
     for driver in BOTH {
         let (engine, clock) = engine(rules());
         let server = Server::start(driver, engine, Settings::default());
@@ -340,7 +340,7 @@ fn many_connections_get_exactly_the_limit() {
 }
 
 fn rule_of_100() -> rategate_server::rule::Rule {
-    crate::common::rule("hundred", &[("all", "")], 100)
+    crate::rls::common::rule("hundred", &[("all", "")], 100)
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Rules in the format of envoyproxy/ratelimit count as that project does, for every sequence of
-//! calls: see [`oracle`](crate::oracle).
+//! calls: see [`oracle`](crate::rls::oracle).
 
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::{Clock as _, ManualClock};
 use rategate_server::config::load_text;
 use rategate_server::engine::{Answer, Decided, Engine, EngineSettings, Override};
@@ -11,7 +12,7 @@ use rategate_server::protocol::rls::{
 };
 use rategate_server::rule::Unit;
 
-use crate::oracle::{Limit, ModelDescriptor, Node, Service, Status, yaml};
+use crate::rls::oracle::{Limit, ModelDescriptor, Node, Service, Status, yaml};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -20,75 +21,57 @@ const SECOND: u64 = 1_000_000_000;
 const CONFIGS: u64 = 500;
 const SEQUENCES: u64 = 200;
 
-/// A generator of pseudo-random numbers with a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, many: u64) -> u64 {
-        self.next() % many
-    }
-
-    fn one_in(&mut self, many: u64) -> bool {
-        self.below(many) == 0
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[usize::try_from(self.next()).unwrap() % all.len()]
-    }
-}
-
 const KEYS: [&str; 2] = ["a", "b"];
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-fn level(random: &mut Random, depth: u32) -> Vec<Node> {
+fn level(random: &mut Rng, depth: u32) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
-    for _ in 0..=random.below(4) {
-        let (key, value) = (random.of(&KEYS), random.of(&["", "", "x", "y", "x*", "*y", "x*y"]));
+    for _ in 0..=random.u64(..4) {
+        let (key, value) = (
+            random.choice(KEYS).unwrap(),
+            random.choice(["", "", "x", "y", "x*", "*y", "x*y"]).unwrap(),
+        );
         if nodes.iter().any(|node| node.key == key && node.value == value) {
             continue;
         }
-        let below = if depth > 0 && random.one_in(3) { level(random, depth - 1) } else { vec![] };
+        let below =
+            if depth > 0 && random.u64(..3) == 0 { level(random, depth - 1) } else { vec![] };
         nodes.push(Node {
             key,
             value,
-            limit: (!random.one_in(5)).then(|| limit(random)),
-            is_shadow: random.one_in(6),
-            is_quota: random.one_in(4),
-            is_shared: value.contains('*') && random.one_in(2),
+            limit: (random.u64(..5) > 0).then(|| limit(random)),
+            is_shadow: random.u64(..6) == 0,
+            is_quota: random.u64(..4) == 0,
+            is_shared: value.contains('*') && random.u64(..2) == 0,
             below,
         });
     }
     nodes
 }
 
-fn limit(random: &mut Random) -> Limit {
-    let name = if random.one_in(2) { random.of(&NAMES) } else { "" };
+fn limit(random: &mut Rng) -> Limit {
+    let name = if random.u64(..2) == 0 { random.choice(NAMES).unwrap() } else { "" };
     let others = NAMES.into_iter().filter(|other| *other != name);
-    let replaces = if random.one_in(5) { others.take(1).collect() } else { vec![] };
-    let unit = (!random.one_in(8)).then(|| random.of(&Unit::ALL));
+    let replaces = if random.u64(..5) == 0 { others.take(1).collect() } else { vec![] };
+    let unit = (random.u64(..8) > 0).then(|| random.choice(Unit::ALL).unwrap());
     Limit { per_unit: per_unit(random), unit, name, replaces }
 }
 
-fn per_unit(random: &mut Random) -> u32 {
-    random.of(&[0, 1, 2, 3, 5, 10, 1_000, (1 << 27) - 1, 1 << 27, u32::MAX])
+fn per_unit(random: &mut Rng) -> u32 {
+    random.choice([0, 1, 2, 3, 5, 10, 1_000, (1 << 27) - 1, 1 << 27, u32::MAX]).unwrap()
 }
 
-fn requested(random: &mut Random) -> ModelDescriptor {
-    let entries = (0..=random.below(3) / 2)
-        .map(|_| (random.of(&KEYS), random.of(&["x", "y", "z", "xy", "x1y", ""])));
+fn requested(random: &mut Rng) -> ModelDescriptor {
+    let entries = (0..=random.u64(..3) / 2).map(|_| {
+        (random.choice(KEYS).unwrap(), random.choice(["x", "y", "z", "xy", "x1y", ""]).unwrap())
+    });
     let entries = entries.collect();
     // A caller's own limit of 2^27 and more shares no count with a smaller rule: see
     // docs/limits.md.
-    let own = random.one_in(6).then(|| (per_unit(random) % (1 << 27), random.of(&Unit::ALL)));
+    let own = (random.u64(..6) == 0)
+        .then(|| (per_unit(random) % (1 << 27), random.choice(Unit::ALL).unwrap()));
     let hits = [0, 0, 1, 1, 2, 4, 9, 900, 1_001, u64::from(u32::MAX), 1 << 33, u64::MAX >> 1];
-    let hits = (!random.one_in(3)).then(|| random.of(&hits));
+    let hits = (random.u64(..3) > 0).then(|| random.choice(hits).unwrap());
     ModelDescriptor { entries, own, hits }
 }
 
@@ -123,15 +106,15 @@ fn outcome(answer: &Answer) -> (bool, Vec<Status>) {
 
 /// Advances the clock by nothing, by a moment, to or just before the border of a window, or past
 /// it.
-fn pass(random: &mut Random, clock: &ManualClock) {
+fn pass(random: &mut Rng, clock: &ManualClock) {
     let now_ns = clock.now_ns();
-    let unit_ns = random.of(&Unit::ALL[..4]).seconds() * SECOND;
+    let unit_ns = random.choice(&Unit::ALL[..4]).copied().unwrap().seconds() * SECOND;
     let border_ns = now_ns / unit_ns * unit_ns + unit_ns;
-    match random.below(8) {
+    match random.u64(..8) {
         0 => clock.set(Duration::from_nanos(border_ns)),
         1 => clock.set(Duration::from_nanos((border_ns - 1).max(now_ns))),
-        2 => clock.advance(Duration::from_nanos(random.below(unit_ns))),
-        3 | 4 => clock.advance(Duration::from_nanos(random.below(SECOND))),
+        2 => clock.advance(Duration::from_nanos(random.u64(..unit_ns))),
+        3 | 4 => clock.advance(Duration::from_nanos(random.u64(..SECOND))),
         _ => {}
     }
 }
@@ -148,7 +131,7 @@ fn engine_of(text: &str, settings: EngineSettings) -> (Engine<ManualClock>, Manu
 #[test]
 fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
     for config in 0..CONFIGS {
-        let random = &mut Random(config);
+        let random = &mut Rng::with_seed(config);
         let domain = level(random, 1);
         let stops_when_over = config % 2 == 1;
         let settings = EngineSettings {
@@ -161,10 +144,10 @@ fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
         let (engine, clock) = engine_of(&yaml(&domain), settings);
         let mut model = Service { stops_when_over, ..Service::default() };
         for sequence in 0..SEQUENCES {
-            for _ in 0..=random.below(5) {
+            for _ in 0..=random.u64(..5) {
                 let requested: Vec<ModelDescriptor> =
-                    (0..=random.below(3)).map(|_| requested(random)).collect();
-                let hits = random.of(&[0, 1, 2, 7, u32::MAX]);
+                    (0..=random.u64(..3)).map(|_| requested(random)).collect();
+                let hits = random.choice([0, 1, 2, 7, u32::MAX]).unwrap();
                 let expected = model.call(&domain, &requested, hits, clock.now_ns() / SECOND);
                 let answer = outcome(&ask_engine(&engine, &requested, hits));
                 assert_eq!(
@@ -370,7 +353,7 @@ fn a_global_shadow_lets_every_call_pass() {
     let question =
         br#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "x"}]}]}"#;
     let json = |options| {
-        crate::common::runtime()
+        crate::rls::common::runtime()
             .block_on(rategate_server::protocol::rls::json(question, &engine, options, true))
     };
     let answer = json(options);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rategate_server::protocol::grpc::Settings;
 
-use crate::common::{Driver, Server, engine};
+use crate::rls::common::{Driver, Server, engine};
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/envoy");
 
@@ -167,14 +167,11 @@ fn hostile(nth: usize) -> Vec<u8> {
     if let Some(word) = WORDS.get(nth) {
         return word.to_vec();
     }
-    let mut word = (u64::try_from(nth).unwrap() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut random = fastrand::Rng::with_seed(u64::try_from(nth).unwrap());
     let length = if nth.is_multiple_of(97) { 40_000 } else { nth % 71 + 1 };
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        let byte = u8::try_from(word >> 56).unwrap();
+        let byte = random.u8(..);
         // Other bytes end a field, or are refused by Envoy itself.
         if byte >= 0x20 && byte != 0x7f {
             bytes.push(byte);

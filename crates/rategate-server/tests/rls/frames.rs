@@ -1,11 +1,11 @@
 //! HTTP/2 to the letter, in the order of RFC 9113: errors, and unusual but valid input, frame by
 //! frame.
 
-use crate::abuse::{
+use crate::rls::abuse::{
     PATH, PREFACE, Raw, begun_call, call, call_without_answer, field, frame, head, right_head,
     right_message, server,
 };
-use crate::common::Server;
+use crate::rls::common::Server;
 
 /// The reaction to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use rategate_server::net::{
 };
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 
-use crate::abuse::{PATH, PREFACE, Raw, contains_text, frame, head, right_message};
-use crate::common::{engine, rules};
+use crate::rls::abuse::{PATH, PREFACE, Raw, contains_text, frame, head, right_message};
+use crate::rls::common::{engine, rules};
 
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
 

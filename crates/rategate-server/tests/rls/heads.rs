@@ -3,7 +3,7 @@
 
 use rategate_server::protocol::grpc::Settings;
 
-use crate::abuse::{
+use crate::rls::abuse::{
     Frame, PATH, Raw, begun_call, contains_text, field, frame, head, right_head, right_message,
     server, server_with,
 };

@@ -9,8 +9,8 @@ use rategate_server::net::{Access, RefusalReason};
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 use rategate_server::protocol::rls::{Decide, Options, RlsRequest, json};
 
-use crate::abuse::{PATH, Raw, begun_call, contains_text, frame};
-use crate::common::{Driver, Server, engine, rules, runtime};
+use crate::rls::abuse::{PATH, Raw, begun_call, contains_text, frame};
+use crate::rls::common::{Driver, Server, engine, rules, runtime};
 
 /// Encodes a field of a message: its number, and bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rategate_server::engine::{Answer, Decided, ItemResult, Request, Verdict};
 use rategate_server::protocol::rls::{Decide, Options, json};
 
-use crate::common::{engine, rule, rules, runtime};
+use crate::rls::common::{engine, rule, rules, runtime};
 
 fn ask(text: &str) -> (u16, String) {
     let (engine, _) = engine(rules());

@@ -9,7 +9,7 @@ use rategate_server::engine::{Decided, EngineSettings, Override};
 use rategate_server::protocol::rls::{Code, Descriptor, DescriptorStatus, RlsRequest, ask};
 use rategate_server::rule::Unit;
 
-use crate::common::{engine, engine_with, rule};
+use crate::rls::common::{engine, engine_with, rule};
 
 /// A descriptor of a call: its rule, its value, its own hits, and `true` for a refund.
 #[derive(Clone, Debug)]

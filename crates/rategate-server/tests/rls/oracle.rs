@@ -6,8 +6,6 @@
 //! descriptor and a comparison after it. Where that project breaks (counts of 2^63 and more,
 //! windows of two units that begin at the same instant and share a counter), the model does not.
 
-#![expect(clippy::format_push_string, reason = "a test: plain before fast")]
-
 use std::collections::{HashMap, HashSet};
 
 use rategate_server::rule::Unit;

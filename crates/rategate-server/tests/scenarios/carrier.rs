@@ -11,12 +11,12 @@ use rategate::store::{
     StoreRequest, Verdict,
 };
 use rategate::{AnyPolicy, Clock, ManualClock};
-use rategate_conformance::Arena;
 use rategate_server::engine::{Engine, EngineSettings, Verb};
 use rategate_server::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, Limit, OnUnavailable, Origin, RuleSet, Unit,
     Value,
 };
+use rategate_testkit::conformance::Arena;
 
 pub(crate) type TestEngine = Engine<ManualClock>;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rategate_server::engine::{Answer, Decided, Item, Request, Target, Verb, Verdict};
 
-use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
+use crate::scenarios::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 
 pub(crate) struct Directly(pub(crate) TestEngine);
 

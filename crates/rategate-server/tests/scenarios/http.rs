@@ -11,7 +11,7 @@ use rategate_server::protocol::http::{Api, Caller, Options};
 use serde_json::{Value as Json, json};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
+use crate::scenarios::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 
 pub(crate) struct OverHttp {
     api: Api<ManualClock>,

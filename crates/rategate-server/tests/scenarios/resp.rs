@@ -9,8 +9,8 @@ use rategate_server::protocol::resp::{Bounds, Resp};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
-use crate::engine::Directly;
+use crate::scenarios::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
+use crate::scenarios::engine::Directly;
 
 pub(crate) struct OverResp {
     engine: Directly,

@@ -14,8 +14,8 @@ use rategate_server::net::Access;
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
-use crate::engine::Directly;
+use crate::scenarios::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
+use crate::scenarios::engine::Directly;
 
 pub(crate) struct OverRls {
     rls: Rls<TestEngine>,

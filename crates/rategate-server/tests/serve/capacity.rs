@@ -1,7 +1,7 @@
 //! Requests without capacity to count them are denied and counted, over every protocol: clients
 //! can invent keys and limits.
 
-use crate::clients::Service;
+use crate::serve::clients::Service;
 
 const RULES: &str = "[inline]\nlimits = 1\nkeys = 64\n\
     [[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";

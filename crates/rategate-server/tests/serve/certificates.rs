@@ -14,7 +14,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
-use crate::clients::{PATIENCE, until};
+use crate::serve::clients::{PATIENCE, until};
 
 /// Creates a self-signed certificate and its key, in PEM.
 fn certificate() -> (String, String) {

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::clients::{Resp, Service, envoy};
+use crate::serve::clients::{Resp, Service, envoy};
 
 /// Windows of an hour: nothing recovers while the test runs.
 const RULES: &str = "

@@ -1,6 +1,6 @@
 //! Requests without exactly one field `Host`.
 
-use crate::clients::{Service, closing_response, until};
+use crate::serve::clients::{Service, closing_response, until};
 
 #[test]
 fn a_request_of_http_1_1_has_one_host() {

@@ -1,6 +1,6 @@
 //! Rows of the guide about moving from envoyproxy/ratelimit that need a whole service to verify.
 
-use crate::clients::Service;
+use crate::serve::clients::Service;
 
 const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
                     limit = { permits = 20, unit = \"year\" }\nalgorithm = \"counted-window\"\n";

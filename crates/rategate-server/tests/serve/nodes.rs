@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clients::{Resp, Service};
+use crate::serve::clients::{Resp, Service};
 
 /// Returns how many of twenty calls pass while no store listens at its address.
 fn passed(nodes: &str) -> usize {

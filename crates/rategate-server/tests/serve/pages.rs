@@ -1,6 +1,6 @@
 //! Requests of a local browser that pages of other sites cause.
 
-use crate::clients::Service;
+use crate::serve::clients::Service;
 
 const RULE: &str = "[http]\nhosts = [\"limits.example\"]\n[[rule]]\nname = \"api\"\n\
                     match = [\"user\"]\nlimit = \"5/h\"\n";

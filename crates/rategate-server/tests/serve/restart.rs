@@ -5,7 +5,7 @@ use std::thread;
 use rategate_server::config::load_text;
 use rategate_server::serve::{Start, StartError, start};
 
-use crate::clients::{Resp, Service, until};
+use crate::serve::clients::{Resp, Service, until};
 
 fn rules(folder: &str) -> String {
     format!(

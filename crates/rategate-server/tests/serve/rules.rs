@@ -1,6 +1,6 @@
 //! Reloads of rules while the service runs.
 
-use crate::clients::{Service, until};
+use crate::serve::clients::{Service, until};
 
 fn rules(permits: u64) -> String {
     format!(

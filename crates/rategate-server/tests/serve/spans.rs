@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
-use crate::clients::{Resp, Service, envoy, envoy_in, until};
-use crate::receiver::{Received, Receiver, ReceiverMode, value};
+use crate::serve::clients::{Resp, Service, envoy, envoy_in, until};
+use crate::serve::receiver::{Received, Receiver, ReceiverMode, value};
 
 /// A limit of 3 an hour by user.
 const RULES: &str = "

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::clients::{Http, Resp, Service, closing_response};
+use crate::serve::clients::{Http, Resp, Service, closing_response};
 
 const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
 

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::clients::{PATIENCE, Service};
+use crate::serve::clients::{PATIENCE, Service};
 
 const RULES: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
                      limit = { permits = 2, unit = \"minute\" }\n[[rule]]\nname = \"quiet\"\n\

@@ -8,8 +8,8 @@ use rategate_server::engine::{
     NotRestored, Started, StateError, Unreadable, Verb, Verdict, WhenUnreadable,
 };
 
-use crate::common::{SECOND, TestEngine, bucket, per_minute, remaining, take};
-use crate::{burst, bytes_of, engine_at, engine_now, engine_of, keeper, left};
+use crate::engine::common::{SECOND, TestEngine, bucket, per_minute, remaining, take};
+use crate::state::{burst, bytes_of, engine_at, engine_now, engine_of, keeper, left};
 
 fn rules() -> Vec<rategate_server::rule::Rule> {
     vec![bucket("b", &["who"], 10), per_minute("w", &["user"], 5)]
@@ -297,7 +297,7 @@ fn a_common_loss_is_reported_once() {
     let rules = (0..200).map(|nth| bucket(&format!("rule {nth}"), &[&format!("k{nth}")], 10));
     let (engine, _) = engine_at(rules.collect(), 20 * SECOND);
     engine.exhaust(u64::MAX);
-    engine.exhaust(crate::common::MONDAY);
+    engine.exhaust(crate::engine::common::MONDAY);
     assert_eq!(remaining(&engine, "k7=x"), 0);
     let bytes = bytes_of(&engine).len();
     assert!(bytes < 500, "{bytes}");

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use rategate_server::engine::{Started, WhenUnreadable};
 
-use crate::common::{SECOND, bucket, remaining, take};
-use crate::{engine_at, engine_now, keeper};
+use crate::engine::common::{SECOND, bucket, remaining, take};
+use crate::state::{engine_at, engine_now, keeper};
 
 /// The number of keys, enough to write a file in several pieces.
 const KEYS: usize = 1_500;
@@ -43,7 +43,7 @@ fn a_kill_leaves_the_old_file_or_the_new_one() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "kill::child", "--nocapture"])
+            .args(["--exact", "state::kill::child", "--nocapture"])
             .env(PATH, &path)
             .stdout(Stdio::piped())
             .spawn()

@@ -12,8 +12,10 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{Limit, Scheduled, Unit};
 
-use crate::common::{MONDAY, SECOND, TestEngine, bucket, decide, per_minute, remaining, take};
-use crate::{burst, engine_at, engine_now, keeper, left};
+use crate::engine::common::{
+    MONDAY, SECOND, TestEngine, bucket, decide, per_minute, remaining, take,
+};
+use crate::state::{burst, engine_at, engine_now, keeper, left};
 
 fn restored(started: Started) -> Restored {
     match started {

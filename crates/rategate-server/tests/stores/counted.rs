@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rategate::store::Course;
+use fastrand::Rng;
 use rategate::{Clock, ManualClock, MonotonicClock};
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_server::engine::{Decided, Engine, EngineSettings, Shared, Verb, Verdict};
 use rategate_server::rule::{
     CountedWindow, CounterLocation, DisplayLimit, Enforcement, Limit, OnUnavailable, Rule, Unit,
 };
+use rategate_testkit::faulty::Course;
 
-use crate::common::{SECOND, bucket};
-use crate::servers::server::{Brand, Server};
-use crate::{MS, World, decided, rule_set};
+use crate::engine::common::{SECOND, bucket};
+use crate::stores::{MS, World, decided, rule_set};
+use rategate_testkit::redis::{Brand, Server};
 
 fn counted(name: &str, permits: u32, unit: Unit, location: CounterLocation) -> Rule {
     let limit = Limit::Counted(CountedWindow::new(permits, unit.seconds() * SECOND).unwrap());
@@ -48,19 +49,13 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
 const NAMES: [&str; 7] = ["n", "d", "t", "s", "l", "q", "r"];
 const HITS: [u64; 11] = [0, 0, 1, 1, 2, 3, 400, 900, (1 << 32) - 1, 1 << 40, u64::MAX];
 
-/// Draws an index below `many` from a seed.
-fn next(seed: &mut u64, many: usize) -> usize {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    usize::try_from(*seed >> 33).unwrap() % many
-}
-
-fn random_items(seed: &mut u64) -> (Verb, Vec<(&'static str, &'static str, u64)>) {
-    let verb = [Verb::Take, Verb::Take, Verb::Take, Verb::Peek][next(seed, 4)];
-    let items = (0..=next(seed, 3)).map(|_| {
+fn random_items(random: &mut Rng) -> (Verb, Vec<(&'static str, &'static str, u64)>) {
+    let verb = random.choice([Verb::Take, Verb::Take, Verb::Take, Verb::Peek]).unwrap();
+    let items = (0..=random.u8(..3)).map(|_| {
         (
-            NAMES[next(seed, NAMES.len())],
-            ["ann", "ben"][next(seed, 2)],
-            HITS[next(seed, HITS.len())],
+            random.choice(NAMES).unwrap(),
+            random.choice(["ann", "ben"]).unwrap(),
+            random.choice(HITS).unwrap(),
         )
     });
     (verb, items.collect())
@@ -82,9 +77,9 @@ fn a_store_answers_as_this_process_does() {
     let here_engine: Engine<ManualClock> =
         Engine::new(world.clock.clone(), EngineSettings::default());
     here_engine.load(rule_set(rules(CounterLocation::Here))).unwrap();
-    let seed = &mut 7;
+    let random = &mut Rng::with_seed(7);
     for step in 0..20_000 {
-        let (verb, items) = random_items(seed);
+        let (verb, items) = random_items(random);
         let (mut answer, _) = world.ask(&stored, verb, &items);
         let mut expected = here(&here_engine, verb, &items);
         for result in answer.results.iter_mut().chain(&mut expected.results) {
@@ -92,12 +87,12 @@ fn a_store_answers_as_this_process_does() {
         }
         assert_eq!(answer, expected, "step {step}: {verb:?} {items:?}");
         let now_ns = world.clock.now_ns();
-        match next(seed, 12) {
+        match random.u8(..12) {
             0 => world
                 .clock
                 .set(Duration::from_nanos(now_ns / (60 * SECOND) * 60 * SECOND + 60 * SECOND)),
             1 => world.clock.set(Duration::from_nanos(now_ns + SECOND / 3)),
-            2 if next(seed, 40) == 0 => {
+            2 if random.u8(..40) == 0 => {
                 world.clock.set(Duration::from_nanos(now_ns + 86_400 * SECOND))
             }
             _ => {}
@@ -196,9 +191,9 @@ fn real_servers_answer_as_this_process_does() {
             assert!(tries < 500, "the store answers");
             std::thread::park_timeout(Duration::from_millis(20));
         }
-        let seed = &mut 11;
+        let random = &mut Rng::with_seed(11);
         for step in 0..400 {
-            let (verb, items) = random_items(seed);
+            let (verb, items) = random_items(random);
             let (answer, expected) = (ask(verb, &items), here(&here_engine, verb, &items));
             assert_eq!(answer.allowed, expected.allowed, "step {step}: {verb:?} {items:?}");
             for (result, expected) in answer.results.iter().zip(&expected.results) {

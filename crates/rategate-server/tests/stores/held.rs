@@ -10,8 +10,8 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{CounterLocation, Enforcement, HELD_NS, Rule};
 
-use crate::common::{SECOND, bucket};
-use crate::{World, in_flight, rule_set};
+use crate::engine::common::{SECOND, bucket};
+use crate::stores::{World, in_flight, rule_set};
 
 fn answer(
     engine: &Engine<ManualClock>,

@@ -7,12 +7,12 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rategate::Clock;
-use rategate::store::Course;
 use rategate_server::engine::{Decided, Item, Request, Target, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, Rule};
+use rategate_testkit::faulty::Course;
 
-use crate::common::{SECOND, bucket, per_minute};
-use crate::{BUDGET_NS, MS, World, decided, stored};
+use crate::engine::common::{SECOND, bucket, per_minute};
+use crate::stores::{BUDGET_NS, MS, World, decided, stored};
 
 fn leased(permits: u64) -> Rule {
     let location = CounterLocation::StoreLeased { lease_ns: 100 * MS };

@@ -11,9 +11,9 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{CounterLocation, OnUnavailable, Rule};
 
-use crate::common::SECOND;
-use crate::servers::server::{Brand, Server};
-use crate::{decided, in_flight, rule_set, stored};
+use crate::engine::common::SECOND;
+use crate::stores::{decided, in_flight, rule_set, stored};
+use rategate_testkit::redis::{Brand, Server};
 
 /// Returns the answer, and the time that it took.
 fn ask(

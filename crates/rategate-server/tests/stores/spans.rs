@@ -6,11 +6,11 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rategate::Clock as _;
-use rategate::store::Course;
 use rategate_server::engine::{CallerSpan, Decided, Outcome, Span, Tracer, Verb};
+use rategate_testkit::faulty::Course;
 
-use crate::common::bucket;
-use crate::{BUDGET_NS, MS, World, decided, stored};
+use crate::engine::common::bucket;
+use crate::stores::{BUDGET_NS, MS, World, decided, stored};
 
 /// A tracer that records the spans of callers with a span.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rategate::store::Course;
 use rategate_server::engine::{Decided, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, Enforcement, Rule};
+use rategate_testkit::faulty::Course;
 
-use crate::common::{SECOND, bucket, per_minute};
-use crate::{MS, World, decided, stored};
+use crate::engine::common::{SECOND, bucket, per_minute};
+use crate::stores::{MS, World, decided, stored};
 
 /// A grant of one server is not granted again by the other, and each reports what is left.
 #[test]

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use rategate::Clock;
 use rategate::distributed::StoreStatus;
-use rategate::store::Course;
 use rategate_server::engine::{Verb, Verdict};
 use rategate_server::protocol::rls::DescriptorStatus;
 use rategate_server::rule::{OnUnavailable, Rule};
+use rategate_testkit::faulty::Course;
 
-use crate::common::{SECOND, bucket};
-use crate::{BUDGET_NS, MS, World, stored};
+use crate::engine::common::{SECOND, bucket};
+use crate::stores::{BUDGET_NS, MS, World, stored};
 
 #[test]
 fn each_rule_says_what_is_answered() {
@@ -112,8 +112,8 @@ fn nothing_goes_back_without_the_store() {
 /// Without a store for a rule that needs one, the rules are refused, and the previous ones stay.
 #[test]
 fn a_rule_without_a_store_is_refused() {
-    let (engine, _) = crate::common::engine(vec![bucket("b", &["who"], 1)]);
-    let refused = engine.load(crate::common::set(vec![stored("s", 4)])).unwrap_err();
+    let (engine, _) = crate::engine::common::engine(vec![bucket("b", &["who"], 1)]);
+    let refused = engine.load(crate::engine::common::set(vec![stored("s", 4)])).unwrap_err();
     assert_eq!(refused.to_string(), "rule `s` cannot be kept in a store: no store is configured");
     assert_eq!(engine.rules().unwrap().rules[0].name.as_ref(), "b");
 }
@@ -126,7 +126,7 @@ fn a_rule_that_moves_begins_anew_and_says_so() {
     let server = world.server(vec![here()]);
     assert!(world.take(&server, &[("r", "x", 3)]));
     for (rule, left) in [(stored("r", 4), 4), (here(), 4)] {
-        let loaded = server.load(crate::rule_set(vec![rule])).unwrap();
+        let loaded = server.load(crate::stores::rule_set(vec![rule])).unwrap();
         assert_eq!((loaded.restarted.len(), loaded.kept.len()), (1, 0));
         assert_eq!(world.left(&server, "r", "x"), Some(left));
         assert!(world.take(&server, &[("r", "x", 3)]));
@@ -139,7 +139,7 @@ fn a_flood_of_keys_leaves_the_others_alone() {
     let world = World::new();
     let rule = Rule {
         max_keys: Some(20),
-        ..crate::in_flight("oven", 2, rategate_server::rule::CounterLocation::Here)
+        ..crate::stores::in_flight("oven", 2, rategate_server::rule::CounterLocation::Here)
     };
     let server = world.server(vec![rule]);
     assert!(world.take(&server, &[("oven", "known", 1)]));
@@ -149,8 +149,8 @@ fn a_flood_of_keys_leaves_the_others_alone() {
     assert!(world.take(&server, &[("oven", "known", 1)]), "as there is a permit left");
     assert!(server.stores().iter().all(|(_, health)| health.store_status == StoreStatus::Well));
     // Permits in flight stay held when the limit changes.
-    let wider = crate::in_flight("oven", 3, rategate_server::rule::CounterLocation::Here);
-    server.load(crate::rule_set(vec![wider])).unwrap();
+    let wider = crate::stores::in_flight("oven", 3, rategate_server::rule::CounterLocation::Here);
+    server.load(crate::stores::rule_set(vec![wider])).unwrap();
     assert_eq!(world.left(&server, "oven", "known"), Some(1));
 }
 
@@ -174,7 +174,7 @@ fn rules_that_borrow_have_a_bound() {
     let server = world.server(vec![bucket("b", &["who"], 1)]);
     let location = rategate_server::rule::CounterLocation::StoreLeased { lease_ns: 100 * MS };
     let rules = (0..1025).map(|nth| Rule { location, ..stored(&format!("r{nth}"), 4) });
-    let refused = server.load(crate::rule_set(rules.collect())).unwrap_err();
+    let refused = server.load(crate::stores::rule_set(rules.collect())).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "rule `r1024` cannot be kept in a store: at most 1024 rules can lease from a store"

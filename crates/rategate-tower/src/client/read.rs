@@ -283,23 +283,17 @@ mod tests {
             "retry-after",
             "date",
         ];
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = |below: usize| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            usize::try_from(seed).unwrap() % below
-        };
+        let mut random = fastrand::Rng::with_seed(1);
         let (mut understood, rounds) = (0, 20_000);
         for _ in 0..rounds {
             let mut headers = HeaderMap::new();
             for name in names {
                 let mut bytes = Vec::new();
-                for _ in 0..random(12) {
-                    if random(8) == 0 {
-                        bytes.push(u8::try_from(random(256)).unwrap());
+                for _ in 0..random.usize(..12) {
+                    if random.u8(..8) == 0 {
+                        bytes.push(random.u8(..));
                     } else {
-                        bytes.extend(PIECES[random(PIECES.len())].bytes());
+                        bytes.extend(random.choice(PIECES).unwrap().bytes());
                     }
                 }
                 if let Ok(value) = HeaderValue::from_bytes(&bytes) {

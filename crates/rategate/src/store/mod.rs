@@ -13,7 +13,7 @@
 //! | to send requests from tasks, or from threads | [`StoreExt`], [`Pending::wait`] |
 //! | to keep limits in this process | [`MemoryStore`] |
 //! | to write a store whose thread a forked child lacks | [`PerProcess`] |
-//! | to test with a slow, unreachable or lossy store | [`FaultyStore`] |
+//! | to test with a slow, unreachable or lossy store | `FaultyStore` of [rategate-testkit] |
 //!
 //! # Smallest example
 //!
@@ -56,9 +56,10 @@
 //! A program that acts only on a store's grants stays within the limit's own ceiling, on the
 //! store's clock at the instants of its decisions. If actions come up to `J` after their
 //! grants, they are within the ceiling of a window longer by `J`.
+//!
+//! [rategate-testkit]: https://docs.rs/rategate-testkit
 
 mod error;
-mod faulty;
 mod memory;
 mod reply;
 mod request;
@@ -66,12 +67,11 @@ mod rule;
 mod store_ext;
 
 pub use error::{StoreError, Unavailable};
-pub use faulty::{Course, FaultyStore, Odds};
 pub use memory::{DEFAULT_CAPACITY, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use reply::{Denial, Grant, Receipt, Reply, Share, StoreReply, Verdict};
 pub use request::{Heartbeat, Key, LeaseId, StoreRequest};
 pub use rule::{PlanError, Rule};
-pub use store_ext::{Pending, StoreExt};
+pub use store_ext::{Pending, StoreExt, Unclaimed};
 
 pub use crate::process::{OfProcess, PerProcess};
 // For stores of other crates, which block for their replies too.

@@ -1,5 +1,6 @@
 //! Requests as futures and as blocking calls.
 
+use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -164,8 +165,8 @@ impl<A> Future for Pending<A> {
     }
 }
 
-/// The data to return the permits of a reply to the store if the caller no longer waits.
-pub(super) struct Unclaimed<S: Store> {
+/// The means to return the permits of a grant that reaches no caller, for stores before a store.
+pub struct Unclaimed<S: Store> {
     store: Arc<S>,
     plan: Arc<S::Plan>,
     key: Key,
@@ -173,7 +174,8 @@ pub(super) struct Unclaimed<S: Store> {
 }
 
 impl<S: Store> Unclaimed<S> {
-    pub(super) fn of(request: &StoreRequest<S::Plan>, store: &Arc<S>) -> Option<Self> {
+    /// Returns the means for a request, or `None` if its reply grants no permits.
+    pub fn of(request: &StoreRequest<S::Plan>, store: &Arc<S>) -> Option<Self> {
         let (plan, key, lease) = match request {
             StoreRequest::Decide { plan, key, lease, .. } => (plan, key, *lease),
             StoreRequest::Debit { plan, key, .. } => (plan, key, None),
@@ -183,7 +185,9 @@ impl<S: Store> Unclaimed<S> {
         Some(Self { store: Arc::clone(store), plan, key, lease })
     }
 
-    pub(super) fn credit(self, unread: Result<StoreReply, StoreError>) {
+    /// Returns the permits of a reply that no caller has read: its lease ends, or its grant is
+    /// refunded.
+    pub fn credit(self, unread: Result<StoreReply, StoreError>) {
         let Ok(StoreReply { reply: Reply::Verdict(Verdict::Granted(grant)), .. }) = unread else {
             return;
         };
@@ -195,6 +199,13 @@ impl<S: Store> Unclaimed<S> {
             None => StoreRequest::Refund { plan, key, receipt, permits },
         };
         store.submit(request, Box::new(|_| ()));
+    }
+}
+
+// A plan need not be `Debug`.
+impl<S: Store> fmt::Debug for Unclaimed<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unclaimed").field("key", &self.key).finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use rategate::distributed::{Decision, Distributed};
 use rategate::store::MemoryStore;
 use rategate::{Clock, Gcra, ManualClock, Rate};
 
-use crate::{MS, S};
+use crate::distributed::{MS, S};
 
 fn limiter(clock: &ManualClock) -> Distributed<MemoryStore<ManualClock>, ManualClock> {
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));

@@ -14,8 +14,8 @@ use rategate::distributed::{
 use rategate::store::{Callback, MemoryStore, PlanError, Rule, Store, StoreRequest};
 use rategate::{Clock, Gcra};
 
-use crate::fleet::Fleet;
-use crate::{MS, S};
+use crate::distributed::fleet::Fleet;
+use crate::distributed::{MS, S};
 
 /// A store that never replies.
 #[derive(Default)]

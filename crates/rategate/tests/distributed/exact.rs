@@ -9,11 +9,11 @@ use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Distributed, Se
 use rategate::error::ExceedsCapacity;
 use rategate::store::{Key, LeaseId, MemoryStore, Rule, Store, StoreError, StoreExt, Verdict};
 use rategate::{Concurrency, Gcra};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
-use crate::fleet::Fleet;
-use crate::wire::LinkState;
-use crate::{MS, S, nonzero};
+use crate::distributed::fleet::Fleet;
+use crate::distributed::wire::LinkState;
+use crate::distributed::{MS, S, nonzero};
 
 /// S3.17: all nodes share one state, and no node asks another.
 #[test]
@@ -26,7 +26,7 @@ fn nodes_share_what_the_store_has() {
     }
     let start_ns = fleet.now_ns();
     for step in 0..4_000 {
-        let node = usize::try_from(fleet.random.child(4)).unwrap();
+        let node = fleet.random.usize(..4);
         fleet.call(node, b"key", 1);
         fleet.run_to(start_ns + step * 250_000);
     }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::distributed::{Builder, DecidedBy, Decision, DecisionFuture, Distributed};
 use rategate::store::MemoryStore;
 use rategate::{Clock, ManualClock};
+use rategate_testkit::oracle::Grants;
 
-use crate::Random;
-use crate::wire::{LinkState, Wire};
+use crate::distributed::wire::{LinkState, Wire};
 
 pub(crate) type Node = Distributed<Wire, ManualClock>;
 
@@ -21,7 +22,7 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Member>,
     pub(crate) grants: Vec<Granted>,
     pub(crate) denials: Vec<(u64, Decision)>,
-    pub(crate) random: Random,
+    pub(crate) random: Rng,
     seed: u64,
 }
 
@@ -41,9 +42,9 @@ pub(crate) struct Granted {
 impl Fleet {
     pub(crate) fn new(seed: u64) -> Self {
         let clock = ManualClock::stepped();
-        clock.set(Duration::from_nanos(1_000 * crate::S));
+        clock.set(Duration::from_nanos(1_000 * crate::distributed::S));
         let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-        let random = Random::new(seed);
+        let random = Rng::with_seed(seed);
         Self {
             clock,
             store,
@@ -111,17 +112,9 @@ impl Fleet {
     /// Returns the most permits granted in any window of this length, by the parties that
     /// `counts` selects.
     pub(crate) fn max_in(&self, window_ns: u64, counts: impl Fn(DecidedBy) -> bool) -> u64 {
-        let grants: Vec<&Granted> = self.grants.iter().filter(|grant| counts(grant.by)).collect();
-        let (mut max_sum, mut sum, mut first) = (0, 0, 0);
-        for grant in &grants {
-            sum += grant.permits;
-            while grants[first].at_ns + window_ns <= grant.at_ns {
-                sum -= grants[first].permits;
-                first += 1;
-            }
-            max_sum = max_sum.max(sum);
-        }
-        max_sum
+        let grants = self.grants.iter().filter(|grant| counts(grant.by));
+        let grants = grants.map(|grant| (grant.at_ns, grant.permits));
+        Grants(grants.collect()).fullest_window(window_ns).0
     }
 
     pub(crate) fn granted_since(&self, since_ns: u64) -> u64 {

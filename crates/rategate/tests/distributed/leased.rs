@@ -8,9 +8,9 @@ use rategate::policy::Anchor;
 use rategate::store::Rule;
 use rategate::{FixedWindow, Gcra, SlidingLog};
 
-use crate::fleet::Fleet;
-use crate::wire::{LinkState, Wire};
-use crate::{MS, S};
+use crate::distributed::fleet::Fleet;
+use crate::distributed::wire::{LinkState, Wire};
+use crate::distributed::{MS, S};
 
 const NODES: u64 = 5;
 const UNITS: u64 = 20;
@@ -33,22 +33,22 @@ fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
     let start_ns = fleet.now_ns();
     let mut busiest = 0;
     for step in 0..6_000 {
-        if fleet.random.child(400) == 0 {
-            busiest = fleet.random.child(NODES);
+        if fleet.random.u64(..400) == 0 {
+            busiest = fleet.random.u64(..NODES);
         }
-        if fleet.random.child(500) == 0 {
-            let node = usize::try_from(fleet.random.child(NODES)).unwrap();
-            let link_state = match fleet.random.child(4) {
+        if fleet.random.u64(..500) == 0 {
+            let node = usize::try_from(fleet.random.u64(..NODES)).unwrap();
+            let link_state = match fleet.random.u64(..4) {
                 0 => LinkState::Cut,
                 1 => LinkState::Deaf,
                 _ => LinkState::Open { max_delay_ns: 15 * MS },
             };
             fleet.nodes[node].wire.set(link_state);
         }
-        let node = if fleet.random.child(3) == 0 { fleet.random.child(NODES) } else { busiest };
-        let permits = if fleet.random.child(20) == 0 { 7 } else { 1 };
+        let node = if fleet.random.u64(..3) == 0 { fleet.random.u64(..NODES) } else { busiest };
+        let permits = if fleet.random.u64(..20) == 0 { 7 } else { 1 };
         fleet.call(usize::try_from(node).unwrap(), b"key", permits);
-        let pause_ns = if fleet.random.child(200) == 0 { 80 * MS } else { fleet.random.child(MS) };
+        let pause_ns = if fleet.random.u64(..200) == 0 { 80 * MS } else { fleet.random.u64(..MS) };
         let _ = step;
         fleet.run_to(fleet.now_ns() + pause_ns);
     }

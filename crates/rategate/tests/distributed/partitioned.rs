@@ -7,9 +7,9 @@ use rategate::policy::Anchor;
 use rategate::store::Rule;
 use rategate::{FixedWindow, Gcra, SlidingLog};
 
-use crate::fleet::Fleet;
-use crate::wire::{LinkState, Wire};
-use crate::{MS, S};
+use crate::distributed::fleet::Fleet;
+use crate::distributed::wire::{LinkState, Wire};
+use crate::distributed::{MS, S};
 
 const BEAT_NS: u64 = 200 * MS;
 
@@ -40,9 +40,9 @@ fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
     fleet.run_to(fleet.now_ns() + 10 * MS);
     for _ in 0..8_000 {
         let count = u64::try_from(fleet.nodes.len()).unwrap();
-        let node = usize::try_from(fleet.random.child(count)).unwrap();
+        let node = usize::try_from(fleet.random.u64(..count)).unwrap();
         fleet.call(node, b"key", 1);
-        match fleet.random.child(1_500) {
+        match fleet.random.u64(..1_500) {
             0 if count > 2 => fleet.kill(node),
             1 if count > 2 => drop(fleet.nodes.remove(node)),
             2 | 3 if count < 7 => {
@@ -53,7 +53,7 @@ fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
             6..20 => fleet.nodes[node].wire.set(LinkState::Open { max_delay_ns: 10 * MS }),
             _ => {}
         }
-        let pause_ns = fleet.random.child(MS);
+        let pause_ns = fleet.random.u64(..MS);
         fleet.run_to(fleet.now_ns() + pause_ns);
     }
     assert!(fleet.grants.iter().any(|grant| grant.by == DecidedBy::Share));

@@ -9,9 +9,9 @@ use rategate::distributed::{
 };
 use rategate::{Gcra, SlidingLog};
 
-use crate::fleet::Fleet;
-use crate::wire::{LinkState, Wire};
-use crate::{MS, S};
+use crate::distributed::fleet::Fleet;
+use crate::distributed::wire::{LinkState, Wire};
+use crate::distributed::{MS, S};
 
 fn limited(builder: Builder<Wire>) -> Builder<Wire> {
     builder.limit("log", SlidingLog::new(100, Duration::from_nanos(S)))
@@ -113,7 +113,7 @@ fn local_limits_are_partitions_of_the_limit() {
     assert_eq!((fleet.grants.len(), fleet.denials.len()), (0, 3));
     fleet.run_to(start_ns + S + MS);
     for _ in 0..3_000 {
-        let node = usize::try_from(fleet.random.child(3)).unwrap();
+        let node = fleet.random.usize(..3);
         fleet.call(node, b"key", 1);
         fleet.run_to(fleet.now_ns() + MS);
     }

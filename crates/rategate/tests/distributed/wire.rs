@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use fastrand::Rng;
 use rategate::ManualClock;
 use rategate::store::{
     Callback, Key, MemoryStore, Store, StoreError, StoreReply, StoreRequest, Unavailable,
 };
-
-use crate::Random;
 
 type Plan = <MemoryStore<ManualClock> as Store>::Plan;
 
@@ -35,7 +34,7 @@ pub(crate) struct Wire {
 
 struct Inside {
     link_state: LinkState,
-    random: Random,
+    random: Rng,
     events: BTreeMap<(u64, u64), Event>,
     count: u64,
     requests: u64,
@@ -54,7 +53,7 @@ impl Wire {
     ) -> Arc<Self> {
         let inside = Inside {
             link_state: LinkState::Open { max_delay_ns: 1_000_000 },
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             events: BTreeMap::new(),
             count: 0,
             requests: 0,
@@ -109,7 +108,7 @@ impl Wire {
         if let Some(callback) = callback {
             let mut inside = self.inside.lock().unwrap();
             let delay_ns = match inside.link_state {
-                LinkState::Open { max_delay_ns } => inside.random.child(max_delay_ns) + 1,
+                LinkState::Open { max_delay_ns } => inside.random.u64(..max_delay_ns) + 1,
                 _ => 1,
             };
             let now_ns = self.clock.manual_now_ns();
@@ -143,7 +142,7 @@ impl Store for Wire {
         let unavailable = |unavailable| Err(StoreError::Unavailable(unavailable));
         match inside.link_state {
             LinkState::Open { max_delay_ns } => {
-                let at_ns = now_ns + inside.random.child(max_delay_ns) + 1;
+                let at_ns = now_ns + inside.random.u64(..max_delay_ns) + 1;
                 inside.add(at_ns, Event::Arrives(request, Some(callback)));
             }
             LinkState::Deaf => {

@@ -7,8 +7,6 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
-mod child;
-
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -19,13 +17,13 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use child::in_child;
 use rategate::error::SubmitError;
 use rategate::pace::Dispatcher;
 use rategate::store::{LeaseId, PerProcess};
 use rategate::wait::{Sleep, ThreadTimer, Timed, Timer};
 use rategate::{AsyncLimiter, Gcra, Limiter, MonotonicClock};
-use rategate_conformance::ns;
+use rategate_testkit::forked::in_child;
+use rategate_testkit::ns;
 use smol::future::block_on;
 
 /// Returns a limit of one permit every 20 ms.

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Overflow};
 use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
 
-use crate::{MS, Random, S, bucket, passes, table};
+use crate::keyed::{MS, S, bucket, passes, table};
 
 /// A flood of keys never exceeds the capacity, and live keys keep their entries and their states
 /// to the nanosecond.
@@ -74,17 +75,17 @@ const SWEEP: usize = 6;
 fn a_new_key_is_admitted_as_soon_as_a_slot_is_free() {
     let (mut admitted, mut refused) = (0, 0);
     for seed in 0..30 {
-        let mut random = Random::new(seed);
-        let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s"]);
-        let max_keys = random.pick(&[1, 3, 20, 100, 127]);
+        let mut random = Rng::with_seed(seed);
+        let rate = random.choice(["1/s", "3/s", "7/10s", "1000/s"]).unwrap();
+        let max_keys = random.choice([1, 3, 20, 100, 127]).unwrap();
         let (keyed, clock) = table::<u64, _>(bucket(rate, 3), max_keys, Overflow::Refuse);
         let mut known: HashMap<u64, Limiter<_, ManualClock>> = HashMap::new();
-        let step = random.pick(&[3, MS, S / 3, S]);
+        let step = random.choice([3, MS, S / 3, S]).unwrap();
         for _ in 0..800 {
-            if random.child(4) == 0 {
-                clock.advance(Duration::from_nanos(random.child(step)));
+            if random.u64(..4) == 0 {
+                clock.advance(Duration::from_nanos(random.u64(..step)));
             }
-            let key = random.child(2 * u64::try_from(max_keys).unwrap() + 2);
+            let key = random.u64(..2 * u64::try_from(max_keys).unwrap() + 2);
             let is_live = |limiter: &Limiter<_, _>| limiter.remaining() != Ok(3);
             let mut outcome = passes(&keyed, &key);
             if outcome.is_none() {

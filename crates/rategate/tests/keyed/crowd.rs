@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rategate::keyed::{HashedId, Overflow};
 
-use crate::{S, bucket, passes, table};
+use crate::keyed::{S, bucket, passes, table};
 
 /// There are more keys than a search examines, so that some have no slot.
 #[test]

@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::keyed::Overflow;
 use rategate::policy::HasLockFree;
 use rategate::{Limiter, ManualClock};
+use rategate_testkit::ns;
 
-use crate::{Random, bucket, outcome, passes, table};
-use rategate_conformance::ns;
+use crate::keyed::{bucket, outcome, passes, table};
 
 /// Returns the nanoseconds in which a value of so many parts per nanosecond fades.
 fn fades_ns(units_per_ns: u64) -> u64 {
@@ -38,31 +39,31 @@ fn buckets_that_fit_a_slot() {
 #[test]
 fn values_that_have_faded_are_not_read() {
     for (seed, units_per_ns) in (0..).zip([1, 2_469, 300_239].repeat(40)) {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let rate = format!("{units_per_ns}/s");
         let max_burst = (1 << 55) / 1_000_000_000;
-        let policy = bucket(&rate, random.pick(&[1, 3, max_burst / 2, max_burst]));
+        let policy = bucket(&rate, random.choice([1, 3, max_burst / 2, max_burst]).unwrap());
         let (keyed, clock) = table::<u64, _>(policy, 100, Overflow::Refuse);
         let fades = fades_ns(units_per_ns);
         let mut ideal: HashMap<u64, Limiter<_, ManualClock>> = HashMap::new();
         let mut now_ns: u64 =
-            random.pick(&[0, 7, fades, u64::MAX / 2, u64::MAX - 9 * fades.min(1 << 50)]);
+            random.choice([0, 7, fades, u64::MAX / 2, u64::MAX - 9 * fades.min(1 << 50)]).unwrap();
         for call in 0..150 {
-            let times = random.pick(&[0, 0, 0, 1, 2, 3, 3, 4, 5, 8, 10]);
+            let times = random.choice([0, 0, 0, 1, 2, 3, 3, 4, 5, 8, 10]).unwrap();
             now_ns = now_ns.saturating_add(fades.saturating_mul(times));
-            now_ns = now_ns.saturating_add(random.child(7)).saturating_sub(3);
-            if random.child(20) == 0 {
+            now_ns = now_ns.saturating_add(random.u64(..7)).saturating_sub(3);
+            if random.u64(..20) == 0 {
                 now_ns = now_ns.saturating_add(fades / 3);
             }
             now_ns = now_ns.max(rategate::Clock::now_ns(&clock));
             clock.set(Duration::from_nanos(now_ns));
-            let key = random.child(4);
+            let key = random.u64(..4);
             let fresh = || Limiter::with_clock(policy, clock.clone());
             let ideal = ideal.entry(key).or_insert_with(fresh);
             let what = format!("seed {seed}, call {call}: {key} of {policy:?} at {now_ns}");
             assert_eq!(ideal.remaining().ok(), keyed.remaining(&key).ok(), "{what}");
             let max_burst = policy.burst_size().get();
-            let permits = random.pick(&[1, max_burst, max_burst.div_ceil(2)]);
+            let permits = random.choice([1, max_burst, max_burst.div_ceil(2)]).unwrap();
             assert_eq!(ideal.peek(permits).ok(), keyed.peek(&key, permits).ok(), "{what}");
             let (a, b) = (ideal.try_acquire(permits), keyed.try_acquire(&key, permits));
             assert_eq!(outcome(a.unwrap()), outcome(b.unwrap()), "{what}");
@@ -75,24 +76,26 @@ fn values_that_have_faded_are_not_read() {
 #[test]
 fn a_clock_that_goes_back_earns_nothing() {
     for seed in 0..200 {
-        let mut random = Random::new(seed);
-        let (rate, units_per_ns) = random.pick(&[("1/s", 1), ("3/s", 3), ("300239/s", 300_239)]);
-        let burst = 1 + random.child(4);
+        let mut random = Rng::with_seed(seed);
+        let (rate, units_per_ns) =
+            random.choice([("1/s", 1), ("3/s", 3), ("300239/s", 300_239)]).unwrap();
+        let burst = 1 + random.u64(..4);
         let (keyed, clock) = table::<u64, _>(bucket(rate, burst), 3, Overflow::Refuse);
         let fades = fades_ns(units_per_ns);
         let second = 1_000_000_000;
-        let mut now_ns: u64 = random.pick(&[0, fades, 1 << 62]);
+        let mut now_ns: u64 = random.choice([0, fades, 1 << 62]).unwrap();
         let mut grants: HashMap<u64, Vec<u64>> = HashMap::new();
         for _ in 0..400 {
-            let far = random.pick(&[1, second / units_per_ns, second, fades, 3 * fades + 9]);
-            let by = random.child(far.max(1)) + 1;
-            now_ns = if random.child(3) == 0 {
+            let far =
+                random.choice([1, second / units_per_ns, second, fades, 3 * fades + 9]).unwrap();
+            let by = random.u64(..far.max(1)) + 1;
+            now_ns = if random.u64(..3) == 0 {
                 now_ns.saturating_sub(by)
             } else {
                 now_ns.saturating_add(by)
             };
             clock.set(Duration::from_nanos(now_ns));
-            let key = random.child(5);
+            let key = random.u64(..5);
             if let Ok(rategate::Decision::Granted(grant)) = keyed.try_acquire(&key, 1) {
                 grants.entry(key).or_default().push(ns(grant.released_at()));
             }

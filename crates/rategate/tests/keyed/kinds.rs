@@ -7,7 +7,7 @@ use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, NumberId};
 use rategate::{Gcra, Keyed, ManualClock};
 
-use crate::{bucket, passes};
+use crate::keyed::{bucket, passes};
 
 /// Runs `play` on a table of one permit for each key, with either hash.
 fn each<K: Key + ?Sized>(play: impl Fn(&Keyed<K, Gcra, ManualClock>)) {

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::error::KeyedError;
-use rategate::keyed::{Capacity, Hashing};
-use rategate::policy::{Anchor, HasLockFree};
+use rategate::keyed::Capacity;
+use rategate::keyed::Hashing;
+use rategate::policy::Anchor;
+use rategate::policy::HasLockFree;
 use rategate::{
     AnyPolicy, Clock, CompactLog, Decision, FixedWindow, Grant, Keyed, Limiter, ManualClock,
     Reservation, SlidingLog,
 };
+use rategate_testkit::ns;
 
-use crate::{MS, Random, S, bucket, outcome};
-use rategate_conformance::ns;
+use crate::keyed::{MS, S, bucket, outcome};
 
 /// A limiter for each key, none of which is ever evicted.
 struct Ideal<P: HasLockFree> {
@@ -78,7 +81,7 @@ type Held<P> = Reservation<P, ManualClock>;
 
 /// A world of random traffic on few keys, with steps of time of all sizes.
 struct World<P: HasLockFree> {
-    random: Random,
+    random: Rng,
     seed: u64,
     clock: ManualClock,
     /// The upper bound of a step of the clock.
@@ -100,20 +103,16 @@ fn tier_of(key: u64, era: u64, tiers: usize) -> usize {
 
 impl<P: HasLockFree> World<P> {
     fn new(seed: u64, policies: Vec<P>, changed: P) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let clock = ManualClock::new();
-        clock.advance(random.pick(&[
-            Duration::ZERO,
-            Duration::from_secs(5),
-            Duration::from_nanos(1 << 60),
-        ]));
+        clock.advance(Duration::from_nanos(random.choice([0, 5 * S, 1 << 60]).unwrap()));
         let (era, tiers) = (Arc::new(AtomicU64::new(0)), policies.len());
         let seen_era = Arc::clone(&era);
         let keyed = Keyed::with_tiers(
             policies.clone(),
             move |key: &u64| tier_of(*key, seen_era.load(Ordering::Relaxed), tiers),
-            Capacity::for_keys(random.pick(&[1000, 5000])),
-            random.pick(&[Hashing::FloodSafe, Hashing::Fast]),
+            Capacity::for_keys(random.choice([1000, 5000]).unwrap()),
+            random.choice([Hashing::FloodSafe, Hashing::Fast]).unwrap(),
             clock.clone(),
         );
         let ideal = Ideal {
@@ -126,8 +125,8 @@ impl<P: HasLockFree> World<P> {
             clock: clock.clone(),
         };
         Self {
-            step: random.pick(&[3, MS, S / 3, 3 * S, 1 << 50]),
-            keys: random.pick(&[2, 20, 300]),
+            step: random.choice([3, MS, S / 3, 3 * S, 1 << 50]).unwrap(),
+            keys: random.choice([2, 20, 300]).unwrap(),
             random,
             seed,
             clock,
@@ -149,15 +148,15 @@ impl<P: HasLockFree> World<P> {
     }
 
     fn call(&mut self, call: u32) {
-        if self.random.child(3) == 0 {
-            self.clock.advance(Duration::from_nanos(self.random.child(self.step)));
+        if self.random.u64(..3) == 0 {
+            self.clock.advance(Duration::from_nanos(self.random.u64(..self.step)));
         }
-        let (key, permits) = (self.random.child(self.keys), self.random.child(4));
+        let (key, permits) = (self.random.u64(..self.keys), self.random.u64(..4));
         let renewed = std::mem::take(&mut self.ideal.renewed);
         self.grants.retain(|(key, ..)| !renewed.contains(key));
         let what = format!("seed {}, call {call}, key {key}, {permits}", self.seed);
         let ideal = self.ideal_of(key);
-        match self.random.child(48) {
+        match self.random.u64(..48) {
             40..=43 => self.try_with_status(key, permits, &what),
             44 => {
                 assert_eq!(ideal.status().ok(), self.keyed.status(&key).ok(), "{what}");
@@ -187,7 +186,7 @@ impl<P: HasLockFree> World<P> {
                 self.era.fetch_add(1, Ordering::Relaxed);
             }
             36 => {
-                let tier = self.random.index(self.ideal.policies.len());
+                let tier = self.random.usize(..self.ideal.policies.len());
                 self.ideal.change_all(tier, self.changed.clone());
                 self.keyed.reconfigure_tier(tier, self.changed.clone()).unwrap();
             }
@@ -239,7 +238,7 @@ impl<P: HasLockFree> World<P> {
 
     /// Refunds a grant. A key that was evicted refunds nothing, which no decision reveals.
     fn refund(&mut self, permits: u64, what: &str) {
-        let at = self.random.index(self.grants.len());
+        let at = self.random.usize(..self.grants.len());
         let (key, a, b) = self.grants.swap_remove(at);
         let ideal = self.ideal_of(key);
         if self.ideal.renewed.contains(&key) {
@@ -276,7 +275,7 @@ impl<P: HasLockFree> World<P> {
     fn end_reservation(&mut self, what: &str) {
         let (ours, theirs) = self.held.remove(0);
         let key = self.ideal.promised.remove(0);
-        if self.random.child(2) == 0 {
+        if self.random.u64(..2) == 0 {
             assert_eq!(ours.cancel(), theirs.cancel(), "{what}");
         } else {
             self.ideal.reserved.push((key, ns(ours.promised_at())));
@@ -300,9 +299,9 @@ where
 #[test]
 fn buckets_answer_as_if_each_had_a_limiter() {
     for seed in 0..60 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let rates = ["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "1/d"];
-        let mut policy = || bucket(random.pick(&rates), 1 + random.child(6));
+        let mut policy = || bucket(random.choice(&rates).copied().unwrap(), 1 + random.u64(..6));
         let (policies, changed) = (vec![policy(), policy(), policy()], policy());
         agrees(seed, policies, &changed);
     }
@@ -311,9 +310,9 @@ fn buckets_answer_as_if_each_had_a_limiter() {
 #[test]
 fn other_policies_answer_as_if_each_had_a_limiter() {
     for seed in 0..25 {
-        let mut random = Random::new(seed);
-        let period_ns = random.pick(&[7, MS, S]);
-        let mut permits = || 1 + random.child(6);
+        let mut random = Rng::with_seed(seed);
+        let period_ns = random.choice([7, MS, S]).unwrap();
+        let mut permits = || 1 + random.u64(..6);
         let log = |n| SlidingLog::new(n, Duration::from_nanos(period_ns));
         agrees(seed, vec![log(permits()), log(permits())], &log(permits()));
         let log = |n| CompactLog::new(n, Duration::from_nanos(period_ns));

@@ -3,27 +3,28 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::error::KeyedError;
 use rategate::keyed::Overflow;
 use rategate::policy::{Anchor, HasLockFree, Mode};
 use rategate::{CommitLog, Concurrency, FixedWindow, Limiter, ManualClock, TwoTimeline};
 
-use crate::{Random, S, passes, table};
+use crate::keyed::{S, passes, table};
 
 /// Compares tries and releases by key with a limiter for each. There are more keys than capacity:
 /// a key with no operation in flight, and none cooling, is evicted.
 fn counts_by_key<P: HasLockFree>(policy: &P) {
     let (keyed, clock) = table::<u64, _>(policy.clone(), 8, Overflow::Refuse);
-    let mut random = Random::new(3);
+    let mut random = Rng::with_seed(3);
     let mut ideal: HashMap<u64, (Limiter<_, ManualClock>, u64)> = HashMap::new();
     let mut refused = 0;
     for call in 0..5_000 {
-        clock.advance(Duration::from_nanos(random.child(S / 8)));
-        let key = random.child(12);
+        clock.advance(Duration::from_nanos(random.u64(..S / 8)));
+        let key = random.u64(..12);
         let fresh = || (Limiter::with_clock(policy.clone(), clock.clone()), 0);
         let (limiter, in_flight) = ideal.entry(key).or_insert_with(fresh);
         let what = format!("call {call}: {key} of {policy:?}");
-        match random.child(7) {
+        match random.u64(..7) {
             0..3 => match passes(&keyed, &key) {
                 Some(passed) => {
                     assert_eq!(limiter.try_acquire(1).unwrap().is_granted(), passed, "{what}");
@@ -32,7 +33,7 @@ fn counts_by_key<P: HasLockFree>(policy: &P) {
                 None => refused += 1,
             },
             ended if *in_flight > 0 => {
-                let of = 1 + random.child(*in_flight);
+                let of = 1 + random.u64(..*in_flight);
                 let outcome = match ended {
                     3..6 => (limiter.release(of).unwrap(), keyed.release(&key, of).unwrap()),
                     _ => (limiter.abort(of).unwrap(), keyed.abort(&key, of).unwrap()),

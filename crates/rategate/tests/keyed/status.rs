@@ -16,7 +16,7 @@ use rategate::{
     Gcra, Keyed, ManualClock, Pacer, SlidingLog, Status,
 };
 
-use crate::{S, bucket, outcome, passes, table};
+use crate::keyed::{S, bucket, outcome, passes, table};
 
 fn policies() -> Vec<AnyPolicy> {
     vec![

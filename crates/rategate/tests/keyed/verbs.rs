@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow, Seeds};
 use rategate::policy::{HasLockFree, Policy};
 use rategate::{AsyncLimiter, Concurrency, Decision, Gcra, Grant, Keyed, ManualClock, Settled};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
-use crate::executor::{Task, play};
-use crate::{Random, S, bucket, outcome, passes, table};
+use crate::keyed::{S, bucket, outcome, passes, table};
+use rategate_testkit::executor::{Task, play};
 
 fn granted(decision: Result<Decision, KeyedError>) -> Grant {
     match decision {
@@ -250,11 +251,11 @@ fn compare_with_single_tries<K: Key, P: HasLockFree + Policy>(
     policy: &P,
     key_of: impl Fn(u64) -> K,
 ) -> [usize; 2] {
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     let [many, one] = [(); 2].map(|()| table::<K, _>(policy.clone(), 500, Overflow::Refuse));
     for round in 0..60_u64 {
         let attempts: Vec<(K, u64)> =
-            (0..round).map(|_| (key_of(random.child(40)), random.child(4))).collect();
+            (0..round).map(|_| (key_of(random.u64(..40)), random.u64(..4))).collect();
         let mut ours = Vec::new();
         let outcome = |result: Result<Decision, KeyedError>| result.map(outcome);
         many.0.try_each(attempts.iter().map(|(key, permits)| (key, *permits)), |result| {
@@ -265,7 +266,7 @@ fn compare_with_single_tries<K: Key, P: HasLockFree + Policy>(
             .map(|(key, permits)| outcome(one.0.try_acquire(key, *permits)))
             .collect();
         assert_eq!(ours, theirs, "{round} of {policy:?}");
-        let ns = random.child(S / 4);
+        let ns = random.u64(..S / 4);
         many.1.advance(Duration::from_nanos(ns));
         one.1.advance(Duration::from_nanos(ns));
     }

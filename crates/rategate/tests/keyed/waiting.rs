@@ -7,10 +7,10 @@ use rategate::keyed::{Capacity, Overflow};
 use rategate::policy::Anchor;
 use rategate::stats::Detail;
 use rategate::{AllOf, AnyPolicy, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
 
-use crate::executor::{Task, play};
-use crate::{MS, S, bucket, passes, table};
+use super::{MS, S, bucket, passes, table};
+use rategate_testkit::executor::{Task, play};
 
 /// A wait by key starts where the key's limiter would let it start, and is counted once.
 #[test]

@@ -8,9 +8,9 @@ use rategate::adapter::ByteLimited;
 use rategate::error::SubmitError;
 use rategate::pace::Dispatcher;
 use rategate::{Limiter, RateLimitedExt};
-use rategate_conformance::stopwatch::{Stopwatch, log, log_of, race};
+use rategate_testkit::stopwatch::{Stopwatch, log, log_of, race};
 
-use crate::by_threads;
+use crate::stopwatch::by_threads;
 
 /// The bytes of one step, of which a window has as many as the log has permits.
 const CHUNK: u64 = 512;
@@ -115,7 +115,7 @@ mod polled {
     use rategate::{AsyncLimiter, RateLimitedStreamExt};
 
     use super::*;
-    use crate::by_tasks;
+    use crate::stopwatch::by_tasks;
 
     #[test]
     fn items_of_streams() {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use rategate::pace::Throttle;
 use rategate::policy::{HasLockFree, Mode};
 use rategate::{Clock, Gcra, Limiter, ManualClock, TwoTimeline};
-use rategate_conformance::ns;
+use rategate_testkit::ns;
+use rategate_testkit::oracle::Grants;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -67,9 +68,9 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
     let mut throttle = Throttle::new("1000/s".parse().unwrap(), clock.clone())
         .with_min_sleep(duration(min_sleep_ns))
         .with_catch_up(rategate::pace::CatchUp::AtMost(duration(catch_up_ns)));
-    let mut starts = Vec::new();
+    let mut starts = Grants::default();
     for operation in 0..2_000_u64 {
-        starts.push((clock.now_ns(), 1));
+        starts.add(clock.now_ns(), 1);
         // Now and then an operation is slow.
         clock.advance(if operation % 50 == 0 {
             Duration::from_millis(9)
@@ -80,7 +81,7 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
     }
     for window_ns in [1, step_ns, 5 * step_ns, 50 * step_ns, 300 * step_ns] {
         let max_starts = (window_ns + catch_up_ns + min_sleep_ns + LATE_NS).div_ceil(step_ns);
-        let (fullest, from_ns) = rategate_sim::oracle::fullest_window(&starts, window_ns);
+        let (fullest, from_ns) = starts.fullest_window(window_ns);
         assert!(
             fullest <= max_starts,
             "{fullest} of {max_starts} in {window_ns} ns from {from_ns}"

@@ -7,10 +7,10 @@ use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
 use rategate::wait::CancelToken;
 use rategate::{AllOf, AsyncLimiter, Gcra, Keyed, Limiter, Reservation, SlidingLog};
-use rategate_conformance::ns;
-use rategate_conformance::stopwatch::{WINDOW_NS, log, race};
+use rategate_testkit::ns;
+use rategate_testkit::stopwatch::{WINDOW_NS, log, race};
 
-use crate::by_threads;
+use crate::stopwatch::by_threads;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -116,7 +116,7 @@ fn threads_of_a_limit_in_a_store() {
 #[cfg(feature = "tokio")]
 mod tasks {
     use super::*;
-    use crate::by_tasks;
+    use crate::stopwatch::by_tasks;
 
     #[test]
     fn tasks() {

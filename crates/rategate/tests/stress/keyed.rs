@@ -6,12 +6,13 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::{Concurrent, HasLockFree, Ledger};
 use rategate::{Clock, Decision, Gcra, Keyed, ManualClock, MonotonicClock, SlidingLog};
 
-use crate::{Law, MAX_GRANTS, Round, Start, US, XorShift, bucket_law, gcra, log, log_law, next_of};
+use super::{Law, MAX_GRANTS, Round, Start, US, bucket_law, gcra, log, log_law, next_of};
 
 /// The number of keys, for fewer slots.
 const KEYS: u64 = 6;
@@ -44,7 +45,7 @@ fn play<P, C>(
             .map(|thread| {
                 let (keyed, barrier, step) = (&keyed, &barrier, &step);
                 scope.spawn(move || {
-                    let mut random = XorShift::new(round.seed * 64 + thread);
+                    let mut random = Rng::with_seed(round.seed * 64 + thread);
                     let mut starts: Starts = (0..KEYS).map(|_| Vec::new()).collect();
                     barrier.wait();
                     for _ in 0..round.actions.min(MAX_GRANTS.try_into().unwrap()) {
@@ -70,12 +71,12 @@ fn play<P, C>(
 }
 
 /// Makes one random call. Most are single tries.
-fn act<P, C>(keyed: &Keyed<u64, P, C>, policies: &[P], random: &mut XorShift, starts: &mut Starts)
+fn act<P, C>(keyed: &Keyed<u64, P, C>, policies: &[P], random: &mut Rng, starts: &mut Starts)
 where
     P: HasLockFree,
     C: Clock + Clone,
 {
-    let key = random.child(KEYS);
+    let key = random.u64(..KEYS);
     let starts = &mut starts[usize::try_from(key).unwrap()];
     let mut note = |decision: Decision| {
         let Decision::Granted(grant) = decision else { return None };
@@ -87,7 +88,7 @@ where
         Err(KeyedError::TableFull) => None,
         Err(error) => panic!("{error}"),
     };
-    match random.child(400) {
+    match random.u64(..400) {
         0..=3 => {
             if let Ok(limiter) = keyed.limiter(&key) {
                 note(limiter.try_acquire(1).unwrap());

@@ -103,17 +103,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
-
 /// Whatever its nominal rate, a steady counter keeps to the system's clock: no second is longer
 /// or shorter than the system's by 1 ppm, from the first on.
 #[test]
@@ -163,15 +152,15 @@ fn another_rate_is_found() {
 #[test]
 fn readings_at_random() {
     for seed in 1..200_u64 {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        let mut random = fastrand::Rng::with_seed(seed);
         let fake = Fake::running(0);
         let mut reader = Reader::of(&fake);
         let mut off_ppb = 0_i32;
         for _ in 0..400 {
-            off_ppb += i32::try_from(random.below(41)).unwrap() - 20;
+            off_ppb += random.i32(-20..=20);
             fake.run(off_ppb);
-            let max_ns = 1 << random.below(35);
-            fake.pass(random.below(max_ns));
+            let max_ns = 1 << random.u8(..35);
+            fake.pass(random.u64(..max_ns));
             let ahead_ns = reader.ahead_ns();
             assert!(ahead_ns.abs() < 1_500, "seed {seed}: {ahead_ns} ns");
         }

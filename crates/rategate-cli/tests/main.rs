@@ -1,0 +1,29 @@
+//! The command, run as a process, in one binary.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod analyze;
+mod analyze_follow;
+#[cfg(unix)]
+mod analyze_store;
+mod clients;
+mod common;
+mod config;
+mod copy;
+mod limits;
+mod manual;
+mod run;
+mod serve_clients;
+mod serve_guides;
+mod serve_moved;
+mod serve_nginx;
+mod serve_operated;
+mod signals;
+mod simulate;
+mod usage;

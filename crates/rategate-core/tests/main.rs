@@ -1,0 +1,50 @@
+//! The laws of the core, in one binary.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::struct_excessive_bools,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod all_of;
+mod backfill_pool;
+#[cfg(not(any(loom, rategate_without_atomics)))]
+mod batches;
+mod change;
+mod classes;
+mod commit_log;
+mod common;
+#[cfg(not(loom))]
+mod compact_log;
+mod compact_log_memory;
+mod concurrency;
+#[cfg(not(any(loom, rategate_without_atomics)))]
+mod concurrent;
+mod credit;
+mod evict;
+mod fair;
+mod fixed_window;
+mod gcra;
+mod ledger;
+mod node;
+mod pacer;
+mod packed;
+mod packed_bucket;
+mod portable;
+mod queue;
+mod queue_random;
+mod rate;
+mod refund;
+mod rousing;
+mod schedule;
+mod settle;
+#[cfg(not(any(loom, rategate_without_atomics)))]
+mod several_lock_free;
+mod sliding_log;
+mod taking;
+mod taking_promises;
+mod taking_reported;
+mod text;
+mod two_timeline;

@@ -1,0 +1,45 @@
+//! The functions in real servers, and the client, in one binary.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::similar_names,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+#[cfg(all(feature = "client", debug_assertions))]
+mod blocking;
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
+mod client_faults;
+#[cfg(feature = "client")]
+mod client_moves;
+mod clock_back;
+mod common;
+mod conformance;
+mod denied;
+#[cfg(feature = "client")]
+mod denied_copies;
+mod groups;
+mod holding;
+mod live;
+#[cfg(feature = "client")]
+mod quarantine;
+#[cfg(feature = "client")]
+mod recovery;
+mod replies;
+mod speed;
+#[cfg(feature = "client")]
+mod suite;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(feature = "client")]
+mod upgrade;

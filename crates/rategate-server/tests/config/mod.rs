@@ -1,0 +1,12 @@
+//! Configurations: the rules and settings that files load to, the problems of wrong ones, and
+//! changes of files.
+
+mod envoy;
+mod faults;
+mod files;
+mod fuzz;
+mod layers;
+mod names;
+mod native;
+mod theirs;
+mod watch;

@@ -1,0 +1,10 @@
+//! The engine on a clock that the tests set.
+
+pub(crate) mod common;
+mod figures;
+mod inline;
+mod laws;
+mod random;
+mod reload;
+mod rules;
+mod together;

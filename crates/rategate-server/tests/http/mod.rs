@@ -1,0 +1,11 @@
+//! The HTTP API, called directly and through sockets.
+
+mod abuse;
+mod auth;
+mod check;
+mod common;
+mod guide;
+mod openapi;
+mod sockets;
+mod throttle;
+mod tokens;

@@ -1,0 +1,38 @@
+//! The scenario files, run through each protocol: a limit decides the same through all of them.
+
+mod carrier;
+mod engine;
+mod http;
+mod resp;
+mod rls;
+
+use rategate_testkit::conformance::scenarios;
+
+/// Runs every file that a store can execute: tries and peeks, and retries in order.
+fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) -> usize {
+    let played = scenarios::suite(
+        &carrier::Served::new(carry),
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios"),
+    );
+    played.played.len()
+}
+
+#[test]
+fn the_engine_itself_decides_as_the_files_say() {
+    assert_eq!(play(engine::Directly), 8);
+}
+
+#[test]
+fn http_decides_as_the_files_say() {
+    assert_eq!(play(http::OverHttp::new), 8);
+}
+
+#[test]
+fn envoys_protocol_decides_as_the_files_say() {
+    assert_eq!(play(rls::OverRls::new), 8);
+}
+
+#[test]
+fn redis_protocol_decides_as_the_files_say() {
+    assert_eq!(play(resp::OverResp::new), 7);
+}

@@ -1,0 +1,18 @@
+//! The service as a whole: all protocols at once, reloads while it runs, and its end.
+
+mod capacity;
+mod certificates;
+mod clients;
+mod exact;
+mod hosts;
+mod moved;
+mod nodes;
+mod pages;
+#[cfg(feature = "otlp")]
+mod receiver;
+mod restart;
+mod rules;
+#[cfg(feature = "otlp")]
+mod spans;
+mod tokens;
+mod web;

@@ -1,0 +1,67 @@
+//! Counters in a file: restarts, and damaged files.
+
+mod damage;
+mod kill;
+mod restart;
+
+use std::io::Cursor;
+use std::path::Path;
+use std::time::Duration;
+
+use rategate::ManualClock;
+use rategate::snapshot::Downtime;
+use rategate_server::engine::{
+    Engine, EngineSettings, Inline, Keeper, KeeperSettings, Verb, WhenUnreadable,
+};
+use rategate_server::rule::{Rule, RuleSet};
+
+use crate::engine::common::{MONDAY, TestEngine};
+
+const SMALL: EngineSettings = EngineSettings {
+    max_keys: 10_000,
+    inline_keys: 1_000,
+    inline_limits: 62,
+    count_denied: false,
+    count_over_only: false,
+};
+
+/// Creates an engine of another process, `at_ns` after Monday.
+fn engine_at(rules: Vec<Rule>, at_ns: u64) -> (TestEngine, ManualClock) {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_nanos(MONDAY + at_ns));
+    let engine = Engine::new(clock.clone(), SMALL);
+    engine.load(RuleSet { rules, hash: "".into() }).unwrap();
+    (engine, clock)
+}
+
+fn engine_now(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
+    engine_at(rules, 0)
+}
+
+fn keeper(path: &Path, when_unreadable: WhenUnreadable) -> Keeper {
+    let (path, downtime) = (path.to_path_buf(), Downtime::Wall);
+    Keeper::new(KeeperSettings { path, downtime, when_unreadable })
+}
+
+fn bytes_of(engine: &TestEngine) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    engine.save(&mut bytes).unwrap();
+    bytes.into_inner()
+}
+
+/// Returns an inline bucket: `capacity` at once, one back per second.
+const fn burst(capacity: u64) -> Inline {
+    Inline { capacity, count: 1, period_ns: crate::engine::common::SECOND }
+}
+
+/// Returns the permits left of an inline limit.
+fn left(engine: &TestEngine, limit: Inline, key: &str) -> u64 {
+    engine.inline(limit, key.as_bytes(), Verb::Peek, 1).unwrap().remaining.unwrap()
+}
+
+/// Creates an engine without rules, with this capacity for inline limits.
+fn engine_of(inline_keys: usize, inline_limits: usize, at_ns: u64) -> TestEngine {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_nanos(MONDAY + at_ns));
+    Engine::new(clock, EngineSettings { inline_keys, inline_limits, ..SMALL })
+}

@@ -1,0 +1,118 @@
+//! Rules with counters in a store: with a scripted store on a clock that the tests set, and in a
+//! real one.
+
+mod counted;
+mod held;
+mod nothing;
+mod real;
+#[cfg(feature = "otlp")]
+mod spans;
+mod together;
+mod unavailable;
+
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rategate::store::MemoryStore;
+use rategate::{Clock, Concurrency, ManualClock};
+use rategate_server::engine::{
+    Answer, Decided, Engine, EngineSettings, Item, Request, Shared, Target, Verb,
+};
+use rategate_server::rule::{CounterLocation, Limit, Rule, RuleSet};
+use rategate_testkit::faulty::FaultyStore;
+
+use crate::engine::common::{MONDAY, SECOND, bucket};
+
+const MS: u64 = SECOND / 1_000;
+/// The time that a call waits for the store.
+const BUDGET_NS: u64 = 20 * MS;
+
+type Faulty = FaultyStore<MemoryStore<ManualClock>, ManualClock>;
+
+/// Servers with one store.
+struct World {
+    clock: ManualClock,
+    store: Arc<Faulty>,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = ManualClock::stepped();
+        clock.set(Duration::from_nanos(MONDAY));
+        let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
+        let store = Arc::new(FaultyStore::new(memory, clock.clone(), BUDGET_NS));
+        Self { clock, store }
+    }
+
+    fn server(&self, rules: Vec<Rule>) -> Engine<ManualClock> {
+        let nodes = NonZeroU32::new(2).unwrap();
+        let shared = Arc::new(Shared::new(Arc::clone(&self.store), nodes));
+        let settings = EngineSettings { max_keys: 100, ..EngineSettings::default() };
+        let engine = Engine::with_store(self.clock.clone(), settings, None, Some(shared));
+        engine.load(rule_set(rules)).unwrap();
+        engine
+    }
+
+    /// Returns the answer, and the time that it took.
+    fn ask(
+        &self,
+        engine: &Engine<ManualClock>,
+        verb: Verb,
+        items: &[(&str, &str, u64)],
+    ) -> (Answer, u64) {
+        let started_ns = self.clock.now_ns();
+        let mut decided = pin!(decided(engine, verb, items).answer());
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(answer) = decided.as_mut().poll(&mut context) {
+                return (answer.unwrap(), self.clock.now_ns() - started_ns);
+            }
+            self.clock.set(Duration::from_nanos(self.clock.now_ns() + MS));
+            assert!(self.clock.now_ns() <= started_ns + 200 * MS, "the wait is too long");
+        }
+    }
+
+    fn take(&self, engine: &Engine<ManualClock>, items: &[(&str, &str, u64)]) -> bool {
+        self.ask(engine, Verb::Take, items).0.allowed
+    }
+
+    fn left(&self, engine: &Engine<ManualClock>, rule: &str, key: &str) -> Option<u64> {
+        self.ask(engine, Verb::Peek, &[(rule, key, 1)]).0.results[0].remaining
+    }
+}
+
+/// Returns a set of rules, each with its own entry.
+fn rule_set(mut rules: Vec<Rule>) -> RuleSet {
+    for rule in &mut rules {
+        rule.entries[0].key = Arc::clone(&rule.name);
+    }
+    RuleSet { rules, hash: "".into() }
+}
+
+/// Decides items, each a rule, the value of its entry, and permits.
+fn decided<C: Clock + Clone + 'static>(
+    engine: &Engine<C>,
+    verb: Verb,
+    items: &[(&str, &str, u64)],
+) -> Decided {
+    let values: Vec<[&[u8]; 1]> = items.iter().map(|(_, key, _)| [key.as_bytes()]).collect();
+    let items = items.iter().zip(&values);
+    let items: Vec<Item<'_>> = items
+        .map(|((name, _, permits), values)| Item::of(Target::Rule { name, values }, *permits))
+        .collect();
+    engine.decide(&Request { verb, items: &items, counts_denied: false })
+}
+
+/// Returns a rule with a bucket of `burst` in the store, one back per second.
+fn stored(name: &str, burst: u64) -> Rule {
+    Rule { location: CounterLocation::StoreExact, ..bucket(name, &["who"], burst) }
+}
+
+/// Returns a rule with a limit of permits in flight.
+fn in_flight(name: &str, permits: u64, location: CounterLocation) -> Rule {
+    let limit = Limit::Policy(Concurrency::new(permits).into());
+    Rule { limit, location, ..bucket(name, &["who"], 1) }
+}

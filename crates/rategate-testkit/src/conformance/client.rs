@@ -1,0 +1,174 @@
+//! A client that submits requests to a store by its one verb, and waits for the replies.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use rategate::store::{
+    Denial, Grant, Key, LeaseId, Receipt, Reply, Rule, Store, StoreError, StoreReply, StoreRequest,
+    Verdict,
+};
+
+/// A time longer than any store's budget.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A client of a store that sends requests about one key.
+pub struct StoreClient<S: Store> {
+    store: Arc<S>,
+    plan: Arc<S::Plan>,
+    key: Key,
+}
+
+// A plan need not be `Debug`.
+impl<S: Store> std::fmt::Debug for StoreClient<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreClient").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> StoreClient<S> {
+    /// Returns a client for these limits of a key.
+    pub fn new(store: &Arc<S>, rules: &[(&str, Rule)], key: &str) -> Self {
+        let plan = Arc::new(store.plan(rules).unwrap());
+        Self { store: Arc::clone(store), plan, key: key.as_bytes().into() }
+    }
+
+    /// Returns a client for another key, under the same limits.
+    #[must_use]
+    pub fn with_key(&self, key: &str) -> Self {
+        let (store, plan) = (Arc::clone(&self.store), Arc::clone(&self.plan));
+        Self { store, plan, key: key.as_bytes().into() }
+    }
+
+    /// Returns the plan and the key, for requests of the caller's own.
+    pub fn plan_and_key(&self) -> (Arc<S::Plan>, Key) {
+        (Arc::clone(&self.plan), Arc::clone(&self.key))
+    }
+
+    /// Submits a request and waits for its reply, which comes exactly once.
+    pub fn submit(&self, request: StoreRequest<S::Plan>) -> Result<StoreReply, StoreError> {
+        let (sender, receiver) = mpsc::channel();
+        self.store.submit(
+            request,
+            Box::new(move |answer| {
+                let _ = sender.send(answer);
+            }),
+        );
+        let answer = receiver.recv_timeout(PATIENCE);
+        answer.expect("the store did not call back within its budget")
+    }
+
+    /// Decides a request for permits.
+    pub fn decide(&self, permits: u64) -> Result<Verdict, StoreError> {
+        self.decide_as(permits, None)
+    }
+
+    /// Decides a request for permits in flight.
+    pub fn hold(&self, permits: u64, lease: LeaseId) -> Result<Verdict, StoreError> {
+        self.decide_as(permits, Some(lease))
+    }
+
+    fn decide_as(&self, permits: u64, lease: Option<LeaseId>) -> Result<Verdict, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        self.submit(StoreRequest::Decide { plan, key, permits, lease }).map(verdict)
+    }
+
+    /// Takes as many of the permits as pass.
+    pub fn debit(&self, permits: u64) -> Result<Verdict, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        self.submit(StoreRequest::Debit { plan, key, permits }).map(verdict)
+    }
+
+    /// Returns the decision that a request would have, without taking permits.
+    pub fn peek(&self, permits: u64) -> Result<Verdict, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        self.submit(StoreRequest::Peek { plan, key, permits }).map(verdict)
+    }
+
+    /// Refunds permits of a grant.
+    pub fn refund(&self, receipt: &Receipt, permits: u64) -> Result<u64, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        let receipt = receipt.clone();
+        self.submit(StoreRequest::Refund { plan, key, receipt, permits }).map(count)
+    }
+
+    /// Credits permits without a grant.
+    pub fn credit(&self, permits: u64) -> Result<u64, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        self.submit(StoreRequest::Credit { plan, key, permits }).map(count)
+    }
+
+    /// Ends permits in flight.
+    pub fn release(&self, permits: u64, lease: LeaseId) -> Result<u64, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        self.submit(StoreRequest::Release { plan, key, permits, lease }).map(count)
+    }
+
+    /// Extends the lease of permits in flight.
+    pub fn renew(&self, permits: u64, lease: LeaseId) -> Result<u64, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        self.submit(StoreRequest::Renew { plan, key, permits, lease }).map(count)
+    }
+
+    /// Drops the states of the key.
+    pub fn reset(&self) -> Result<u64, StoreError> {
+        let (plan, key) = self.plan_and_key();
+        self.submit(StoreRequest::Reset { plan, key }).map(count)
+    }
+
+    /// Decides a request that must be granted.
+    pub fn granted(&self, permits: u64) -> Grant {
+        granted(self.decide(permits).unwrap())
+    }
+
+    /// Decides a request that must be denied.
+    pub fn denied(&self, permits: u64) -> Denial {
+        denied(self.decide(permits).unwrap())
+    }
+
+    /// Returns the number of permits that one call could take.
+    pub fn remaining(&self) -> u64 {
+        match self.peek(1).unwrap() {
+            Verdict::Granted(grant) => grant.remaining,
+            Verdict::Denied(denial) => denial.remaining,
+        }
+    }
+}
+
+/// Returns a number of permits, which is not zero.
+pub(crate) fn number(permits: u64) -> NonZeroU64 {
+    NonZeroU64::new(permits).expect("a request for 0 permits; it must be for at least 1")
+}
+
+/// Returns the wait that a denial reports, in microseconds, the unit of the slowest clock.
+pub(crate) fn wait_us(denial: Denial) -> Option<u64> {
+    denial.retry_after_ns.map(|ns| ns.get().div_ceil(1_000))
+}
+
+pub(crate) fn granted(verdict: Verdict) -> Grant {
+    match verdict {
+        Verdict::Granted(grant) => grant,
+        Verdict::Denied(denial) => panic!("{denial:?}"),
+    }
+}
+
+pub(crate) fn denied(verdict: Verdict) -> Denial {
+    match verdict {
+        Verdict::Denied(denial) => denial,
+        Verdict::Granted(grant) => panic!("{grant:?}"),
+    }
+}
+
+fn verdict(answer: StoreReply) -> Verdict {
+    match answer.reply {
+        Reply::Verdict(verdict) => verdict,
+        other => panic!("{other:?} is no verdict"),
+    }
+}
+
+fn count(answer: StoreReply) -> u64 {
+    match answer.reply {
+        Reply::Count(count) => count,
+        other => panic!("{other:?} is no count"),
+    }
+}

@@ -1,0 +1,317 @@
+//! The scenario files that concern a store's state, played on a store.
+//!
+//! A store makes no caller wait and promises no start. Files of tries, peeks and refunds are
+//! played step by step. Files in which every call waits are played in order of arrival, by a new
+//! request when a denial says so. Each call has to start exactly when the world's limiter starts
+//! it. Files of neither kind are skipped by a rule with a name; see [`Skip`].
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rategate::AnyPolicy;
+use rategate::store::{Receipt, Rule, StoreError, Verdict};
+use rategate_sim::report::{Outcome, Report, StepReport};
+use rategate_sim::scenario::{Call, CallMode, Scenario};
+use rategate_sim::world;
+
+use super::client::{StoreClient, wait_us};
+use super::{Arena, SKIPPED};
+
+/// A hundred years, in microseconds.
+const LAST_US: u64 = 3_200_000_000_000_000;
+const LABELS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// The files that were played, and the files that were skipped.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// The names of the files played.
+    pub played: Vec<String>,
+    /// The names of the files skipped, each with its rule.
+    pub skipped: Vec<(String, Skip)>,
+}
+
+/// A rule by which a file says nothing about a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Skip {
+    /// A policy that is kept in a process only.
+    Policy,
+    /// Instants that go back, that are beyond a store's clock, or that fall between two
+    /// microseconds.
+    Instants,
+    /// Permits that are owed or refilled, or limits that change: a store defines their effect
+    /// itself.
+    Change,
+    /// Waits that are withdrawn, or have a deadline or class, or tries meanwhile: only a process
+    /// has the queue.
+    Line,
+    /// Waiters that wake late and take their permits then: a store grants at the instant of the
+    /// request.
+    Taking,
+    /// Promises that keep a fraction of a microsecond, which a repeated request loses.
+    Fraction,
+    /// Refunds without a grant to show, as in a protocol. Such permits are credited up to full.
+    Grant,
+    /// Calls that several limits decide, in a protocol whose requests name one.
+    Several,
+}
+
+/// Plays all files of a folder, the repository's `testdata/scenarios`, except those of [`SKIPPED`].
+///
+/// # Panics
+///
+/// Panics where the store differs from the files or from the world's limiters, and if other files
+/// than those of [`SKIPPED`] are skipped.
+pub fn suite(arena: &impl Arena, folder: impl AsRef<Path>) -> Played {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let mut played = Played::default();
+    for file in files {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        let mut scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+        // A step between two microseconds is moved to the first of them before the world is
+        // played.
+        for step in &mut scenario.steps {
+            step.at_ns -= step.at_ns % 1_000;
+        }
+        let report = world::run(&scenario);
+        let skip = skip(&scenario, &report)
+            .or_else(|| {
+                let has_several = scenario.limits.len() > 1;
+                (!arena.supports_several_limits() && has_several).then_some(Skip::Several)
+            })
+            .or_else(|| {
+                (!arena.keeps_grants() && returns_permits(&scenario)).then_some(Skip::Grant)
+            });
+        if let Some(skip) = skip {
+            played.skipped.push((name, skip));
+        } else {
+            play(arena, &name, &scenario, &report);
+            played.played.push(name);
+        }
+    }
+    let of_stores =
+        played.skipped.iter().filter(|(_, skip)| !matches!(skip, Skip::Grant | Skip::Several));
+    let skipped: Vec<(&str, Skip)> = of_stores.map(|(name, skip)| (name.as_str(), *skip)).collect();
+    assert_eq!(
+        skipped, SKIPPED,
+        "the skipped files differ from SKIPPED; add or remove their entries"
+    );
+    played
+}
+
+/// Returns the rule that skips a file, if one does.
+fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
+    if scenario.limits.iter().any(|limit| rule(*limit).is_none()) {
+        return Some(Skip::Policy);
+    }
+    let instants = report.steps.iter().map(|step| step.at_ns);
+    let arrivals = report.operations.iter().map(|operation| operation.arrival_ns);
+    let starts = report.operations.iter().filter_map(|operation| operation.start_ns);
+    let is_whole = |instant_ns: u64| instant_ns.is_multiple_of(1_000);
+    let is_known = scenario.clock_start_ns / 1_000 < LAST_US;
+    if !instants.is_sorted() || !is_known || !arrivals.chain(starts).all(is_whole) {
+        return Some(Skip::Instants);
+    }
+    let changes = |call: &Call| matches!(call, Call::Set { .. } | Call::Refill { .. });
+    if scenario.steps.iter().any(|step| changes(&step.call))
+        || report.steps.iter().any(|step| step.owed.is_some_and(|owed| owed > 0))
+    {
+        return Some(Skip::Change);
+    }
+    if is_stepwise(scenario) {
+        return None;
+    }
+    if scenario.sleep_error_ns.iter().any(|&error_ns| error_ns != 0) {
+        return Some(Skip::Taking);
+    }
+    if !is_one_queue(scenario) || !all_start(report) {
+        return Some(Skip::Line);
+    }
+    scenario.limits.iter().any(|limit| keeps_a_fraction(*limit)).then_some(Skip::Fraction)
+}
+
+/// Returns `true` if permits of a grant are refunded.
+fn returns_permits(scenario: &Scenario) -> bool {
+    let returns_permits = |call: &Call| matches!(call, Call::Refund { .. } | Call::Settle { .. });
+    scenario.steps.iter().any(|step| returns_permits(&step.call))
+}
+
+/// Returns `true` if no call waits.
+fn is_stepwise(scenario: &Scenario) -> bool {
+    let at_once = |call: &Call| {
+        matches!(
+            call,
+            Call::Try { .. } | Call::Peek { .. } | Call::Refund { .. } | Call::Settle { .. }
+        )
+    };
+    scenario.callers.is_empty()
+        && scenario.arrivals.is_empty()
+        && scenario.steps.iter().all(|step| at_once(&step.call))
+}
+
+/// Returns `true` if every call waits, for as long as it takes, in one queue.
+fn is_one_queue(scenario: &Scenario) -> bool {
+    let waits = |call: &Call| match call {
+        Call::Reserve { max_wait_ns, .. } => max_wait_ns.is_none(),
+        Call::Wait { max_wait_ns, class, .. } => max_wait_ns.is_none() && class.index() == 0,
+        _ => false,
+    };
+    let holds = scenario.limits.iter().any(|limit| matches!(limit, AnyPolicy::Concurrency(_)));
+    !holds
+        && scenario.steps.iter().all(|step| waits(&step.call))
+        && scenario.classes.is_empty()
+        && scenario.arrivals.iter().all(|arrivals| arrivals.call_mode != CallMode::Try)
+}
+
+/// Returns `true` if every call starts at some instant, except those that never could.
+fn all_start(report: &Report) -> bool {
+    let starts = |outcome| matches!(outcome, Outcome::Granted | Outcome::Never);
+    report.steps.iter().all(|step| starts(step.outcome))
+        && report.operations.iter().all(|operation| starts(operation.outcome))
+}
+
+/// Returns `true` if a permit does not take a whole number of microseconds.
+fn keeps_a_fraction(limit: AnyPolicy) -> bool {
+    match limit {
+        AnyPolicy::Gcra(bucket) => match bucket.rate().fraction() {
+            Some((permits, period_ns)) => {
+                u128::from(period_ns) % (u128::from(permits) * 1_000) != 0
+            }
+            None => true,
+        },
+        AnyPolicy::SlidingLog(log) => log.held_for_ns() % 1_000 != 0,
+        _ => false,
+    }
+}
+
+fn rule(limit: AnyPolicy) -> Option<Rule> {
+    match limit {
+        AnyPolicy::Gcra(bucket) if bucket.rate().fraction().is_some() => Some(bucket.into()),
+        AnyPolicy::SlidingLog(log) => Some(log.into()),
+        AnyPolicy::FixedWindow(window) => {
+            (window.anchor() == rategate::policy::Anchor::Epoch).then_some(window.into())
+        }
+        // The lease is longer than any file goes on.
+        AnyPolicy::Concurrency(in_flight) => {
+            Some(Rule::InFlight(in_flight, 1_000_000_000_000_000.try_into().unwrap()))
+        }
+        _ => None,
+    }
+}
+
+fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
+    let rules = scenario.limits.iter().filter_map(|limit| rule(*limit));
+    let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
+    let start_us = scenario.clock_start_ns / 1_000;
+    arena.set_now_us(start_us);
+    let client = StoreClient::new(&arena.store(), &rules, name);
+    if is_stepwise(scenario) {
+        let mut play = Steps { client, given: BTreeMap::new(), settled: BTreeMap::new() };
+        for (number, (step, expected)) in (1..).zip(scenario.steps.iter().zip(&report.steps)) {
+            arena.set_now_us(start_us + step.at_ns / 1_000);
+            play.step(&format!("{name}, step {number}"), &step.call, expected);
+        }
+    } else {
+        play_queue(arena, name, &client, (start_us, report));
+    }
+}
+
+/// A file in which no call waits.
+struct Steps<'s, S: rategate::store::Store> {
+    client: StoreClient<S>,
+    given: BTreeMap<&'s str, (Receipt, u64)>,
+    /// The number of permits refunded of each grant.
+    settled: BTreeMap<&'s str, u64>,
+}
+
+impl<'s, S: rategate::store::Store> Steps<'s, S> {
+    fn step(&mut self, about: &str, call: &'s Call, expected: &StepReport) {
+        let remaining = self.client.remaining();
+        match call {
+            Call::Try { permits, name } => {
+                let seen = match self.client.decide(*permits) {
+                    Ok(Verdict::Granted(grant)) => {
+                        assert_eq!(grant.remaining, expected.remaining, "{about}");
+                        if let Some(name) = name {
+                            self.given.insert(name, (grant.receipt, grant.permits));
+                        }
+                        (Outcome::Granted, None)
+                    }
+                    Ok(Verdict::Denied(denial)) => (Outcome::Denied, wait_us(denial)),
+                    Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
+                    Err(fault) => panic!("{about}: {fault}"),
+                };
+                assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
+            }
+            Call::Peek { permits } => {
+                let seen = match self.client.peek(*permits) {
+                    Ok(Verdict::Granted(_)) => (Outcome::Peeked, None),
+                    Ok(Verdict::Denied(denial)) => (Outcome::Peeked, wait_us(denial)),
+                    Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
+                    Err(fault) => panic!("{about}: {fault}"),
+                };
+                assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
+                assert_eq!(remaining, expected.remaining, "{about}: before the call");
+            }
+            Call::Refund { name, permits } => self.refund(about, name, *permits, expected),
+            Call::Settle { name, actual } => {
+                let granted = self.given.get(name.as_str()).map_or(0, |(_, permits)| *permits);
+                self.refund(about, name, granted.saturating_sub(*actual), expected);
+            }
+            other => panic!("{about}: {other:?} is not played"),
+        }
+        assert_eq!(self.client.remaining(), expected.remaining, "{about}: after the call");
+    }
+
+    /// Refunds a grant as a process does: no permit is refunded twice.
+    fn refund(&mut self, about: &str, name: &'s str, permits: u64, expected: &StepReport) {
+        let Some((receipt, granted)) = self.given.get(name) else {
+            assert_eq!(expected.outcome, Outcome::Ungranted, "{about}");
+            return;
+        };
+        let before = self.settled.entry(name).or_default();
+        let permits = permits.min(granted - *before);
+        let back = match permits {
+            0 => 0,
+            permits => self.client.refund(receipt, permits).unwrap(),
+        };
+        *before += back;
+        assert_eq!(back, expected.back.unwrap_or(0), "{about}");
+    }
+}
+
+fn expected_wait_us(expected: &StepReport) -> Option<u64> {
+    expected.retry_after_ns.map(|ns| ns.div_ceil(1_000))
+}
+
+/// Plays a file in which every call waits: each makes its request when it is the first of the
+/// queue, and again when a denial says so.
+fn play_queue<A: Arena>(
+    arena: &A,
+    name: &str,
+    client: &StoreClient<A::Store>,
+    (start_us, report): (u64, &Report),
+) {
+    let steps =
+        report.steps.iter().filter_map(|step| Some((step.at_ns, step.start_ns?, step.permits?)));
+    let operations = report.operations.iter().filter_map(|operation| {
+        Some((operation.arrival_ns, operation.start_ns?, operation.permits))
+    });
+    let mut calls: Vec<(u64, u64, u64)> = steps.chain(operations).collect();
+    // The queue is in order of arrival; simultaneous calls start in some order.
+    calls.sort_unstable();
+    let mut now_us = start_us;
+    for (number, (at_ns, start_ns, permits)) in (1..).zip(calls) {
+        now_us = now_us.max(start_us + at_ns / 1_000);
+        arena.set_now_us(now_us);
+        if let Verdict::Denied(denial) = client.decide(permits).unwrap() {
+            now_us += wait_us(denial).unwrap();
+            arena.set_now_us(now_us);
+            let again = client.decide(permits).unwrap();
+            assert!(matches!(again, Verdict::Granted(_)), "{name}, call {number}: {again:?}");
+        }
+        assert_eq!(now_us, start_us + start_ns / 1_000, "{name}, call {number} starts");
+    }
+}

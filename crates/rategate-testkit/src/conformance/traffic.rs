@@ -1,0 +1,287 @@
+//! Random traffic, on which a store decides exactly as the core does.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use rategate::policy::Anchor;
+use rategate::store::{Receipt, Rule, StoreError, Verdict};
+use rategate::{AnyPolicy, FixedWindow, Gcra, SlidingLog};
+
+use super::client::{StoreClient, wait_us};
+use super::{Arena, laws};
+use crate::oracle::{Granted, Oracle, Refused};
+
+/// The present time, approximately.
+pub(crate) const NOW_US: u64 = 1_790_000_000_123_457;
+const LABELS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// A named set of limits, and the approximate time of one permit.
+type Case = (&'static str, Vec<Rule>, u64);
+
+fn bucket(rate: &str, burst: u64) -> Rule {
+    Gcra::new(rate.parse().unwrap(), burst).unwrap().into()
+}
+
+fn window(permits: u64, period_ns: u64) -> Rule {
+    FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
+}
+
+fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> Rule {
+    let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
+    log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into()
+}
+
+fn policy(rule: Rule) -> AnyPolicy {
+    match rule {
+        Rule::Bucket(bucket) => bucket.into(),
+        Rule::Log(log) => log.into(),
+        Rule::Window(window) => window.into(),
+        Rule::InFlight(..) => panic!("permits in flight are compared by `flight`"),
+    }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        ("a bucket", vec![bucket("1000/s", 6)], 900),
+        ("an odd bucket", vec![bucket("8/3s", 5)], 300_000),
+        ("one at a time", vec![bucket("1/s", 1)], 900_000),
+        ("a fine bucket", vec![bucket("99999999/s", 3_000)], 1),
+        ("a window", vec![window(6, 50_000_000)], 7_000),
+        ("a short window", vec![window(2, 1_000_000)], 400),
+        ("a log", vec![log(6, 50_000_000, 1)], 7_000),
+        ("a longer log", vec![log(90, 50_000_000, 1)], 400),
+        ("a log on a grid", vec![log(9, 1_000_000_000, 10_000_000)], 90_000),
+        ("a bucket and a log", vec![bucket("10/s", 10), log(12, 2_000_000_000, 1)], 120_000),
+        (
+            "four",
+            vec![
+                bucket("3/s", 3),
+                bucket("50/min", 20),
+                log(25, 30_000_000_000, 1_000_000),
+                window(9, 5_000_000_000),
+            ],
+            400_000,
+        ),
+    ]
+}
+
+/// Runs all cases.
+pub fn suite(arena: &impl Arena) {
+    for (seed, (name, rules, typical_us)) in (1..).zip(cases()) {
+        let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
+        // Cases are played in order of time, so that they can share a store whose clock cannot go
+        // back.
+        Traffic::new(arena, name, &rules, seed).play(typical_us, 1_200);
+    }
+}
+
+struct Traffic<'a, A: Arena> {
+    arena: &'a A,
+    name: &'a str,
+    client: StoreClient<A::Store>,
+    oracle: Oracle,
+    capacity: u64,
+    random: Rng,
+    now_us: u64,
+    grants: Vec<(Granted, Receipt)>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    granted: u64,
+    denied: u64,
+    partly: u64,
+    back: u64,
+    credited: u64,
+}
+
+impl<'a, A: Arena> Traffic<'a, A> {
+    fn new(arena: &'a A, name: &'a str, rules: &[(&str, Rule)], seed: u64) -> Self {
+        let now_us = NOW_US;
+        arena.set_now_us(now_us);
+        let client = StoreClient::new(&arena.store(), rules, name);
+        let oracle = Oracle::new(rules.iter().map(|(_, rule)| policy(*rule)), now_us * 1_000);
+        let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap();
+        Self {
+            arena,
+            name,
+            client,
+            oracle,
+            capacity,
+            random: Rng::with_seed(seed),
+            now_us,
+            grants: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random.u64(..bound)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_us * 1_000
+    }
+
+    fn pass(&mut self, us: u64) {
+        self.now_us += us;
+        self.arena.set_now_us(self.now_us);
+    }
+
+    fn play(mut self, typical_us: u64, steps: u64) {
+        for step in 0..steps {
+            let us = match self.below(8) {
+                0..3 => 0,
+                3 => 1,
+                7 => self.below(typical_us * 6 + 1),
+                _ => self.below(typical_us * 2 + 1),
+            };
+            self.pass(us);
+            match self.below(11) {
+                0..2 => self.refund(step),
+                2 => self.debit(step),
+                3 => self.peek(step),
+                4 if step % 3 == 0 => self.credit(step),
+                _ => self.decide(step),
+            }
+        }
+        let Counts { granted, denied, partly, back, credited } = self.counts;
+        let enough = granted > steps / 20
+            && denied > steps / 20
+            && back > 10
+            && credited > 10
+            && (partly > 0 || self.capacity == 1);
+        assert!(enough, "{}: too little happened: {:?}", self.name, self.counts);
+    }
+
+    fn wanted(&mut self) -> u64 {
+        let capacity = self.capacity;
+        match self.below(5) {
+            0 => 1 + self.below(capacity),
+            1 => 1 + self.below(capacity.min(3)),
+            _ => 1,
+        }
+    }
+
+    fn decide(&mut self, step: u64) {
+        let permits = self.wanted();
+        let about = self.about(step, permits);
+        let expected = self.oracle.decide(self.now_ns(), permits);
+        let refused = expected.as_ref().err().copied();
+        let seen = self.client.decide(permits);
+        self.compare(&about, seen, expected);
+        let Some(Refused { wait_ns, .. }) = refused else { return };
+        if self.below(3) > 0 {
+            return;
+        }
+        // One microsecond before the reported instant the wait is one microsecond; at it, the
+        // call passes.
+        let wait_us = wait_ns.div_ceil(1_000);
+        self.pass(wait_us - 1);
+        if wait_us > 1 {
+            let sooner = laws::wait_of(self.client.decide(permits).unwrap());
+            assert_eq!(sooner, Some(1), "{about}: a microsecond before");
+        }
+        self.pass(1);
+        let expected = self.oracle.decide(self.now_ns(), permits);
+        assert!(expected.is_ok(), "{about}: the core passes after the wait that it reports");
+        let seen = self.client.decide(permits);
+        self.compare(&format!("{about}: after the reported wait"), seen, expected);
+    }
+
+    fn debit(&mut self, step: u64) {
+        let permits = self.wanted();
+        let about = self.about(step, permits);
+        let expected = self.oracle.debit(self.now_ns(), permits);
+        self.counts.partly += u64::from(expected.as_ref().is_ok_and(|it| it.permits < permits));
+        let seen = self.client.debit(permits);
+        self.compare(&format!("{about}: a debit"), seen, expected);
+    }
+
+    /// Compares a peek with a decision. It takes nothing, so that all later steps agree as well.
+    fn peek(&mut self, step: u64) {
+        let permits = self.wanted();
+        let about = self.about(step, permits);
+        let before = self.oracle.remaining(self.now_ns());
+        match (
+            self.client.peek(permits).unwrap(),
+            self.oracle.clone().decide(self.now_ns(), permits),
+        ) {
+            (Verdict::Granted(grant), Ok(_)) => {
+                assert_eq!((grant.permits, grant.remaining), (permits, before), "{about}: a peek");
+            }
+            (Verdict::Denied(denial), Err(refused)) => {
+                let seen = (wait_us(denial), denial.remaining);
+                assert_eq!(
+                    seen,
+                    (Some(refused.wait_ns.div_ceil(1_000)), before),
+                    "{about}: a peek"
+                );
+            }
+            (seen, expected) => panic!("{about}: a peek: {seen:?}, the core {expected:?}"),
+        }
+    }
+
+    fn refund(&mut self, step: u64) {
+        if self.grants.is_empty() || self.oracle.has_a_full_bucket(self.now_ns()) {
+            return;
+        }
+        let newest = u64::try_from(self.grants.len().min(6)).unwrap();
+        let at = usize::try_from(self.below(newest)).unwrap();
+        let (theirs, receipt) = self.grants.remove(self.grants.len() - 1 - at);
+        let permits = 1 + self.below(theirs.permits);
+        let about = self.about(step, permits);
+        let expected = self.oracle.refund(self.now_ns(), &theirs, permits);
+        let seen = self.client.refund(&receipt, permits).unwrap();
+        assert_eq!(seen, expected, "{about}: refunded, of {theirs:?}");
+        self.counts.back += seen;
+    }
+
+    /// Credits permits without a grant. A credit beyond what is missing fills the limits, and
+    /// later refunds of earlier grants return as much as still holds for them.
+    fn credit(&mut self, step: u64) {
+        let capacity = self.capacity;
+        let permits = 1 + self.below(capacity + 2);
+        let about = self.about(step, permits);
+        let expected = self.oracle.credit(self.now_ns(), permits.min(capacity));
+        let seen = self.client.credit(permits).unwrap();
+        assert_eq!(seen, expected, "{about}: credited without a grant");
+        assert_eq!(
+            self.client.remaining(),
+            self.oracle.remaining(self.now_ns()),
+            "{about}: after it"
+        );
+        self.counts.credited += seen;
+    }
+
+    fn compare(
+        &mut self,
+        about: &str,
+        seen: Result<Verdict, StoreError>,
+        expected: Result<Granted, Refused>,
+    ) {
+        match (seen.unwrap(), expected) {
+            (Verdict::Granted(ours), Ok(theirs)) => {
+                let seen = (ours.permits, ours.remaining);
+                assert_eq!(seen, (theirs.permits, theirs.remaining), "{about}");
+                self.counts.granted += 1;
+                self.grants.push((theirs, ours.receipt));
+            }
+            (Verdict::Denied(ours), Err(theirs)) => {
+                let seen = (wait_us(ours), ours.remaining);
+                assert_eq!(
+                    seen,
+                    (Some(theirs.wait_ns.div_ceil(1_000)), theirs.remaining),
+                    "{about}"
+                );
+                self.counts.denied += 1;
+            }
+            (seen, expected) => panic!("{about}: {seen:?}, the core {expected:?}"),
+        }
+    }
+
+    fn about(&self, step: u64, permits: u64) -> String {
+        format!("{}, step {step}: {permits} permits at {} us", self.name, self.now_us)
+    }
+}

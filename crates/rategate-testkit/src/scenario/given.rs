@@ -1,0 +1,75 @@
+//! Grants of named calls on a limiter, kept for later settlements and refunds.
+
+use std::collections::BTreeMap;
+
+use rategate::error::SettleError;
+use rategate::policy::LimiterPolicy;
+use rategate::{Clock, Grant, Limiter, Settled};
+use rategate_sim::report::Outcome;
+
+use super::step_result::StepResult;
+
+/// The grants by the step that received them, each with the class of its caller.
+#[derive(Default)]
+pub(crate) struct Given(BTreeMap<usize, One>);
+
+struct One {
+    grant: Grant,
+    class: usize,
+    left: u64,
+    is_settled: bool,
+}
+
+impl Given {
+    pub(crate) fn add(&mut self, step: usize, grant: Grant, class: usize) {
+        let left = grant.permits();
+        self.0.insert(step, One { grant, class, left, is_settled: false });
+    }
+
+    /// Settles a grant by the handle of its class.
+    pub(crate) fn settle<'a, P: LimiterPolicy + 'a, C: Clock + 'a>(
+        &mut self,
+        step: usize,
+        actual: u64,
+        handle: impl FnOnce(usize) -> &'a Limiter<P, C>,
+    ) -> StepResult {
+        let Some(one) = self.0.get_mut(&step) else { return StepResult::only(Outcome::Ungranted) };
+        // The library does not remember single grants, so settling once is up to the caller.
+        if one.is_settled || one.left < one.grant.permits() {
+            return StepResult::only(Outcome::TooLate);
+        }
+        let step_result = match handle(one.class).settle(&one.grant, actual) {
+            Ok(Settled::Even) => StepResult::only(Outcome::Settled),
+            Ok(Settled::Back { permits }) => {
+                StepResult { back: Some(permits), ..StepResult::only(Outcome::Settled) }
+            }
+            Ok(Settled::Owed { permits }) => {
+                StepResult { owed: Some(permits), ..StepResult::only(Outcome::Settled) }
+            }
+            Err(SettleError::Debt(rategate::error::DebtError::Unpayable { left })) => {
+                let owed = Some(actual - one.grant.permits() - left);
+                StepResult { owed, ..StepResult::only(Outcome::Unpayable) }
+            }
+            Err(SettleError::Debt(_)) => return StepResult::only(Outcome::Unpayable),
+            Err(error) => panic!("{error}"),
+        };
+        one.is_settled = true;
+        step_result
+    }
+
+    /// Refunds a grant by the handle of its class.
+    pub(crate) fn refund<'a, P: LimiterPolicy + 'a, C: Clock + 'a>(
+        &mut self,
+        step: usize,
+        permits: u64,
+        handle: impl FnOnce(usize) -> &'a Limiter<P, C>,
+    ) -> StepResult {
+        let Some(one) = self.0.get_mut(&step) else { return StepResult::only(Outcome::Ungranted) };
+        if one.is_settled || one.left == 0 {
+            return StepResult::only(Outcome::TooLate);
+        }
+        let back = handle(one.class).refund(&one.grant, permits.min(one.left)).unwrap();
+        one.left -= back;
+        StepResult { back: Some(back), ..StepResult::only(Outcome::Refunded) }
+    }
+}

@@ -1,0 +1,121 @@
+//! Random scenarios of a wait queue, as files.
+
+use std::fmt::Write as _;
+
+use fastrand::Rng;
+
+/// The limits, each with the maximum of permits in a window and the window's length.
+const LIMITS: [(&str, u64, &str); 5] = [
+    ("[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"10ms\"\n", 5, "10ms"),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"1/ms\"\nburst = 5\n", 15, "10ms"),
+    ("[limit]\npolicy = \"two-timeline\"\nrate = \"1/ms\"\nmode = \"strict\"\n", 1, "1ms"),
+    ("[limit]\npolicy = \"commit-log\"\npermits = 5\nperiod = \"10ms\"\n", 5, "10ms"),
+    (
+        "[[limit]]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"10ms\"\n\
+         [[limit]]\npolicy = \"concurrency\"\npermits = 6\n",
+        5,
+        "10ms",
+    ),
+];
+
+/// Returns the scenario of a seed, as the text of a file, whose callers wait in up to three
+/// classes, try, leave, release, settle, refund and change the limit.
+///
+/// The limit is never raised above its first numbers, so its check holds from beginning to end.
+/// In half of the scenarios no estimate is too low. In the others, permits owed exceed the limit,
+/// in any window.
+#[must_use]
+pub fn random(seed: u64) -> String {
+    let mut random = Rng::with_seed(seed);
+    let mut below = |bound: u64| random.u64(..bound);
+    let (limit, at_most, window) = LIMITS[usize::try_from(below(5)).unwrap()];
+    // Not at zero: a strict schedule's ledger refunds nothing of that instant, and its lock-free
+    // state does.
+    let mut text = format!("{limit}[clock]\nstart = \"1s\"\n[queue]\n");
+    let (waiters, permits) = (1 + below(8), 4 + below(12));
+    let on_full = ["refuse", "evict-newest"][usize::try_from(below(2)).unwrap()];
+    writeln!(text, "waiters = {waiters}\npermits = {permits}\non_full = \"{on_full}\"").unwrap();
+    let has_classes = below(2) == 0;
+    if has_classes {
+        writeln!(text, "classes = {{ a = {}, b = {} }}", 1 + below(3), 1 + below(9)).unwrap();
+    }
+    let may_owe = below(2) == 0;
+    let (mut at_us, mut named, mut number, mut owed) = (0, 0, 5, 0);
+    // The named calls and their permits. Committed permits have had their effect: no grant shows
+    // then that a commit was not its own.
+    let (mut granted, mut has_committed) = (Vec::new(), false);
+    for _ in 0..10 + below(30) {
+        at_us += [0, 0, 250, 1_000, 3_000][usize::try_from(below(5)).unwrap()];
+        let call = match below(27) {
+            0..=9 => {
+                named += 1;
+                let deadline = match below(3) {
+                    0 => format!("\nmax_wait = \"{}ms\"", below(20)),
+                    _ => String::new(),
+                };
+                let class = match below(3) {
+                    class @ 1..=2 if has_classes => {
+                        format!("\nclass = \"{}\"", ["", "a", "b"][usize::try_from(class).unwrap()])
+                    }
+                    _ => String::new(),
+                };
+                let permits = 1 + below(5) * below(2);
+                granted.push((named.to_string(), permits));
+                format!("wait\"\nname = \"{named}\"\npermits = {permits}{deadline}{class}")
+            }
+            20..=22 if !granted.is_empty() && !has_committed => {
+                let (name, permits) = pick(&granted, &mut below);
+                let actual = if may_owe { below(7) } else { below(permits + 1) };
+                owed += actual.saturating_sub(permits);
+                format!("settle\"\nname = \"{name}\"\nactual = {actual}")
+            }
+            23..=25 if !granted.is_empty() && !has_committed => {
+                let (name, permits) = pick(&granted, &mut below);
+                format!("refund\"\nname = \"{name}\"\npermits = {}", below(permits + 2))
+            }
+            10..=12 if named > 0 => format!("leave\"\nname = \"{}\"", 1 + below(named)),
+            13..=14 => {
+                let (name, permits) = (format!("try {}", granted.len()), below(3));
+                granted.push((name.clone(), permits));
+                format!("try\"\nname = \"{name}\"\npermits = {permits}")
+            }
+            15 => format!("peek\"\npermits = {}", 1 + below(2)),
+            16..=18 if limit.contains("concurrency") || limit.contains("commit") => {
+                has_committed |= limit.contains("commit");
+                format!("release\"\npermits = {}", 1 + below(5))
+            }
+            19 => {
+                // Always another number, since some engines take an equal number for no change.
+                number = 2 + (number + below(3) + 3) % 4;
+                let key = if limit.contains("rate") { "rate" } else { "permits" };
+                let value = match key {
+                    "rate" => format!("\"{number}/10ms\""),
+                    _ => number.to_string(),
+                };
+                format!("set\"\nlimit = {{ policy = \"{}\", {key} = {value} }}", kind(limit))
+            }
+            _ => {
+                let (name, permits) = (format!("reserve {}", granted.len()), 1 + below(2));
+                granted.push((name.clone(), permits));
+                format!("reserve\"\nname = \"{name}\"\npermits = {permits}")
+            }
+        };
+        writeln!(text, "[[step]]\nat = \"{at_us}us\"\ncall = \"{call}").unwrap();
+    }
+    if !text.contains("\"wait\"") {
+        writeln!(text, "[[step]]\nat = \"{at_us}us\"\ncall = \"wait\"").unwrap();
+    }
+    writeln!(text, "[[check]]\nwindow = \"{window}\"\nat_most = {}", at_most + owed).unwrap();
+    text
+}
+
+/// Returns one of the six newest calls, of which something may still be undone.
+fn pick(granted: &[(String, u64)], below: &mut impl FnMut(u64) -> u64) -> (String, u64) {
+    let back = usize::try_from(below(6)).unwrap() % granted.len();
+    granted[granted.len() - 1 - back].clone()
+}
+
+/// Returns the policy of the first limit.
+fn kind(limit: &str) -> &str {
+    limit.split('"').nth(1).unwrap()
+}

@@ -1,0 +1,22 @@
+//! The laws of the layers, in one binary.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod client;
+mod denied;
+mod distributed;
+mod examples;
+mod grpc;
+mod in_flight;
+mod keyed;
+mod quota;
+mod server;
+mod service;
+mod set_up;
+mod waiting;

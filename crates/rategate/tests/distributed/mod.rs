@@ -1,0 +1,20 @@
+//! One limit over many nodes, each a real limiter, on one manual clock. No mode ever grants more
+//! than it promises, and an unavailable store leads to the configured fallback.
+
+mod acquire;
+mod deadline;
+mod exact;
+mod fleet;
+mod leased;
+mod partitioned;
+mod unavailable;
+mod wire;
+
+use std::num::NonZeroU64;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+fn nonzero(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap()
+}
