@@ -9,7 +9,7 @@ use rategate_core::span;
 
 use crate::engine::Compiled;
 use crate::nearest::nearest;
-use crate::rule::{CounterLocation, DisplayLimit, Enforcement, Limit, Rule, Scheduled};
+use crate::rule::{CounterLocation, DisplayLimit, Enforcement, Limit, Rule};
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
 const MAX_LISTED: usize = 20;
@@ -209,18 +209,11 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         keys => writeln!(f, "counters:  one for each {}", keys.join(" and "))?,
     }
     write_limit(f, "limit:    ", &rule.limit, rule.display_limit)?;
-    for Scheduled { days, from_s, until_s, zone, limit, display_limit } in &rule.schedule {
-        let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter();
-        let names: Vec<_> =
-            names.zip(days).filter(|(_, is_in)| **is_in).map(|(name, _)| name).collect();
-        writeln!(
-            f,
-            "at times:  {} from {} to {} in {zone}",
-            names.join(" "),
-            clock(*from_s),
-            clock(*until_s)
-        )?;
-        write_limit(f, "  limit:  ", limit, *display_limit)?;
+    for scheduled in &rule.schedule {
+        let names: Vec<_> = scheduled.days().collect();
+        let (from, to) = scheduled.times();
+        writeln!(f, "at times:  {} from {from} to {to} in {}", names.join(" "), scheduled.zone)?;
+        write_limit(f, "  limit:  ", &scheduled.limit, scheduled.display_limit)?;
     }
     match rule.enforcement {
         Enforcement::All => {}
@@ -287,13 +280,6 @@ fn write_limit(
         write!(f, "{comma} {max} in any {window}")?;
     }
     f.write_str("\n")
-}
-
-fn clock(seconds: u32) -> String {
-    let component = |unit: u32, of: u32| {
-        seconds.checked_div(unit).and_then(|units| units.checked_rem(of)).unwrap_or(0)
-    };
-    format!("{:02}:{:02}:{:02}", component(3600, 25), component(60, 60), component(1, 60))
 }
 
 #[cfg(test)]

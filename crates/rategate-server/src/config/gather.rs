@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
-use super::source::SourceLocation;
+use super::source::{SourceLocation, Sources};
 use crate::engine;
 use crate::nearest::nearest;
 use crate::rule::{Entry, Rule, Value};
@@ -18,6 +18,8 @@ const MAX_COMBINATIONS: u64 = 1_000_000;
 /// The rules and problems of the files read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
+    /// The texts that have been read.
+    pub(crate) sources: Sources,
     drafts: Vec<Draft>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,

@@ -106,9 +106,10 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
         let mut put = |key: &str, value: &str| {
             let _ = writeln!(text, "{key} = {value}");
         };
-        put("days", &days(scheduled.days));
-        put("from", &quoted(&time_of_day(scheduled.from_s)));
-        put("to", &quoted(&time_of_day(scheduled.until_s)));
+        let (from, to) = scheduled.times();
+        put("days", &list(scheduled.days().map(quoted)));
+        put("from", &quoted(&from));
+        put("to", &quoted(&to));
         put("zone", &quoted(&scheduled.zone));
         put("limit", &limit);
         if let Some(burst) = burst {
@@ -252,16 +253,4 @@ const fn name_of(algorithm: Algorithm) -> &'static str {
 fn percent(share: u16) -> String {
     let (whole, hundredths) = (share.checked_div(100), share.checked_rem(100));
     format!("{}.{:02}%", whole.unwrap_or(0), hundredths.unwrap_or(0))
-}
-
-fn days(days: [bool; 7]) -> String {
-    let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter();
-    list(names.zip(days).filter(|(_, is_in)| *is_in).map(|(name, _)| quoted(name)))
-}
-
-fn time_of_day(seconds: u32) -> String {
-    let component = |unit: u32, of: u32| {
-        seconds.checked_div(unit).and_then(|units| units.checked_rem(of)).unwrap_or(0)
-    };
-    format!("{:02}:{:02}:{:02}", component(3600, 25), component(60, 60), component(1, 60))
 }

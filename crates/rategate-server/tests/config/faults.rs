@@ -264,7 +264,7 @@ fn faults_in_envoys_format_are_reported_together() {
             (8, "unknown algorithm"),
             (9, "unknown store"),
             (10, "lease"),
-            (11, "unknown answer"),
+            (11, "unknown on_unavailable"),
             (13, "wrong type: \"x\""),
             (13, "burst belongs to"),
         ],

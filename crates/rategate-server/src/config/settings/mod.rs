@@ -7,13 +7,30 @@ mod protocols;
 mod secret;
 mod server;
 
+use std::fmt::Display;
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+
+use super::de::{self, Style};
+use super::error::Problem;
+use super::gather::Gathered;
+use super::node::{Kind, Map, Node};
+use super::text::At;
+
 pub use self::counters::{OnCorruptSnapshot, Snapshot, Store, StoreLocation};
+pub(crate) use self::counters::{StoreTable, StoreUrl};
 pub use self::limits::{Inline, Keys, Limits};
 pub use self::observe::{Log, LogFormat, LogKeys, Receiver, Sample, Tracing};
 pub use self::protocols::{Dialect, Grpc, Http};
 pub use self::secret::Secret;
-pub(crate) use self::server::SOCKET_MODE;
+use self::secret::SecretText;
+pub(crate) use self::server::ServerTable;
 pub use self::server::{Address, Listener, Server, Tls};
+
+/// The names of the tables.
+pub(crate) const TABLES: [&str; 9] =
+    ["server", "http", "grpc", "store", "snapshot", "inline", "log", "tracing", "keys"];
 
 /// The settings of the service, apart from its rules. [`Settings::default`] applies without a
 /// configuration.
@@ -37,4 +54,80 @@ pub struct Settings {
     pub tracing: Tracing,
     /// The capacity for keys.
     pub keys: Keys,
+}
+
+/// The tables of the files, with what the environment and flags set in them.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) root: Node,
+    /// `true` if an untrusted client wrote them: then no file or variable that they name is read.
+    pub(crate) is_foreign: bool,
+    /// `true` if TLS is for gRPC listeners only, where a listener has no setting of its own.
+    pub(crate) is_tls_of_grpc: bool,
+}
+
+impl Tables {
+    pub(crate) const fn new(is_foreign: bool) -> Self {
+        let root = Node::new(Kind::Map(Map::new()), 0..0);
+        Self { root, is_foreign, is_tls_of_grpc: false }
+    }
+
+    /// Reads the settings, and reports all problems with them. A table with a problem counts as
+    /// not given.
+    pub(crate) fn read(&self, all: &mut Gathered) -> Settings {
+        let reader = &mut Reader { all, is_foreign: self.is_foreign };
+        let mut settings = Settings::default();
+        for key in TABLES {
+            let Some(node) = self.root.get(key) else { continue };
+            match key {
+                "server" => {
+                    let table: Option<ServerTable> = reader.table(node);
+                    let read =
+                        |table: ServerTable| table.read(&node.span, self.is_tls_of_grpc, reader);
+                    settings.server = table.map(read).unwrap_or_default();
+                }
+                "store" => {
+                    let table: Option<StoreTable> = reader.table(node);
+                    settings.store = table.and_then(|table| table.read(reader));
+                }
+                "snapshot" => settings.snapshot = reader.table(node),
+                "http" => settings.http = reader.table(node).unwrap_or_default(),
+                "grpc" => settings.grpc = reader.table(node).unwrap_or_default(),
+                "inline" => settings.inline = reader.table(node).unwrap_or_default(),
+                "log" => settings.log = reader.table(node).unwrap_or_default(),
+                "tracing" => settings.tracing = reader.table(node).unwrap_or_default(),
+                _ => settings.keys = reader.table(node).unwrap_or_default(),
+            }
+        }
+        settings
+    }
+}
+
+struct Reader<'a> {
+    all: &'a mut Gathered,
+    is_foreign: bool,
+}
+
+impl Reader<'_> {
+    fn table<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
+        let Gathered { sources, problems, .. } = &mut *self.all;
+        let (table, reported) = de::read(sources, Style::Toml, node, problems);
+        // Conditions over several settings are checked only if each of them is right.
+        table.filter(|_| reported.is_empty())
+    }
+
+    fn complain(&mut self, span: &Range<usize>, message: impl Display) {
+        let location = self.all.sources.location(span);
+        self.all.problems.push(Problem::at(location, message.to_string()));
+    }
+
+    fn problem(&mut self, span: &Range<usize>, message: impl Display, help: &str) {
+        let problem = Problem::at(self.all.sources.location(span), message.to_string());
+        self.all.problems.push(problem.help(help));
+    }
+
+    fn secret(&mut self, at: At<SecretText>) -> Option<Secret> {
+        let read = at.value.read(self.is_foreign);
+        read.map_err(|complaint| self.complain(&at.span, complaint)).ok()
+    }
 }

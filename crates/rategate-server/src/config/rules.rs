@@ -1,20 +1,20 @@
-//! Conversion of the native format's tables to rules.
+//! Conversion of the native format's tables to rules, and what both formats' rules share.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::read::ReportedKeys;
-use super::tables::{
-    EntryTable, LimitText, OnUnavailableText, PlaceText, RuleTable, ScheduleTable,
-};
+use super::de::ReportedKeys;
+use super::error::Problem;
+use super::gather::{Gathered, Kind};
+use super::limit::{Algorithm, LEASE_NS, NOTHING, Written, check_burst};
+use super::naming::{self, MAX_TEXT_BYTES};
+use super::source::SourceLocation;
+use super::tables::{EntryTable, PlaceText, RuleTable, ScheduleTable};
 use super::text::{At, Text};
-use crate::config::error::Problem;
-use crate::config::gather::{Gathered, Kind};
-use crate::config::limit::{Algorithm, LEASE_NS, check_burst};
-use crate::config::naming::{self, MAX_TEXT_BYTES};
-use crate::config::source::{Source, SourceLocation as Spot};
 use crate::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule,
     Scheduled, Value,
@@ -26,31 +26,29 @@ const DEFAULT_DOMAIN: &str = "default";
 
 /// Reads a rule and its tiers. Some values may have been reported already; the others are still
 /// checked.
-pub(crate) fn read(
-    source: &Arc<Source>,
-    table: &At<RuleTable>,
-    reported: ReportedKeys,
-    all: &mut Gathered,
-) {
+pub(crate) fn read(at: &At<RuleTable>, reported: ReportedKeys, all: &mut Gathered) {
     let problems_before = all.problems.len();
-    let mut reader = Reader { source, reported, all };
-    let rule = reader.rule(table);
-    let tiers: Vec<_> =
-        table.value.tiers.iter().filter_map(|tier| reader.tier(table, &rule, tier)).collect();
+    let mut reader = Reader { path: None, reported, all };
+    let rule = reader.rule(at);
+    let tiers = at.value.tiers.iter();
+    let tiers: Vec<_> = tiers.filter_map(|tier| reader.tier(at, &rule, tier)).collect();
     let is_faulty = !reader.reported.is_empty() || all.problems.len() > problems_before;
     // A tier replaces what its rule does.
-    let replaced = |at: &At<String>| (at.value.clone(), source.location(at.span.clone()));
-    let replaced: Vec<_> = table.value.replaces.iter().map(replaced).collect();
-    for (spot, rule) in tiers {
-        all.add(Kind::Tier, rule, spot, replaced.clone(), is_faulty);
+    let replaced = |name: &At<String>| (name.value.clone(), all.sources.location(&name.span));
+    let replaced: Vec<_> = at.value.replaces.iter().map(replaced).collect();
+    for (location, rule) in tiers {
+        all.add(Kind::Tier, rule, location, replaced.clone(), is_faulty);
     }
-    if let Some(name) = &table.value.name {
-        all.add(Kind::Native, rule, source.location(name.span.clone()), replaced, is_faulty);
+    if let Some(name) = &at.value.name {
+        let location = all.sources.location(&name.span);
+        all.add(Kind::Native, rule, location, replaced, is_faulty);
     }
 }
 
+/// A reader of rules in either format.
 pub(super) struct Reader<'a> {
-    pub(super) source: &'a Arc<Source>,
+    /// The path of the table in YAML, with which messages begin.
+    pub(super) path: Option<String>,
     pub(super) reported: ReportedKeys,
     pub(super) all: &'a mut Gathered,
 }
@@ -58,14 +56,45 @@ pub(super) struct Reader<'a> {
 /// The algorithm of a limit, or `None` if a problem with it was reported.
 type KnownAlgorithm = Option<Algorithm>;
 
+/// The location of a limit's counters as it is written.
+pub(super) struct Counters<'t> {
+    /// The table that has these keys.
+    pub(super) table: &'t Range<usize>,
+    pub(super) store: Option<&'t At<PlaceText>>,
+    pub(super) lease: Option<&'t At<Text<Duration>>>,
+    pub(super) on_unavailable: Option<&'t At<OnUnavailable>>,
+}
+
 impl Reader<'_> {
-    pub(super) fn location<T>(&self, at: &At<T>) -> Spot {
-        self.source.location(at.span.clone())
+    pub(super) fn location<T>(&self, at: &At<T>) -> SourceLocation {
+        self.all.sources.location(&at.span)
     }
 
     pub(super) fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
-        let problem = Problem::at(self.location(at), message);
+        self.complain_of("", &at.span, message);
+    }
+
+    /// Reports a problem with a key of the table.
+    pub(super) fn complain_of(
+        &mut self,
+        key: &str,
+        span: &Range<usize>,
+        message: impl Into<String>,
+    ) {
+        let problem = self.problem(key, span, message);
         self.all.problems.push(problem);
+    }
+
+    pub(super) fn problem(
+        &self,
+        key: &str,
+        span: &Range<usize>,
+        message: impl Into<String>,
+    ) -> Problem {
+        let path = self.path.as_ref().map(|path| format!("{path}.{key}"));
+        let path = path.as_deref().map(|path| path.trim_matches('.')).unwrap_or_default();
+        let (sign, message) = (if path.is_empty() { "" } else { ": " }, message.into());
+        Problem::at(self.all.sources.location(span), format!("{path}{sign}{message}"))
     }
 
     fn rule(&mut self, at: &At<RuleTable>) -> Rule {
@@ -82,6 +111,7 @@ impl Reader<'_> {
         let domain = domain.as_ref().map_or(own, |domain| &domain.value);
         let algorithm = self.algorithm(at);
         let (limit, display_limit) = self.limit(at, limit.as_ref(), algorithm, burst.as_ref());
+        let (location, on_unavailable) = self.counters(&table.counters(&at.span), algorithm);
         Rule {
             name: name.into(),
             envoy_name: self.envoy_name(table),
@@ -95,9 +125,9 @@ impl Reader<'_> {
             replaces: Vec::new(),
             detailed_metric: table.detailed_metric,
             schedule: self.schedule(at, schedule),
-            location: self.counters(at, algorithm),
+            location,
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
-            on_unavailable: self.on_unavailable(at),
+            on_unavailable,
             max_keys: table.keys.map(Into::into),
             origin: table
                 .name
@@ -126,15 +156,6 @@ impl Reader<'_> {
         is_known.then(|| at.value.algorithm.unwrap_or_default())
     }
 
-    /// Returns `true` if the counters are in this process, or `None` if a problem with that was
-    /// reported.
-    fn is_here(&self, at: &At<RuleTable>) -> Option<bool> {
-        let is_known = !self.reported.is_reported(&at.span, "store");
-        let is_here =
-            at.value.store.as_ref().is_none_or(|location| location.value == PlaceText::Here);
-        is_known.then_some(is_here)
-    }
-
     fn envoy_name(&mut self, table: &RuleTable) -> Arc<str> {
         if let Some(name) = &table.envoy_name
             && name.value.len() > MAX_TEXT_BYTES
@@ -145,8 +166,8 @@ impl Reader<'_> {
         name.map_or("", |name| &name.value).into()
     }
 
-    fn entry(&mut self, at: &At<EntryTable>) -> Entry {
-        let EntryTable { key, value, values, shared } = &at.value;
+    fn entry(&mut self, at: &At<Text<EntryTable>>) -> Entry {
+        let EntryTable { key, value, values, shared } = &at.value.0;
         if key.is_empty() {
             self.complain(at, "an entry's key is empty");
         }
@@ -179,7 +200,7 @@ impl Reader<'_> {
         if values.is_empty() {
             self.complain(at, "a list of no values matches nothing");
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         if let Some(twice) = values.iter().find(|value| !seen.insert(value.as_str())) {
             self.complain(at, format!("{twice:?} is in the list twice"));
         }
@@ -191,28 +212,38 @@ impl Reader<'_> {
     pub(super) fn limit<T>(
         &mut self,
         at: &At<T>,
-        limit: Option<&At<LimitText>>,
+        limit: Option<&At<Text<Written>>>,
         algorithm: KnownAlgorithm,
         burst: Option<&At<u64>>,
     ) -> (Limit, DisplayLimit) {
-        const NONE: (Limit, DisplayLimit) = (Limit::Nothing, crate::config::limit::NOTHING);
         if limit.is_none() && !self.reported.is_reported(&at.span, "limit") {
             self.complain(at, "no limit; write limit = \"100/min\"");
         }
+        let limit = limit.map(|limit| (limit.value.0, &limit.span));
+        self.build(limit, algorithm, burst)
+    }
+
+    /// Builds a limit from its parts, each of which is checked even if another is wrong.
+    pub(super) fn build(
+        &mut self,
+        limit: Option<(Written, &Range<usize>)>,
+        algorithm: KnownAlgorithm,
+        burst: Option<&At<u64>>,
+    ) -> (Limit, DisplayLimit) {
+        const NONE: (Limit, DisplayLimit) = (Limit::Nothing, NOTHING);
         let Some(algorithm) = algorithm else { return NONE };
         if let Some(burst) = burst
             && let Err(complaint) = check_burst(algorithm, burst.value)
         {
-            self.complain(burst, complaint);
+            self.complain_of("burst", &burst.span, complaint);
             return NONE;
         }
-        let Some(limit) = limit else { return NONE };
-        let built = limit.value.0.build(algorithm, burst.map(|burst| burst.value));
-        built.unwrap_or_else(|complaint| {
-            let is_of_burst = limit.value.0.build(algorithm, None).is_ok();
-            let burst = burst.filter(|_| is_of_burst).map(|burst| self.location(burst));
-            let at = burst.unwrap_or_else(|| self.location(limit));
-            self.all.problems.push(Problem::at(at, complaint));
+        let Some((limit, span)) = limit else { return NONE };
+        limit.build(algorithm, burst.map(|burst| burst.value)).unwrap_or_else(|complaint| {
+            match burst.filter(|_| limit.build(algorithm, None).is_ok()) {
+                Some(burst) => self.complain_of("burst", &burst.span, complaint),
+                None => self.complain_of("", span, complaint),
+            }
             NONE
         })
     }
@@ -226,17 +257,14 @@ impl Reader<'_> {
     ) -> Vec<Scheduled> {
         let algorithm = self.algorithm(at);
         if let Some(first) = schedule.first() {
-            let location =
-                first.value.limit.as_ref().map_or(first.span.clone(), |at| at.span.clone());
-            let location = self.source.location(location);
-            let message = if self.is_here(at) == Some(false) {
-                Some("a schedule is for counters here, and these are in the store")
+            let span = first.value.limit.as_ref().map_or(&first.span, |limit| &limit.span);
+            if self.is_here(&at.value.counters(&at.span)) == Some(false) {
+                let message = "a schedule is for counters here, and these are in the store";
+                self.complain_of("", span, message);
             } else if algorithm == Some(Algorithm::Concurrency) {
-                Some("permits in flight have no schedule: what is held stays held")
-            } else {
-                None
-            };
-            self.all.problems.extend(message.map(|message| Problem::at(location, message)));
+                let message = "permits in flight have no schedule: what is held stays held";
+                self.complain_of("", span, message);
+            }
         }
         schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect()
     }
@@ -247,16 +275,13 @@ impl Reader<'_> {
             self.limit(at, table.limit.as_ref(), algorithm, table.burst.as_ref());
         let zone = table.zone.as_ref().map_or("UTC", |zone| &zone.value);
         if let (Some(at), Err(error)) = (&table.zone, TimeZone::get(zone)) {
-            let problem = Problem::at(self.location(at), format!("no time zone {zone:?}: {error}"));
+            let problem = self.problem("", &at.span, format!("no time zone {zone:?}: {error}"));
             self.all.problems.push(problem.help("write a name like \"Europe/Berlin\" or \"UTC\""));
         }
-        if table.days.as_ref().is_some_and(|days| days.value.is_empty())
+        if let Some(days) = table.days.as_ref().filter(|days| days.value.is_empty())
             && !self.reported.is_reported(&at.span, "days")
         {
-            let days =
-                table.days.as_ref().map_or_else(|| self.location(at), |days| self.location(days));
-            let message = "a limit for no days; leave out `days` for all";
-            self.all.problems.push(Problem::at(days, message));
+            self.complain(days, "a limit for no days; leave out `days` for all");
         }
         let days = table.days.as_ref().map_or([true; 7], |days| {
             let mut all = [false; 7];
@@ -275,49 +300,69 @@ impl Reader<'_> {
         }
     }
 
-    fn counters(&mut self, at: &At<RuleTable>, algorithm: KnownAlgorithm) -> CounterLocation {
-        let table = &at.value;
-        let lease_ns = table.lease.as_ref().map_or(LEASE_NS, nanoseconds);
-        let location = table.store.as_ref().map_or(PlaceText::Here, |location| location.value);
-        // An unknown value might be the one that permits the lease.
-        let is_in_flight = algorithm.is_none_or(|algorithm| algorithm == Algorithm::Concurrency);
-        let may_lease = location == PlaceText::Leased || self.is_here(at).is_none();
-        if let (Some(lease), false) = (&table.lease, is_in_flight || may_lease) {
-            let complaint =
-                "a lease belongs to store = \"leased\", or to algorithm = \"concurrency\"";
-            self.complain(lease, complaint);
-        }
-        if let Some(store) = &table.store
-            && (algorithm, location) == (Some(Algorithm::Concurrency), PlaceText::Leased)
-        {
-            self.complain(store, "permits in flight cannot be leased; write store = \"exact\"");
-        }
-        if let (Some(at), false) = (&table.store, location == PlaceText::Here) {
-            let spot = self.location(at);
-            self.all.needs_store.get_or_insert(spot);
-        }
-        match location {
-            PlaceText::Here => CounterLocation::Here,
-            PlaceText::Exact => CounterLocation::StoreExact,
-            PlaceText::Leased => CounterLocation::StoreLeased { lease_ns },
-        }
+    /// Returns `true` if the counters are in this process, or `None` if a problem with that was
+    /// reported.
+    fn is_here(&self, given: &Counters<'_>) -> Option<bool> {
+        let is_known = !self.reported.is_reported(given.table, "store");
+        let is_here = given.store.is_none_or(|store| store.value == PlaceText::Here);
+        is_known.then_some(is_here)
     }
 
-    fn on_unavailable(&mut self, rule: &At<RuleTable>) -> OnUnavailable {
-        let table = &rule.value;
-        if let (Some(at), Some(true)) = (&table.on_unavailable, self.is_here(rule)) {
-            self.complain(at, "on_unavailable is about counters in a store, and these are here");
+    /// Returns the location of a limit's counters, and the decision while it is unavailable.
+    pub(super) fn counters(
+        &mut self,
+        given: &Counters<'_>,
+        algorithm: KnownAlgorithm,
+    ) -> (CounterLocation, OnUnavailable) {
+        let place = given.store.map_or(PlaceText::Here, |store| store.value);
+        let is_in_flight = algorithm == Some(Algorithm::Concurrency);
+        // An unknown value might be the one that permits the lease.
+        let may_lease = place == PlaceText::Leased || self.is_here(given).is_none();
+        if let (Some(lease), false) =
+            (given.lease, algorithm.is_none() || is_in_flight || may_lease)
+        {
+            let complaint = if self.path.is_some() {
+                "a lease belongs to store: leased; leave out one of the two"
+            } else {
+                "a lease belongs to store = \"leased\", or to algorithm = \"concurrency\""
+            };
+            self.complain_of("lease", &lease.span, complaint);
         }
-        if let Some(at) = &table.on_unavailable
-            && at.value == OnUnavailableText::Local
-            && table.algorithm == Some(Algorithm::Concurrency)
+        if let (Some(store), true, PlaceText::Leased) = (given.store, is_in_flight, place) {
+            self.complain(store, "permits in flight cannot be leased; write store = \"exact\"");
+        }
+        if let (Some(at), false) = (given.store, place == PlaceText::Here) {
+            let location = self.location(at);
+            self.all.needs_store.get_or_insert(location);
+        }
+        if let (Some(at), Some(true)) = (given.on_unavailable, self.is_here(given)) {
+            let message = "it is about counters in a store, and these are here";
+            self.complain_of("on_unavailable", &at.span, message);
+        }
+        let on_unavailable = given.on_unavailable.map(|at| at.value);
+        if let (Some(at), Some(OnUnavailable::Local), true) =
+            (given.on_unavailable, on_unavailable, is_in_flight)
         {
             self.complain(at, "permits in flight elsewhere are unknown here; write deny or admit");
         }
-        match table.on_unavailable.as_ref().map(|at| at.value) {
-            None | Some(OnUnavailableText::Local) => OnUnavailable::Local,
-            Some(OnUnavailableText::Deny) => OnUnavailable::Deny,
-            Some(OnUnavailableText::Admit) => OnUnavailable::Admit,
+        let lease_ns = given.lease.map_or(LEASE_NS, nanoseconds);
+        let location = match place {
+            PlaceText::Here => CounterLocation::Here,
+            PlaceText::Exact => CounterLocation::StoreExact,
+            PlaceText::Leased => CounterLocation::StoreLeased { lease_ns },
+        };
+        (location, on_unavailable.unwrap_or_default())
+    }
+}
+
+impl RuleTable {
+    const fn counters<'t>(&'t self, table: &'t Range<usize>) -> Counters<'t> {
+        let Self { store, lease, on_unavailable, .. } = self;
+        Counters {
+            table,
+            store: store.as_ref(),
+            lease: lease.as_ref(),
+            on_unavailable: on_unavailable.as_ref(),
         }
     }
 }

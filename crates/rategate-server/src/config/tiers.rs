@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use super::naming;
 use super::rules::Reader;
+use super::source::SourceLocation;
 use super::tables::{RuleTable, TierTable};
 use super::text::At;
-use crate::config::error::Problem;
-use crate::config::naming;
-use crate::config::source::SourceLocation as Spot;
 use crate::rule::{Rule, Value};
 
 impl Reader<'_> {
@@ -17,7 +16,7 @@ impl Reader<'_> {
         rule_at: &At<RuleTable>,
         rule: &Rule,
         at: &At<TierTable>,
-    ) -> Option<(Spot, Rule)> {
+    ) -> Option<(SourceLocation, Rule)> {
         let (table, tier) = (&rule_at.value, &at.value);
         let name = self.tier_name(rule, at);
         let algorithm = self.algorithm(rule_at);
@@ -45,13 +44,13 @@ impl Reader<'_> {
         Some((spot, tier))
     }
 
-    fn location_of_tier(&self, at: &At<TierTable>) -> Spot {
+    fn location_of_tier(&self, at: &At<TierTable>) -> SourceLocation {
         at.value.name.as_ref().map_or_else(|| self.location(at), |name| self.location(name))
     }
 
     fn complain_of_tier(&mut self, at: &At<TierTable>, message: impl Into<String>) {
-        let problem = Problem::at(self.location_of_tier(at), message);
-        self.all.problems.push(problem);
+        let span = at.value.name.as_ref().map_or(&at.span, |name| &name.span);
+        self.complain_of("", span, message);
     }
 
     fn tier_name(&mut self, rule: &Rule, at: &At<TierTable>) -> Option<Arc<str>> {
