@@ -242,7 +242,6 @@ impl Reader<'_> {
         let wanted = match known {
             Some((_, file)) => file,
             None if wanted.starts_with("struct ") || wanted == "a map" => self.table(),
-            None if wanted.starts_with("enum ") => "a word",
             None => wanted,
         };
         let is_number = wanted.starts_with("a whole number");
@@ -259,6 +258,15 @@ impl Reader<'_> {
                 let what = if is_table { self.table() } else { self.node.what() };
                 format!("wrong type: {what}, not {wanted}")
             }
+        }
+    }
+
+    /// Returns a text. Any scalar of YAML is one, as it is written.
+    fn word(&self) -> Option<&str> {
+        match (&self.node.kind, self.context.style) {
+            (Kind::Text(text) | Kind::Outside(text), _) => Some(text),
+            (Kind::Bool(_) | Kind::Number(_) | Kind::Other, Style::Yaml(_)) => self.scalar(),
+            _ => None,
         }
     }
 
@@ -343,12 +351,10 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         self.deserialize_u64(visitor)
     }
 
-    /// Reads a text. Any scalar of YAML is one, as it is written.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let is_scalar = matches!(self.node.kind, Kind::Bool(_) | Kind::Number(_) | Kind::Other);
-        match (self.context.style, self.scalar()) {
-            (Style::Yaml(_), Some(text)) if is_scalar => visitor.visit_str(text),
-            _ => self.deserialize_any(visitor),
+        match self.word() {
+            Some(word) => visitor.visit_str(word),
+            None => self.deserialize_any(visitor),
         }
     }
 
@@ -382,27 +388,12 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        struct Word<V> {
-            visitor: V,
-            is_in_any_case: bool,
-        }
-        impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
-            type Value = V::Value;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word")
-            }
-
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<V::Value, E> {
-                let lower = self.is_in_any_case.then(|| word.to_ascii_lowercase());
-                let word: StrDeserializer<'_, E> =
-                    lower.as_deref().unwrap_or(word).into_deserializer();
-                self.visitor.visit_enum(word)
-            }
-        }
+        let word = self.word().ok_or_else(|| Fault::new(Cause::Not("a word".to_owned())))?;
         // As Envoy's service reads units.
         let is_in_any_case = name == "Unit" && matches!(self.context.style, Style::Yaml(_));
-        self.deserialize_str(Word { visitor, is_in_any_case })
+        let lower = is_in_any_case.then(|| word.to_ascii_lowercase());
+        let word: StrDeserializer<'_, Fault> = lower.as_deref().unwrap_or(word).into_deserializer();
+        visitor.visit_enum(word)
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(

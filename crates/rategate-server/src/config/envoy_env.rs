@@ -33,6 +33,7 @@ const FLAGS: [(&str, &str); 4] = [
     ("LIMIT_RESPONSE_HEADERS_ENABLED", "grpc.headers"),
 ];
 
+const HEADERS: &str = "header fields have the names RateLimit-Limit, -Remaining and -Reset";
 /// The supported values of variables; any other is refused with this reason.
 const ONLY: [(&str, &str, &str); 9] = [
     ("CONFIG_TYPE", "FILE", "rules are read from files; there is no xDS client"),
@@ -48,21 +49,9 @@ const ONLY: [(&str, &str, &str); 9] = [
     ),
     ("RESPONSE_DYNAMIC_METADATA", "false", "answers carry no dynamic metadata"),
     ("REDIS_PERSECOND", "false", "there is one store for all units"),
-    (
-        "LIMIT_LIMIT_HEADER",
-        "RateLimit-Limit",
-        "header fields have the names RateLimit-Limit, -Remaining and -Reset",
-    ),
-    (
-        "LIMIT_REMAINING_HEADER",
-        "RateLimit-Remaining",
-        "header fields have the names RateLimit-Limit, -Remaining and -Reset",
-    ),
-    (
-        "LIMIT_RESET_HEADER",
-        "RateLimit-Reset",
-        "header fields have the names RateLimit-Limit, -Remaining and -Reset",
-    ),
+    ("LIMIT_LIMIT_HEADER", "RateLimit-Limit", HEADERS),
+    ("LIMIT_REMAINING_HEADER", "RateLimit-Remaining", HEADERS),
+    ("LIMIT_RESET_HEADER", "RateLimit-Reset", HEADERS),
     (
         "GRPC_CLIENT_TLS_SAN",
         "",
@@ -70,122 +59,50 @@ const ONLY: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// The variables without effect, after the behaviour here: statistics, connections to Redis,
-/// sinks of logs.
-const IDLE: [(&str, &[&str]); 22] = [
-    ("TCP is used", &["PROTO"]),
-    (
-        "there is no xDS client; rules are read from files",
-        &[
-            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
-            "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
-            "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-            "CONFIG_GRPC_XDS_NODE_ID",
-            "CONFIG_GRPC_XDS_NODE_METADATA",
-            "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
-            "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
-            "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
-            "CONFIG_GRPC_XDS_SERVER_URL",
-            "CONFIG_GRPC_XDS_SERVER_USE_TLS",
-            "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
-            "XDS_CLIENT_BACKOFF_JITTER",
-            "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
-            "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
-        ],
-    ),
-    (
-        "there is no debug port; the page and /metrics are at the HTTP port",
-        &["DEBUG_HOST", "DEBUG_PORT"],
-    ),
-    (
-        "statistics are exposed to Prometheus, at /metrics of the HTTP port",
-        &[
-            "DISABLE_STATS",
-            "DOG_STATSD_MOGRIFIERS",
-            "EXTRA_TAGS",
-            "PROMETHEUS_ADDR",
-            "PROMETHEUS_MAPPER_YAML",
-            "PROMETHEUS_PATH",
-            "STATSD_HOST",
-            "STATSD_PORT",
-            "STATS_FLUSH_INTERVAL",
-            "USE_DOG_STATSD",
-            "USE_DOG_STATSD_MOGRIFIERS",
-            "USE_PROMETHEUS",
-            "USE_STATSD",
-        ],
-    ),
-    ("a call is near the limit if it leaves less than a tenth of it", &["NEAR_LIMIT_RATIO"]),
-    ("counters end with their window", &["EXPIRATION_JITTER_MAX_SECONDS"]),
-    ("calls over the limit are decided where their counter is", &["LOCAL_CACHE_SIZE_IN_BYTES"]),
-    ("the service starts with the rules in the files", &["FORCE_START_WITHOUT_INITIAL_CONFIG"]),
-    (
-        "the service is ready once its rules are loaded",
-        &["HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"],
-    ),
-    (
-        "connections last until their client or the service ends them",
-        &["GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE_GRACE"],
-    ),
-    ("files whose name begins with a dot are never read", &["RUNTIME_IGNOREDOTFILES"]),
-    ("the folder of the rules is watched, whatever it is a link to", &["RUNTIME_WATCH_ROOT"]),
-    (
-        "one connection to each server of the store carries all requests",
-        &[
-            "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-            "REDIS_PIPELINE_LIMIT",
-            "REDIS_PIPELINE_WINDOW",
-            "REDIS_POOL_ON_EMPTY_BEHAVIOR",
-            "REDIS_POOL_SIZE",
-        ],
-    ),
-    (
-        "on_unavailable of each rule decides without the store",
-        &["REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"],
-    ),
-    ("sentinels receive the user and the password of the store", &["REDIS_SENTINEL_AUTH"]),
-    (
-        "TLS to the store trusts the certificates of this machine, and shows none of its own",
-        &["REDIS_TLS_CACERT", "REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY"],
-    ),
-    (
-        "the name in the store's certificate is always checked",
-        &["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"],
-    ),
-    (
-        "there is one store for all units",
-        &[
-            "REDIS_PERSECOND_AUTH",
-            "REDIS_PERSECOND_PIPELINE_LIMIT",
-            "REDIS_PERSECOND_PIPELINE_WINDOW",
-            "REDIS_PERSECOND_POOL_SIZE",
-            "REDIS_PERSECOND_SOCKET_TYPE",
-            "REDIS_PERSECOND_TLS",
-            "REDIS_PERSECOND_TYPE",
-            "REDIS_PERSECOND_URL",
-        ],
-    ),
-    (
-        "there is no memcached; counters are in this process or in Redis",
-        &[
-            "MEMCACHE_HOST_PORT",
-            "MEMCACHE_MAX_IDLE_CONNS",
-            "MEMCACHE_SRV",
-            "MEMCACHE_SRV_REFRESH",
-            "MEMCACHE_TLS",
-            "MEMCACHE_TLS_CACERT",
-            "MEMCACHE_TLS_CLIENT_CERT",
-            "MEMCACHE_TLS_CLIENT_KEY",
-            "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
-        ],
-    ),
-    ("spans are sent to OTEL_EXPORTER_OTLP_ENDPOINT", &["TRACING_ENABLED"]),
-    ("spans are sent over HTTP", &["TRACING_EXPORTER_PROTOCOL"]),
-    (
-        "spans carry the name of the service alone",
-        &["TRACING_SERVICE_INSTANCE_ID", "TRACING_SERVICE_NAMESPACE"],
-    ),
-];
+/// The variables without effect, each line after the behaviour here: statistics, connections to
+/// Redis, sinks of logs.
+const IDLE: &str = "
+    TCP is used: PROTO
+    there is no xDS client; rules are read from files: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS \
+        CONFIG_GRPC_XDS_CLIENT_TLS_CERT CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID \
+        CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL \
+        CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN \
+        CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_USE_TLS \
+        XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_JITTER \
+        XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR
+    there is no debug port; the page and /metrics are at the HTTP port: DEBUG_HOST DEBUG_PORT
+    statistics are exposed to Prometheus, at /metrics of the HTTP port: DISABLE_STATS \
+        DOG_STATSD_MOGRIFIERS EXTRA_TAGS PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH \
+        STATSD_HOST STATSD_PORT STATS_FLUSH_INTERVAL USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS \
+        USE_PROMETHEUS USE_STATSD
+    a call is near the limit if it leaves less than a tenth of it: NEAR_LIMIT_RATIO
+    counters end with their window: EXPIRATION_JITTER_MAX_SECONDS
+    calls over the limit are decided where their counter is: LOCAL_CACHE_SIZE_IN_BYTES
+    the service starts with the rules in the files: FORCE_START_WITHOUT_INITIAL_CONFIG
+    the service is ready once its rules are loaded: HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
+    connections last until their client or the service ends them: GRPC_MAX_CONNECTION_AGE \
+        GRPC_MAX_CONNECTION_AGE_GRACE
+    files whose name begins with a dot are never read: RUNTIME_IGNOREDOTFILES
+    the folder of the rules is watched, whatever it is a link to: RUNTIME_WATCH_ROOT
+    one connection to each server of the store carries all requests: \
+        REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_PIPELINE_LIMIT REDIS_PIPELINE_WINDOW \
+        REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE
+    on_unavailable of each rule decides without the store: REDIS_HEALTH_CHECK_ACTIVE_CONNECTION
+    sentinels receive the user and the password of the store: REDIS_SENTINEL_AUTH
+    TLS to the store trusts the certificates of this machine, and shows none of its own: \
+        REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY
+    the name in the store's certificate is always checked: REDIS_TLS_SKIP_HOSTNAME_VERIFICATION
+    there is one store for all units: REDIS_PERSECOND_AUTH REDIS_PERSECOND_PIPELINE_LIMIT \
+        REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_POOL_SIZE REDIS_PERSECOND_SOCKET_TYPE \
+        REDIS_PERSECOND_TLS REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL
+    there is no memcached; counters are in this process or in Redis: MEMCACHE_HOST_PORT \
+        MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_TLS \
+        MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY \
+        MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION
+    spans are sent to OTEL_EXPORTER_OTLP_ENDPOINT: TRACING_ENABLED
+    spans are sent over HTTP: TRACING_EXPORTER_PROTOCOL
+    spans carry the name of the service alone: TRACING_SERVICE_INSTANCE_ID \
+        TRACING_SERVICE_NAMESPACE";
 
 /// Reads an environment, if it is one of that project.
 pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
@@ -223,11 +140,17 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
         envoy_env.refused.push(complaint);
     }
     envoy_env.spans(value);
-    for (why, names) in IDLE {
-        let given = names.iter().filter(|name| value(name).is_some());
+    for (why, names) in idle() {
+        let given = names.filter(|name| value(name).is_some());
         envoy_env.idle.extend(given.map(|name| format!("{name}: {why}")));
     }
     Some(envoy_env)
+}
+
+/// Returns the variables without effect, after the behaviour here.
+fn idle() -> impl Iterator<Item = (&'static str, std::str::SplitWhitespace<'static>)> {
+    let lines = IDLE.lines().filter_map(|line| line.split_once(": "));
+    lines.map(|(why, names)| (why.trim(), names.split_whitespace()))
 }
 
 impl EnvoyEnv {
@@ -478,7 +401,7 @@ mod tests {
             };
             named.iter().any(is_it)
         };
-        let idle = IDLE.iter().flat_map(|(_, names)| names.iter().copied());
+        let idle = idle().flat_map(|(_, names)| names);
         let only = ONLY.iter().map(|(name, ..)| *name);
         let flags = FLAGS.iter().map(|(name, _)| *name);
         for name in idle.chain(only).chain(flags).chain(STORE) {

@@ -13,50 +13,15 @@ use super::settings::{Address, StoreUrl, Tables};
 use super::text::Grammar as _;
 
 /// The keys that can be set from outside the files.
-const KEYS: [&str; 42] = [
-    "server.resp",
-    "server.http",
-    "server.grpc",
-    "server.auth",
-    "server.token",
-    "server.token.file",
-    "server.tls.cert",
-    "server.tls.key",
-    "server.tls.client_ca",
-    "server.threads",
-    "server.drain",
-    "server.insecure",
-    "server.limits.frame",
-    "server.limits.header",
-    "server.limits.body",
-    "server.limits.streams",
-    "server.limits.connections",
-    "server.limits.connections_per_address",
-    "server.limits.idle",
-    "server.limits.header_time",
-    "http.headers",
-    "http.hosts",
-    "http.trusted_proxies",
-    "grpc.count_denied",
-    "grpc.count_over_only",
-    "grpc.shadow",
-    "grpc.merge_domains",
-    "grpc.headers",
-    "store.url",
-    "store.password",
-    "store.nodes",
-    "snapshot.path",
-    "snapshot.every",
-    "inline.keys",
-    "inline.limits",
-    "log.format",
-    "log.keys",
-    "log.filter",
-    "tracing.otlp",
-    "tracing.sample",
-    "tracing.service",
-    "keys.total",
-];
+const KEYS: &str = "
+    server.resp server.http server.grpc server.auth server.token server.token.file
+    server.tls.cert server.tls.key server.tls.client_ca server.threads server.drain
+    server.insecure server.limits.frame server.limits.header server.limits.body
+    server.limits.streams server.limits.connections server.limits.connections_per_address
+    server.limits.idle server.limits.header_time http.headers http.hosts http.trusted_proxies
+    grpc.count_denied grpc.count_over_only grpc.shadow grpc.merge_domains grpc.headers store.url
+    store.password store.nodes snapshot.path snapshot.every inline.keys inline.limits log.format
+    log.keys log.filter tracing.otlp tracing.sample tracing.service keys.total";
 /// The short name of the token's variable, which clients use too.
 const TOKEN: &str = "RATEGATE_TOKEN";
 /// The standard variables of OTLP. They apply to all services of a machine, so this service's own
@@ -88,7 +53,7 @@ pub(crate) struct RawSetting {
 
 /// Returns all keys that can be set from outside the files.
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    KEYS.into_iter()
+    KEYS.split_whitespace()
 }
 
 /// Returns the variable of the environment that sets a key.
