@@ -1,7 +1,6 @@
 //! Reading of values from a tree, with every problem of it in the words of a file.
 
-use std::cell::RefCell;
-use std::collections::{HashSet, btree_map};
+use std::collections::btree_map;
 use std::fmt::{self, Display};
 use std::ops::Range;
 
@@ -13,7 +12,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use super::error::Problem;
-use super::node::{Kind, Node};
+use super::node::{Kind, Node, State};
 use super::source::Sources;
 use crate::nearest::one_of;
 
@@ -22,8 +21,6 @@ const MAX_FAULTS: usize = 20;
 /// The maximum length of a text in a message.
 const MAX_SHOWN: usize = 80;
 
-/// The name of [`super::text::At`], which is read with its position.
-pub(super) const AT: &str = "$at";
 /// The name of [`super::text::OneOrMore`], which may be a single value.
 pub(super) const ONE_OR_MORE: &str = "$one or more";
 
@@ -41,29 +38,6 @@ const TYPES: [(&str, &str); 10] = [
     ("a nonzero u32", "a whole number from 1 to 4294967295"),
 ];
 
-/// Keys whose wrong values were reported, with the start of their table. An empty key stands for
-/// an unknown one, which may have been meant as any key.
-#[derive(Debug, Default)]
-pub(crate) struct ReportedKeys(HashSet<(usize, String)>);
-
-impl ReportedKeys {
-    /// Returns `true` if a problem with the value of a key was reported, so that its absence
-    /// means nothing.
-    pub(crate) fn is_reported(&self, table: &Range<usize>, key: &str) -> bool {
-        self.is_wrong(table, key) || self.is_wrong(table, "")
-    }
-
-    /// Returns `true` if a problem with the value of a key was reported.
-    pub(crate) fn is_wrong(&self, table: &Range<usize>, key: &str) -> bool {
-        self.0.contains(&(table.start, key.to_owned()))
-    }
-
-    /// Returns `true` if no problems were reported.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 /// The form of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Style<'t> {
@@ -73,23 +47,19 @@ pub(crate) enum Style<'t> {
     Yaml(&'t str),
 }
 
-/// Reads a tree without the wrong values, each of which is reported. Returns `None` if the rest
-/// is not such a value.
+/// Reads a tree without the wrong values, each of which is marked and reported. Returns `None` if
+/// the rest is not such a value.
 pub(crate) fn read<T: DeserializeOwned>(
     sources: &Sources,
     style: Style<'_>,
     node: &Node,
     problems: &mut Vec<Problem>,
-) -> (Option<T>, ReportedKeys) {
-    let context = Context { sources, style, reported: RefCell::default() };
-    let mut value = None;
+) -> Option<T> {
+    let context = &Context { sources, style };
+    let reader = Reader { node, context, may_be_one: false };
     for _ in 0..MAX_FAULTS {
-        let reader = Reader { node, context: &context, may_be_one: false };
         let fault = match T::deserialize(reader) {
-            Ok(read) => {
-                value = Some(read);
-                break;
-            }
+            Ok(value) => return Some(value),
             Err(fault) => reader.blame(fault),
         };
         let is_settled = fault.is_settled;
@@ -98,13 +68,12 @@ pub(crate) fn read<T: DeserializeOwned>(
             break;
         }
     }
-    (value, context.reported.into_inner())
+    None
 }
 
 struct Context<'t> {
     sources: &'t Sources,
     style: Style<'t>,
-    reported: RefCell<ReportedKeys>,
 }
 
 /// The reason why a value cannot be read.
@@ -133,10 +102,6 @@ enum Cause {
 }
 
 impl Context<'_> {
-    fn note(&self, table: &Range<usize>, key: &str) {
-        self.reported.borrow_mut().0.insert((table.start, key.to_owned()));
-    }
-
     fn problem(&self, fault: Fault) -> Problem {
         let span = fault.span.unwrap_or_default();
         let path: String = fault.path.into_iter().rev().collect();
@@ -226,9 +191,7 @@ impl Reader<'_> {
         }
         let span = self.node.span.clone();
         match &mut fault.cause {
-            Cause::Missing(key) => {
-                fault.is_echo = self.context.reported.borrow().is_reported(&span, key);
-            }
+            Cause::Missing(key) => fault.is_echo = self.node.is_reported(key),
             Cause::Not(wanted) => *wanted = self.not(wanted),
             _ => {}
         }
@@ -401,10 +364,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        match name {
-            AT => visitor.visit_seq(Located { of: self, nth: 0 }),
-            _ => visitor.visit_newtype_struct(Self { may_be_one: name == ONE_OR_MORE, ..self }),
-        }
+        visitor.visit_newtype_struct(Self { may_be_one: name == ONE_OR_MORE, ..self })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -447,7 +407,7 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
         let Some((node, left)) = self.left.split_first() else { return Ok(None) };
         self.left = left;
         self.nth = self.nth.saturating_add(1);
-        if node.is_out.get() {
+        if node.is_out() {
             return self.next_element_seed(seed);
         }
         let reader = Reader { node, context: self.of.context, may_be_one: false };
@@ -456,7 +416,7 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
             fault.path.push(format!("[{}]", self.nth.saturating_sub(1)));
             // An element of a text does not outlast the reading.
             if !fault.is_settled && !matches!(node.kind, Kind::Outside(_)) {
-                node.is_out.set(true);
+                node.state.set(State::Wrong);
                 (fault.is_settled, fault.is_element) = (true, true);
             }
             fault
@@ -479,14 +439,13 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, Fault> {
-        let Some((key, (span, node))) = self.left.find(|(_, (_, node))| !node.is_out.get()) else {
+        let Some((key, (span, node))) = self.left.find(|(_, (_, node))| !node.is_out()) else {
             return Ok(None);
         };
         self.next = Some((key, node));
         let reader: StrDeserializer<'_, Fault> = key.as_str().into_deserializer();
         seed.deserialize(reader).map(Some).map_err(|mut fault| {
-            node.is_out.set(true);
-            self.of.context.note(&self.of.node.span, "");
+            node.state.set(State::Unknown);
             fault.span = Some(span.clone());
             fault.is_settled = true;
             fault
@@ -494,17 +453,14 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
-        let Reader { node: table, context, .. } = self.of;
+        let context = self.of.context;
         let (key, node) = self.next.take().ok_or_else(|| de::Error::custom("no value"))?;
         let reader = Reader { node, context, may_be_one: false };
         seed.deserialize(reader).map_err(|fault| {
             let mut fault = reader.blame(fault);
             fault.path.push(format!(".{key}"));
-            if !fault.is_settled {
-                node.is_out.set(true);
-            }
             if !fault.is_settled || fault.is_element {
-                context.note(&table.span, key);
+                node.state.set(if fault.is_element { State::InPart } else { State::Wrong });
                 (fault.is_settled, fault.is_element) = (true, false);
             }
             fault
@@ -512,33 +468,9 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     }
 }
 
-/// A value after its position.
-struct Located<'t> {
-    of: Reader<'t>,
-    nth: usize,
-}
-
-impl<'de> SeqAccess<'de> for Located<'_> {
-    type Error = Fault;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Fault> {
-        let Range { start, end } = self.of.node.span;
-        self.nth = self.nth.saturating_add(1);
-        let value = match self.nth {
-            1 => seed.deserialize(start.into_deserializer()),
-            2 => seed.deserialize(end.into_deserializer()),
-            _ => seed.deserialize(self.of),
-        };
-        value.map(Some)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::config::load_text;
+    use crate::config::{Problem, load_text};
 
     #[test]
     fn complaints_name_the_types_of_a_file() {
@@ -556,7 +488,7 @@ mod tests {
             ("server = { drain = \"0s\" }", "a duration of no time"),
         ] {
             let error = load_text("a.toml", text).unwrap_err();
-            let messages: Vec<_> = error.problems().iter().map(|one| one.message()).collect();
+            let messages: Vec<_> = error.problems().iter().map(Problem::message).collect();
             assert!(messages.contains(&wanted), "{messages:?}");
         }
     }

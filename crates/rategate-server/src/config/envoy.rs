@@ -7,7 +7,6 @@
 //! not. So moving here changes no decision.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +18,10 @@ use super::gather::{Gathered, Kind as Draft};
 use super::limit::{Algorithm, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
-use super::rules::{Counters, Reader};
+use super::rules::Reader;
 use super::source::{Source, SourceLocation};
 use super::tables::PlaceText;
-use super::text::{At, Text};
+use super::text::Text;
 use crate::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule, Unit,
     Value,
@@ -34,7 +33,7 @@ const UNITS: &str = "second, minute, hour, day, week, month, year";
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping with the keys domain and descriptors")]
 struct File {
-    domain: Option<At<String>>,
+    domain: Option<String>,
     /// They are read one by one.
     #[serde(rename = "descriptors")]
     _descriptors: Option<Vec<IgnoredAny>>,
@@ -44,12 +43,12 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Descriptor {
-    key: Option<At<String>>,
-    value: Option<At<String>>,
+    key: Option<String>,
+    value: Option<String>,
     /// Answers have no dynamic metadata, so any content is accepted.
     #[serde(rename = "metadata")]
     _metadata: Option<Mapping>,
-    rate_limit: Option<At<RateLimit>>,
+    rate_limit: Option<RateLimit>,
     shadow_mode: Option<bool>,
     detailed_metric: Option<bool>,
     value_to_metric: Option<bool>,
@@ -67,23 +66,23 @@ struct Mapping {}
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RateLimit {
-    name: Option<At<String>>,
-    replaces: Option<Vec<At<Replaced>>>,
-    unit: Option<At<Unit>>,
-    unit_multiplier: Option<At<u32>>,
-    requests_per_unit: Option<At<u32>>,
+    name: Option<String>,
+    replaces: Option<Vec<Replaced>>,
+    unit: Option<Unit>,
+    unit_multiplier: Option<u32>,
+    requests_per_unit: Option<u32>,
     unlimited: Option<bool>,
-    algorithm: Option<At<Algorithm>>,
-    burst: Option<At<u64>>,
-    store: Option<At<PlaceText>>,
-    lease: Option<At<Text<Duration>>>,
-    on_unavailable: Option<At<OnUnavailable>>,
+    algorithm: Option<Algorithm>,
+    burst: Option<u64>,
+    store: Option<PlaceText>,
+    lease: Option<Text<Duration>>,
+    on_unavailable: Option<OnUnavailable>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Replaced {
-    name: Option<At<String>>,
+    name: Option<String>,
 }
 
 /// What a descriptor counts, and where.
@@ -104,11 +103,10 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
             return;
         }
     };
-    let (file, reported) =
-        de::read::<File>(&all.sources, Style::Yaml(""), &root, &mut all.problems);
+    let file = de::read::<File>(&all.sources, Style::Yaml(""), &root, &mut all.problems);
     let Some(file) = file else { return };
-    let mut reader = Reader { path: Some(String::new()), reported, all };
-    let domain = reader.domain(file.domain.as_ref(), &root.span);
+    let mut reader = Reader { node: &root, path: Some(String::new()), all };
+    let domain = reader.domain(file.domain.as_deref());
     // Without a domain no rule matches any request, but each rule is still checked.
     let is_faulty = domain.is_none();
     let domain: Arc<str> = domain.unwrap_or_default().into();
@@ -129,23 +127,20 @@ type Seen = HashMap<(Arc<str>, Option<Arc<str>>), SourceLocation>;
 impl Level<'_> {
     /// Reads the descriptors in a mapping.
     fn read(self, parent: &Node, path: &str, all: &mut Gathered) {
-        let Some(Kind::List(descriptors)) = parent.get("descriptors").map(|node| &node.kind) else {
-            return;
-        };
         let mut seen = Seen::new();
-        for (nth, node) in descriptors.iter().enumerate() {
+        for (nth, node) in parent.elements("descriptors").enumerate() {
             if all.is_hopeless() {
                 return;
             }
             let path = format!("{path}.descriptors[{nth}]");
             let path = path.trim_start_matches('.');
             let before = all.problems.len();
-            let (table, reported) =
-                de::read::<Descriptor>(&all.sources, Style::Yaml(path), node, &mut all.problems);
+            let style = Style::Yaml(path);
+            let table = de::read::<Descriptor>(&all.sources, style, node, &mut all.problems);
             if let Some(table) = table {
-                let mut reader = Reader { path: Some(path.to_owned()), reported, all };
-                let entries = reader.descriptor(self, &table, node, before, &mut seen);
-                let is_faulty = self.is_faulty || !has_text(table.key.as_ref());
+                let mut reader = Reader { node, path: Some(path.to_owned()), all };
+                let entries = reader.descriptor(self, &table, before, &mut seen);
+                let is_faulty = self.is_faulty || table.key.is_none_or(|key| key.is_empty());
                 Level { above: &entries, is_faulty, ..self }.read(node, path, all);
             }
         }
@@ -154,30 +149,26 @@ impl Level<'_> {
 
 impl Reader<'_> {
     /// Reads the file's domain, or reports a problem with it.
-    fn domain<'t>(
-        &mut self,
-        domain: Option<&'t At<String>>,
-        file: &Range<usize>,
-    ) -> Option<&'t str> {
-        let Some(domain) = domain.filter(|domain| !domain.value.is_empty()) else {
-            if !self.reported.is_reported(file, "domain") {
-                let problem = self.problem("", file, "empty domain");
+    fn domain<'t>(&mut self, domain: Option<&'t str>) -> Option<&'t str> {
+        let Some(domain) = domain.filter(|domain| !domain.is_empty()) else {
+            if !self.node.is_reported("domain") {
+                let problem = self.problem("", "empty domain");
                 self.all.problems.push(problem.help("write domain: and a name"));
             }
             return None;
         };
         self.check_length("domain", Some(domain), "longer");
-        if let Some(first) = self.all.domains.get(&domain.value) {
-            let (name, first) = (&domain.value, first.origin());
-            let message = format!("duplicate domain {name:?}, which is also at {first}");
+        if let Some(first) = self.all.domains.get(domain) {
+            let message =
+                format!("duplicate domain {domain:?}, which is also at {}", first.origin());
             let help = "give it in one file, or merge_domains = true under [grpc]";
-            let problem = self.problem("domain", &domain.span, message).help(help);
+            let problem = self.problem("domain", message).help(help);
             self.all.again.push(problem);
         } else {
-            let location = self.location(domain);
-            self.all.domains.insert(domain.value.clone(), location);
+            let location = self.location("domain");
+            self.all.domains.insert(domain.to_owned(), location);
         }
-        Some(&domain.value)
+        Some(domain)
     }
 
     /// Adds the rule of a descriptor, if it has one, and returns its entries.
@@ -185,55 +176,30 @@ impl Reader<'_> {
         &mut self,
         level: Level<'_>,
         table: &Descriptor,
-        node: &Node,
         before: usize,
         seen: &mut Seen,
     ) -> Vec<Entry> {
         let is = |flag: Option<bool>| flag.unwrap_or_default();
-        let is_key = has_text(table.key.as_ref());
-        let value = table.value.as_ref().filter(|value| !value.value.is_empty());
-        if !is_key && !self.reported.is_reported(&node.span, "key") {
-            let problem = self.problem("", &node.span, "empty key");
-            self.all.problems.push(problem.help("each descriptor has a key"));
-        }
-        if let Some(key) = table.key.as_ref().filter(|key| key.value.contains('*')) {
-            let problem = self.problem("key", &key.span, "a * in a key: patterns are for values");
-            let help = "write key: and value: apart, with the * in the value";
-            self.all.problems.push(problem.help(help));
-        }
-        self.check_length("key", table.key.as_ref(), "longer");
-        self.check_length("value", value, "longer");
-        let shared = is(table.share_threshold);
-        let key: Arc<str> = table.key.as_ref().map_or("", |key| &key.value).into();
-        let value = match value.map(|value| value.value.as_str()) {
-            None => Value::Any,
-            Some(text) if text.contains('*') => Value::Pattern { text: text.into(), shared },
-            Some(text) => Value::Exact(text.into()),
-        };
-        if shared && !matches!(value, Value::Pattern { .. }) {
-            self.warn(
-                &node.span,
-                "share_threshold without a * in value: there is nothing to share",
-            );
-        }
-        let named = match &value {
+        let entry = self.entry_of(table);
+        let named = match &entry.value {
             Value::Exact(text) | Value::Pattern { text, .. } => Some(Arc::clone(text)),
             _ => None,
         };
-        let location = self.all.sources.location(&node.span);
-        let first = seen.insert((Arc::clone(&key), named), location.clone());
-        let entries = [level.above, &[Entry { key, value }]].concat();
+        let location = self.location("");
+        let first = seen.insert((Arc::clone(&entry.key), named), location.clone());
+        let is_key = !entry.key.is_empty();
+        let entries = [level.above, &[entry]].concat();
+        let name = naming::of_entries(level.domain, &entries);
         if let Some(first) = first.filter(|_| is_key) {
-            let (path, first) = (naming::of_entries(level.domain, &entries), first.origin());
-            let message = format!("duplicate composite key {path:?}, which is also at {first}");
-            self.complain_of("", &node.span, message);
+            let first = first.origin();
+            let message = format!("duplicate composite key {name:?}, which is also at {first}");
+            self.complain("", message);
         }
-        let is_leaf = !matches!(node.get("descriptors").map(|node| &node.kind),
-            Some(Kind::List(all)) if !all.is_empty());
+        let is_leaf = self.node.elements("descriptors").next().is_none();
         let counted = match &table.rate_limit {
             Some(limit) => Some(self.rate_limit(limit)),
-            None if is_leaf && !self.reported.is_reported(&node.span, "rate_limit") => {
-                self.warn(&node.span, "no rate_limit: everything that matches passes");
+            None if is_leaf && !self.node.is_reported("rate_limit") => {
+                self.warn("no rate_limit: everything that matches passes");
                 Some(Counted {
                     given: "".into(),
                     replaces: Vec::new(),
@@ -247,7 +213,7 @@ impl Reader<'_> {
         if let Some(Counted { given, replaces, limit, counters }) = counted {
             let is_shadow = is(table.shadow_mode);
             let rule = Rule {
-                name: naming::of_entries(level.domain, &entries).into(),
+                name: name.into(),
                 envoy_name: given,
                 domain: Arc::clone(level.domain),
                 entries: entries.clone(),
@@ -269,124 +235,128 @@ impl Reader<'_> {
         entries
     }
 
-    fn rate_limit(&mut self, at: &At<RateLimit>) -> Counted {
-        let outer = self.path.clone();
-        self.path = outer.as_ref().map(|path| format!("{path}.rate_limit"));
-        let RateLimit { name, store, lease, on_unavailable, .. } = &at.value;
-        self.check_length("name", name.as_ref(), "a name longer");
-        let replaces = self.replaces(&at.value);
-        let limit = match &at.value {
-            table if table.unlimited == Some(true) => {
-                self.unlimited(at);
-                (Limit::Unlimited, UNLIMITED)
-            }
-            _ => self.windowed(at),
+    fn entry_of(&mut self, table: &Descriptor) -> Entry {
+        let (key, value) = (table.key.as_deref().unwrap_or_default(), table.value.as_deref());
+        if key.is_empty() && !self.node.is_reported("key") {
+            let problem = self.problem("", "empty key").help("each descriptor has a key");
+            self.all.problems.push(problem);
+        }
+        if key.contains('*') {
+            let problem = self.problem("key", "a * in a key: patterns are for values");
+            let help = "write key: and value: apart, with the * in the value";
+            self.all.problems.push(problem.help(help));
+        }
+        self.check_length("key", Some(key), "longer");
+        self.check_length("value", value, "longer");
+        let shared = table.share_threshold.unwrap_or_default();
+        let value = match value.filter(|value| !value.is_empty()) {
+            None => Value::Any,
+            Some(text) if text.contains('*') => Value::Pattern { text: text.into(), shared },
+            Some(text) => Value::Exact(text.into()),
         };
-        let counters = Counters {
-            table: &at.span,
-            store: store.as_ref(),
-            lease: lease.as_ref(),
-            on_unavailable: on_unavailable.as_ref(),
+        if shared && !matches!(value, Value::Pattern { .. }) {
+            self.warn("share_threshold without a * in value: there is nothing to share");
+        }
+        Entry { key: key.into(), value }
+    }
+
+    fn rate_limit(&mut self, table: &RateLimit) -> Counted {
+        let path = self.path.as_ref().map(|path| format!("{path}.rate_limit"));
+        let node = self.node.get("rate_limit").unwrap_or(self.node);
+        let mut reader = Reader { node, path, all: self.all };
+        reader.check_length("name", table.name.as_deref(), "a name longer");
+        let replaces = reader.replaces(table);
+        let limit = if table.unlimited == Some(true) {
+            reader.unlimited();
+            (Limit::Unlimited, UNLIMITED)
+        } else {
+            reader.windowed(table)
         };
-        let counters = self.counters(&counters, at.value.algorithm.as_ref().map(|at| at.value));
-        self.path = outer;
-        let given = name.as_ref().map_or("", |name| &name.value).into();
+        let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
+        let counters = reader.counters(counters, table.algorithm.or(Some(Algorithm::Gcra)));
+        let given = table.name.as_deref().unwrap_or_default().into();
         Counted { given, replaces, limit, counters }
     }
 
     fn replaces(&mut self, table: &RateLimit) -> Vec<(String, SourceLocation)> {
         let mut all = Vec::new();
-        for (nth, at) in table.replaces.iter().flatten().enumerate() {
-            let path = format!("replaces[{nth}]");
-            match at.value.name.as_ref().filter(|name| !name.value.is_empty()) {
-                None => self.complain_of(&path, &at.span, "empty name of a replaced limit"),
-                Some(name) if table.name.as_ref().is_some_and(|own| own.value == name.value) => {
-                    let text = &name.value;
-                    let message = format!("{text:?} is the limit's own name: none replaces itself");
-                    self.complain_of(&format!("{path}.name"), &name.span, message);
+        let replaced = table.replaces.iter().flatten().zip(self.node.elements("replaces"));
+        for (nth, (Replaced { name }, node)) in replaced.enumerate() {
+            let mut reader = self.below(node);
+            reader.path = reader.path.map(|path| format!("{path}.replaces[{nth}]"));
+            match name.as_ref().filter(|name| !name.is_empty()) {
+                None => reader.complain("", "empty name of a replaced limit"),
+                name if name == table.name.as_ref() => {
+                    let name = name.map_or("", |name| name);
+                    let message = format!("{name:?} is the limit's own name: none replaces itself");
+                    reader.complain("name", message);
                 }
-                Some(name) => all.push((name.value.clone(), self.location(name))),
+                Some(name) => all.push((name.clone(), reader.location("name"))),
             }
         }
         all
     }
 
     /// Reports the keys that an unlimited descriptor cannot use.
-    fn unlimited(&mut self, at: &At<RateLimit>) {
-        let RateLimit { unit, unit_multiplier, requests_per_unit, algorithm, burst, .. } =
-            &at.value;
-        let unknown = self.reported.is_wrong(&at.span, "algorithm").then_some(&at.span);
-        let message = |key: &str| {
+    fn unlimited(&mut self) {
+        for key in ["unit", "algorithm", "burst", "requests_per_unit", "unit_multiplier"] {
+            if self.node.child(key).is_none_or(|node| matches!(node.kind, Kind::Null)) {
+                continue;
+            }
             let article = if key == "unit" || key == "burst" { "a " } else { "" };
-            format!("{article}{key} on what is unlimited")
-        };
-        for (key, span) in [
-            ("unit", unit.as_ref().map(|at| &at.span)),
-            ("algorithm", algorithm.as_ref().map(|at| &at.span).or(unknown)),
-            ("burst", burst.as_ref().map(|at| &at.span)),
-        ] {
-            let problem = span.map(|span| self.problem(key, span, message(key)));
-            self.all.problems.extend(problem.map(|problem| problem.help("leave it out")));
-        }
-        // Envoy's service accepts these.
-        for (key, at) in
-            [("requests_per_unit", requests_per_unit), ("unit_multiplier", unit_multiplier)]
-        {
-            let problem = at.as_ref().map(|at| self.problem(key, &at.span, message(key)));
-            let warning = problem.map(|problem| problem.help("leave it out").warning());
-            self.all.warnings.extend(warning);
+            let problem = self.problem(key, format!("{article}{key} on what is unlimited"));
+            let problem = problem.help("leave it out");
+            if key.contains("unit_") || key.contains("_unit") {
+                // Envoy's service accepts these.
+                self.all.warnings.push(problem.warning());
+            } else {
+                self.all.problems.push(problem);
+            }
         }
     }
 
     /// Reads a limit with a unit. Reports the problems of all its keys.
-    fn windowed(&mut self, at: &At<RateLimit>) -> (Limit, DisplayLimit) {
-        let RateLimit { unit, unit_multiplier, requests_per_unit, algorithm, burst, .. } =
-            &at.value;
-        let reported = |reader: &Self, key| reader.reported.is_reported(&at.span, key);
-        if unit.is_none() && !reported(self, "unit") && !reported(self, "unlimited") {
-            let problem = self.problem("", &at.span, "no unit, and not unlimited");
+    fn windowed(&mut self, table: &RateLimit) -> (Limit, DisplayLimit) {
+        let is_reported = |key| self.node.is_reported(key);
+        if table.unit.is_none() && !is_reported("unit") && !is_reported("unlimited") {
+            let problem = self.problem("", "no unit, and not unlimited");
             self.all.problems.push(problem.help(format!("unit: is one of {UNITS}")));
         }
-        let multiplier = unit_multiplier.as_ref().map_or(1, |at| at.value);
-        if let (Some(at), 0) = (unit_multiplier, multiplier) {
-            self.complain_of("unit_multiplier", &at.span, "0 units are no time");
+        let multiplier = table.unit_multiplier.unwrap_or(1);
+        if multiplier == 0 {
+            self.complain("unit_multiplier", "0 units are no time");
         }
-        if requests_per_unit.is_none() && unit.is_some() && !reported(self, "requests_per_unit") {
-            let message = "no requests_per_unit: everything that matches is over the limit";
-            self.warn(&at.span, message);
+        if table.requests_per_unit.is_none()
+            && table.unit.is_some()
+            && !self.node.is_reported("requests_per_unit")
+        {
+            self.warn("no requests_per_unit: everything that matches is over the limit");
         }
-        let algorithm = match algorithm {
-            Some(at) if at.value == Algorithm::Concurrency => {
+        let algorithm = match table.algorithm {
+            Some(Algorithm::Concurrency) => {
                 let message = "permits at a time have no unit; write such a limit in TOML";
-                self.complain_of("algorithm", &at.span, message);
+                self.complain("algorithm", message);
                 None
             }
-            Some(at) => Some(at.value),
-            None => (!reported(self, "algorithm")).then_some(Algorithm::CountedWindow),
+            None if self.node.is_reported("algorithm") => None,
+            algorithm => Some(algorithm.unwrap_or(Algorithm::CountedWindow)),
         };
-        let requests = requests_per_unit.as_ref().map_or(0, |at| at.value);
-        let unit = unit.as_ref().filter(|_| multiplier > 0);
-        let written =
-            unit.map(|unit| Written::per_unit(requests.into(), multiplier.into(), unit.value));
-        let written = written.and_then(|written| {
-            written.map_err(|complaint| self.complain_of("", &at.span, complaint)).ok()
+        let requests = table.requests_per_unit.unwrap_or(0).into();
+        let written = table.unit.filter(|_| multiplier > 0).and_then(|unit| {
+            let written = Written::per_unit(requests, multiplier.into(), unit);
+            written.map_err(|complaint| self.complain("", complaint)).ok()
         });
-        let limit = written.map(|written| (written, &at.span));
-        self.build(limit, algorithm, burst.as_ref())
+        self.build("", written, algorithm, table.burst)
     }
 
-    fn check_length(&mut self, key: &str, text: Option<&At<String>>, what: &str) {
-        if let Some(text) = text.filter(|text| text.value.len() > MAX_TEXT_BYTES) {
-            self.complain_of(key, &text.span, format!("{what} than 4096 bytes"));
+    fn check_length(&mut self, key: &str, text: Option<&str>, what: &str) {
+        if text.is_some_and(|text| text.len() > MAX_TEXT_BYTES) {
+            self.complain(key, format!("{what} than 4096 bytes"));
         }
     }
 
-    fn warn(&mut self, span: &Range<usize>, message: &str) {
-        let warning = self.problem("", span, message).warning();
+    fn warn(&mut self, message: &str) {
+        let warning = self.problem("", message).warning();
         self.all.warnings.push(warning);
     }
-}
-
-fn has_text(text: Option<&At<String>>) -> bool {
-    text.is_some_and(|text| !text.value.is_empty())
 }

@@ -160,8 +160,7 @@ fn put(root: &mut Node, key: &str, text: &str, span: &Range<usize>) {
     let outside = node(Kind::Outside(text.to_owned()));
     match key {
         "server.resp" | "server.http" | "server.grpc" => {
-            let known = root.get(key).map_or(&[][..], elements);
-            let listeners = listeners(known, text, span);
+            let listeners = listeners(&root.elements(key).collect::<Vec<_>>(), text, span);
             root.put(key, listeners.unwrap_or(outside));
             return;
         }
@@ -175,13 +174,9 @@ fn put(root: &mut Node, key: &str, text: &str, span: &Range<usize>) {
     root.put(key, outside);
 }
 
-fn elements(node: &Node) -> &[Node] {
-    if let Kind::List(all) = &node.kind { all } else { std::slice::from_ref(node) }
-}
-
 /// Returns the listeners of a text. The file's settings for the same address remain; `None` if
 /// it has none.
-fn listeners(known: &[Node], text: &str, span: &Range<usize>) -> Option<Node> {
+fn listeners(known: &[&Node], text: &str, span: &Range<usize>) -> Option<Node> {
     let address = |node: &Node| match &node.get("address")?.kind {
         Kind::Text(text) => Address::read(text).ok(),
         _ => None,
@@ -191,7 +186,10 @@ fn listeners(known: &[Node], text: &str, span: &Range<usize>) -> Option<Node> {
     let listener = |text: &str| {
         let wanted = Address::read(text).ok();
         let same = known.iter().find(|node| wanted.is_some() && address(node) == wanted);
-        same.map_or_else(|| Node::new(Kind::Outside(text.to_owned()), span.clone()), Node::clone)
+        same.map_or_else(
+            || Node::new(Kind::Outside(text.to_owned()), span.clone()),
+            |node| Node::clone(node),
+        )
     };
     let all: Vec<_> = addresses.map(listener).collect();
     (has_settings && !all.is_empty()).then(|| Node::new(Kind::List(all), span.clone()))
@@ -205,8 +203,7 @@ fn keep_login(root: &mut Node, text: &str, span: &Range<usize>) {
         let url = StoreUrl::read(first).ok();
         url.map(|url| [url.user, url.password, url.database.map(|number| number.to_string())])
     };
-    let known = root.get("store.url").and_then(|node| elements(node).first());
-    let known = known.and_then(|node| match &node.kind {
+    let known = root.elements("store.url").next().and_then(|node| match &node.kind {
         Kind::Text(text) | Kind::Outside(text) => login(text),
         _ => None,
     });

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use super::de::{self, Style};
 use super::error::Problem;
 use super::gather::Gathered;
 use super::node::{self, Kind, Node};
 use super::rules;
 use super::settings::{TABLES, Tables};
 use super::source::Source;
-use super::tables::RuleTable;
-use super::text::At;
 use crate::nearest::one_of;
 
 /// Reads a file: its rules, and its tables of settings.
@@ -59,10 +56,6 @@ fn read_rules(rules: &Node, all: &mut Gathered) {
         if all.is_hopeless() {
             return;
         }
-        let (table, reported) =
-            de::read::<At<RuleTable>>(&all.sources, Style::Toml, rule, &mut all.problems);
-        if let Some(table) = table {
-            rules::read(&table, reported, all);
-        }
+        rules::read(rule, all);
     }
 }

@@ -29,8 +29,20 @@ const MAX_NODES: usize = 2_000_000;
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) span: Range<usize>,
-    /// `true` once a problem with it was reported: then it counts as absent.
-    pub(crate) is_out: Cell<bool>,
+    pub(crate) state: Cell<State>,
+}
+
+/// The problems that were reported with a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    #[default]
+    Right,
+    /// An element of the list was wrong.
+    InPart,
+    /// It was wrong, and counts as absent.
+    Wrong,
+    /// Its key was unknown, and may have been meant as any. It counts as absent.
+    Unknown,
 }
 
 /// The content of a value.
@@ -54,7 +66,7 @@ pub(crate) type Map = BTreeMap<String, (Range<usize>, Node)>;
 
 impl Node {
     pub(crate) const fn new(kind: Kind, span: Range<usize>) -> Self {
-        Self { kind, span, is_out: Cell::new(false) }
+        Self { kind, span, state: Cell::new(State::Right) }
     }
 
     /// Returns the kind of the value in plain words.
@@ -70,14 +82,45 @@ impl Node {
         }
     }
 
+    pub(crate) fn is_out(&self) -> bool {
+        matches!(self.state.get(), State::Wrong | State::Unknown)
+    }
+
     /// Returns the value at a path of keys, unless a problem with it was reported.
     pub(crate) fn get(&self, path: &str) -> Option<&Self> {
-        let mut keys = path.split('.');
-        let found = keys.try_fold(self, |node, key| match &node.kind {
+        path.split('.').try_fold(self, Self::child).filter(|node| !node.is_out())
+    }
+
+    /// Returns the position of the value at a path of keys, or that of the nearest table above it.
+    pub(crate) fn spot(&self, path: &str) -> &Range<usize> {
+        let above = std::iter::successors(Some(path), |path| Some(path.rsplit_once('.')?.0));
+        above.into_iter().find_map(|path| self.get(path)).map_or(&self.span, |node| &node.span)
+    }
+
+    /// Returns the elements of the list at a key with no reported problems. A single value is a
+    /// list of it.
+    pub(crate) fn elements(&self, key: &str) -> impl Iterator<Item = &Self> {
+        let all = self.get(key).map_or(&[][..], |node| match &node.kind {
+            Kind::List(all) => all,
+            Kind::Null => &[],
+            _ => std::slice::from_ref(node),
+        });
+        all.iter().filter(|node| !node.is_out())
+    }
+
+    /// Returns `true` if a problem with the value of a key was reported, so that its absence
+    /// means nothing.
+    pub(crate) fn is_reported(&self, key: &str) -> bool {
+        let Kind::Map(entries) = &self.kind else { return false };
+        self.child(key).is_some_and(|node| node.state.get() != State::Right)
+            || entries.values().any(|(_, node)| node.state.get() == State::Unknown)
+    }
+
+    pub(crate) fn child(&self, key: &str) -> Option<&Self> {
+        match &self.kind {
             Kind::Map(entries) => entries.get(key).map(|(_, node)| node),
             _ => None,
-        });
-        found.filter(|node| !node.is_out.get())
+        }
     }
 
     /// Puts a value at a path of keys. Whatever is no table on its way is replaced by one.

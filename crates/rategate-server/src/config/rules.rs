@@ -1,20 +1,19 @@
 //! Conversion of the native format's tables to rules, and what both formats' rules share.
 
 use std::collections::HashSet;
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::de::ReportedKeys;
+use super::de::{self, Style};
 use super::error::Problem;
 use super::gather::{Gathered, Kind};
 use super::limit::{Algorithm, LEASE_NS, NOTHING, Written, check_burst};
 use super::naming::{self, MAX_TEXT_BYTES};
+use super::node::Node;
 use super::source::SourceLocation;
 use super::tables::{EntryTable, PlaceText, RuleTable, ScheduleTable};
-use super::text::{At, Text};
+use super::text::Text;
 use crate::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule,
     Scheduled, Value,
@@ -24,99 +23,95 @@ const DAY_S: u32 = 86_400;
 /// The domain of rules that give none.
 const DEFAULT_DOMAIN: &str = "default";
 
-/// Reads a rule and its tiers. Some values may have been reported already; the others are still
-/// checked.
-pub(crate) fn read(at: &At<RuleTable>, reported: ReportedKeys, all: &mut Gathered) {
-    let problems_before = all.problems.len();
-    let mut reader = Reader { path: None, reported, all };
-    let rule = reader.rule(at);
-    let tiers = at.value.tiers.iter();
-    let tiers: Vec<_> = tiers.filter_map(|tier| reader.tier(at, &rule, tier)).collect();
-    let is_faulty = !reader.reported.is_empty() || all.problems.len() > problems_before;
+/// Reads a rule and its tiers. A wrong value is reported; the others are still checked.
+pub(crate) fn read(node: &Node, all: &mut Gathered) {
+    let before = all.problems.len();
+    let table = de::read::<RuleTable>(&all.sources, Style::Toml, node, &mut all.problems);
+    let Some(table) = table else { return };
+    let mut reader = Reader { node, path: None, all };
+    let algorithm = (!node.is_reported("algorithm")).then(|| table.algorithm.unwrap_or_default());
+    let rule = reader.rule(&table, algorithm);
+    let tiers = reader.tiers(&table, algorithm, &rule);
+    let replaced = reader.located(&table.replaces, "replaces");
+    let location = reader.location("name");
+    let is_faulty = all.problems.len() > before;
     // A tier replaces what its rule does.
-    let replaced = |name: &At<String>| (name.value.clone(), all.sources.location(&name.span));
-    let replaced: Vec<_> = at.value.replaces.iter().map(replaced).collect();
     for (location, rule) in tiers {
         all.add(Kind::Tier, rule, location, replaced.clone(), is_faulty);
     }
-    if let Some(name) = &at.value.name {
-        let location = all.sources.location(&name.span);
+    if table.name.is_some() {
         all.add(Kind::Native, rule, location, replaced, is_faulty);
     }
 }
 
-/// A reader of rules in either format.
+/// A reader of a table of a rule, in either format.
 pub(super) struct Reader<'a> {
+    pub(super) node: &'a Node,
     /// The path of the table in YAML, with which messages begin.
     pub(super) path: Option<String>,
-    pub(super) reported: ReportedKeys,
     pub(super) all: &'a mut Gathered,
 }
 
 /// The algorithm of a limit, or `None` if a problem with it was reported.
-type KnownAlgorithm = Option<Algorithm>;
+pub(super) type KnownAlgorithm = Option<Algorithm>;
 
 /// The location of a limit's counters as it is written.
-pub(super) struct Counters<'t> {
-    /// The table that has these keys.
-    pub(super) table: &'t Range<usize>,
-    pub(super) store: Option<&'t At<PlaceText>>,
-    pub(super) lease: Option<&'t At<Text<Duration>>>,
-    pub(super) on_unavailable: Option<&'t At<OnUnavailable>>,
-}
+pub(super) type Counters<'t> =
+    (Option<PlaceText>, Option<&'t Text<Duration>>, Option<OnUnavailable>);
 
 impl Reader<'_> {
-    pub(super) fn location<T>(&self, at: &At<T>) -> SourceLocation {
-        self.all.sources.location(&at.span)
+    /// Returns a reader of a table below.
+    pub(super) fn below<'b>(&'b mut self, node: &'b Node) -> Reader<'b> {
+        Reader { node, path: self.path.clone(), all: self.all }
     }
 
-    pub(super) fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
-        self.complain_of("", &at.span, message);
+    /// Returns the position of a key's value, or of the table if it is not given.
+    pub(super) fn location(&self, key: &str) -> SourceLocation {
+        self.all.sources.location(self.node.spot(key))
     }
 
-    /// Reports a problem with a key of the table.
-    pub(super) fn complain_of(
-        &mut self,
-        key: &str,
-        span: &Range<usize>,
-        message: impl Into<String>,
-    ) {
-        let problem = self.problem(key, span, message);
-        self.all.problems.push(problem);
-    }
-
-    pub(super) fn problem(
-        &self,
-        key: &str,
-        span: &Range<usize>,
-        message: impl Into<String>,
-    ) -> Problem {
+    /// Creates a problem with a key, or with the whole table if the key is empty.
+    pub(super) fn problem(&self, key: &str, message: impl Into<String>) -> Problem {
         let path = self.path.as_ref().map(|path| format!("{path}.{key}"));
         let path = path.as_deref().map(|path| path.trim_matches('.')).unwrap_or_default();
         let (sign, message) = (if path.is_empty() { "" } else { ": " }, message.into());
-        Problem::at(self.all.sources.location(span), format!("{path}{sign}{message}"))
+        Problem::at(self.location(key), format!("{path}{sign}{message}"))
     }
 
-    fn rule(&mut self, at: &At<RuleTable>) -> Rule {
-        let table = &at.value;
-        let RuleTable { domain, entries, limit, burst, schedule, .. } = table;
-        let name = self.name(at);
-        if let Some(domain) = domain
-            && (domain.value.is_empty() || domain.value.len() > MAX_TEXT_BYTES)
-        {
-            self.complain(domain, "a domain has from 1 to 4096 bytes");
+    pub(super) fn complain(&mut self, key: &str, message: impl Into<String>) {
+        let problem = self.problem(key, message);
+        self.all.problems.push(problem);
+    }
+
+    /// Returns names in a list with their positions.
+    fn located(&self, names: &[String], key: &str) -> Vec<(String, SourceLocation)> {
+        let located =
+            |(name, node): (&String, &Node)| (name.clone(), self.all.sources.location(&node.span));
+        names.iter().zip(self.node.elements(key)).map(located).collect()
+    }
+
+    fn rule(&mut self, table: &RuleTable, algorithm: KnownAlgorithm) -> Rule {
+        let name = self.name(table.name.as_ref());
+        let domain = table.domain.as_deref();
+        if domain.is_some_and(|domain| domain.is_empty() || domain.len() > MAX_TEXT_BYTES) {
+            self.complain("domain", "a domain has from 1 to 4096 bytes");
+        }
+        let envoy_name = table.envoy_name.as_deref().unwrap_or(name);
+        if table.envoy_name.is_some() && envoy_name.len() > MAX_TEXT_BYTES {
+            self.complain("envoy_name", "a name in answers has at most 4096 bytes");
         }
         // Without a match the rule is found by its name only, so its domain must not collide.
-        let own = if entries.is_empty() { name } else { DEFAULT_DOMAIN };
-        let domain = domain.as_ref().map_or(own, |domain| &domain.value);
-        let algorithm = self.algorithm(at);
-        let (limit, display_limit) = self.limit(at, limit.as_ref(), algorithm, burst.as_ref());
-        let (location, on_unavailable) = self.counters(&table.counters(&at.span), algorithm);
+        let own = if table.entries.is_empty() { name } else { DEFAULT_DOMAIN };
+        let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, table.burst);
+        let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
+        let (location, on_unavailable) = self.counters(counters, algorithm);
+        let entries = table.entries.iter().zip(self.node.elements("match"));
+        let entries = entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
         Rule {
             name: name.into(),
-            envoy_name: self.envoy_name(table),
-            domain: domain.into(),
-            entries: entries.iter().map(|entry| self.entry(entry)).collect(),
+            envoy_name: envoy_name.into(),
+            domain: domain.unwrap_or(own).into(),
+            entries,
             limit,
             display_limit,
             enforcement: table.enforce.as_ref().map_or(Enforcement::All, |text| text.0),
@@ -124,172 +119,139 @@ impl Reader<'_> {
             // Resolved when all rules are known.
             replaces: Vec::new(),
             detailed_metric: table.detailed_metric,
-            schedule: self.schedule(at, schedule),
+            schedule: self.schedule(&table.schedule, algorithm, self.is_here(table.store)),
             location,
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
             on_unavailable,
             max_keys: table.keys.map(Into::into),
-            origin: table
-                .name
-                .as_ref()
-                .map_or_else(|| self.location(at), |name| self.location(name))
-                .origin(),
+            origin: self.location("name").origin(),
         }
     }
 
     /// Returns the name, or an empty one if it is missing.
-    fn name<'t>(&mut self, at: &'t At<RuleTable>) -> &'t str {
-        let Some(name) = &at.value.name else {
-            if !self.reported.is_reported(&at.span, "name") {
-                self.complain(at, "no name; write name = \"...\"");
+    fn name<'t>(&mut self, name: Option<&'t String>) -> &'t str {
+        match name.map(|name| naming::check(name)) {
+            None if self.node.is_reported("name") => {}
+            None => self.complain("", "no name; write name = \"...\""),
+            Some(checked) => {
+                let _ = checked.map_err(|complaint| self.complain("name", complaint));
             }
-            return "";
-        };
-        if let Err(complaint) = naming::check(&name.value) {
-            self.complain(name, complaint);
         }
-        &name.value
+        name.map_or("", |name| name)
     }
 
-    pub(super) fn algorithm(&self, at: &At<RuleTable>) -> KnownAlgorithm {
-        let is_known = !self.reported.is_reported(&at.span, "algorithm");
-        is_known.then(|| at.value.algorithm.unwrap_or_default())
-    }
-
-    fn envoy_name(&mut self, table: &RuleTable) -> Arc<str> {
-        if let Some(name) = &table.envoy_name
-            && name.value.len() > MAX_TEXT_BYTES
-        {
-            self.complain(name, "a name in answers has at most 4096 bytes");
-        }
-        let name = table.envoy_name.as_ref().or(table.name.as_ref());
-        name.map_or("", |name| &name.value).into()
-    }
-
-    fn entry(&mut self, at: &At<Text<EntryTable>>) -> Entry {
-        let EntryTable { key, value, values, shared } = &at.value.0;
+    fn entry(&mut self, entry: &EntryTable) -> Entry {
+        let EntryTable { key, value, values, shared } = entry;
         if key.is_empty() {
-            self.complain(at, "an entry's key is empty");
+            self.complain("", "an entry's key is empty");
         }
         let texts = values.iter().flatten().chain(value).chain([key]);
         if texts.into_iter().any(|text| text.len() > MAX_TEXT_BYTES) {
-            self.complain(at, "a key or value has at most 4096 bytes");
+            self.complain("", "a key or value has at most 4096 bytes");
         }
         let is_pattern = value.as_ref().is_some_and(|value| value.contains('*'));
         if *shared && !is_pattern {
-            let complaint =
-                "shared is for patterns: write value = \"*\" for all values on one counter";
-            self.complain(at, complaint);
+            self.complain(
+                "",
+                "shared is for patterns: write value = \"*\" for all values on one counter",
+            );
         }
         let value = match (value, values) {
             (Some(_), Some(_)) => {
-                self.complain(at, "value or values, not both");
+                self.complain("", "value or values, not both");
                 Value::Any
             }
             (Some(text), None) if is_pattern => {
                 Value::Pattern { text: text.as_str().into(), shared: *shared }
             }
             (Some(text), None) => Value::Exact(text.as_str().into()),
-            (None, Some(values)) => self.one_of(at, values),
+            (None, Some(values)) => self.one_of("", values),
             (None, None) => Value::Any,
         };
         Entry { key: key.as_str().into(), value }
     }
 
-    pub(super) fn one_of<T>(&mut self, at: &At<T>, values: &[String]) -> Value {
+    pub(super) fn one_of(&mut self, key: &str, values: &[String]) -> Value {
         if values.is_empty() {
-            self.complain(at, "a list of no values matches nothing");
+            self.complain(key, "a list of no values matches nothing");
         }
         let mut seen = HashSet::new();
         if let Some(twice) = values.iter().find(|value| !seen.insert(value.as_str())) {
-            self.complain(at, format!("{twice:?} is in the list twice"));
+            self.complain(key, format!("{twice:?} is in the list twice"));
         }
         Value::OneOf(values.iter().map(|value| value.as_str().into()).collect())
     }
 
     /// Returns the limit of a rule, a tier or a schedule. A wrong or missing one denies
     /// everything.
-    pub(super) fn limit<T>(
+    pub(super) fn limit(
         &mut self,
-        at: &At<T>,
-        limit: Option<&At<Text<Written>>>,
+        limit: Option<&Text<Written>>,
         algorithm: KnownAlgorithm,
-        burst: Option<&At<u64>>,
+        burst: Option<u64>,
     ) -> (Limit, DisplayLimit) {
-        if limit.is_none() && !self.reported.is_reported(&at.span, "limit") {
-            self.complain(at, "no limit; write limit = \"100/min\"");
+        if limit.is_none() && !self.node.is_reported("limit") {
+            self.complain("", "no limit; write limit = \"100/min\"");
         }
-        let limit = limit.map(|limit| (limit.value.0, &limit.span));
-        self.build(limit, algorithm, burst)
+        self.build("limit", limit.map(|limit| limit.0), algorithm, burst)
     }
 
-    /// Builds a limit from its parts, each of which is checked even if another is wrong.
+    /// Builds the limit of a key from its parts, each of which is checked even if another is
+    /// wrong.
     pub(super) fn build(
         &mut self,
-        limit: Option<(Written, &Range<usize>)>,
+        key: &str,
+        limit: Option<Written>,
         algorithm: KnownAlgorithm,
-        burst: Option<&At<u64>>,
+        burst: Option<u64>,
     ) -> (Limit, DisplayLimit) {
-        const NONE: (Limit, DisplayLimit) = (Limit::Nothing, NOTHING);
-        let Some(algorithm) = algorithm else { return NONE };
-        if let Some(burst) = burst
-            && let Err(complaint) = check_burst(algorithm, burst.value)
-        {
-            self.complain_of("burst", &burst.span, complaint);
-            return NONE;
-        }
-        let Some((limit, span)) = limit else { return NONE };
-        limit.build(algorithm, burst.map(|burst| burst.value)).unwrap_or_else(|complaint| {
-            match burst.filter(|_| limit.build(algorithm, None).is_ok()) {
-                Some(burst) => self.complain_of("burst", &burst.span, complaint),
-                None => self.complain_of("", span, complaint),
-            }
-            NONE
-        })
+        let Some(algorithm) = algorithm else { return (Limit::Nothing, NOTHING) };
+        let checked = burst.map_or(Ok(()), |burst| check_burst(algorithm, burst));
+        let built = checked.map_err(|complaint| ("burst", complaint)).and_then(|()| {
+            let built = limit.map(|limit| limit.build(algorithm, burst)).transpose();
+            let is_right_alone = limit.is_some_and(|limit| limit.build(algorithm, None).is_ok());
+            built.map_err(|complaint| (if is_right_alone { "burst" } else { key }, complaint))
+        });
+        let built = built.map_err(|(key, complaint)| self.complain(key, complaint));
+        built.ok().flatten().unwrap_or((Limit::Nothing, NOTHING))
     }
 
     /// Reads limits with a schedule. They are only possible for local counters: stores and
     /// permits in flight need a fixed limit.
     pub(super) fn schedule(
         &mut self,
-        at: &At<RuleTable>,
-        schedule: &[At<ScheduleTable>],
+        schedule: &[ScheduleTable],
+        algorithm: KnownAlgorithm,
+        is_here: Option<bool>,
     ) -> Vec<Scheduled> {
-        let algorithm = self.algorithm(at);
-        if let Some(first) = schedule.first() {
-            let span = first.value.limit.as_ref().map_or(&first.span, |limit| &limit.span);
-            if self.is_here(&at.value.counters(&at.span)) == Some(false) {
+        if let Some(first) = self.node.elements("schedule").next().filter(|_| !schedule.is_empty())
+        {
+            if is_here == Some(false) {
                 let message = "a schedule is for counters here, and these are in the store";
-                self.complain_of("", span, message);
+                self.below(first).complain("limit", message);
             } else if algorithm == Some(Algorithm::Concurrency) {
                 let message = "permits in flight have no schedule: what is held stays held";
-                self.complain_of("", span, message);
+                self.below(first).complain("limit", message);
             }
         }
-        schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect()
+        let schedule = schedule.iter().zip(self.node.elements("schedule"));
+        schedule.map(|(table, node)| self.below(node).scheduled(table, algorithm)).collect()
     }
 
-    fn scheduled(&mut self, at: &At<ScheduleTable>, algorithm: KnownAlgorithm) -> Scheduled {
-        let table = &at.value;
-        let (limit, display_limit) =
-            self.limit(at, table.limit.as_ref(), algorithm, table.burst.as_ref());
-        let zone = table.zone.as_ref().map_or("UTC", |zone| &zone.value);
-        if let (Some(at), Err(error)) = (&table.zone, TimeZone::get(zone)) {
-            let problem = self.problem("", &at.span, format!("no time zone {zone:?}: {error}"));
+    fn scheduled(&mut self, table: &ScheduleTable, algorithm: KnownAlgorithm) -> Scheduled {
+        let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, table.burst);
+        let zone = table.zone.as_deref().unwrap_or("UTC");
+        if let Err(error) = TimeZone::get(zone) {
+            let problem = self.problem("zone", format!("no time zone {zone:?}: {error}"));
             self.all.problems.push(problem.help("write a name like \"Europe/Berlin\" or \"UTC\""));
         }
-        if let Some(days) = table.days.as_ref().filter(|days| days.value.is_empty())
-            && !self.reported.is_reported(&at.span, "days")
-        {
-            self.complain(days, "a limit for no days; leave out `days` for all");
+        if table.days.as_ref().is_some_and(Vec::is_empty) && !self.node.is_reported("days") {
+            self.complain("days", "a limit for no days; leave out `days` for all");
         }
-        let days = table.days.as_ref().map_or([true; 7], |days| {
-            let mut all = [false; 7];
-            for days in &days.value {
-                all.iter_mut().zip(days.0.0).for_each(|(is_in, also)| *is_in |= also);
-            }
-            all
-        });
+        let mut days = [table.days.is_none(); 7];
+        for Text(some) in table.days.iter().flatten() {
+            days.iter_mut().zip(some.0).for_each(|(is_in, also)| *is_in |= also);
+        }
         Scheduled {
             days,
             from_s: table.from.as_ref().map_or(0, |Text(from)| from.0),
@@ -302,71 +264,56 @@ impl Reader<'_> {
 
     /// Returns `true` if the counters are in this process, or `None` if a problem with that was
     /// reported.
-    fn is_here(&self, given: &Counters<'_>) -> Option<bool> {
-        let is_known = !self.reported.is_reported(given.table, "store");
-        let is_here = given.store.is_none_or(|store| store.value == PlaceText::Here);
-        is_known.then_some(is_here)
+    pub(super) fn is_here(&self, store: Option<PlaceText>) -> Option<bool> {
+        let is_here = store.is_none_or(|store| store == PlaceText::Here);
+        (!self.node.is_reported("store")).then_some(is_here)
     }
 
     /// Returns the location of a limit's counters, and the decision while it is unavailable.
     pub(super) fn counters(
         &mut self,
-        given: &Counters<'_>,
+        (store, lease, on_unavailable): Counters<'_>,
         algorithm: KnownAlgorithm,
     ) -> (CounterLocation, OnUnavailable) {
-        let place = given.store.map_or(PlaceText::Here, |store| store.value);
+        let place = store.unwrap_or(PlaceText::Here);
         let is_in_flight = algorithm == Some(Algorithm::Concurrency);
         // An unknown value might be the one that permits the lease.
-        let may_lease = place == PlaceText::Leased || self.is_here(given).is_none();
-        if let (Some(lease), false) =
-            (given.lease, algorithm.is_none() || is_in_flight || may_lease)
-        {
+        let may_lease = place == PlaceText::Leased || self.is_here(store).is_none();
+        if lease.is_some() && !(algorithm.is_none() || is_in_flight || may_lease) {
             let complaint = if self.path.is_some() {
                 "a lease belongs to store: leased; leave out one of the two"
             } else {
                 "a lease belongs to store = \"leased\", or to algorithm = \"concurrency\""
             };
-            self.complain_of("lease", &lease.span, complaint);
+            self.complain("lease", complaint);
         }
-        if let (Some(store), true, PlaceText::Leased) = (given.store, is_in_flight, place) {
-            self.complain(store, "permits in flight cannot be leased; write store = \"exact\"");
+        if is_in_flight && place == PlaceText::Leased {
+            let message = "permits in flight cannot be leased; write store = \"exact\"";
+            self.complain("store", message);
         }
-        if let (Some(at), false) = (given.store, place == PlaceText::Here) {
-            let location = self.location(at);
+        if place != PlaceText::Here {
+            let location = self.location("store");
             self.all.needs_store.get_or_insert(location);
         }
-        if let (Some(at), Some(true)) = (given.on_unavailable, self.is_here(given)) {
+        if on_unavailable.is_some() && self.is_here(store) == Some(true) {
             let message = "it is about counters in a store, and these are here";
-            self.complain_of("on_unavailable", &at.span, message);
+            self.complain("on_unavailable", message);
         }
-        let on_unavailable = given.on_unavailable.map(|at| at.value);
-        if let (Some(at), Some(OnUnavailable::Local), true) =
-            (given.on_unavailable, on_unavailable, is_in_flight)
-        {
-            self.complain(at, "permits in flight elsewhere are unknown here; write deny or admit");
+        if is_in_flight && on_unavailable == Some(OnUnavailable::Local) {
+            let message = "permits in flight elsewhere are unknown here; write deny or admit";
+            self.complain("on_unavailable", message);
         }
-        let lease_ns = given.lease.map_or(LEASE_NS, nanoseconds);
         let location = match place {
             PlaceText::Here => CounterLocation::Here,
             PlaceText::Exact => CounterLocation::StoreExact,
-            PlaceText::Leased => CounterLocation::StoreLeased { lease_ns },
+            PlaceText::Leased => {
+                CounterLocation::StoreLeased { lease_ns: lease.map_or(LEASE_NS, nanoseconds) }
+            }
         };
         (location, on_unavailable.unwrap_or_default())
     }
 }
 
-impl RuleTable {
-    const fn counters<'t>(&'t self, table: &'t Range<usize>) -> Counters<'t> {
-        let Self { store, lease, on_unavailable, .. } = self;
-        Counters {
-            table,
-            store: store.as_ref(),
-            lease: lease.as_ref(),
-            on_unavailable: on_unavailable.as_ref(),
-        }
-    }
-}
-
-fn nanoseconds(length: &At<Text<Duration>>) -> u64 {
-    u64::try_from(length.value.0.as_nanos()).unwrap_or(u64::MAX)
+fn nanoseconds(length: &Text<Duration>) -> u64 {
+    u64::try_from(length.0.as_nanos()).unwrap_or(u64::MAX)
 }

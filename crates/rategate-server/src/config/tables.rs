@@ -10,7 +10,7 @@ use serde::de::{self, MapAccess};
 
 use super::limit::{Algorithm, Written};
 use super::settings::{Grpc, Http, Inline, Keys, Log, ServerTable, Snapshot, StoreTable, Tracing};
-use super::text::{At, Grammar, Text, percent};
+use super::text::{Grammar, Text, percent};
 use crate::rule::{DAYS, Enforcement, OnUnavailable, Unit};
 
 /// Returns the JSON Schema of the native format, for editors that complete and check TOML.
@@ -60,32 +60,32 @@ pub(crate) struct RuleTable {
     /// The unique name of the rule in requests, metrics and header fields:
     /// up to 128 characters of printable ASCII without `"` and `\`.
     #[schemars(with = "String")]
-    pub(crate) name: Option<At<String>>,
+    pub(crate) name: Option<String>,
     /// The name of the limit in answers of Envoy's protocol, "" for none. Default: the rule's
     /// name.
-    pub(crate) envoy_name: Option<At<String>>,
+    pub(crate) envoy_name: Option<String>,
     /// The domain of Envoy's requests that the rule belongs to.
     /// Default: "default", and the rule's name if it has no `match`.
-    pub(crate) domain: Option<At<String>>,
+    pub(crate) domain: Option<String>,
     /// The entries of a call, in order: keys with a counter for each value, or keys with values.
     /// Without it there is one counter.
     #[serde(rename = "match", default)]
-    pub(crate) entries: Vec<At<Text<EntryTable>>>,
+    pub(crate) entries: Vec<Text<EntryTable>>,
     /// The limit: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier },
     /// or a number for the algorithm "concurrency".
     #[schemars(with = "Text<Written>")]
-    pub(crate) limit: Option<At<Text<Written>>>,
+    pub(crate) limit: Option<Text<Written>>,
     /// The algorithm that enforces the limit. Default: "gcra".
     pub(crate) algorithm: Option<Algorithm>,
     /// The maximum number of permits at once after silence, for "gcra" only.
     /// Default: the permits of the limit's period.
-    pub(crate) burst: Option<At<u64>>,
+    pub(crate) burst: Option<u64>,
     /// Other limits for certain values. Each is a separate rule with the name "rule/tier".
     #[serde(default)]
-    pub(crate) tiers: Vec<At<TierTable>>,
+    pub(crate) tiers: Vec<TierTable>,
     /// Limits at certain times of the week. The first that applies is in force.
     #[serde(default)]
-    pub(crate) schedule: Vec<At<ScheduleTable>>,
+    pub(crate) schedule: Vec<ScheduleTable>,
     /// The extent to which the rule is enforced: "all"; "shadow" only counts;
     /// "12.5%" for that share of the keys, always the same ones. Default: "all".
     pub(crate) enforce: Option<Text<Enforcement>>,
@@ -94,19 +94,19 @@ pub(crate) struct RuleTable {
     pub(crate) quota: bool,
     /// The names of rules that are neither decided nor counted where this rule matches too.
     #[serde(default)]
-    pub(crate) replaces: Vec<At<String>>,
+    pub(crate) replaces: Vec<String>,
     /// Accepted for compatibility with Envoy's format, without effect: no metric shows a value.
     #[serde(default)]
     pub(crate) detailed_metric: bool,
     /// The location of its counters: "here"; "exact" decides each call in the store,
     /// "leased" leases permits from it. Default: "here".
-    pub(crate) store: Option<At<PlaceText>>,
+    pub(crate) store: Option<PlaceText>,
     /// The length of a lease, for "leased". Default: 100ms.
     /// For "concurrency", the time that a permit is held unless it is renewed. Default: 1min.
-    pub(crate) lease: Option<At<Text<Duration>>>,
+    pub(crate) lease: Option<Text<Duration>>,
     /// The decision while the store is unavailable: "deny", "admit",
     /// or "local", which enforces the limit in this process alone. Default: "local".
-    pub(crate) on_unavailable: Option<At<OnUnavailable>>,
+    pub(crate) on_unavailable: Option<OnUnavailable>,
     /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
@@ -117,21 +117,21 @@ pub(crate) struct RuleTable {
 pub(crate) struct TierTable {
     /// The name of the tier. The name of its rule is "rule/tier".
     #[schemars(with = "String")]
-    pub(crate) name: Option<At<String>>,
+    pub(crate) name: Option<String>,
     /// The key of the entry that has the values. Default: the only entry without a value.
-    pub(crate) key: Option<At<String>>,
+    pub(crate) key: Option<String>,
     /// The values, with a counter each.
-    pub(crate) values: Option<At<Vec<String>>>,
+    pub(crate) values: Option<Vec<String>>,
     /// A pattern for the values instead, where each `*` stands for any number of characters.
-    pub(crate) pattern: Option<At<String>>,
+    pub(crate) pattern: Option<String>,
     /// The limit.
     #[schemars(with = "Text<Written>")]
-    pub(crate) limit: Option<At<Text<Written>>>,
+    pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
-    pub(crate) burst: Option<At<u64>>,
+    pub(crate) burst: Option<u64>,
     /// Limits at certain times of the week.
     #[serde(default)]
-    pub(crate) schedule: Vec<At<ScheduleTable>>,
+    pub(crate) schedule: Vec<ScheduleTable>,
     /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
@@ -141,18 +141,18 @@ pub(crate) struct TierTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleTable {
     /// The days: "mon" to "sun", or a range as in "mon-fri". Default: all.
-    pub(crate) days: Option<At<Vec<Text<Days>>>>,
+    pub(crate) days: Option<Vec<Text<Days>>>,
     /// The time of the day at which it begins, as in "09:00" or "09:30:15". Default: "00:00".
     pub(crate) from: Option<Text<TimeOfDay>>,
     /// The time of the day at which it ends; on the next day if not after `from`. Default: "24:00".
     pub(crate) to: Option<Text<TimeOfDay>>,
     /// The name of the time zone in the IANA database, as in "Europe/Berlin". Default: "UTC".
-    pub(crate) zone: Option<At<String>>,
+    pub(crate) zone: Option<String>,
     /// The limit at these times.
     #[schemars(with = "Text<Written>")]
-    pub(crate) limit: Option<At<Text<Written>>>,
+    pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
-    pub(crate) burst: Option<At<u64>>,
+    pub(crate) burst: Option<u64>,
 }
 
 /// The location of counters.

@@ -4,23 +4,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::time::Duration;
 
 use rategate_core::span;
 use rategate_tower::key::Network;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
-
-use super::de::AT;
-
-/// A value with its position among all texts.
-#[derive(Clone, Debug)]
-pub(crate) struct At<T> {
-    pub(crate) value: T,
-    pub(crate) span: Range<usize>,
-}
+use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor};
 
 /// One value, or a list of them.
 // The deserializer knows it by this name.
@@ -82,29 +72,6 @@ where
     Ok(all.into_iter().map(|text| text.0).collect())
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(AT, AtVisitor(PhantomData))
-    }
-}
-
-struct AtVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for AtVisitor<T> {
-    type Value = At<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value with its position")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<At<T>, A::Error> {
-        match (seq.next_element()?, seq.next_element()?, seq.next_element()?) {
-            (Some(start), Some(end), Some(value)) => Ok(At { value, span: start..end }),
-            _ => Err(de::Error::custom("no position")),
-        }
-    }
-}
-
 impl<'de, T: Grammar> Deserialize<'de> for Text<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         text(deserializer).map(Self)
@@ -132,24 +99,6 @@ impl<'de, T: Grammar> Visitor<'de> for TextVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
         T::of_table(map)
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for At<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
     }
 }
 

@@ -3,135 +3,116 @@
 use std::sync::Arc;
 
 use super::naming;
-use super::rules::Reader;
+use super::rules::{KnownAlgorithm, Reader};
 use super::source::SourceLocation;
 use super::tables::{RuleTable, TierTable};
-use super::text::At;
 use crate::rule::{Rule, Value};
 
 impl Reader<'_> {
-    /// Reads a tier. Returns `None` if its values are unknown, which is reported.
-    pub(super) fn tier(
+    /// Returns the rules of a rule's tiers. One whose values are unknown is reported and left
+    /// out.
+    pub(super) fn tiers(
         &mut self,
-        rule_at: &At<RuleTable>,
+        table: &RuleTable,
+        algorithm: KnownAlgorithm,
         rule: &Rule,
-        at: &At<TierTable>,
-    ) -> Option<(SourceLocation, Rule)> {
-        let (table, tier) = (&rule_at.value, &at.value);
-        let name = self.tier_name(rule, at);
-        let algorithm = self.algorithm(rule_at);
-        let (limit, display_limit) =
-            self.limit(at, tier.limit.as_ref(), algorithm, tier.burst.as_ref());
-        let schedule = self.schedule(rule_at, &tier.schedule);
-        let value = self.tier_value(at);
-        let nth = self.tier_entry(rule_at, rule, at);
-        let (name, value, nth) = (name?, value?, nth?);
-        let mut entries = rule.entries.clone();
-        entries.get_mut(nth)?.value = value;
-        let envoy_name = table.envoy_name.as_ref().map_or(&name, |_| &rule.envoy_name);
-        let spot = self.location_of_tier(at);
-        let tier = Rule {
-            envoy_name: Arc::clone(envoy_name),
-            name,
-            entries,
-            limit,
-            display_limit,
-            schedule,
-            max_keys: tier.keys.or(table.keys).map(Into::into),
-            origin: spot.origin(),
-            ..rule.clone()
+    ) -> Vec<(SourceLocation, Rule)> {
+        let is_here = self.is_here(table.store);
+        let is_match_known = !self.node.is_reported("match");
+        let tables = self.node.elements("tiers");
+        let mut tier = |(tier, node)| {
+            let mut reader = Reader { node, path: None, all: self.all };
+            let TierTable { limit, burst, schedule, keys, .. }: &TierTable = tier;
+            let name = reader.tier_name(rule, tier);
+            let (limit, display_limit) = reader.limit(limit.as_ref(), algorithm, *burst);
+            let schedule = reader.schedule(schedule, algorithm, is_here);
+            let value = reader.tier_value(tier);
+            let nth = if is_match_known { reader.tier_entry(rule, tier) } else { None };
+            let (name, value, nth) = (name?, value?, nth?);
+            let mut entries = rule.entries.clone();
+            entries.get_mut(nth)?.value = value;
+            let envoy_name = table.envoy_name.as_ref().map_or(&name, |_| &rule.envoy_name);
+            let location = reader.location("name");
+            let tier = Rule {
+                envoy_name: Arc::clone(envoy_name),
+                name,
+                entries,
+                limit,
+                display_limit,
+                schedule,
+                max_keys: keys.or(table.keys).map(Into::into),
+                origin: location.origin(),
+                ..rule.clone()
+            };
+            Some((location, tier))
         };
-        Some((spot, tier))
+        table.tiers.iter().zip(tables).filter_map(&mut tier).collect()
     }
 
-    fn location_of_tier(&self, at: &At<TierTable>) -> SourceLocation {
-        at.value.name.as_ref().map_or_else(|| self.location(at), |name| self.location(name))
-    }
-
-    fn complain_of_tier(&mut self, at: &At<TierTable>, message: impl Into<String>) {
-        let span = at.value.name.as_ref().map_or(&at.span, |name| &name.span);
-        self.complain_of("", span, message);
-    }
-
-    fn tier_name(&mut self, rule: &Rule, at: &At<TierTable>) -> Option<Arc<str>> {
-        let Some(tier) = &at.value.name else {
-            if !self.reported.is_reported(&at.span, "name") {
-                self.complain(at, "no name; write name = \"...\"");
+    fn tier_name(&mut self, rule: &Rule, tier: &TierTable) -> Option<Arc<str>> {
+        let Some(tier) = &tier.name else {
+            if !self.node.is_reported("name") {
+                self.complain("", "no name; write name = \"...\"");
             }
             return None;
         };
-        let name = format!("{}/{}", rule.name, tier.value);
-        if tier.value.is_empty() {
-            self.complain(tier, "a tier needs a name");
+        if tier.is_empty() {
+            self.complain("name", "a tier needs a name");
+        }
+        if tier.is_empty() || rule.name.is_empty() {
             return None;
         }
-        if rule.name.is_empty() {
-            return None;
-        }
+        let name = format!("{}/{tier}", rule.name);
         if let Err(complaint) = naming::check(&name) {
-            self.complain(tier, format!("the rule's name would be {name:?}: {complaint}"));
+            self.complain("name", format!("the rule's name would be {name:?}: {complaint}"));
         }
         Some(name.into())
     }
 
-    fn tier_value(&mut self, at: &At<TierTable>) -> Option<Value> {
-        let is_key_reported = |key| self.reported.is_reported(&at.span, key);
-        if is_key_reported("values") || is_key_reported("pattern") {
-            return None;
-        }
-        match (&at.value.values, &at.value.pattern) {
-            (Some(values), None) => Some(self.one_of(values, &values.value)),
-            (None, Some(pattern)) if !pattern.value.contains('*') => {
-                let message = "a pattern has a *; write values = [...] for values as they are";
-                self.complain(pattern, message);
-                None
+    fn tier_value(&mut self, tier: &TierTable) -> Option<Value> {
+        let (key, message) = match (&tier.values, &tier.pattern) {
+            _ if self.node.is_reported("values") || self.node.is_reported("pattern") => {
+                return None;
             }
-            (None, Some(pattern)) => {
-                Some(Value::Pattern { text: pattern.value.as_str().into(), shared: false })
+            (Some(values), None) => return Some(self.one_of("values", values)),
+            (None, Some(pattern)) if pattern.contains('*') => {
+                return Some(Value::Pattern { text: pattern.as_str().into(), shared: false });
+            }
+            (None, Some(_)) => {
+                ("pattern", "a pattern has a *; write values = [...] for values as they are")
             }
             (None, None) => {
-                let message = "the tier has no values; write values = [...] or pattern = \"...\"";
-                self.complain_of_tier(at, message);
-                None
+                ("name", "the tier has no values; write values = [...] or pattern = \"...\"")
             }
-            (Some(_), Some(pattern)) => {
-                self.complain(pattern, "values or pattern, not both");
-                None
-            }
-        }
+            (Some(_), Some(_)) => ("pattern", "values or pattern, not both"),
+        };
+        self.complain(key, message);
+        None
     }
 
     /// Returns the index of the entry that has the tier's values.
-    fn tier_entry(
-        &mut self,
-        rule_at: &At<RuleTable>,
-        rule: &Rule,
-        at: &At<TierTable>,
-    ) -> Option<usize> {
-        if self.reported.is_reported(&rule_at.span, "match")
-            || self.reported.is_reported(&at.span, "key")
-        {
+    fn tier_entry(&mut self, rule: &Rule, tier: &TierTable) -> Option<usize> {
+        if self.node.is_reported("key") {
             return None;
         }
-        if let Some(key) = &at.value.key {
-            let found = rule.entries.iter().position(|entry| *entry.key == *key.value);
+        if let Some(key) = &tier.key {
+            let found = rule.entries.iter().position(|entry| *entry.key == **key);
             if found.is_none() {
-                self.complain(key, format!("the rule's match has no entry {:?}", key.value));
+                self.complain("key", format!("the rule's match has no entry {key:?}"));
             }
             return found;
         }
         let mut open =
             rule.entries.iter().enumerate().filter(|(_, entry)| entry.value == Value::Any);
-        match (open.next(), open.next()) {
-            (Some((nth, _)), None) => Some(nth),
-            (first, _) => {
-                let have = if first.is_none() { "no entry" } else { "more than one entry" };
-                let complaint = format!(
-                    "the rule's match has {have} without a value; name the entry by key = \"...\""
-                );
-                self.complain_of_tier(at, complaint);
-                None
-            }
+        let first = open.next().map(|(nth, _)| nth);
+        if first.is_none() || open.next().is_some() {
+            let have = if first.is_none() { "no entry" } else { "more than one entry" };
+            let complaint = format!(
+                "the rule's match has {have} without a value; name the entry by key = \"...\""
+            );
+            self.complain("name", complaint);
+            return None;
         }
+        first
     }
 }

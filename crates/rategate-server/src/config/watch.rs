@@ -213,19 +213,18 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
             self.state.store(Arc::new(State { last_error: None, ..state }));
             return;
         }
-        match low_priority(|| load::read(files, &self.layers)) {
-            Err(error) => self.refuse(error.to_string(), Some(error)),
-            Ok(loaded) => match (self.apply)(loaded) {
-                Err(complaint) => self.refuse(complaint, None),
-                Ok(()) => {
-                    right_again("a new one is");
-                    let (hash, loaded_at) = (Arc::clone(digest), SystemTime::now());
-                    let reloads = state.reloads.saturating_add(1);
-                    let state = State { hash, loaded_at, reloads, last_error: None, ..state };
-                    self.state.store(Arc::new(state));
-                }
-            },
+        let loaded = match low_priority(|| load::read(files, &self.layers)) {
+            Ok(loaded) => loaded,
+            Err(error) => return self.refuse(error.to_string(), Some(error)),
+        };
+        if let Err(complaint) = (self.apply)(loaded) {
+            return self.refuse(complaint, None);
         }
+        right_again("a new one is");
+        let (hash, loaded_at) = (Arc::clone(digest), SystemTime::now());
+        let reloads = state.reloads.saturating_add(1);
+        let state = State { hash, loaded_at, reloads, last_error: None, ..state };
+        self.state.store(Arc::new(state));
     }
 
     fn refuse(&mut self, message: String, error: Option<ConfigError>) {

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Reader, Secret, SecretText};
-use crate::config::text::{At, Grammar, OneOrMore, Text, text};
+use crate::config::text::{Grammar, OneOrMore, Text, text};
 
 /// The store of counters that several processes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,13 +123,13 @@ pub(crate) struct StoreTable {
     kind: StoreKind,
     /// The address of one or several servers: `redis://host:port`, `rediss://` for TLS,
     /// `unix:/path`.
-    url: At<OneOrMore<Text<StoreUrl>>>,
+    url: OneOrMore<Text<StoreUrl>>,
     /// The name of the primary in the sentinels' configuration.
-    name: Option<At<String>>,
+    name: Option<String>,
     /// The user name, where the store has users.
     user: Option<String>,
     /// The password.
-    password: Option<At<SecretText>>,
+    password: Option<SecretText>,
     /// The number of the database. Default: 0.
     database: Option<u16>,
     /// The prefix of all keys. Default: "rategate".
@@ -161,43 +161,43 @@ enum StoreKind {
 impl StoreTable {
     /// Returns the store, or `None` if there is no way to find its primary, which is reported.
     pub(super) fn read(self, reader: &mut Reader<'_>) -> Option<Store> {
-        let At { value: OneOrMore(urls), span } = self.url;
+        let OneOrMore(urls) = self.url;
         let Some(Text(first)) = urls.first().cloned() else {
-            reader.complain(&span, "no server; write \"redis://127.0.0.1:6379\"");
+            reader.complain("store.url", "no server; write \"redis://127.0.0.1:6379\"");
             return None;
         };
         if !urls.iter().all(|Text(url)| url.login() == first.login()) {
-            reader.complain(&span, "all servers have the same user, password and database");
+            reader.complain("store.url", "all servers have the same user, password and database");
         }
-        if let (Some(name), false) = (&self.name, self.kind == StoreKind::Sentinel) {
+        if self.name.is_some() && self.kind != StoreKind::Sentinel {
             let message = "a name belongs to kind = \"sentinel\"; leave out one of the two";
-            reader.complain(&name.span, message);
+            reader.complain("store.name", message);
         }
         let database = self.database.or(first.database).unwrap_or(0);
         if database > 0 && self.kind == StoreKind::Cluster {
-            reader.complain(&span, "a cluster has only database 0");
+            reader.complain("store.url", "a cluster has only database 0");
         }
         let servers: Vec<_> = urls.into_iter().map(|Text(url)| url.server).collect();
         let location = match (self.kind, self.name) {
             (StoreKind::Server, _) if servers.len() > 1 => {
                 let message = "several servers need a kind, which sets how the primary is found";
                 let help = "kind = \"primary-of\", \"sentinel\" or \"cluster\"";
-                reader.problem(&span, message, help);
+                reader.problem("store.url", message, help);
                 return None;
             }
             (StoreKind::Server, _) => StoreLocation::Server(first.server),
             (StoreKind::PrimaryOf, _) => StoreLocation::PrimaryOf(servers),
             (StoreKind::Cluster, _) => StoreLocation::Cluster(servers),
             (StoreKind::Sentinel, Some(name)) => {
-                StoreLocation::Sentinel { name: name.value, sentinels: servers }
+                StoreLocation::Sentinel { name, sentinels: servers }
             }
             (StoreKind::Sentinel, None) => {
                 let message = "sentinels need the name of the primary; write name = \"...\"";
-                reader.complain(&span, message);
+                reader.complain("store.url", message);
                 return None;
             }
         };
-        let password = self.password.and_then(|password| reader.secret(password));
+        let password = self.password.and_then(|password| reader.secret("store.password", password));
         Some(Store {
             location,
             user: self.user.or(first.user),

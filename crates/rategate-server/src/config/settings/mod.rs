@@ -8,7 +8,6 @@ mod secret;
 mod server;
 
 use std::fmt::Display;
-use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 
@@ -16,7 +15,6 @@ use super::de::{self, Style};
 use super::error::Problem;
 use super::gather::Gathered;
 use super::node::{Kind, Map, Node};
-use super::text::At;
 
 pub use self::counters::{OnCorruptSnapshot, Snapshot, Store, StoreLocation};
 pub(crate) use self::counters::{StoreTable, StoreUrl};
@@ -75,15 +73,14 @@ impl Tables {
     /// Reads the settings, and reports all problems with them. A table with a problem counts as
     /// not given.
     pub(crate) fn read(&self, all: &mut Gathered) -> Settings {
-        let reader = &mut Reader { all, is_foreign: self.is_foreign };
+        let reader = &mut Reader { all, root: &self.root, is_foreign: self.is_foreign };
         let mut settings = Settings::default();
         for key in TABLES {
             let Some(node) = self.root.get(key) else { continue };
             match key {
                 "server" => {
                     let table: Option<ServerTable> = reader.table(node);
-                    let read =
-                        |table: ServerTable| table.read(&node.span, self.is_tls_of_grpc, reader);
+                    let read = |table: ServerTable| table.read(self.is_tls_of_grpc, reader);
                     settings.server = table.map(read).unwrap_or_default();
                 }
                 "store" => {
@@ -105,29 +102,32 @@ impl Tables {
 
 struct Reader<'a> {
     all: &'a mut Gathered,
+    root: &'a Node,
     is_foreign: bool,
 }
 
 impl Reader<'_> {
     fn table<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
         let Gathered { sources, problems, .. } = &mut *self.all;
-        let (table, reported) = de::read(sources, Style::Toml, node, problems);
+        let before = problems.len();
+        let table = de::read(sources, Style::Toml, node, problems);
         // Conditions over several settings are checked only if each of them is right.
-        table.filter(|_| reported.is_empty())
+        table.filter(|_| problems.len() == before)
     }
 
-    fn complain(&mut self, span: &Range<usize>, message: impl Display) {
-        let location = self.all.sources.location(span);
+    /// Reports a problem with a key, at the nearest table if it is not given.
+    fn complain(&mut self, key: &str, message: impl Display) {
+        let location = self.all.sources.location(self.root.spot(key));
         self.all.problems.push(Problem::at(location, message.to_string()));
     }
 
-    fn problem(&mut self, span: &Range<usize>, message: impl Display, help: &str) {
-        let problem = Problem::at(self.all.sources.location(span), message.to_string());
-        self.all.problems.push(problem.help(help));
+    fn problem(&mut self, key: &str, message: impl Display, help: &str) {
+        let location = self.all.sources.location(self.root.spot(key));
+        self.all.problems.push(Problem::at(location, message.to_string()).help(help));
     }
 
-    fn secret(&mut self, at: At<SecretText>) -> Option<Secret> {
-        let read = at.value.read(self.is_foreign);
-        read.map_err(|complaint| self.complain(&at.span, complaint)).ok()
+    fn secret(&mut self, key: &str, text: SecretText) -> Option<Secret> {
+        let read = text.read(self.is_foreign);
+        read.map_err(|complaint| self.complain(key, complaint)).ok()
     }
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess};
 
 use super::{Limits, Reader, Secret, SecretText};
-use crate::config::text::{At, Grammar, OneOrMore, SocketMode, Text};
+use crate::config::text::{Grammar, OneOrMore, SocketMode, Text};
 
 /// The listeners of the service and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,13 +92,13 @@ pub(crate) struct ServerTable {
     grpc: Option<Listeners>,
     /// Require the token for all calls, at listeners without a setting of their own.
     /// Default: at listeners that other machines can reach, once there is a token.
-    auth: Option<At<bool>>,
+    auth: Option<bool>,
     /// The token that calls present if they change something.
-    token: Option<At<SecretText>>,
+    token: Option<SecretText>,
     /// The certificate of all listeners but sockets in the file system.
-    tls: Option<At<Tls>>,
+    tls: Option<Tls>,
     /// The number of worker threads. Default: one for each core.
-    threads: Option<At<NonZeroUsize>>,
+    threads: Option<NonZeroUsize>,
     /// The bounds on memory, connections and times.
     #[serde(default)]
     limits: Limits,
@@ -110,7 +109,7 @@ pub(crate) struct ServerTable {
     insecure: bool,
 }
 
-type Listeners = At<OneOrMore<Text<ListenerTable>>>;
+type Listeners = OneOrMore<Text<ListenerTable>>;
 
 /// A listener with more than its address.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -174,40 +173,21 @@ impl Grammar for Address {
     }
 }
 
-/// The positions of settings that are checked together; of the table if one is not given.
-struct Spots {
-    listeners: HashMap<&'static str, Range<usize>>,
-    auth: Option<Range<usize>>,
-    table: Range<usize>,
-}
-
 impl ServerTable {
     /// Returns the settings, and reports those that do not go together. With `is_tls_of_grpc`,
     /// TLS is for gRPC listeners only, where a listener has no setting of its own.
-    pub(super) fn read(
-        self,
-        table: &Range<usize>,
-        is_tls_of_grpc: bool,
-        reader: &mut Reader<'_>,
-    ) -> Server {
+    pub(super) fn read(self, is_tls_of_grpc: bool, reader: &mut Reader<'_>) -> Server {
         let default = Server::default();
-        let token = self.token.and_then(|token| reader.secret(token));
-        let auth = self.auth.as_ref().map(|auth| auth.value);
-        let mut listeners = HashMap::new();
-        let mut listen = |name: &'static str, given: Option<Listeners>, default: Vec<Listener>| {
-            let all = match given {
-                None => default.into_iter().map(|one| ListenerTable::plain(one.address)).collect(),
-                Some(given) => {
-                    listeners.insert(name, given.span);
-                    given.value.0.into_iter().map(|one| one.0).collect::<Vec<_>>()
-                }
-            };
-            let resolve = |ListenerTable { address: Text(address), auth: own, tls, mode }| {
+        let token = self.token.and_then(|token| reader.secret("server.token", token));
+        let listen = |protocol, given: Option<Listeners>, default: Vec<Listener>| {
+            let default = default.into_iter().map(|one| Text(ListenerTable::plain(one.address)));
+            let all = given.map_or_else(|| default.collect(), |given| given.0);
+            let resolve = |Text(ListenerTable { address: Text(address), auth, tls, mode })| {
                 let by_default = address.is_public() && token.is_some();
                 let may_speak = matches!(address, Address::Tcp(_)) && self.tls.is_some();
                 Listener {
-                    auth: own.or(auth).unwrap_or(by_default),
-                    tls: tls.unwrap_or(may_speak && (!is_tls_of_grpc || name == "server.grpc")),
+                    auth: auth.or(self.auth).unwrap_or(by_default),
+                    tls: tls.unwrap_or(may_speak && (!is_tls_of_grpc || protocol == "grpc")),
                     mode: mode.map_or(SOCKET_MODE, |mode| mode.0.0),
                     address,
                 }
@@ -215,56 +195,50 @@ impl ServerTable {
             all.into_iter().map(resolve).collect::<Vec<_>>()
         };
         let server = Server {
-            resp: listen("server.resp", self.resp, default.resp),
-            http: listen("server.http", self.http, default.http),
-            grpc: listen("server.grpc", self.grpc, default.grpc),
-            threads: self.threads.as_ref().map(|threads| threads.value),
+            resp: listen("resp", self.resp, default.resp),
+            http: listen("http", self.http, default.http),
+            grpc: listen("grpc", self.grpc, default.grpc),
+            threads: self.threads,
             limits: self.limits,
             drain: self.drain.map_or(default.drain, |drain| drain.0),
             insecure: self.insecure,
-            tls: self.tls.as_ref().map(|tls| tls.value.clone()),
-            token: token.clone(),
+            tls: self.tls,
+            token,
         };
-        if let Some(threads) = self.threads.filter(|threads| threads.value.get() > 1024) {
-            reader.complain(&threads.span, "at most 1024 threads");
+        if server.threads.is_some_and(|threads| threads.get() > 1024) {
+            reader.complain("server.threads", "at most 1024 threads");
         }
-        if let Some(At { value: tls, span }) = self.tls {
-            let is_missing = |path: &PathBuf| path.as_os_str().is_empty();
-            let missing = is_missing(&tls.cert).then_some("server.tls.cert");
-            let missing = missing.or_else(|| is_missing(&tls.key).then_some("server.tls.key"));
-            if let Some(missing) = missing {
+        if let Some(Tls { cert, key, .. }) = &server.tls {
+            let files = [("server.tls.cert", cert), ("server.tls.key", key)];
+            let missing = files.into_iter().find(|(_, path)| path.as_os_str().is_empty());
+            if let Some((missing, _)) = missing {
                 let message =
                     format!("TLS needs a certificate and its key, but {missing} is missing");
-                reader.complain(&span, message);
+                reader.complain("server.tls", message);
             }
         }
-        let auth = self.auth.map(|auth| auth.span);
-        server.check(&Spots { listeners, auth, table: table.clone() }, reader);
+        server.check(reader);
         server
     }
 }
 
 impl Server {
     /// Reports listeners that cannot be, or are open to others by accident.
-    fn check(&self, spots: &Spots, reader: &mut Reader<'_>) {
+    fn check(&self, reader: &mut Reader<'_>) {
         let mut seen = HashMap::new();
-        let of = |name: &'static str, all| std::iter::repeat(name).zip(all);
-        let all = of("server.resp", &self.resp).chain(of("server.http", &self.http));
-        for (key, listener) in all.chain(of("server.grpc", &self.grpc)) {
-            let address = &listener.address;
-            let own = spots.listeners.get(key);
-            let spot = own.unwrap_or(&spots.table);
+        for (protocol, listener) in self.listeners() {
+            let (key, address) = (&*format!("server.{protocol}"), &listener.address);
             if listener.tls && self.tls.is_none() {
                 let message = format!("{address} uses TLS, but there is no certificate");
-                reader.problem(spot, message, "give [server.tls] cert and key");
+                reader.problem(key, message, "give [server.tls] cert and key");
             }
             if listener.tls && matches!(address, Address::Unix(_)) {
-                reader.complain(spot, format!("{address} is a file, and TLS is for networks"));
+                reader.complain(key, format!("{address} is a file, and TLS is for networks"));
             }
             if listener.auth && self.token.is_none() {
-                let spot = own.or(spots.auth.as_ref()).unwrap_or(spot);
+                let key = if reader.root.get(key).is_some() { key } else { "server.auth" };
                 let message = format!("calls to {address} need a token, and there is none");
-                reader.problem(spot, message, "give [server] token, or RATEGATE_SERVER_TOKEN");
+                reader.problem(key, message, "give [server] token, or RATEGATE_SERVER_TOKEN");
             }
             if self.is_open(listener) && !self.insecure {
                 let message = format!(
@@ -272,11 +246,11 @@ impl Server {
                 );
                 let help = "give a token or tls.client_ca under [server], \
                     or set insecure = true to accept any client";
-                reader.problem(spot, message, help);
+                reader.problem(key, message, help);
             }
             let is_any_port = matches!(address, Address::Tcp(address) if address.port() == 0);
-            if !is_any_port && let Some(other) = seen.insert(address, key) {
-                reader.complain(spot, format!("{address} is also an address of {other}"));
+            if !is_any_port && let Some(other) = seen.insert(address, protocol) {
+                reader.complain(key, format!("{address} is also an address of server.{other}"));
             }
         }
     }
