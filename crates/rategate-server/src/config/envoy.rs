@@ -85,7 +85,7 @@ struct Replaced {
     name: Option<String>,
 }
 
-/// What a descriptor counts, and where.
+/// The limit of a descriptor, and the location of its counters.
 struct Counted {
     given: Arc<str>,
     replaces: Vec<(String, SourceLocation)>,

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use rategate::{Acquisition, Clock};
 
-use super::answer::{ItemResult, Verdict};
+use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
 use super::counters::{InForce, Ruled};
 use super::error::EngineError;
 use super::inline::{Numbers, UnitWindow};
 use super::key::Key;
-use super::observer::Watch;
 use super::request::{Inline, Verb};
 use crate::rule::Limit;
 

@@ -11,11 +11,10 @@ use rategate::{
     AnyPolicy, Capacity, Clock, FixedWindow, Hashing, Keyed, KeyedError, Overflow, Policy, Status,
 };
 
-use super::answer::{ItemResult, Verdict};
+use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
 use super::error::EngineError;
 use super::exhausted::Exhausted;
-use super::observer::Watch;
 use super::one_key::decide;
 use super::request::Verb;
 use super::snapshot::NotRestored;
