@@ -127,10 +127,7 @@ pub fn report(problems: &[Problem]) -> String {
             let _ = writeln!(text, "  help: {help}");
         }
     }
-    let omitted = problems.len().saturating_sub(MAX_REPORTED);
-    if omitted > 0 {
-        let _ = writeln!(text, "and {omitted} more");
-    }
+    text.extend(more_than(problems).map(|line| line + "\n"));
     text
 }
 
@@ -146,17 +143,17 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, problem) in self.problems.iter().take(MAX_REPORTED).enumerate() {
-            if nth > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        match self.problems.len().saturating_sub(MAX_REPORTED) {
-            0 => Ok(()),
-            omitted => write!(f, "\nand {omitted} more"),
-        }
+        let mut lines: Vec<String> =
+            self.problems.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
+        lines.extend(more_than(&self.problems));
+        f.write_str(&lines.join("\n"))
     }
+}
+
+/// Returns a line that counts the problems that are not printed, if there are any.
+fn more_than(problems: &[Problem]) -> Option<String> {
+    let omitted = problems.len().saturating_sub(MAX_REPORTED);
+    (omitted > 0).then(|| format!("and {omitted} more"))
 }
 
 impl std::error::Error for Problem {}

@@ -218,11 +218,11 @@ fn policy(
             Err(format!("{what} counts whole permits: write a number without decimals"))
         }
     };
+    let period = Duration::from_nanos(period_ns);
     Ok(match algorithm {
         Algorithm::Gcra => {
             let (rate, at_once) = match permits {
                 Permits::Whole(whole) => {
-                    let period = Duration::from_nanos(period_ns);
                     (Rate::new(whole, period).map_err(|error| error.to_string())?, whole)
                 }
                 // The smallest burst with which as many permits pass as are written.
@@ -231,20 +231,12 @@ fn policy(
             Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
         }
         Algorithm::SlidingLog => {
-            SlidingLog::try_new(whole("a sliding log")?, Duration::from_nanos(period_ns))
-                .map_err(text)?
-                .into()
+            SlidingLog::try_new(whole("a sliding log")?, period).map_err(text)?.into()
         }
-        Algorithm::CompactLog => {
-            CompactLog::try_new(whole("a log")?, Duration::from_nanos(period_ns))
-                .map_err(text)?
-                .into()
-        }
+        Algorithm::CompactLog => CompactLog::try_new(whole("a log")?, period).map_err(text)?.into(),
         Algorithm::FixedWindow => {
             let permits = whole("a window")?;
-            FixedWindow::try_new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
-                .map_err(text)?
-                .into()
+            FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?.into()
         }
         Algorithm::Concurrency | Algorithm::CountedWindow => {
             return Err("permits at a time have no period: write a number alone, limit = 10".into());
