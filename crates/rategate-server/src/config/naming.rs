@@ -95,7 +95,9 @@ fn digested(path: &str, domain: &str, entries: &[Entry]) -> String {
         if matches!(entry.value, Value::OneOf(_)) {
             add(&values.len().to_string());
         }
-        values.iter().for_each(|value| add(value));
+        for value in values {
+            add(value);
+        }
     }
     let digest = digest.digest().to_string();
     let digest = digest.get(..12).unwrap_or(&digest);
