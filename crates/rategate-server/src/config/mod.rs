@@ -1,4 +1,9 @@
 //! Configuration: from files, the environment and flags to rules and settings.
+//!
+//! Texts (`source`) become a tree of values with positions (`node`), into which `layers` puts
+//! variables and flags. `de` reads the types of `tables` and `settings` from it, and reports
+//! each wrong value (`error`). `rules` and `envoy` convert tables to rules, which `gather`
+//! checks together.
 
 mod de;
 mod envoy;

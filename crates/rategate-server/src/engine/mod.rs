@@ -49,8 +49,8 @@ pub(crate) use self::matcher::MAX_RULES_PER_MATCH;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::request::{Inline, Item, MAX_ITEMS, Override, Request, Target, Verb};
 pub use self::snapshot::{
-    Keeper, KeeperSettings, KeeperStats, NotRestored, Restored, Saved, Saver, Started, StateError,
-    Unreadable, WhenUnreadable,
+    Keeper, KeeperSettings, KeeperStats, NotRestored, OnCorruptSnapshot, Restored, Saved, Saver,
+    Started, StateError, Unreadable,
 };
 use self::stores::Remotes;
 pub(crate) use self::stores::check_storable;

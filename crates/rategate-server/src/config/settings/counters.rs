@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::{Reader, Secret, SecretText};
 use crate::config::text::{Grammar, OneOrMore, Text, text};
+use crate::engine::OnCorruptSnapshot;
 
 /// The store of counters that several processes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,19 +75,6 @@ pub struct Snapshot {
 
 const fn every_minute() -> Duration {
     Duration::from_secs(60)
-}
-
-/// The behaviour if a snapshot cannot be read completely.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnCorruptSnapshot {
-    /// Start with each limit unused. `"fresh"`.
-    Fresh,
-    /// Start with each limit exhausted. `"full"`.
-    #[default]
-    Full,
-    /// Do not start. `"refuse"`.
-    Refuse,
 }
 
 impl Store {

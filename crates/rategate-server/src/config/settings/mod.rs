@@ -16,7 +16,7 @@ use super::error::Problem;
 use super::gather::Gathered;
 use super::node::{Kind, Map, Node};
 
-pub use self::counters::{OnCorruptSnapshot, Snapshot, Store, StoreLocation};
+pub use self::counters::{Snapshot, Store, StoreLocation};
 pub(crate) use self::counters::{StoreTable, StoreUrl};
 pub use self::limits::{Inline, Keys, Limits};
 pub use self::observe::{Log, LogFormat, LogKeys, Receiver, Sample, Tracing};
