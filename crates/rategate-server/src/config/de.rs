@@ -3,6 +3,7 @@
 use std::collections::btree_map;
 use std::fmt::{self, Display};
 use std::ops::Range;
+use std::ptr;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -41,8 +42,8 @@ const TYPES: [(&str, &str); 10] = [
 /// The form of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Style<'t> {
-    /// Of TOML: the position suffices.
-    Toml,
+    /// Of TOML: the position suffices. This is the name of the table, if it has settings.
+    Toml(&'t str),
     /// Of YAML: messages begin with the path of the value, of which this is the first part.
     Yaml(&'t str),
 }
@@ -103,19 +104,22 @@ enum Cause {
 
 impl Context<'_> {
     fn problem(&self, fault: Fault) -> Problem {
-        let span = fault.span.unwrap_or_default();
+        let location = self.sources.location(&fault.span.unwrap_or_default());
         let path: String = fault.path.into_iter().rev().collect();
         let path = match self.style {
-            Style::Toml => String::new(),
+            Style::Toml(_) => String::new(),
             Style::Yaml(first) => format!("{first}{path}").trim_start_matches('.').to_owned(),
         };
         let quoted = |word: &str| match self.style {
-            Style::Toml => format!("`{word}`"),
+            Style::Toml(_) => format!("`{word}`"),
             Style::Yaml(_) => format!("{:?}", word.chars().take(MAX_SHOWN).collect::<String>()),
         };
         let (message, help) = match fault.cause {
             Cause::Other(message) | Cause::Not(message) => (message, None),
-            Cause::Missing(key) => (format!("the key `{key}` is missing"), None),
+            Cause::Missing(key) => match (self.style, location.outside()) {
+                (Style::Toml(table), Some(_)) => (format!("give {table}.{key} too"), None),
+                _ => (format!("the key `{key}` is missing"), None),
+            },
             Cause::UnknownKey(word, known) => {
                 (format!("unknown key {}", quoted(&word)), Some((word, known)))
             }
@@ -125,7 +129,7 @@ impl Context<'_> {
             }
         };
         let message = if path.is_empty() { message } else { format!("{path}: {message}") };
-        let problem = Problem::at(self.sources.location(&span), message);
+        let problem = Problem::at(location, message);
         match help {
             Some((word, known)) => problem.help(one_of(&word, &known.join(", "))),
             None => problem,
@@ -211,8 +215,10 @@ impl Reader<'_> {
         let is_number = is_number && matches!(self.node.kind, Kind::Number(_));
         match (self.context.style, self.written()) {
             _ if matches!(self.node.kind, Kind::Outside(_)) => format!("it must be {wanted}"),
-            (Style::Toml, Some(text)) if is_number => format!("wrong value: {text}, not {wanted}"),
-            (Style::Toml, Some(text)) => format!("wrong type: {text}, not {wanted}"),
+            (Style::Toml(_), Some(text)) if is_number => {
+                format!("wrong value: {text}, not {wanted}")
+            }
+            (Style::Toml(_), Some(text)) => format!("wrong type: {text}, not {wanted}"),
             (Style::Yaml(_), Some(text)) => {
                 format!("wrong type: {:?}, not {wanted}", text.trim_matches('"'))
             }
@@ -235,7 +241,7 @@ impl Reader<'_> {
 
     const fn table(&self) -> &'static str {
         match self.context.style {
-            Style::Toml => "a table",
+            Style::Toml(_) => "a table",
             Style::Yaml(_) => "a mapping",
         }
     }
@@ -414,8 +420,10 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
         seed.deserialize(reader).map(Some).map_err(|fault| {
             let mut fault = reader.blame(fault);
             fault.path.push(format!("[{}]", self.nth.saturating_sub(1)));
-            // An element of a text does not outlast the reading.
-            if !fault.is_settled && !matches!(node.kind, Kind::Outside(_)) {
+            // An element of a text does not outlast the reading, and a single value is its own
+            // list: there the key is marked.
+            let is_own = !matches!(node.kind, Kind::Outside(_)) && !ptr::eq(node, self.of.node);
+            if !fault.is_settled && is_own {
                 node.state.set(State::Wrong);
                 (fault.is_settled, fault.is_element) = (true, true);
             }

@@ -26,7 +26,7 @@ const DEFAULT_DOMAIN: &str = "default";
 /// Reads a rule and its tiers. A wrong value is reported; the others are still checked.
 pub(crate) fn read(node: &Node, all: &mut Gathered) {
     let before = all.problems.len();
-    let table = de::read::<RuleTable>(&all.sources, Style::Toml, node, &mut all.problems);
+    let table = de::read::<RuleTable>(&all.sources, Style::Toml(""), node, &mut all.problems);
     let Some(table) = table else { return };
     let mut reader = Reader { node, path: None, all };
     let algorithm = (!node.is_reported("algorithm")).then(|| table.algorithm.unwrap_or_default());

@@ -74,29 +74,19 @@ impl Tables {
     /// not given.
     pub(crate) fn read(&self, all: &mut Gathered) -> Settings {
         let reader = &mut Reader { all, root: &self.root, is_foreign: self.is_foreign };
-        let mut settings = Settings::default();
-        for key in TABLES {
-            let Some(node) = self.root.get(key) else { continue };
-            match key {
-                "server" => {
-                    let table: Option<ServerTable> = reader.table(node);
-                    let read = |table: ServerTable| table.read(self.is_tls_of_grpc, reader);
-                    settings.server = table.map(read).unwrap_or_default();
-                }
-                "store" => {
-                    let table: Option<StoreTable> = reader.table(node);
-                    settings.store = table.and_then(|table| table.read(reader));
-                }
-                "snapshot" => settings.snapshot = reader.table(node),
-                "http" => settings.http = reader.table(node).unwrap_or_default(),
-                "grpc" => settings.grpc = reader.table(node).unwrap_or_default(),
-                "inline" => settings.inline = reader.table(node).unwrap_or_default(),
-                "log" => settings.log = reader.table(node).unwrap_or_default(),
-                "tracing" => settings.tracing = reader.table(node).unwrap_or_default(),
-                _ => settings.keys = reader.table(node).unwrap_or_default(),
-            }
+        let server = reader.table::<ServerTable>("server");
+        let store = reader.table::<StoreTable>("store");
+        Settings {
+            server: server.map(|table| table.read(self.is_tls_of_grpc, reader)).unwrap_or_default(),
+            store: store.and_then(|table| table.read(reader)),
+            snapshot: reader.table("snapshot"),
+            http: reader.table("http").unwrap_or_default(),
+            grpc: reader.table("grpc").unwrap_or_default(),
+            inline: reader.table("inline").unwrap_or_default(),
+            log: reader.table("log").unwrap_or_default(),
+            tracing: reader.table("tracing").unwrap_or_default(),
+            keys: reader.table("keys").unwrap_or_default(),
         }
-        settings
     }
 }
 
@@ -107,10 +97,11 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn table<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
+    fn table<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
+        let node = self.root.get(key)?;
         let Gathered { sources, problems, .. } = &mut *self.all;
         let before = problems.len();
-        let table = de::read(sources, Style::Toml, node, problems);
+        let table = de::read(sources, Style::Toml(key), node, problems);
         // Conditions over several settings are checked only if each of them is right.
         table.filter(|_| problems.len() == before)
     }

@@ -118,8 +118,8 @@ impl Keeper {
     /// # Errors
     ///
     /// Returns [`StateError`] if the server should not start: because of another keeper, a
-    /// missing directory, or [`OnCorruptSnapshot::Refuse`]; or because lost counters should count as
-    /// exhausted, and that cannot be saved.
+    /// missing directory, or [`OnCorruptSnapshot::Refuse`]; or because lost counters should count
+    /// as exhausted, and that cannot be saved.
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
