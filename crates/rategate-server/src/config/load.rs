@@ -77,6 +77,7 @@ pub(crate) fn read(files: &[ConfigFile], layers: &Layers) -> Result<Loaded, Conf
     read_all(files, layers, false)
 }
 
+/// Reads files. With `is_foreign` no file and no variable that they name is read.
 fn read_all(
     files: &[ConfigFile],
     layers: &Layers,

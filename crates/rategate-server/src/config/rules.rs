@@ -130,12 +130,12 @@ impl Reader<'_> {
 
     /// Returns the name, or an empty one if it is missing.
     fn name<'t>(&mut self, name: Option<&'t String>) -> &'t str {
-        match name.map(|name| naming::check(name)) {
-            None if self.node.is_reported("name") => {}
-            None => self.complain("", "no name; write name = \"...\""),
-            Some(checked) => {
-                let _ = checked.map_err(|complaint| self.complain("name", complaint));
-            }
+        let checked = name.map_or(Ok(()), |name| naming::check(name));
+        if let Err(complaint) = checked {
+            self.complain("name", complaint);
+        }
+        if name.is_none() && !self.node.is_reported("name") {
+            self.complain("", "no name; write name = \"...\"");
         }
         name.map_or("", |name| name)
     }
@@ -151,10 +151,9 @@ impl Reader<'_> {
         }
         let is_pattern = value.as_ref().is_some_and(|value| value.contains('*'));
         if *shared && !is_pattern {
-            self.complain(
-                "",
-                "shared is for patterns: write value = \"*\" for all values on one counter",
-            );
+            let message =
+                "shared is for patterns: write value = \"*\" for all values on one counter";
+            self.complain("", message);
         }
         let value = match (value, values) {
             (Some(_), Some(_)) => {

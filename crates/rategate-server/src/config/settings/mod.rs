@@ -7,8 +7,6 @@ mod protocols;
 mod secret;
 mod server;
 
-use std::fmt::Display;
-
 use serde::de::DeserializeOwned;
 
 use super::de::{self, Style};
@@ -107,14 +105,14 @@ impl Reader<'_> {
     }
 
     /// Reports a problem with a key, at the nearest table if it is not given.
-    fn complain(&mut self, key: &str, message: impl Display) {
+    fn complain(&mut self, key: &str, message: impl Into<String>) {
         let location = self.all.sources.location(self.root.spot(key));
-        self.all.problems.push(Problem::at(location, message.to_string()));
+        self.all.problems.push(Problem::at(location, message));
     }
 
-    fn problem(&mut self, key: &str, message: impl Display, help: &str) {
+    fn problem(&mut self, key: &str, message: impl Into<String>, help: &str) {
         let location = self.all.sources.location(self.root.spot(key));
-        self.all.problems.push(Problem::at(location, message.to_string()).help(help));
+        self.all.problems.push(Problem::at(location, message).help(help));
     }
 
     fn secret(&mut self, key: &str, text: SecretText) -> Option<Secret> {
