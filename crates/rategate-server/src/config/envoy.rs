@@ -128,7 +128,7 @@ impl Level<'_> {
     /// Reads the descriptors in a mapping.
     fn read(self, parent: &Node, path: &str, all: &mut Gathered) {
         let mut seen = Seen::new();
-        for (nth, node) in parent.elements("descriptors").enumerate() {
+        for (nth, node) in parent.numbered("descriptors") {
             if all.is_hopeless() {
                 return;
             }
@@ -273,15 +273,16 @@ impl Reader<'_> {
             reader.windowed(table)
         };
         let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
-        let counters = reader.counters(counters, table.algorithm.or(Some(Algorithm::Gcra)));
+        // No limit of this format has permits in flight.
+        let counters = reader.counters(counters, Some(Algorithm::CountedWindow));
         let given = table.name.as_deref().unwrap_or_default().into();
         Counted { given, replaces, limit, counters }
     }
 
     fn replaces(&mut self, table: &RateLimit) -> Vec<(String, SourceLocation)> {
         let mut all = Vec::new();
-        let replaced = table.replaces.iter().flatten().zip(self.node.elements("replaces"));
-        for (nth, (Replaced { name }, node)) in replaced.enumerate() {
+        let replaced = table.replaces.iter().flatten().zip(self.node.numbered("replaces"));
+        for (Replaced { name }, (nth, node)) in replaced {
             let mut reader = self.below(node);
             reader.path = reader.path.map(|path| format!("{path}.replaces[{nth}]"));
             match name.as_ref().filter(|name| !name.is_empty()) {
@@ -299,18 +300,19 @@ impl Reader<'_> {
 
     /// Reports the keys that an unlimited descriptor cannot use.
     fn unlimited(&mut self) {
-        for key in ["unit", "algorithm", "burst", "requests_per_unit", "unit_multiplier"] {
+        let refused = ["unit", "algorithm", "burst"];
+        for key in refused.into_iter().chain(["requests_per_unit", "unit_multiplier"]) {
             if self.node.child(key).is_none_or(|node| matches!(node.kind, Kind::Null)) {
                 continue;
             }
             let article = if key == "unit" || key == "burst" { "a " } else { "" };
             let problem = self.problem(key, format!("{article}{key} on what is unlimited"));
             let problem = problem.help("leave it out");
-            if key.contains("unit_") || key.contains("_unit") {
+            if refused.contains(&key) {
+                self.all.problems.push(problem);
+            } else {
                 // Envoy's service accepts these.
                 self.all.warnings.push(problem.warning());
-            } else {
-                self.all.problems.push(problem);
             }
         }
     }

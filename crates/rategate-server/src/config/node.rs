@@ -100,12 +100,17 @@ impl Node {
     /// Returns the elements of the list at a key with no reported problems. A single value is a
     /// list of it.
     pub(crate) fn elements(&self, key: &str) -> impl Iterator<Item = &Self> {
+        self.numbered(key).map(|(_, node)| node)
+    }
+
+    /// Returns these elements with their numbers in the list.
+    pub(crate) fn numbered(&self, key: &str) -> impl Iterator<Item = (usize, &Self)> {
         let all = self.get(key).map_or(&[][..], |node| match &node.kind {
             Kind::List(all) => all,
             Kind::Null => &[],
             _ => std::slice::from_ref(node),
         });
-        all.iter().filter(|node| !node.is_out())
+        all.iter().enumerate().filter(|(_, node)| !node.is_out())
     }
 
     /// Returns `true` if a problem with the value of a key was reported, so that its absence
