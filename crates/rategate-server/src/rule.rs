@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rategate::AnyPolicy;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 pub use self::counted::CountedWindow;
 
@@ -125,7 +127,8 @@ pub struct DisplayLimit {
 }
 
 /// A unit of time in a configuration. A month has 30 days, a year 365.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// 1 s.
     Second,
@@ -189,7 +192,8 @@ pub enum CounterLocation {
 }
 
 /// The decision while the store is unavailable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnUnavailable {
     /// Every request is denied.
     Deny,
@@ -209,6 +213,27 @@ pub struct Origin {
     pub line: usize,
     /// The column, from 1.
     pub column: usize,
+}
+
+/// The names of the days in a configuration, as in [`Scheduled::days`].
+pub(crate) const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+impl Scheduled {
+    /// Returns the names of its days.
+    pub(crate) fn days(&self) -> impl Iterator<Item = &'static str> {
+        DAYS.into_iter().zip(self.days).filter(|(_, is_in)| *is_in).map(|(name, _)| name)
+    }
+
+    /// Returns the times of the day at which it begins and ends.
+    pub(crate) fn times(&self) -> (String, String) {
+        let time = |seconds: u32| {
+            let part = |unit: u32, of: u32| {
+                seconds.checked_div(unit).and_then(|units| units.checked_rem(of)).unwrap_or(0)
+            };
+            format!("{:02}:{:02}:{:02}", part(3600, 25), part(60, 60), part(1, 60))
+        };
+        (time(self.from_s), time(self.until_s))
+    }
 }
 
 impl Rule {

@@ -8,21 +8,19 @@
 
 use std::path::PathBuf;
 
-use super::envoy_env_store::{self, EnvoyEnvStore};
+use super::layers::RawSetting;
 
 /// The settings of such an environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnvoyEnv {
     /// The folder of the rules.
     pub(crate) path: PathBuf,
-    /// The keys of settings, their texts, and the variables that set them.
-    pub(crate) raw_settings: Vec<(&'static str, String, &'static str)>,
+    /// The settings, with the variables that set them.
+    pub(crate) raw_settings: Vec<RawSetting>,
     /// The variables that are refused, with corrections.
     pub(crate) refused: Vec<String>,
     /// The variables without effect, each with the behaviour here.
     pub(crate) idle: Vec<String>,
-    /// The store, if the environment names one.
-    pub(crate) store: Option<EnvoyEnvStore>,
     /// `true` if gRPC alone uses TLS.
     pub(crate) is_tls_of_grpc: bool,
 }
@@ -35,6 +33,7 @@ const FLAGS: [(&str, &str); 4] = [
     ("LIMIT_RESPONSE_HEADERS_ENABLED", "grpc.headers"),
 ];
 
+const HEADERS: &str = "header fields have the names RateLimit-Limit, -Remaining and -Reset";
 /// The supported values of variables; any other is refused with this reason.
 const ONLY: [(&str, &str, &str); 9] = [
     ("CONFIG_TYPE", "FILE", "rules are read from files; there is no xDS client"),
@@ -50,21 +49,9 @@ const ONLY: [(&str, &str, &str); 9] = [
     ),
     ("RESPONSE_DYNAMIC_METADATA", "false", "answers carry no dynamic metadata"),
     ("REDIS_PERSECOND", "false", "there is one store for all units"),
-    (
-        "LIMIT_LIMIT_HEADER",
-        "RateLimit-Limit",
-        "header fields have the names RateLimit-Limit, -Remaining and -Reset",
-    ),
-    (
-        "LIMIT_REMAINING_HEADER",
-        "RateLimit-Remaining",
-        "header fields have the names RateLimit-Limit, -Remaining and -Reset",
-    ),
-    (
-        "LIMIT_RESET_HEADER",
-        "RateLimit-Reset",
-        "header fields have the names RateLimit-Limit, -Remaining and -Reset",
-    ),
+    ("LIMIT_LIMIT_HEADER", "RateLimit-Limit", HEADERS),
+    ("LIMIT_REMAINING_HEADER", "RateLimit-Remaining", HEADERS),
+    ("LIMIT_RESET_HEADER", "RateLimit-Reset", HEADERS),
     (
         "GRPC_CLIENT_TLS_SAN",
         "",
@@ -72,98 +59,50 @@ const ONLY: [(&str, &str, &str); 9] = [
     ),
 ];
 
-const STATSD: &str = "statistics are exposed to Prometheus, at /metrics of the HTTP port";
-const XDS: &str = "there is no xDS client; rules are read from files";
-const PER_SECOND: &str = "there is one store for all units";
-const MEMCACHED: &str = "there is no memcached; counters are in this process or in Redis";
-const POOL: &str = "one connection to each server of the store carries all requests";
-const STORE_TLS: &str =
-    "TLS to the store trusts the certificates of this machine, and shows none of its own";
-
-/// The variables without effect, with the behaviour here: statistics, connections to Redis, sinks
-/// of logs.
-const IDLE: [(&str, &str); 71] = [
-    ("PROTO", "TCP is used"),
-    ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", XDS),
-    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", XDS),
-    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", XDS),
-    ("CONFIG_GRPC_XDS_NODE_ID", XDS),
-    ("CONFIG_GRPC_XDS_NODE_METADATA", XDS),
-    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", XDS),
-    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", XDS),
-    ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", XDS),
-    ("CONFIG_GRPC_XDS_SERVER_URL", XDS),
-    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", XDS),
-    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", XDS),
-    ("XDS_CLIENT_BACKOFF_JITTER", XDS),
-    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", XDS),
-    ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", XDS),
-    ("DEBUG_HOST", "there is no debug port; the page and /metrics are at the HTTP port"),
-    ("DEBUG_PORT", "there is no debug port; the page and /metrics are at the HTTP port"),
-    ("DISABLE_STATS", STATSD),
-    ("DOG_STATSD_MOGRIFIERS", STATSD),
-    ("EXTRA_TAGS", STATSD),
-    ("PROMETHEUS_ADDR", STATSD),
-    ("PROMETHEUS_MAPPER_YAML", STATSD),
-    ("PROMETHEUS_PATH", STATSD),
-    ("STATSD_HOST", STATSD),
-    ("STATSD_PORT", STATSD),
-    ("STATS_FLUSH_INTERVAL", STATSD),
-    ("USE_DOG_STATSD", STATSD),
-    ("USE_DOG_STATSD_MOGRIFIERS", STATSD),
-    ("USE_PROMETHEUS", STATSD),
-    ("USE_STATSD", STATSD),
-    ("NEAR_LIMIT_RATIO", "a call is near the limit if it leaves less than a tenth of it"),
-    ("EXPIRATION_JITTER_MAX_SECONDS", "counters end with their window"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES", "calls over the limit are decided where their counter is"),
-    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "the service starts with the rules in the files"),
-    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "the service is ready once its rules are loaded"),
-    ("GRPC_MAX_CONNECTION_AGE", "connections last until their client or the service ends them"),
-    (
-        "GRPC_MAX_CONNECTION_AGE_GRACE",
-        "connections last until their client or the service ends them",
-    ),
-    ("RUNTIME_IGNOREDOTFILES", "files whose name begins with a dot are never read"),
-    ("RUNTIME_WATCH_ROOT", "the folder of the rules is watched, whatever it is a link to"),
-    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", POOL),
-    (
-        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
-        "on_unavailable of each rule decides without the store",
-    ),
-    ("REDIS_PIPELINE_LIMIT", POOL),
-    ("REDIS_PIPELINE_WINDOW", POOL),
-    ("REDIS_POOL_ON_EMPTY_BEHAVIOR", POOL),
-    ("REDIS_POOL_SIZE", POOL),
-    ("REDIS_SENTINEL_AUTH", "sentinels receive the user and the password of the store"),
-    ("REDIS_TLS_CACERT", STORE_TLS),
-    ("REDIS_TLS_CLIENT_CERT", STORE_TLS),
-    ("REDIS_TLS_CLIENT_KEY", STORE_TLS),
-    (
-        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
-        "the name in the store's certificate is always checked",
-    ),
-    ("REDIS_PERSECOND_AUTH", PER_SECOND),
-    ("REDIS_PERSECOND_PIPELINE_LIMIT", PER_SECOND),
-    ("REDIS_PERSECOND_PIPELINE_WINDOW", PER_SECOND),
-    ("REDIS_PERSECOND_POOL_SIZE", PER_SECOND),
-    ("REDIS_PERSECOND_SOCKET_TYPE", PER_SECOND),
-    ("REDIS_PERSECOND_TLS", PER_SECOND),
-    ("REDIS_PERSECOND_TYPE", PER_SECOND),
-    ("REDIS_PERSECOND_URL", PER_SECOND),
-    ("MEMCACHE_HOST_PORT", MEMCACHED),
-    ("MEMCACHE_MAX_IDLE_CONNS", MEMCACHED),
-    ("MEMCACHE_SRV", MEMCACHED),
-    ("MEMCACHE_SRV_REFRESH", MEMCACHED),
-    ("MEMCACHE_TLS", MEMCACHED),
-    ("TRACING_ENABLED", "spans are sent to OTEL_EXPORTER_OTLP_ENDPOINT"),
-    ("TRACING_EXPORTER_PROTOCOL", "spans are sent over HTTP"),
-    ("TRACING_SERVICE_INSTANCE_ID", "spans carry the name of the service alone"),
-    ("TRACING_SERVICE_NAMESPACE", "spans carry the name of the service alone"),
-    ("MEMCACHE_TLS_CACERT", MEMCACHED),
-    ("MEMCACHE_TLS_CLIENT_CERT", MEMCACHED),
-    ("MEMCACHE_TLS_CLIENT_KEY", MEMCACHED),
-    ("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", MEMCACHED),
-];
+/// The variables without effect, each line after the behaviour here: statistics, connections to
+/// Redis, sinks of logs.
+const IDLE: &str = "
+    TCP is used: PROTO
+    there is no xDS client; rules are read from files: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS \
+        CONFIG_GRPC_XDS_CLIENT_TLS_CERT CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID \
+        CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL \
+        CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN \
+        CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_USE_TLS \
+        XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_JITTER \
+        XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR
+    there is no debug port; the page and /metrics are at the HTTP port: DEBUG_HOST DEBUG_PORT
+    statistics are exposed to Prometheus, at /metrics of the HTTP port: DISABLE_STATS \
+        DOG_STATSD_MOGRIFIERS EXTRA_TAGS PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH \
+        STATSD_HOST STATSD_PORT STATS_FLUSH_INTERVAL USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS \
+        USE_PROMETHEUS USE_STATSD
+    a call is near the limit if it leaves less than a tenth of it: NEAR_LIMIT_RATIO
+    counters end with their window: EXPIRATION_JITTER_MAX_SECONDS
+    calls over the limit are decided where their counter is: LOCAL_CACHE_SIZE_IN_BYTES
+    the service starts with the rules in the files: FORCE_START_WITHOUT_INITIAL_CONFIG
+    the service is ready once its rules are loaded: HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
+    connections last until their client or the service ends them: GRPC_MAX_CONNECTION_AGE \
+        GRPC_MAX_CONNECTION_AGE_GRACE
+    files whose name begins with a dot are never read: RUNTIME_IGNOREDOTFILES
+    the folder of the rules is watched, whatever it is a link to: RUNTIME_WATCH_ROOT
+    one connection to each server of the store carries all requests: \
+        REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_PIPELINE_LIMIT REDIS_PIPELINE_WINDOW \
+        REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE
+    on_unavailable of each rule decides without the store: REDIS_HEALTH_CHECK_ACTIVE_CONNECTION
+    sentinels receive the user and the password of the store: REDIS_SENTINEL_AUTH
+    TLS to the store trusts the certificates of this machine, and shows none of its own: \
+        REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY
+    the name in the store's certificate is always checked: REDIS_TLS_SKIP_HOSTNAME_VERIFICATION
+    there is one store for all units: REDIS_PERSECOND_AUTH REDIS_PERSECOND_PIPELINE_LIMIT \
+        REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_POOL_SIZE REDIS_PERSECOND_SOCKET_TYPE \
+        REDIS_PERSECOND_TLS REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL
+    there is no memcached; counters are in this process or in Redis: MEMCACHE_HOST_PORT \
+        MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_TLS \
+        MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY \
+        MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION
+    spans are sent to OTEL_EXPORTER_OTLP_ENDPOINT: TRACING_ENABLED
+    spans are sent over HTTP: TRACING_EXPORTER_PROTOCOL
+    spans carry the name of the service alone: TRACING_SERVICE_INSTANCE_ID \
+        TRACING_SERVICE_NAMESPACE";
 
 /// Reads an environment, if it is one of that project.
 pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
@@ -182,7 +121,7 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
     for (name, key) in FLAGS {
         match flag_of(name, value) {
             Ok(is_set) => {
-                envoy_env.raw_settings.extend(is_set.map(|is_set| (key, is_set.to_string(), name)));
+                envoy_env.set(key, name, is_set.map(|is_set| is_set.to_string()));
             }
             Err(complaint) => envoy_env.refused.push(complaint),
         }
@@ -197,17 +136,35 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
             envoy_env.refused.push(format!("{name}={text}: {why}"));
         }
     }
-    match envoy_env_store::read(value) {
-        Ok(store) => envoy_env.store = store,
-        Err(complaint) => envoy_env.refused.push(complaint),
+    if let Err(complaint) = envoy_env.store(value) {
+        envoy_env.refused.push(complaint);
     }
     envoy_env.spans(value);
-    let is_given = |(name, _): &&(&str, &str)| value(name).is_some();
-    envoy_env.idle.extend(IDLE.iter().filter(is_given).map(|(name, why)| format!("{name}: {why}")));
+    for (why, names) in idle() {
+        let given = names.filter(|name| value(name).is_some());
+        envoy_env.idle.extend(given.map(|name| format!("{name}: {why}")));
+    }
     Some(envoy_env)
 }
 
+/// Returns the variables without effect, after the behaviour here.
+fn idle() -> impl Iterator<Item = (&'static str, std::str::SplitWhitespace<'static>)> {
+    let lines = IDLE.lines().filter_map(|line| line.split_once(": "));
+    lines.map(|(why, names)| (why.trim(), names.split_whitespace()))
+}
+
 impl EnvoyEnv {
+    /// Adds the setting of a variable, if it has a text.
+    fn set(&mut self, key: &'static str, variable: &str, text: Option<impl Into<String>>) {
+        let setting = text.map(|text| RawSetting {
+            key,
+            text: Some(text.into()),
+            name: variable.to_owned(),
+            is_weak: false,
+        });
+        self.raw_settings.extend(setting);
+    }
+
     fn listeners(&mut self, value: impl Fn(&str) -> Option<String>) {
         for (key, host, port, usual) in [
             ("server.http", "HOST", "PORT", "8080"),
@@ -222,11 +179,10 @@ impl EnvoyEnv {
             let host = given_host.unwrap_or_else(|| "127.0.0.1".to_owned());
             let host = if host.contains(':') { format!("[{host}]") } else { host };
             let port = given_port.unwrap_or_else(|| usual.to_owned());
-            self.raw_settings.push((key, format!("{host}:{port}"), name));
+            self.set(key, name, Some(format!("{host}:{port}")));
         }
-        if let Some(path) = value("GRPC_UDS") {
-            self.raw_settings.push(("server.grpc", format!("unix:{path}"), "GRPC_UDS"));
-        }
+        let path = value("GRPC_UDS").map(|path| format!("unix:{path}"));
+        self.set("server.grpc", "GRPC_UDS", path);
     }
 
     fn tls(&mut self, value: impl Fn(&str) -> Option<String>) {
@@ -239,47 +195,75 @@ impl EnvoyEnv {
             Ok(is_tls) => self.is_tls_of_grpc = is_tls == Some(true),
             Err(complaint) => self.refused.push(complaint),
         }
-        for (name, key) in files.into_iter().filter(|_| self.is_tls_of_grpc) {
-            self.raw_settings.extend(value(name).map(|path| (key, path, name)));
+        let is_tls = self.is_tls_of_grpc;
+        for (name, key) in files.into_iter().filter(|_| is_tls) {
+            self.set(key, name, value(name));
         }
+    }
+
+    /// Reads the variables for Redis. Errors omit texts that may hold a password.
+    fn store(&mut self, value: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+        let Some(url) = value("REDIS_URL") else { return Ok(()) };
+        let is_unix = value("REDIS_SOCKET_TYPE").map(|kind| kind == "unix");
+        let is_tls = flag_of("REDIS_TLS", &value)? == Some(true);
+        let kind = value("REDIS_TYPE").unwrap_or_default().to_ascii_lowercase();
+        let (kind, name, servers) = match (kind.as_str(), url.split_once(',')) {
+            ("" | "single", _) => ("server", None, &*url),
+            ("cluster", _) => ("cluster", None, &*url),
+            ("sentinel", Some((name, servers))) => ("sentinel", Some(name.trim()), servers),
+            ("sentinel", None) => {
+                return Err("REDIS_URL: with REDIS_TYPE=SENTINEL it is a name and the sentinels, \
+                            as in \"mymaster,host:26379\""
+                    .to_owned());
+            }
+            _ => return Err("REDIS_TYPE: it is SINGLE, SENTINEL or CLUSTER".to_owned()),
+        };
+        self.set("store.kind", "REDIS_TYPE", Some(kind));
+        self.set("store.name", "REDIS_URL", name);
+        let servers = servers.split(',').map(|server| address(server.trim(), is_unix, is_tls));
+        self.set("store.url", "REDIS_URL", Some(servers.collect::<Vec<_>>().join(",")));
+        let auth = value("REDIS_AUTH").unwrap_or_default();
+        let (user, password) = auth.split_once(':').unwrap_or(("", &auth));
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        self.set("store.user", "REDIS_AUTH", given(user));
+        self.set("store.password", "REDIS_AUTH", given(password));
+        // As Go writes it, in one unit: `10s`, `500ms`, `1m`.
+        let budget = value("REDIS_TIMEOUT").map(|text| match text.strip_suffix('m') {
+            Some(number) => format!("{number}min"),
+            None => text,
+        });
+        self.set("store.budget", "REDIS_TIMEOUT", budget);
+        // Replacing a prefix that is refused could collide with another service's prefix and
+        // share its counters.
+        self.set("store.prefix", "CACHE_KEY_PREFIX", value("CACHE_KEY_PREFIX"));
+        Ok(())
     }
 
     fn spans(&mut self, value: impl Fn(&str) -> Option<String>) {
-        if let Some(name) = value("TRACING_SERVICE_NAME") {
-            self.raw_settings.push(("tracing.service", name, "TRACING_SERVICE_NAME"));
-        }
-        if let Some(rate) = value("TRACING_SAMPLING_RATE") {
-            // A fraction of one there, a percentage here.
+        self.set("tracing.service", "TRACING_SERVICE_NAME", value("TRACING_SERVICE_NAME"));
+        // A fraction of one there, a percentage here.
+        let share = value("TRACING_SAMPLING_RATE").map(|rate| {
             let share = rate.parse::<f64>().map(|rate| format!("{:.4}%", rate * 100.0));
-            self.raw_settings.push((
-                "tracing.sample",
-                share.unwrap_or(rate),
-                "TRACING_SAMPLING_RATE",
-            ));
-        }
+            share.unwrap_or(rate)
+        });
+        self.set("tracing.sample", "TRACING_SAMPLING_RATE", share);
     }
 
     fn log(&mut self, value: impl Fn(&str) -> Option<String>) {
-        if let Some(level) = value("LOG_LEVEL") {
-            let level = match level.to_ascii_lowercase().as_str() {
-                "warning" => "warn".to_owned(),
-                "fatal" | "panic" => "error".to_owned(),
-                level => level.to_owned(),
-            };
-            self.raw_settings.push(("log.filter", level, "LOG_LEVEL"));
-        }
-        if let Some(format) = value("LOG_FORMAT") {
-            self.raw_settings.push(("log.format", format.to_ascii_lowercase(), "LOG_FORMAT"));
-        }
+        let lower = |name| value(name).map(|text| text.to_ascii_lowercase());
+        let level = lower("LOG_LEVEL").map(|level| match level.as_str() {
+            "warning" => "warn".to_owned(),
+            "fatal" | "panic" => "error".to_owned(),
+            _ => level,
+        });
+        self.set("log.filter", "LOG_LEVEL", level);
+        self.set("log.format", "LOG_FORMAT", lower("LOG_FORMAT"));
     }
 }
 
 /// Reads a flag, if it is set. Anything but true or false is refused: read as false, it could
 /// send a password unencrypted.
-pub(super) fn flag_of(
-    name: &str,
-    value: impl Fn(&str) -> Option<String>,
-) -> Result<Option<bool>, String> {
+fn flag_of(name: &str, value: impl Fn(&str) -> Option<String>) -> Result<Option<bool>, String> {
     let read = |text: String| {
         flag(&text)
             .map(Some)
@@ -297,9 +281,38 @@ fn flag(text: &str) -> Option<bool> {
     }
 }
 
+/// Converts an address from that project's form.
+fn address(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
+    match text.split_once("://") {
+        Some(("redis", rest)) if is_tls => format!("rediss://{rest}"),
+        Some(_) => text.to_owned(),
+        None if is_unix.unwrap_or_else(|| text.starts_with('/')) => format!("unix:{text}"),
+        None if is_tls => format!("rediss://{text}"),
+        None => format!("redis://{text}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rategate_redis::client::Server;
+
     use super::*;
+    use crate::config::load;
+    use crate::config::settings::{Secret, Store, StoreLocation};
+    use crate::config::{ConfigError, Layers};
+
+    /// The variables that make a store.
+    const STORE: [&str; 7] = [
+        "REDIS_URL",
+        "REDIS_SOCKET_TYPE",
+        "REDIS_TYPE",
+        "REDIS_AUTH",
+        "REDIS_TLS",
+        "REDIS_TIMEOUT",
+        "CACHE_KEY_PREFIX",
+    ];
 
     fn of(variables: &[(&str, &str)]) -> Option<EnvoyEnv> {
         read(|name| {
@@ -326,7 +339,10 @@ mod tests {
         };
         let raw_settings = |variables: &[(&str, &str)]| {
             let raw_settings = with(variables).raw_settings.into_iter();
-            raw_settings.map(|(key, text, _)| format!("{key}={text}")).collect::<Vec<_>>().join(" ")
+            raw_settings
+                .map(|RawSetting { key, text, .. }| format!("{key}={}", text.unwrap()))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(raw_settings(&[("PORT", "80")]), "server.http=127.0.0.1:80");
         assert_eq!(raw_settings(&[("HOST", "0.0.0.0")]), "server.http=0.0.0.0:8080");
@@ -385,19 +401,93 @@ mod tests {
             };
             named.iter().any(is_it)
         };
-        let idle = IDLE.iter().map(|(name, _)| *name);
+        let idle = idle().flat_map(|(_, names)| names);
         let only = ONLY.iter().map(|(name, ..)| *name);
         let flags = FLAGS.iter().map(|(name, _)| *name);
-        for name in idle.chain(only).chain(flags).chain(envoy_env_store::VARIABLES) {
+        for name in idle.chain(only).chain(flags).chain(STORE) {
             assert!(is_named(name), "{name}");
             let with = with_one(name);
             let effects = with.raw_settings.len() + with.idle.len() + with.refused.len();
-            let needs_more = envoy_env_store::VARIABLES.contains(&name) && name != "REDIS_URL";
-            assert!(effects > 0 || with.store.is_some() || needs_more, "{name} is passed over");
+            let needs_more = STORE.contains(&name) && name != "REDIS_URL";
+            assert!(effects > 0 || needs_more, "{name} is passed over");
         }
     }
 
     fn with_one(name: &str) -> EnvoyEnv {
         of(&[("RUNTIME_ROOT", "/data"), (name, "1")]).unwrap()
+    }
+
+    /// Returns the store of a file and an environment, for a rule that needs one.
+    fn store(file: &str, variables: &[(&str, &str)]) -> Result<Store, ConfigError> {
+        let mut layers = Layers::default();
+        let all = [&[("RUNTIME_ROOT", "/data")], variables].concat();
+        layers.add_envoy_env(|name| {
+            let found = all.iter().find(|(known, _)| *known == name);
+            found.map(|(_, text)| (*text).to_owned())
+        });
+        let rule = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, \
+                    requests_per_unit: 5, store: exact, on_unavailable: deny}}]";
+        let files = [load::file("a.toml", file), load::file("a.yaml", rule)];
+        load::read(&files, &layers).map(|loaded| loaded.settings.store.unwrap())
+    }
+
+    #[test]
+    fn variables_for_redis_are_a_store() {
+        let tls_alone = of(&[("RUNTIME_ROOT", "/data"), ("REDIS_TLS", "true")]).unwrap();
+        assert!(tls_alone.raw_settings.is_empty());
+        let location = |variables: &[(&str, &str)]| store("", variables).unwrap().location;
+        let plain = location(&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")]);
+        assert_eq!(plain, StoreLocation::Server(Server::tcp("redis", 6379)));
+        assert_eq!(location(&[("REDIS_URL", "redis:6379")]), plain, "no path");
+        let tls = StoreLocation::Server(Server::Tls("r".into(), 6380));
+        assert_eq!(location(&[("REDIS_URL", "r:6380"), ("REDIS_TLS", "true")]), tls);
+        assert_eq!(location(&[("REDIS_URL", "redis://r:6380"), ("REDIS_TLS", "1")]), tls);
+        assert_eq!(location(&[("REDIS_URL", "rediss://r:6380")]), tls);
+        let socket = StoreLocation::Server(Server::Unix("/run/r.sock".into()));
+        assert_eq!(location(&[("REDIS_URL", "/run/r.sock")]), socket);
+        let of_sentinels = [("REDIS_URL", "mymaster,a:26379,b:26380"), ("REDIS_TYPE", "SENTINEL")];
+        let sentinels = vec![Server::tcp("a", 26379), Server::tcp("b", 26380)];
+        let expected = StoreLocation::Sentinel { name: "mymaster".to_owned(), sentinels };
+        assert_eq!(location(&of_sentinels), expected);
+        let nodes = vec![Server::tcp("a", 1), Server::tcp("b", 2)];
+        let cluster = location(&[("REDIS_URL", "a:1,b:2"), ("REDIS_TYPE", "cluster")]);
+        assert_eq!(cluster, StoreLocation::Cluster(nodes));
+    }
+
+    #[test]
+    fn who_asks_how_long_and_under_which_keys() {
+        let with = |name, text| store("", &[("REDIS_URL", "r:1"), (name, text)]).unwrap();
+        let password_only = with("REDIS_AUTH", "sesame");
+        assert_eq!(
+            (password_only.user, password_only.password),
+            (None, Some(Secret::new("sesame".to_owned())))
+        );
+        let both = with("REDIS_AUTH", "ann:se:same");
+        assert_eq!(both.user.as_deref(), Some("ann"));
+        assert_eq!(both.password, Some(Secret::new("se:same".to_owned())));
+        assert_eq!(with("REDIS_TIMEOUT", "500ms").budget, Duration::from_millis(500));
+        assert_eq!(with("REDIS_TIMEOUT", "1m").budget, Duration::from_secs(60));
+        assert_eq!(with("CACHE_KEY_PREFIX", "prod").prefix, "prod");
+        let file = "[store]\nurl = \"redis://r:1\"\nnodes = 3\nbudget = \"1s\"\n";
+        let over = store(file, &[("REDIS_URL", "other:2")]).unwrap();
+        assert_eq!((over.nodes.get(), over.budget), (3, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_complaint_names_its_variable() {
+        for (variables, expected_start) in [
+            (&[("REDIS_URL", "a:1,b:2")][..], "REDIS_URL: several"),
+            (&[("REDIS_URL", "a:1"), ("REDIS_TYPE", "SENTINEL")], "REDIS_URL: with"),
+            (&[("REDIS_URL", "a:1"), ("REDIS_TYPE", "ring")], "REDIS_TYPE: "),
+            (&[("REDIS_URL", "a:port")], "REDIS_URL: "),
+            (&[("REDIS_URL", "a:1"), ("REDIS_TIMEOUT", "soon")], "REDIS_TIMEOUT: "),
+            (&[("REDIS_URL", "a:1"), ("REDIS_TLS", "yes")], "REDIS_TLS: it is true or false"),
+            (&[("REDIS_URL", "a:1"), ("CACHE_KEY_PREFIX", "prod:")], "CACHE_KEY_PREFIX: \"prod:\""),
+        ] {
+            let complaint = store("", variables).unwrap_err().to_string();
+            assert!(complaint.starts_with(expected_start), "{complaint}");
+        }
+        let secret = store("", &[("REDIS_URL", "redis://u:sesame@h:port")]).unwrap_err();
+        assert!(!secret.to_string().contains("sesame"));
     }
 }

@@ -4,8 +4,6 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
-
 use super::source::SourceLocation;
 
 /// The maximum number of problems that are printed. The rest is counted.
@@ -54,12 +52,10 @@ impl ConfigError {
 
 impl Problem {
     pub(crate) fn at(location: SourceLocation, message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            help: None,
-            location: Some(location),
-            path: None,
-            is_warning: false,
+        let message = message.into();
+        match location.outside() {
+            Some(name) => Self::nowhere(format!("{}: {message}", name.display())),
+            None => Self { location: Some(location), ..Self::nowhere(message) },
         }
     }
 
@@ -122,26 +118,16 @@ impl Problem {
 /// Formats problems for a terminal.
 #[must_use]
 pub fn report(problems: &[Problem]) -> String {
-    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(110);
-    let handler = handler.with_context_lines(1).with_links(false);
     let mut text = String::new();
     for problem in problems.iter().take(MAX_REPORTED) {
-        let start = text.len();
-        let _ = writeln!(text, "{problem}");
-        if problem.location.as_ref().is_some_and(SourceLocation::is_shown) {
-            text.truncate(start);
-            if handler.render_report(&mut text, problem).is_err() {
-                text.truncate(start);
-                let _ = writeln!(text, "{problem}");
-            }
-        } else if let Some(help) = &problem.help {
+        let sign = if problem.is_warning { '!' } else { 'x' };
+        let excerpt = problem.location.as_ref().and_then(SourceLocation::excerpt);
+        let _ = write!(text, "  {sign} {problem}\n{}", excerpt.unwrap_or_default());
+        if let Some(help) = &problem.help {
             let _ = writeln!(text, "  help: {help}");
         }
     }
-    let omitted = problems.len().saturating_sub(MAX_REPORTED);
-    if omitted > 0 {
-        let _ = writeln!(text, "and {omitted} more");
-    }
+    text.extend(more_than(problems).map(|line| line + "\n"));
     text
 }
 
@@ -157,42 +143,21 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, problem) in self.problems.iter().take(MAX_REPORTED).enumerate() {
-            if nth > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        match self.problems.len().saturating_sub(MAX_REPORTED) {
-            0 => Ok(()),
-            omitted => write!(f, "\nand {omitted} more"),
-        }
+        let mut lines: Vec<String> =
+            self.problems.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
+        lines.extend(more_than(&self.problems));
+        f.write_str(&lines.join("\n"))
     }
+}
+
+/// Returns a line that counts the problems that are not printed, if there are any.
+fn more_than(problems: &[Problem]) -> Option<String> {
+    let omitted = problems.len().saturating_sub(MAX_REPORTED);
+    (omitted > 0).then(|| format!("and {omitted} more"))
 }
 
 impl std::error::Error for Problem {}
 impl std::error::Error for ConfigError {}
-
-impl Diagnostic for Problem {
-    fn severity(&self) -> Option<miette::Severity> {
-        Some(if self.is_warning { miette::Severity::Warning } else { miette::Severity::Error })
-    }
-
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        let help: Box<dyn fmt::Display + 'a> = Box::new(self.help.as_deref()?);
-        Some(help)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        let location = self.location.as_ref().filter(|location| location.is_shown())?;
-        Some(location)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.location.as_ref()?.caret();
-        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
-    }
-}
 
 #[cfg(test)]
 mod tests {

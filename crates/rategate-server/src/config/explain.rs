@@ -7,9 +7,10 @@ use std::sync::Arc;
 use rategate::AnyPolicy;
 use rategate_core::span;
 
+use super::limit::Algorithm;
 use crate::engine::Compiled;
 use crate::nearest::nearest;
-use crate::rule::{CounterLocation, DisplayLimit, Enforcement, Limit, Rule, Scheduled};
+use crate::rule::{CounterLocation, DisplayLimit, Enforcement, Limit, Rule};
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
 const MAX_LISTED: usize = 20;
@@ -134,24 +135,17 @@ pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
             None => return Some(0),
         },
     };
-    let periods = |period_ns: u64| wide.div_ceil(u128::from(period_ns.max(1)));
-    Some(match policy {
-        AnyPolicy::Gcra(bucket) => {
-            let (permits, period_ns) = bucket.rate().fraction()?;
-            let earned = wide.saturating_mul(permits.into()).div_ceil(u128::from(period_ns.max(1)));
+    let (algorithm, permits, period_ns) = Algorithm::of(&policy)?;
+    let (permits, period_ns) = (u128::from(permits), u128::from(period_ns.max(1)));
+    let periods = wide.div_ceil(period_ns);
+    Some(match (algorithm, policy) {
+        (_, AnyPolicy::Gcra(bucket)) => {
+            let earned = wide.saturating_mul(permits).div_ceil(period_ns);
             earned.saturating_add(bucket.burst_size().get().into()).saturating_sub(1)
         }
-        AnyPolicy::SlidingLog(log) => {
-            periods(log.held_for_ns()).saturating_mul(log.permits().into())
-        }
-        AnyPolicy::CompactLog(log) => {
-            periods(log.held_for_ns()).saturating_mul(log.permits().into())
-        }
-        AnyPolicy::FixedWindow(window) => {
-            let windows = periods(window.period_ns()).saturating_add(1);
-            windows.saturating_mul(window.permits().into())
-        }
-        _ => return None,
+        (Algorithm::Concurrency, _) => return None,
+        (Algorithm::FixedWindow, _) => periods.saturating_add(1).saturating_mul(permits),
+        _ => periods.saturating_mul(permits),
     })
 }
 
@@ -209,30 +203,17 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         keys => writeln!(f, "counters:  one for each {}", keys.join(" and "))?,
     }
     write_limit(f, "limit:    ", &rule.limit, rule.display_limit)?;
-    for Scheduled { days, from_s, until_s, zone, limit, display_limit } in &rule.schedule {
-        let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter();
-        let names: Vec<_> =
-            names.zip(days).filter(|(_, is_in)| **is_in).map(|(name, _)| name).collect();
-        writeln!(
-            f,
-            "at times:  {} from {} to {} in {zone}",
-            names.join(" "),
-            clock(*from_s),
-            clock(*until_s)
-        )?;
-        write_limit(f, "  limit:  ", limit, *display_limit)?;
+    for scheduled in &rule.schedule {
+        let names: Vec<_> = scheduled.days().collect();
+        let (from, to) = scheduled.times();
+        writeln!(f, "at times:  {} from {from} to {to} in {}", names.join(" "), scheduled.zone)?;
+        write_limit(f, "  limit:  ", &scheduled.limit, scheduled.display_limit)?;
     }
     match rule.enforcement {
         Enforcement::All => {}
         Enforcement::Shadow => f.write_str("enforced:  never, it only counts\n")?,
         Enforcement::Share(share) => {
-            let (whole, rest) = (share.checked_div(100), share.checked_rem(100));
-            writeln!(
-                f,
-                "enforced:  for {}.{:02} % of its keys",
-                whole.unwrap_or(0),
-                rest.unwrap_or(0)
-            )?;
+            writeln!(f, "enforced:  for {:.2} % of its keys", f64::from(share) / 100.0)?;
         }
     }
     if rule.quota {
@@ -273,10 +254,10 @@ fn write_limit(
             return writeln!(f, "{name} {} at a time", concurrency.permits());
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
-        Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log".to_owned(),
-        Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log".to_owned(),
-        Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window".to_owned(),
-        Limit::Policy(_) => "a policy of its own".to_owned(),
+        Limit::Policy(policy) => {
+            let known = Algorithm::of(policy);
+            known.map_or("a policy of its own", |(known, ..)| known.name()).to_owned()
+        }
         Limit::Counted(_) => "counted-window: what is denied counts too".to_owned(),
     };
     writeln!(f, "{name} {display_limit} ({kind})")?;
@@ -287,13 +268,6 @@ fn write_limit(
         write!(f, "{comma} {max} in any {window}")?;
     }
     f.write_str("\n")
-}
-
-fn clock(seconds: u32) -> String {
-    let component = |unit: u32, of: u32| {
-        seconds.checked_div(unit).and_then(|units| units.checked_rem(of)).unwrap_or(0)
-    };
-    format!("{:02}:{:02}:{:02}", component(3600, 25), component(60, 60), component(1, 60))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
-use super::source::SourceLocation;
+use super::source::{SourceLocation, Sources};
 use crate::engine;
 use crate::nearest::nearest;
 use crate::rule::{Entry, Rule, Value};
@@ -18,6 +18,8 @@ const MAX_COMBINATIONS: u64 = 1_000_000;
 /// The rules and problems of the files read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
+    /// The texts that have been read.
+    pub(crate) sources: Sources,
     drafts: Vec<Draft>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,
@@ -285,32 +287,26 @@ enum Key<'a> {
     Pattern(&'a str),
 }
 
-/// Returns the entries, once for each value of a list.
-fn keys(entries: &[Entry]) -> Vec<Path<'_>> {
-    let mut all: Vec<Path<'_>> = vec![Vec::new()];
-    for entry in entries {
-        let values: Vec<Key<'_>> = match &entry.value {
-            Value::Any => vec![Key::Any],
-            Value::Exact(value) => vec![Key::Exact(value)],
-            Value::Pattern { text, .. } => vec![Key::Pattern(text)],
-            // Several lists would multiply: of a further list only the first value is compared.
-            Value::OneOf(values) if all.len() > 1 => {
-                values.first().map(|value| Key::Exact(value)).into_iter().collect()
-            }
-            Value::OneOf(values) => values.iter().map(|value| Key::Exact(value)).collect(),
-        };
-        all = all
-            .iter()
-            .flat_map(|start| {
-                values.iter().map(|value| {
-                    let mut longer = start.clone();
-                    longer.push((&entry.key, *value));
-                    longer
-                })
-            })
-            .collect();
-    }
-    all
+/// Returns the entries, once for each value of the first list. Several lists would multiply: of a
+/// further list only the first value is compared.
+fn keys(entries: &[Entry]) -> impl Iterator<Item = Path<'_>> {
+    let list = entries.iter().position(|entry| matches!(entry.value, Value::OneOf(_)));
+    let count = list.and_then(|list| match &entries.get(list)?.value {
+        Value::OneOf(values) => Some(values.len()),
+        _ => None,
+    });
+    let key = move |at: usize, nth: usize, value| match value {
+        &Value::Any => Some(Key::Any),
+        Value::Exact(value) => Some(Key::Exact(value)),
+        Value::Pattern { text, .. } => Some(Key::Pattern(text)),
+        Value::OneOf(values) => {
+            values.get(if list == Some(at) { nth } else { 0 }).map(|value| Key::Exact(value))
+        }
+    };
+    (0..count.unwrap_or(1)).filter_map(move |nth| {
+        let path = entries.iter().enumerate();
+        path.map(|(at, entry)| Some((&*entry.key, key(at, nth, &entry.value)?))).collect()
+    })
 }
 
 #[cfg(test)]

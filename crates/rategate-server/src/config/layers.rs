@@ -1,23 +1,33 @@
 //! Settings from the environment and from flags: the environment overrides files, and flags
 //! override both.
 
-use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use rategate_tower::key::Network;
-
-use super::draft::{Draft, ListenerDraft, Protocol, SettingSource};
-use super::error::Problem;
-use super::gather::Gathered;
-use super::native::text::{Grammar as _, HostName};
-use super::native::{SNAPSHOT_EVERY, Size, add_store_urls, secret_file};
-use super::settings::{
-    Address, Dialect, LogFormat, LogKeys, OnCorruptSnapshot, Receiver, Sample, Secret, Snapshot,
-    Tls,
-};
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
 
 use super::envoy_env::{self, EnvoyEnv};
+use super::error::Problem;
+use super::gather::Gathered;
+use super::node::{Kind, Node};
+use super::settings::{Address, StoreUrl, Tables};
+use super::text::Grammar as _;
+
+/// The keys that can be set from outside the files.
+const KEYS: &str = "
+    server.resp server.http server.grpc server.auth server.token server.token.file
+    server.tls.cert server.tls.key server.tls.client_ca server.threads server.drain
+    server.insecure server.limits.frame server.limits.header server.limits.body
+    server.limits.streams server.limits.connections server.limits.connections_per_address
+    server.limits.idle server.limits.header_time http.headers http.hosts http.trusted_proxies
+    grpc.count_denied grpc.count_over_only grpc.shadow grpc.merge_domains grpc.headers store.url
+    store.password store.nodes snapshot.path snapshot.every inline.keys inline.limits log.format
+    log.keys log.filter tracing.otlp tracing.sample tracing.service keys.total";
+/// The short name of the token's variable, which clients use too.
+const TOKEN: &str = "RATEGATE_TOKEN";
+/// The standard variables of OTLP. They apply to all services of a machine, so this service's own
+/// settings override them. A build that cannot send spans ignores them.
+const COMMON: [(&str, &str); 2] =
+    [("tracing.otlp", "OTEL_EXPORTER_OTLP_ENDPOINT"), ("tracing.service", "OTEL_SERVICE_NAME")];
 
 /// Settings from outside the files. Each of [`keys`] is a variable too: `server.threads` is
 /// `RATEGATE_SERVER_THREADS`.
@@ -29,161 +39,21 @@ pub struct Layers {
     envoy_env: Option<EnvoyEnv>,
 }
 
-#[derive(Clone)]
-struct RawSetting {
-    key: &'static str,
+/// A setting as a variable or a flag gives it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct RawSetting {
+    pub(crate) key: &'static str,
     /// The text, or `None` for bytes that are not UTF-8.
-    text: Option<String>,
+    pub(crate) text: Option<String>,
     /// The name of the variable or flag.
-    name: String,
+    pub(crate) name: String,
     /// `true` if it applies only where nothing else sets the key.
-    is_weak: bool,
+    pub(crate) is_weak: bool,
 }
-
-/// A function that applies the text of a key.
-type Setter = fn(&mut Draft, &str) -> Result<(), String>;
-
-const KEYS: [(&str, Setter); 42] = [
-    ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
-    ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
-    ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
-    ("server.auth", |draft, text| assign(&mut draft.auth, flag(text).map(Some))),
-    ("server.token", |draft, text| {
-        let secret = if text.is_empty() {
-            Err("it is empty".to_owned())
-        } else {
-            Ok(Secret::new(text.to_owned()))
-        };
-        assign(&mut draft.settings.server.token, secret.map(Some))
-    }),
-    ("server.token.file", |draft, text| {
-        assign(&mut draft.settings.server.token, secret_file(Path::new(text)).map(Some))
-    }),
-    ("server.tls.cert", |draft, text| {
-        tls(draft).cert = text.into();
-        Ok(())
-    }),
-    ("server.tls.key", |draft, text| {
-        tls(draft).key = text.into();
-        Ok(())
-    }),
-    ("server.tls.client_ca", |draft, text| {
-        tls(draft).client_ca = Some(text.into());
-        Ok(())
-    }),
-    ("server.threads", |draft, text| {
-        assign(&mut draft.settings.server.threads, count(text).and_then(not_zero).map(Some))
-    }),
-    ("server.drain", |draft, text| assign(&mut draft.settings.server.drain, Duration::read(text))),
-    ("server.insecure", |draft, text| assign(&mut draft.settings.server.insecure, flag(text))),
-    ("server.limits.frame", |draft, text| {
-        assign(&mut draft.settings.server.limits.frame_bytes, size(text))
-    }),
-    ("server.limits.header", |draft, text| {
-        assign(&mut draft.settings.server.limits.header_bytes, size(text))
-    }),
-    ("server.limits.body", |draft, text| {
-        assign(&mut draft.settings.server.limits.body_bytes, size(text))
-    }),
-    ("server.limits.streams", |draft, text| {
-        let number = text.parse().map(NonZeroU32::get).map_err(|_| NOT_COUNT.to_owned());
-        assign(&mut draft.settings.server.limits.streams, number)
-    }),
-    ("server.limits.connections", |draft, text| {
-        assign(&mut draft.settings.server.limits.connections, count(text))
-    }),
-    ("server.limits.connections_per_address", |draft, text| {
-        assign(&mut draft.settings.server.limits.connections_per_address, count(text))
-    }),
-    ("server.limits.idle", |draft, text| {
-        assign(&mut draft.settings.server.limits.idle, Duration::read(text))
-    }),
-    ("server.limits.header_time", |draft, text| {
-        assign(&mut draft.settings.server.limits.header_time, Duration::read(text))
-    }),
-    ("http.headers", |draft, text| assign(&mut draft.settings.http.headers, dialects(text))),
-    ("http.hosts", |draft, text| assign(&mut draft.settings.http.hosts, hosts(text))),
-    ("http.trusted_proxies", |draft, text| {
-        let networks = text.split(',').map(str::trim).filter(|network| !network.is_empty());
-        let networks = networks.map(Network::read).collect();
-        assign(&mut draft.settings.http.trusted_proxies, networks)
-    }),
-    ("grpc.count_denied", |draft, text| assign(&mut draft.settings.grpc.count_denied, flag(text))),
-    ("grpc.count_over_only", |draft, text| {
-        assign(&mut draft.settings.grpc.count_over_only, flag(text))
-    }),
-    ("grpc.shadow", |draft, text| assign(&mut draft.settings.grpc.shadow, flag(text))),
-    ("grpc.merge_domains", |draft, text| {
-        assign(&mut draft.settings.grpc.merge_domains, flag(text))
-    }),
-    ("grpc.headers", |draft, text| assign(&mut draft.settings.grpc.headers, flag(text))),
-    ("store.url", |draft, text| add_store_urls(&mut draft.store, text)),
-    ("store.password", |draft, text| match &mut draft.store {
-        Some(store) => assign(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
-        None => Err("there is no store for the password; give store.url too".to_owned()),
-    }),
-    ("store.nodes", |draft, text| match &mut draft.store {
-        Some(store) => assign(&mut store.nodes, text.parse().map_err(|_| NOT_COUNT.to_owned())),
-        None => Err("there is no store; give store.url too".to_owned()),
-    }),
-    ("snapshot.path", |draft, text| {
-        let snapshot = draft.settings.snapshot.take();
-        let fresh = || Snapshot {
-            path: text.into(),
-            every: SNAPSHOT_EVERY,
-            when_torn: OnCorruptSnapshot::default(),
-        };
-        let snapshot = snapshot.unwrap_or_else(fresh);
-        draft.settings.snapshot = Some(Snapshot { path: text.into(), ..snapshot });
-        Ok(())
-    }),
-    ("snapshot.every", |draft, text| match &mut draft.settings.snapshot {
-        Some(snapshot) => assign(&mut snapshot.every, Duration::read(text)),
-        None => Err("there is no snapshot; give snapshot.path too".to_owned()),
-    }),
-    ("inline.keys", |draft, text| assign(&mut draft.settings.inline.keys, count(text))),
-    ("inline.limits", |draft, text| assign(&mut draft.settings.inline.limits, count(text))),
-    ("log.format", |draft, text| {
-        let format = match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            _ => Err("it must be text or json".to_owned()),
-        };
-        assign(&mut draft.settings.log.format, format)
-    }),
-    ("log.keys", |draft, text| {
-        let keys = match text {
-            "hashed" => Ok(LogKeys::Hashed),
-            "plain" => Ok(LogKeys::Plain),
-            "off" => Ok(LogKeys::Off),
-            _ => Err("it must be hashed, plain or off".to_owned()),
-        };
-        assign(&mut draft.settings.log.keys, keys)
-    }),
-    ("log.filter", |draft, text| assign(&mut draft.settings.log.filter, Ok(text.to_owned()))),
-    ("tracing.otlp", |draft, text| {
-        assign(&mut draft.settings.tracing.otlp, Option::<Receiver>::read(text))
-    }),
-    ("tracing.sample", |draft, text| {
-        assign(&mut draft.settings.tracing.sample, Sample::read(text))
-    }),
-    ("tracing.service", |draft, text| {
-        assign(&mut draft.settings.tracing.service, Ok(text.to_owned()))
-    }),
-    ("keys.total", |draft, text| assign(&mut draft.settings.keys.total, count(text))),
-];
-
-/// The short name of the token's variable, which clients use too.
-const TOKEN: &str = "RATEGATE_TOKEN";
-/// The standard variables of OTLP. They apply to all services of a machine, so this service's own
-/// settings override them. A build that cannot send spans ignores them.
-const COMMON: [(&str, &str); 2] =
-    [("tracing.otlp", "OTEL_EXPORTER_OTLP_ENDPOINT"), ("tracing.service", "OTEL_SERVICE_NAME")];
-const NOT_COUNT: &str = "it must be a whole number from 1 on";
 
 /// Returns all keys that can be set from outside the files.
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    KEYS.into_iter().map(|(key, _)| key)
+    KEYS.split_whitespace()
 }
 
 /// Returns the variable of the environment that sets a key.
@@ -226,17 +96,8 @@ impl Layers {
     /// files, and this service's own variables override them. Returns the folder of that
     /// project's rules.
     pub fn add_envoy_env(&mut self, value: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-        let envoy_env = envoy_env::read(value)?;
-        let raw_settings = envoy_env.raw_settings.iter().map(|(key, text, name)| RawSetting {
-            key,
-            text: Some(text.clone()),
-            name: (*name).to_owned(),
-            is_weak: false,
-        });
-        self.raw_settings.splice(0..0, raw_settings);
-        let path = envoy_env.path.clone();
-        self.envoy_env = Some(envoy_env);
-        Some(path)
+        self.envoy_env = envoy_env::read(value);
+        self.envoy_env.as_ref().map(|envoy_env| envoy_env.path.clone())
     }
 
     /// Adds the setting of a flag, which overrides the environment. `flag` is its name in error
@@ -253,122 +114,112 @@ impl Layers {
         Ok(())
     }
 
-    /// Applies all settings on top of those of the files.
-    pub(crate) fn apply(&self, draft: &mut Draft, all: &mut Gathered) {
+    /// Puts all settings into the tables of the files.
+    pub(crate) fn apply(&self, tables: &mut Tables, all: &mut Gathered) {
+        let mut envoy_settings = Vec::new();
         if let Some(envoy_env) = &self.envoy_env {
             // TLS in a file applies to all listeners.
-            draft.is_tls_of_grpc = envoy_env.is_tls_of_grpc && draft.settings.server.tls.is_none();
+            let has_tls = tables.root.get("server.tls").is_some();
+            tables.is_tls_of_grpc = envoy_env.is_tls_of_grpc && !has_tls;
             all.problems.extend(envoy_env.refused.iter().map(Problem::nowhere));
             let idle = envoy_env.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
             all.warnings.extend(idle);
-            apply_store(envoy_env, draft, all);
-        }
-        let problems = &mut all.problems;
-        for RawSetting { key, text, name, is_weak } in &self.raw_settings {
-            if *is_weak && draft.setting_sources.contains_key(key) {
-                continue;
+            let needs_store = all.needs_store.is_some();
+            let is_of_store = |setting: &&RawSetting| setting.key.starts_with("store.");
+            if !needs_store && envoy_env.raw_settings.iter().any(|setting| is_of_store(&setting)) {
+                all.warnings.push(no_rule_needs_it());
             }
-            let Some((key, set)) = KEYS.into_iter().find(|(known, _)| known == key) else {
+            let settings = envoy_env.raw_settings.iter();
+            envoy_settings.extend(settings.filter(|one| needs_store || !is_of_store(one)));
+        }
+        for RawSetting { key, text, name, is_weak } in
+            envoy_settings.into_iter().chain(&self.raw_settings)
+        {
+            let Some(text) = text else {
+                let message = format!("{name}: it is not valid UTF-8");
+                all.problems.push(Problem::nowhere(message));
                 continue;
             };
-            let done = match text {
-                Some(text) => set(draft, text),
-                None => Err("it is not valid UTF-8".to_owned()),
-            };
-            match done {
-                Ok(()) => {
-                    draft.setting_sources.insert(key, SettingSource::Outside(name.clone()));
-                }
-                // The text may be a secret, so the message omits it.
-                Err(complaint) => problems.push(Problem::nowhere(format!("{name}: {complaint}"))),
+            if !is_weak || tables.root.get(key).is_none() {
+                put(&mut tables.root, key, text, &all.sources.add_outside(name));
             }
         }
     }
 }
 
-/// Replaces the files' store by that of the other project's environment, if a rule has its
-/// counters in a store.
-fn apply_store(envoy_env: &EnvoyEnv, draft: &mut Draft, all: &mut Gathered) {
-    let Some(store) = &envoy_env.store else { return };
-    if all.needs_store.is_none() {
-        let message = "REDIS_URL: no rule has its counters in a store; they are in this process";
-        let help = "write store: exact, and on_unavailable: deny or admit, in a rate_limit \
-                    that several servers share";
-        all.warnings.push(Problem::nowhere(message).help(help).warning());
-        return;
+fn no_rule_needs_it() -> Problem {
+    let message = "REDIS_URL: no rule has its counters in a store; they are in this process";
+    let help = "write store: exact, and on_unavailable: deny or admit, in a rate_limit \
+                that several servers share";
+    Problem::nowhere(message).help(help).warning()
+}
+
+/// Puts the text of a setting into its table.
+fn put(root: &mut Node, key: &str, text: &str, span: &Range<usize>) {
+    let node = |kind| Node::new(kind, span.clone());
+    let outside = node(Kind::Outside(text.to_owned()));
+    match key {
+        "server.resp" | "server.http" | "server.grpc" => {
+            let listeners = listeners(&root.elements(key).collect::<Vec<_>>(), text, span);
+            root.put(key, listeners.unwrap_or(outside));
+            return;
+        }
+        // A secret has one source.
+        "server.token.file" => root.put("server.token", node(Kind::Null)),
+        "store.url" => keep_login(root, text, span),
+        // The name belongs to the other kind.
+        "store.kind" => root.put("store.name", node(Kind::Null)),
+        _ => {}
     }
-    draft.store = Some(store.over(draft.store.take()));
-    draft.setting_sources.insert("store.url", SettingSource::Outside("REDIS_URL".to_owned()));
+    root.put(key, outside);
+}
+
+/// Returns the listeners of a text. The file's settings for the same address remain; `None` if
+/// it has none.
+fn listeners(known: &[&Node], text: &str, span: &Range<usize>) -> Option<Node> {
+    let address = |node: &Node| match &node.get("address")?.kind {
+        Kind::Text(text) => Address::read(text).ok(),
+        _ => None,
+    };
+    let has_settings = known.iter().any(|node| address(node).is_some());
+    let addresses = text.split(',').map(str::trim).filter(|text| !["", "off"].contains(text));
+    let listener = |text: &str| {
+        let wanted = Address::read(text).ok();
+        let same = known.iter().find(|node| wanted.is_some() && address(node) == wanted);
+        same.map_or_else(
+            || Node::new(Kind::Outside(text.to_owned()), span.clone()),
+            |node| Node::clone(node),
+        )
+    };
+    let all: Vec<_> = addresses.map(listener).collect();
+    (has_settings && !all.is_empty()).then(|| Node::new(Kind::List(all), span.clone()))
+}
+
+/// Keeps the login and the database in the address of a file's store where the new address has
+/// none. Where it has, they override those of the file.
+fn keep_login(root: &mut Node, text: &str, span: &Range<usize>) {
+    let login = |text: &str| {
+        let first = text.split(',').next().unwrap_or_default().trim();
+        let url = StoreUrl::read(first).ok();
+        url.map(|url| [url.user, url.password, url.database.map(|number| number.to_string())])
+    };
+    let known = root.elements("store.url").next().and_then(|node| match &node.kind {
+        Kind::Text(text) | Kind::Outside(text) => login(text),
+        _ => None,
+    });
+    let keys = ["store.user", "store.password", "store.database"];
+    let values = known.unwrap_or_default().into_iter().zip(login(text).unwrap_or_default());
+    for (key, (known, new)) in keys.into_iter().zip(values) {
+        let known = known.filter(|_| root.get(key).is_none());
+        if let Some(value) = new.or(known) {
+            root.put(key, Node::new(Kind::Outside(value), span.clone()));
+        }
+    }
 }
 
 /// Omits the text, which may be a secret.
-impl std::fmt::Debug for RawSetting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for RawSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.name.fmt(f)
     }
-}
-
-fn assign<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *field = value?;
-    Ok(())
-}
-
-fn flag(text: &str) -> Result<bool, String> {
-    match text {
-        "true" | "1" | "yes" => Ok(true),
-        "false" | "0" | "no" => Ok(false),
-        _ => Err("it must be true or false".to_owned()),
-    }
-}
-
-fn count(text: &str) -> Result<usize, String> {
-    text.parse().map(NonZeroUsize::get).map_err(|_| NOT_COUNT.to_owned())
-}
-
-fn not_zero(number: usize) -> Result<NonZeroUsize, String> {
-    NonZeroUsize::new(number).ok_or_else(|| NOT_COUNT.to_owned())
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    Size::read(text).map(|size| size.0)
-}
-
-fn listeners(draft: &mut Draft, protocol: Protocol, text: &str) -> Result<(), String> {
-    let known = draft.listeners.remove(&protocol).unwrap_or_default();
-    let mut all = Vec::new();
-    let raw_settings = text.split(',').map(str::trim).filter(|address| !address.is_empty());
-    if raw_settings.clone().next().is_none() {
-        return Err("it is empty; write \"off\" for no listener".to_owned());
-    }
-    for address in raw_settings.filter(|address| *address != "off") {
-        let address = Address::read(address)?;
-        // The file's settings for the same address remain.
-        let same = known.iter().find(|one| one.address == address).cloned();
-        all.push(same.unwrap_or(ListenerDraft { address, auth: None, tls: None, mode: None }));
-    }
-    draft.listeners.insert(protocol, all);
-    Ok(())
-}
-
-fn tls(draft: &mut Draft) -> &mut Tls {
-    let none = || Tls { cert: "".into(), key: "".into(), client_ca: None };
-    draft.settings.server.tls.get_or_insert_with(none)
-}
-
-fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "off");
-    let dialects = names.map(|name| match name {
-        "ietf" => Ok(Dialect::Current),
-        "ratelimit" => Ok(Dialect::Older),
-        "x-ratelimit" => Ok(Dialect::Legacy),
-        "x-ratelimit-epoch" => Ok(Dialect::LegacyEpoch),
-        _ => Err("it must be off, or a list of ietf, ratelimit, x-ratelimit, x-ratelimit-epoch"
-            .to_owned()),
-    });
-    dialects.collect()
-}
-
-fn hosts(text: &str) -> Result<Vec<String>, String> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.map(|name| HostName::read(name).map(|host| host.0)).collect()
 }

@@ -7,7 +7,7 @@ use rategate::policy::Anchor;
 use rategate::{AnyPolicy, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_core::span;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::rule::{CountedWindow, DisplayLimit, Limit, Unit};
 use crate::units::meant;
@@ -16,7 +16,7 @@ use crate::units::meant;
 pub(crate) const LEASE_NS: u64 = 100_000_000;
 
 /// The algorithm that enforces a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Algorithm {
     /// A token bucket: `burst` at once after silence, and the rate over time.
@@ -33,6 +33,38 @@ pub(crate) enum Algorithm {
     CountedWindow,
     /// At most this many permits in flight at a time.
     Concurrency,
+}
+
+impl Algorithm {
+    /// Returns the name in a configuration.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Gcra => "gcra",
+            Self::SlidingLog => "sliding-log",
+            Self::CompactLog => "compact-log",
+            Self::FixedWindow => "fixed-window",
+            Self::CountedWindow => "counted-window",
+            Self::Concurrency => "concurrency",
+        }
+    }
+
+    /// Returns the algorithm of a policy with its permits and their period in nanoseconds, which
+    /// permits in flight do not have. `None` for a policy that no configuration creates.
+    pub(crate) fn of(policy: &AnyPolicy) -> Option<(Self, u64, u64)> {
+        Some(match policy {
+            AnyPolicy::Gcra(bucket) => {
+                let (permits, period_ns) = bucket.rate().fraction()?;
+                (Self::Gcra, permits, period_ns)
+            }
+            AnyPolicy::SlidingLog(log) => (Self::SlidingLog, log.permits(), log.held_for_ns()),
+            AnyPolicy::CompactLog(log) => (Self::CompactLog, log.permits(), log.held_for_ns()),
+            AnyPolicy::FixedWindow(window) => {
+                (Self::FixedWindow, window.permits(), window.period_ns())
+            }
+            AnyPolicy::Concurrency(permits) => (Self::Concurrency, permits.permits(), 0),
+            _ => return None,
+        })
+    }
 }
 
 /// A limit as it is written.
@@ -186,11 +218,11 @@ fn policy(
             Err(format!("{what} counts whole permits: write a number without decimals"))
         }
     };
+    let period = Duration::from_nanos(period_ns);
     Ok(match algorithm {
         Algorithm::Gcra => {
             let (rate, at_once) = match permits {
                 Permits::Whole(whole) => {
-                    let period = Duration::from_nanos(period_ns);
                     (Rate::new(whole, period).map_err(|error| error.to_string())?, whole)
                 }
                 // The smallest burst with which as many permits pass as are written.
@@ -199,20 +231,12 @@ fn policy(
             Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
         }
         Algorithm::SlidingLog => {
-            SlidingLog::try_new(whole("a sliding log")?, Duration::from_nanos(period_ns))
-                .map_err(text)?
-                .into()
+            SlidingLog::try_new(whole("a sliding log")?, period).map_err(text)?.into()
         }
-        Algorithm::CompactLog => {
-            CompactLog::try_new(whole("a log")?, Duration::from_nanos(period_ns))
-                .map_err(text)?
-                .into()
-        }
+        Algorithm::CompactLog => CompactLog::try_new(whole("a log")?, period).map_err(text)?.into(),
         Algorithm::FixedWindow => {
             let permits = whole("a window")?;
-            FixedWindow::try_new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
-                .map_err(text)?
-                .into()
+            FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?.into()
         }
         Algorithm::Concurrency | Algorithm::CountedWindow => {
             return Err("permits at a time have no period: write a number alone, limit = 10".into());

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::draft::Draft;
 use super::error::{ConfigError, Problem};
 use super::files::{self, ConfigFile, Format};
 use super::gather::Gathered;
 use super::layers::Layers;
-use super::settings::Settings;
+use super::settings::{Settings, Tables};
 use super::source::Source;
 use super::{envoy, native};
 use crate::engine::Compiled;
@@ -66,37 +65,38 @@ pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
 ///
 /// Returns [`ConfigError`] with all problems.
 pub(crate) fn load_foreign(name: &str, text: &str) -> Result<Loaded, ConfigError> {
-    let draft = Draft { is_foreign: true, ..Draft::default() };
-    read_into(draft, &[file(name, text)], &Layers::default())
+    read_all(&[file(name, text)], &Layers::default(), true)
 }
 
-fn file(name: &str, text: &str) -> ConfigFile {
+pub(super) fn file(name: &str, text: &str) -> ConfigFile {
     let format = Format::of(Path::new(name)).unwrap_or(Format::Native);
     ConfigFile { format, source: Source::new(Path::new(name), text) }
 }
 
 pub(crate) fn read(files: &[ConfigFile], layers: &Layers) -> Result<Loaded, ConfigError> {
-    read_into(Draft::default(), files, layers)
+    read_all(files, layers, false)
 }
 
-fn read_into(
-    mut draft: Draft,
+/// Reads files. With `is_foreign` no file and no variable that they name is read.
+fn read_all(
     files: &[ConfigFile],
     layers: &Layers,
+    is_foreign: bool,
 ) -> Result<Loaded, ConfigError> {
     let mut all = Gathered::default();
+    let mut tables = Tables::new(is_foreign);
     for file in files {
         match file.format {
-            Format::Native => native::read(&file.source, &mut all, &mut draft),
+            Format::Native => native::read(&file.source, &mut all, &mut tables),
             Format::Envoy => envoy::read(&file.source, &mut all),
         }
     }
-    layers.apply(&mut draft, &mut all);
+    layers.apply(&mut tables, &mut all);
+    let settings = tables.read(&mut all);
     let hash = files::digest(files);
-    all.check_domains(draft.settings.grpc.merge_domains);
+    all.check_domains(settings.grpc.merge_domains);
     let rules = RuleSet { rules: all.finish(), hash: Arc::clone(&hash) };
     let Gathered { mut problems, warnings, needs_store, .. } = all;
-    let settings = draft.finish(&mut problems);
     if let (Some(location), None) = (needs_store, &settings.store) {
         let problem = Problem::at(location, "counters in the store, and there is none");
         problems.push(problem.help("write [store] and url = \"redis://host:port\""));

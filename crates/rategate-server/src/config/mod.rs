@@ -1,9 +1,13 @@
 //! Configuration: from files, the environment and flags to rules and settings.
+//!
+//! Texts (`source`) become a tree of values with positions (`node`), into which `layers` puts
+//! variables and flags. `de` reads the types of `tables` and `settings` from it, and reports
+//! each wrong value (`error`). `rules` and `envoy` convert tables to rules, which `gather`
+//! checks together.
 
-mod draft;
+mod de;
 mod envoy;
 mod envoy_env;
-mod envoy_env_store;
 mod error;
 mod explain;
 mod files;
@@ -13,10 +17,13 @@ mod limit;
 mod load;
 mod naming;
 mod native;
-mod schema;
+mod node;
+mod rules;
 pub mod settings;
 mod source;
-mod state;
+mod tables;
+mod text;
+mod tiers;
 mod watch;
 mod write;
 
@@ -28,18 +35,8 @@ pub use self::layers::{Layers, keys, variable};
 pub(crate) use self::load::load_foreign;
 pub use self::load::{Loaded, load, load_text, load_with};
 pub use self::naming::MAX_NAME_BYTES;
-pub use self::schema::schema;
 pub use self::settings::Settings;
 pub use self::source::MAX_FILE_BYTES;
-pub use self::state::{Refused, State};
-pub use self::watch::{SILENCE, Watch, watch};
+pub use self::tables::schema;
+pub use self::watch::{Refused, SILENCE, State, Watch, watch};
 pub use self::write::{ExportError, to_toml};
-
-use crate::rule::Unit;
-
-/// Returns a unit by its name in lower case.
-pub(crate) fn unit(name: &str) -> Option<Unit> {
-    let all =
-        [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
-    all.into_iter().find(|unit| unit.name() == name)
-}

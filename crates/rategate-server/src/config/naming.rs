@@ -1,6 +1,7 @@
 //! Names of rules. They appear in header fields and metrics, so their characters are restricted.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::rule::{Entry, Value};
 
@@ -44,13 +45,11 @@ pub(crate) fn of_entries(domain: &str, entries: &[Entry]) -> String {
     for entry in entries {
         path.push('.');
         path.push_str(&entry.key);
-        let values = match &entry.value {
-            Value::Any => continue,
-            Value::Exact(value) | Value::Pattern { text: value, .. } => std::slice::from_ref(value),
-            Value::OneOf(values) => values,
-        };
-        path.push('=');
-        path.push_str(&values.join(","));
+        let (_, values) = parts(&entry.value);
+        if !values.is_empty() {
+            path.push('=');
+            path.push_str(&values.join(","));
+        }
     }
     let has_one_reading = !domain.contains(['.', '~']) && entries.iter().all(has_one_reading);
     if has_one_reading && check(&path).is_ok() { path } else { digested(&path, domain, entries) }
@@ -67,13 +66,18 @@ fn has_one_reading(entry: &Entry) -> bool {
     let is_key = entry.key.bytes().next().is_some_and(is_letter);
     is_key
         && !entry.key.contains(['.', '=', '~'])
-        && match &entry.value {
-            Value::Any => true,
-            Value::Exact(value) | Value::Pattern { text: value, .. } => {
-                !value.contains('~') && !begins_a_key(value)
-            }
-            Value::OneOf(_) => false,
-        }
+        && !matches!(entry.value, Value::OneOf(_))
+        && parts(&entry.value).1.iter().all(|text| !text.contains('~') && !begins_a_key(text))
+}
+
+/// Returns the kind of a value, and its texts.
+fn parts(value: &Value) -> (&'static str, &[Arc<str>]) {
+    match value {
+        Value::Any => ("any", &[]),
+        Value::Exact(text) => ("exact", std::slice::from_ref(text)),
+        Value::Pattern { text, .. } => ("pattern", std::slice::from_ref(text)),
+        Value::OneOf(texts) => ("one of", texts),
+    }
 }
 
 /// Returns a path with invalid characters replaced, and a digest of its parts.
@@ -85,22 +89,14 @@ fn digested(path: &str, domain: &str, entries: &[Entry]) -> String {
     };
     add(domain);
     for entry in entries {
+        let (kind, values) = parts(&entry.value);
         add(&entry.key);
-        match &entry.value {
-            Value::Any => add("any"),
-            Value::Exact(value) => {
-                add("exact");
-                add(value);
-            }
-            Value::Pattern { text, .. } => {
-                add("pattern");
-                add(text);
-            }
-            Value::OneOf(values) => {
-                add("one of");
-                add(&values.len().to_string());
-                values.iter().for_each(|value| add(value));
-            }
+        add(kind);
+        if matches!(entry.value, Value::OneOf(_)) {
+            add(&values.len().to_string());
+        }
+        for value in values {
+            add(value);
         }
     }
     let digest = digest.digest().to_string();

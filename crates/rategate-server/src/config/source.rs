@@ -6,8 +6,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
-
 use super::error::Problem;
 use crate::rule::Origin;
 
@@ -25,7 +23,13 @@ pub(crate) struct Source {
     text: Box<str>,
     /// The offset of each line but the first.
     line_starts: Vec<usize>,
+    /// `true` for a variable or a flag: its path is its name, and its text is not kept.
+    is_outside: bool,
 }
+
+/// The texts of a configuration, one after the other in one range of positions.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(Vec<(usize, Arc<Source>)>);
 
 /// A position in a file.
 #[derive(Clone, Debug)]
@@ -40,7 +44,7 @@ impl Source {
         let text = text.into();
         let line_starts = memchr::memchr_iter(b'\n', text.as_bytes());
         let line_starts = line_starts.map(|at| at.saturating_add(1)).collect();
-        Arc::new(Self { path: Arc::new(path.to_owned()), text, line_starts })
+        Arc::new(Self { path: Arc::new(path.to_owned()), text, line_starts, is_outside: false })
     }
 
     /// Reads a file. Anything else is refused: a pipe could deliver bytes without end.
@@ -93,7 +97,48 @@ impl Source {
     }
 }
 
+impl Sources {
+    /// Adds a text, and returns the position of its first byte.
+    pub(crate) fn add(&mut self, source: Arc<Source>) -> usize {
+        let end = |(start, source): &(usize, Arc<Source>)| start.saturating_add(source.text.len());
+        let start = self.0.last().map_or(0, |last| end(last).saturating_add(1));
+        self.0.push((start, source));
+        start
+    }
+
+    /// Adds a variable or a flag, and returns its position.
+    pub(crate) fn add_outside(&mut self, name: &str) -> Range<usize> {
+        let (path, text, line_starts) = (Arc::new(name.into()), "".into(), Vec::new());
+        let start = self.add(Arc::new(Source { path, text, line_starts, is_outside: true }));
+        start..start
+    }
+
+    pub(crate) fn location(&self, span: &Range<usize>) -> SourceLocation {
+        let Some((start, source)) = self.find(span) else {
+            return Source::new(Path::new(""), "").location(0..0);
+        };
+        source.location(span.start.saturating_sub(start)..span.end.saturating_sub(start))
+    }
+
+    /// Returns the text at a position, as it is written.
+    pub(crate) fn text(&self, span: &Range<usize>) -> Option<&str> {
+        let (start, source) = self.find(span)?;
+        source.text.get(span.start.checked_sub(start)?..span.end.checked_sub(start)?)
+    }
+
+    fn find(&self, span: &Range<usize>) -> Option<(usize, &Arc<Source>)> {
+        let after = self.0.partition_point(|(start, _)| *start <= span.start);
+        let (start, source) = self.0.get(after.checked_sub(1)?)?;
+        Some((*start, source))
+    }
+}
+
 impl SourceLocation {
+    /// Returns the name of the variable or flag, if it is no position in a file.
+    pub(crate) fn outside(&self) -> Option<&Path> {
+        self.source.is_outside.then_some(self.source.path.as_path())
+    }
+
     /// Returns the line, from 1.
     pub(crate) fn line(&self) -> usize {
         let before = self.source.line_starts.partition_point(|start| *start <= self.span.start);
@@ -119,12 +164,19 @@ impl SourceLocation {
         Origin { file, line: self.line(), column: self.column() }
     }
 
-    /// Returns the range for carets: at least one character of the line, if it has one, and only
-    /// what is shown.
-    pub(crate) fn caret(&self) -> Range<usize> {
-        let Range { start, end } = self.span();
-        let shown = self.shown().map_or(end, |shown| shown.end);
-        start..end.min(shown).max(start)
+    /// Returns its first line with carets, or `None` if the line may contain a secret.
+    pub(crate) fn excerpt(&self) -> Option<String> {
+        let (shown, Range { start, end }) = (self.shown()?, self.span());
+        let text = self.source.text();
+        let line = text.get(shown.clone())?.trim_end();
+        let before = text.get(shown.start..start)?.chars();
+        let before: String = before.map(|c| if c == '\t' { c } else { ' ' }).collect();
+        let marked = text.get(start..end.min(shown.end).max(start))?.chars().count();
+        let (number, carets) = (self.line().to_string(), "^".repeat(marked.max(1)));
+        let (margin, origin) = (" ".repeat(number.len()), self.origin());
+        Some(format!(
+            " {margin} ,-[{origin}]\n {number} | {line}\n {margin} : {before}{carets}\n {margin} `----\n"
+        ))
     }
 
     fn span(&self) -> Range<usize> {
@@ -162,10 +214,6 @@ impl SourceLocation {
         let until = (from..near.end.min(end)).rev().find(|at| text.is_char_boundary(*at))?;
         Some(from..until)
     }
-
-    pub(crate) fn is_shown(&self) -> bool {
-        self.shown().is_some()
-    }
 }
 
 /// Returns `true` if a key of these lines is, or contains, a word such as token or password. A
@@ -195,29 +243,6 @@ fn mentions_secret(lines: &str) -> bool {
                     && (after.is_empty() || after.starts_with(['=', ':', '.', ']', '\n', '\r']))
             })
         })
-}
-
-/// Provides the excerpt of the position for reports, and nothing else.
-impl SourceCode for SourceLocation {
-    fn read_span<'a>(
-        &'a self,
-        _: &SourceSpan,
-        lines_before: usize,
-        _: usize,
-    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        let lines = self.shown().ok_or(MietteError::OutOfBounds)?;
-        let text = self.source.text().get(lines.clone()).ok_or(MietteError::OutOfBounds)?;
-        // A report asks for the position without context lines, and for the excerpt with them.
-        let column = if lines_before == 0 { self.column().saturating_sub(1) } else { 0 };
-        Ok(Box::new(MietteSpanContents::new_named(
-            self.source.path.display().to_string(),
-            text.as_bytes(),
-            lines.into(),
-            self.line().saturating_sub(1),
-            column,
-            text.lines().count(),
-        )))
-    }
 }
 
 /// Reads a plain file that is not too long.
@@ -267,10 +292,11 @@ mod tests {
     fn lines_with_secrets_are_not_shown() {
         let text = "a = 1\ntoken = 5\nurl = \"redis://u:p@h\"\n";
         let source = Source::new(Path::new("a.toml"), text);
-        let is_shown = |line| source.location_at(line, 1).is_shown();
+        let is_shown = |line| source.location_at(line, 1).excerpt().is_some();
         assert!(is_shown(1) && !is_shown(2) && !is_shown(3));
-        let lines =
-            |line: &str| Source::new(Path::new("a.toml"), line).location_at(1, 1).is_shown();
+        let lines = |line: &str| {
+            Source::new(Path::new("a.toml"), line).location_at(1, 1).excerpt().is_some()
+        };
         for secret in
             ["[server.token]", "token.value = 1", "\"password\" = 1", "a = { token= 1", "token"]
         {

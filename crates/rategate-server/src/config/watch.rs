@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use notify::event::{EventKind, ModifyKind};
@@ -23,7 +23,6 @@ use super::error::ConfigError;
 use super::files::{self, ConfigFile};
 use super::layers::Layers;
 use super::load::{self, Loaded};
-use super::state::State;
 use crate::low_priority::low_priority;
 
 /// The time without events after which the files are read.
@@ -32,6 +31,47 @@ pub const SILENCE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The interval at which files are read without an event: not every file system reports changes.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// The status of the configuration, for metrics and the page.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The digest of the text in force.
+    pub hash: Arc<str>,
+    /// The time at which it came into force, by the wall clock.
+    pub loaded_at: SystemTime,
+    /// The reason why the current text is not in force; `None` if it is.
+    pub last_error: Option<Refused>,
+    /// The number of times that another text has come into force since the start.
+    pub reloads: u64,
+    /// The number of times that a text has been refused.
+    pub failures: u64,
+}
+
+/// The reason why a text is not in force.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The time of the refusal, by the wall clock.
+    pub at: SystemTime,
+    /// The problems with their positions. `None` if the text is right but could not be put into
+    /// force.
+    pub error: Option<Arc<ConfigError>>,
+    /// The problems as text, a line for each.
+    pub message: Arc<str>,
+}
+
+impl State {
+    /// Returns the state at the start.
+    #[must_use]
+    pub fn of(loaded: &Loaded) -> Self {
+        Self {
+            hash: Arc::clone(&loaded.hash),
+            loaded_at: SystemTime::now(),
+            last_error: None,
+            reloads: 0,
+            failures: 0,
+        }
+    }
+}
 
 /// A watch on the files, until it is dropped.
 #[derive(Debug)]
@@ -69,7 +109,7 @@ pub fn watch(
     let follower = Follower {
         path: path.to_owned(),
         layers,
-        seen: Seen::Text(Arc::clone(&current.hash)),
+        seen: Arc::clone(&current.hash),
         state: Arc::clone(&state),
         folders: Folders::new(orders.clone()),
         apply,
@@ -106,19 +146,12 @@ impl Drop for Watch {
     }
 }
 
-/// The contents found by the last read.
-#[derive(Debug, PartialEq, Eq)]
-enum Seen {
-    /// A text with this digest, accepted or refused.
-    Text(Arc<str>),
-    /// Files that could not be read, with the reasons.
-    Unreadable(String),
-}
-
 struct Follower<F> {
     path: PathBuf,
     layers: Layers,
-    seen: Seen,
+    /// The digest of the text of the last read, accepted or refused, or the reason why the files
+    /// could not be read.
+    seen: Arc<str>,
     state: Arc<ArcSwap<State>>,
     folders: Folders,
     apply: F,
@@ -152,60 +185,57 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
 
     /// Reads the files. Puts them into force if they have changed, or if `again` is `true`.
     fn check(&mut self, again: bool) {
-        match files::read(&self.path) {
-            Ok(files) => {
-                let digest = files::digest(&files);
-                let seen = Seen::Text(Arc::clone(&digest));
-                if again || seen != self.seen {
-                    self.seen = seen;
-                    self.consider(&files, &digest);
-                }
-            }
-            Err(problems) => {
-                let error = ConfigError::of(problems);
-                let seen = Seen::Unreadable(error.to_string());
-                if again || seen != self.seen {
-                    self.seen = seen;
-                    self.refuse(Some(error), None);
-                }
-            }
+        let read = files::read(&self.path).map_err(ConfigError::of);
+        let seen = match &read {
+            Ok(files) => files::digest(files),
+            Err(error) => error.to_string().into(),
+        };
+        if !again && seen == self.seen {
+            return;
+        }
+        self.seen = Arc::clone(&seen);
+        match read {
+            Ok(files) => self.consider(&files, &seen),
+            Err(error) => self.refuse(error.to_string(), Some(error)),
         }
     }
 
     fn consider(&mut self, files: &[ConfigFile], digest: &Arc<str>) {
-        let state = self.state.load_full();
-        if *digest == state.hash {
+        let state = State::clone(&self.state.load());
+        let right_again = |what: &str| {
             if state.last_error.is_some() {
-                tracing::info!(
-                    hash = &**digest,
-                    "the configuration is right again: the files say what is in force"
-                );
-                self.state.store(Arc::new(state.restored()));
+                let hash = &**digest;
+                tracing::info!(hash, "the configuration is right again: {what} in force");
             }
+        };
+        if *digest == state.hash {
+            right_again("the files say what is");
+            self.state.store(Arc::new(State { last_error: None, ..state }));
             return;
         }
-        match low_priority(|| load::read(files, &self.layers)) {
-            Err(error) => self.refuse(Some(error), None),
-            Ok(loaded) => match (self.apply)(loaded) {
-                Ok(()) => {
-                    if state.last_error.is_some() {
-                        tracing::info!(
-                            hash = &**digest,
-                            "the configuration is right again: a new one is in force"
-                        );
-                    }
-                    self.state.store(Arc::new(state.accepted(digest)));
-                }
-                Err(complaint) => self.refuse(None, Some(complaint)),
-            },
+        let loaded = match low_priority(|| load::read(files, &self.layers)) {
+            Ok(loaded) => loaded,
+            Err(error) => return self.refuse(error.to_string(), Some(error)),
+        };
+        if let Err(complaint) = (self.apply)(loaded) {
+            return self.refuse(complaint, None);
         }
+        right_again("a new one is");
+        let (hash, loaded_at) = (Arc::clone(digest), SystemTime::now());
+        let reloads = state.reloads.saturating_add(1);
+        let state = State { hash, loaded_at, reloads, last_error: None, ..state };
+        self.state.store(Arc::new(state));
     }
 
-    fn refuse(&mut self, error: Option<ConfigError>, complaint: Option<String>) {
-        let message = error.as_ref().map(ToString::to_string).or(complaint).unwrap_or_default();
+    fn refuse(&mut self, message: String, error: Option<ConfigError>) {
         tracing::error!(error = message, "the configuration is refused, and the old one stays");
-        let state = self.state.load();
-        self.state.store(Arc::new(state.refused(error.map(Arc::new), message)));
+        let state = State::clone(&self.state.load());
+        let (at, error, message) = (SystemTime::now(), error.map(Arc::new), message.into());
+        self.state.store(Arc::new(State {
+            last_error: Some(Refused { at, error, message }),
+            failures: state.failures.saturating_add(1),
+            ..state
+        }));
     }
 }
 

@@ -63,7 +63,7 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
     }
     put("limit", &limit);
     if algorithm != Algorithm::Gcra {
-        put("algorithm", &quoted(name_of(algorithm)));
+        put("algorithm", &quoted(algorithm.name()));
     }
     if let Some(burst) = burst {
         put("burst", &burst.to_string());
@@ -71,7 +71,9 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
     match rule.enforcement {
         Enforcement::All => {}
         Enforcement::Shadow => put("enforce", "\"shadow\""),
-        Enforcement::Share(share) => put("enforce", &quoted(&percent(share))),
+        Enforcement::Share(share) => {
+            put("enforce", &quoted(&format!("{:.2}%", f64::from(share) / 100.0)));
+        }
     }
     if rule.quota {
         put("quota", "true");
@@ -106,9 +108,10 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
         let mut put = |key: &str, value: &str| {
             let _ = writeln!(text, "{key} = {value}");
         };
-        put("days", &days(scheduled.days));
-        put("from", &quoted(&time_of_day(scheduled.from_s)));
-        put("to", &quoted(&time_of_day(scheduled.until_s)));
+        let (from, to) = scheduled.times();
+        put("days", &list(scheduled.days().map(quoted)));
+        put("from", &quoted(&from));
+        put("to", &quoted(&to));
         put("zone", &quoted(&scheduled.zone));
         put("limit", &limit);
         if let Some(burst) = burst {
@@ -134,45 +137,17 @@ fn limit_of(
         Limit::Policy(policy) => Some(*policy),
         Limit::Counted(window) => window.granting(),
     };
-    let (algorithm, burst) = match policy {
+    let of_policy = policy.as_ref().and_then(Algorithm::of);
+    let (algorithm, burst) = match (of_policy, policy) {
         _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, None),
-        Some(AnyPolicy::Gcra(bucket)) => (Algorithm::Gcra, Some(bucket.burst_size().get())),
-        Some(AnyPolicy::SlidingLog(_)) => (Algorithm::SlidingLog, None),
-        Some(AnyPolicy::CompactLog(_)) => (Algorithm::CompactLog, None),
-        Some(AnyPolicy::FixedWindow(_)) => (Algorithm::FixedWindow, None),
-        Some(AnyPolicy::Concurrency(concurrency)) => {
-            return Ok((Some(Algorithm::Concurrency), concurrency.permits().to_string(), None));
+        (Some((algorithm @ Algorithm::Concurrency, permits, _)), _) => {
+            return Ok((Some(algorithm), permits.to_string(), None));
         }
-        _ => return Err(export_error("an algorithm")),
+        (_, Some(AnyPolicy::Gcra(bucket))) => (Algorithm::Gcra, Some(bucket.burst_size().get())),
+        (Some((algorithm, ..)), _) => (algorithm, None),
+        (None, _) => return Err(export_error("an algorithm")),
     };
-    let wanted = (*limit, display_limit);
-    let is_same = |written: Written, burst| {
-        written.build(algorithm, burst).is_ok_and(|built| built == wanted)
-    };
-    for text in texts(policy.as_ref(), display_limit) {
-        let written = match text.strip_prefix('{') {
-            Some(_) => Written::per_unit(
-                display_limit.permits,
-                display_limit.multiplier,
-                display_limit.unit,
-            ),
-            None => Written::parse(&text),
-        };
-        let Ok(written) = written else { continue };
-        let text = if text.starts_with('{') { text } else { quoted(&text) };
-        for burst in [None, burst] {
-            if is_same(written, burst) {
-                return Ok((Some(algorithm), text, burst));
-            }
-        }
-    }
-    Err(export_error("a limit"))
-}
-
-/// Returns the ways in which a limit may have been written, the plainest first.
-fn texts(policy: Option<&AnyPolicy>, display_limit: DisplayLimit) -> Vec<String> {
     let DisplayLimit { permits, multiplier, unit } = display_limit;
-    let mut texts = Vec::new();
     let short = match unit {
         Unit::Second => Some("s"),
         Unit::Minute => Some("min"),
@@ -180,27 +155,24 @@ fn texts(policy: Option<&AnyPolicy>, display_limit: DisplayLimit) -> Vec<String>
         Unit::Day => Some("d"),
         Unit::Week | Unit::Month | Unit::Year => None,
     };
-    match (short, multiplier) {
-        (Some(short), 1) => texts.push(format!("{permits}/{short}")),
-        (Some(short), many) => texts.push(format!("{permits}/{many}{short}")),
-        (None, _) => {}
-    }
-    texts.push(display_limit_text(display_limit));
-    let of_log = |permits: u64, period_ns: u64| format!("{permits}/{period_ns}ns");
-    match policy {
-        Some(AnyPolicy::Gcra(bucket)) => {
-            texts.extend(
-                bucket.rate().fraction().map(|(permits, period_ns)| of_log(permits, period_ns)),
-            );
+    let short = short.map(|unit| match multiplier {
+        1 => format!("{permits}/{unit}"),
+        many => format!("{permits}/{many}{unit}"),
+    });
+    let exact = of_policy.map(|(_, permits, period_ns)| format!("{permits}/{period_ns}ns"));
+    let of_text = |text: String| (quoted(&text), Written::parse(&text));
+    let table = Written::per_unit(permits, multiplier, unit);
+    // The plainest first.
+    let texts = short.map(of_text).into_iter().chain([(display_limit_text(display_limit), table)]);
+    for (text, written) in texts.chain(exact.map(of_text)) {
+        for burst in [None, burst] {
+            let built = written.clone().and_then(|written| written.build(algorithm, burst));
+            if built.is_ok_and(|built| built == (*limit, display_limit)) {
+                return Ok((Some(algorithm), text, burst));
+            }
         }
-        Some(AnyPolicy::SlidingLog(log)) => texts.push(of_log(log.permits(), log.held_for_ns())),
-        Some(AnyPolicy::CompactLog(log)) => texts.push(of_log(log.permits(), log.held_for_ns())),
-        Some(AnyPolicy::FixedWindow(window)) => {
-            texts.push(of_log(window.permits(), window.period_ns()));
-        }
-        _ => {}
     }
-    texts
+    Err(export_error("a limit"))
 }
 
 fn display_limit_text(display_limit: DisplayLimit) -> String {
@@ -236,32 +208,4 @@ fn list(items: impl Iterator<Item = String>) -> String {
 
 fn quoted(text: &str) -> String {
     Toml::String(text.to_owned()).to_string()
-}
-
-const fn name_of(algorithm: Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::Gcra => "gcra",
-        Algorithm::SlidingLog => "sliding-log",
-        Algorithm::CompactLog => "compact-log",
-        Algorithm::FixedWindow => "fixed-window",
-        Algorithm::CountedWindow => "counted-window",
-        Algorithm::Concurrency => "concurrency",
-    }
-}
-
-fn percent(share: u16) -> String {
-    let (whole, hundredths) = (share.checked_div(100), share.checked_rem(100));
-    format!("{}.{:02}%", whole.unwrap_or(0), hundredths.unwrap_or(0))
-}
-
-fn days(days: [bool; 7]) -> String {
-    let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter();
-    list(names.zip(days).filter(|(_, is_in)| *is_in).map(|(name, _)| quoted(name)))
-}
-
-fn time_of_day(seconds: u32) -> String {
-    let component = |unit: u32, of: u32| {
-        seconds.checked_div(unit).and_then(|units| units.checked_rem(of)).unwrap_or(0)
-    };
-    format!("{:02}:{:02}:{:02}", component(3600, 25), component(60, 60), component(1, 60))
 }

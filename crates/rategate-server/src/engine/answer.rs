@@ -1,5 +1,6 @@
-//! Answers of the engine.
+//! Answers of the engine, and their observers.
 
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -194,13 +195,28 @@ impl Verdict {
     }
 }
 
-impl std::fmt::Debug for Decided {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Debug for Decided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),
             Self::Later(_) => f.write_str("Later"),
         }
     }
+}
+
+/// An observer of all rules.
+pub trait Observer: Send + Sync + Debug {
+    /// Returns the watcher of a rule; of inline limits for `None`. Called when rules are loaded,
+    /// again for rules that existed before.
+    fn of_rule(&self, rule: Option<&Arc<Rule>>) -> Arc<dyn Watch>;
+}
+
+/// A watcher of one rule.
+pub trait Watch: Send + Sync + Debug {
+    /// Called after an item was taken, denied, refunded or reset, but not after a peek, at
+    /// `now_ns` by the engine's clock. No lock is held. It runs on the path of each decision, so
+    /// it should take no longer than the decision itself.
+    fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult);
 }
 
 #[cfg(test)]

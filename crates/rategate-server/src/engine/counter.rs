@@ -6,13 +6,12 @@ use std::sync::Arc;
 use rategate::Clock;
 use rategate::keyed::Acquisition;
 
-use super::answer::{ItemResult, Verdict};
+use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
 use super::counters::{InForce, Ruled};
 use super::error::EngineError;
 use super::inline::{Numbers, UnitWindow};
 use super::key::Key;
-use super::observer::Watch;
 use super::request::{Inline, Verb};
 use crate::rule::Limit;
 

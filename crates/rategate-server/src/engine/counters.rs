@@ -13,11 +13,10 @@ use rategate::snapshot::SavedAt;
 use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
 use rategate_core::span::whole_ns;
 
-use super::answer::{ItemResult, Verdict};
+use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
 use super::error::EngineError;
 use super::exhausted::Exhausted;
-use super::observer::Watch;
 use super::one_key::decide;
 use super::request::Verb;
 use super::snapshot::NotRestored;

@@ -7,7 +7,6 @@
 mod answer;
 #[cfg(feature = "otlp")]
 mod caller;
-mod compiled;
 mod counted;
 mod counter;
 mod counters;
@@ -20,9 +19,7 @@ mod layered;
 mod lease;
 mod live;
 mod matcher;
-mod observer;
 mod one_key;
-mod owned_request;
 mod remote;
 mod request;
 mod snapshot;
@@ -37,10 +34,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 
-pub use self::answer::{Answer, Decided, ItemResult, Verdict};
+pub use self::answer::{Answer, Decided, ItemResult, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
-pub use self::compiled::Compiled;
 use self::decide::Seen;
 pub use self::error::EngineError;
 use self::exhausted::Exhausted;
@@ -48,14 +44,13 @@ use self::inline::{Inlines, UnitWindow};
 use self::layered::Layers;
 pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
 use self::live::Live;
-pub use self::live::Loaded;
+pub use self::live::{Compiled, Loaded};
 pub(crate) use self::matcher::MAX_RULES_PER_MATCH;
 pub use self::matcher::{LoadError, Matcher, is_like};
-pub use self::observer::{Observer, Watch};
 pub use self::request::{Inline, Item, MAX_ITEMS, Override, Request, Target, Verb};
 pub use self::snapshot::{
-    Keeper, KeeperSettings, KeeperStats, NotRestored, Restored, Saved, Saver, Started, StateError,
-    Unreadable, WhenUnreadable,
+    Keeper, KeeperSettings, KeeperStats, NotRestored, OnCorruptSnapshot, Restored, Saved, Saver,
+    Started, StateError, Unreadable,
 };
 use self::stores::Remotes;
 pub(crate) use self::stores::check_storable;

@@ -1,10 +1,11 @@
-//! Caps on the number of connections, in all and per address.
+//! Caps on the number of connections, in all and per address, and the process's own limit.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rategate::deny::AddressGroups;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A counter of connections with caps. Clones share one count.
 #[derive(Clone, Debug)]
@@ -80,6 +81,20 @@ impl Drop for ConnectionPermit {
 /// IPv6 address.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     AddressGroups::default().first(address)
+}
+
+/// Raises the number of descriptors to the maximum that this process may have, and returns it.
+///
+/// Many systems start processes with 1024 descriptors and allow more on request. `None` means no
+/// bound.
+#[must_use]
+pub fn raise_descriptors() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Listening sockets.
+//! Listening sockets and their addresses.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +10,31 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::Address;
-
 /// The number of connections that the system keeps until they are accepted. It may keep fewer.
 const BACKLOG: i32 = 4096;
+
+/// An address of a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A TCP address. Port 0 stands for any free port.
+    Tcp(SocketAddr),
+    /// A Unix socket in the file system.
+    Unix {
+        /// The path of the socket file.
+        path: PathBuf,
+        /// The permission bits of the socket file. `0o600` lets only the server's user connect.
+        mode: u32,
+    },
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix { path, .. } => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
 
 /// A listening socket. Dropping it removes its file, if it has one.
 #[derive(Debug)]

@@ -5,10 +5,8 @@
 
 mod accept;
 mod access;
-mod address;
 mod attempts;
 mod caps;
-mod descriptors;
 mod drain;
 mod guesses;
 mod listen;
@@ -27,14 +25,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::accept::{ListenerConfig, Tally, accept};
 pub use self::access::{Access, Right, TokenShown};
-pub use self::address::Address;
 pub(crate) use self::attempts::Attempt;
 pub use self::attempts::Attempts;
-pub use self::caps::{Caps, ConnectionPermit};
-pub use self::descriptors::raise_descriptors;
+pub use self::caps::{Caps, ConnectionPermit, raise_descriptors};
 pub use self::drain::{Drain, Drainer};
 pub use self::guesses::Guesses;
-pub use self::listen::{Bound, bind};
+pub use self::listen::{Address, Bound, bind};
 pub use self::refusal::RefusalReason;
 pub use self::tls::{Tls, TlsError};
 pub(crate) use self::wake_gate::WakeGate;

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::{StartError, unix_s};
 use crate::config::{self, Layers, Loaded, Watch, settings};
 use crate::engine::{
-    self, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores, WhenUnreadable,
+    self, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores,
 };
 use crate::low_priority::low_priority;
 use crate::observe::{self, Observe};
@@ -142,11 +142,7 @@ pub(super) fn start_persistence(
     let settings = KeeperSettings {
         path: kept.path.clone(),
         downtime: Downtime::Wall,
-        when_unreadable: match kept.when_torn {
-            settings::OnCorruptSnapshot::Fresh => WhenUnreadable::Fresh,
-            settings::OnCorruptSnapshot::Full => WhenUnreadable::Exhausted,
-            settings::OnCorruptSnapshot::Refuse => WhenUnreadable::Refuse,
-        },
+        on_corrupt: kept.when_torn,
     };
     let keeper = Arc::new(Keeper::new(settings));
     match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {

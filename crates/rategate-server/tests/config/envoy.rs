@@ -165,7 +165,10 @@ fn a_rule_may_choose_where_its_counters_are() {
         (", lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
         (", store: leased, lease: soon", "rate_limit.lease: "),
         (", on_unavailable: deny", "rate_limit.on_unavailable: it is about counters in a store"),
-        (", store: exact, on_unavailable: perhaps", "rate_limit.on_unavailable: unknown answer"),
+        (
+            ", store: exact, on_unavailable: perhaps",
+            "rate_limit.on_unavailable: unknown on_unavailable",
+        ),
     ];
     for (more, fragment) in invalid {
         let reported = parsed(more).unwrap_err();

@@ -203,6 +203,8 @@ fn a_fault_is_reported_once() {
     let rule = |lines: &str| format!("[[rule]]\nname = \"a\"\n{lines}");
     for (text, line) in [
         (rule("limit = 5\nalgorithm = \"concurency\""), 4),
+        ("[store]\nurl = 5".to_owned(), 2),
+        ("[server]\nresp = \"x\"".to_owned(), 2),
         (rule("limit = \"x\""), 3),
         (rule("limit = { permits = 1, unit = \"fortnight\" }"), 3),
         (rule("limit = { permits = 1, unit = \"day\", x = 1 }"), 3),
@@ -264,7 +266,7 @@ fn faults_in_envoys_format_are_reported_together() {
             (8, "unknown algorithm"),
             (9, "unknown store"),
             (10, "lease"),
-            (11, "unknown answer"),
+            (11, "unknown on_unavailable"),
             (13, "wrong type: \"x\""),
             (13, "burst belongs to"),
         ],

@@ -197,6 +197,8 @@ fn what_is_wrong_names_the_variable_and_no_secret() {
         ("RATEGATE_KEYS_TOTAL", "0"),
         ("RATEGATE_SERVER_HTTP", "0.0.0.0:1"),
     ];
+    assert!(invalid("RATEGATE_SNAPSHOT_EVERY", "1s").contains("give snapshot.path too"));
+    assert!(invalid("RATEGATE_STORE_NODES", "3").contains("give store.url too"));
     let long = "x".repeat(257);
     for (name, value) in cases.into_iter().chain([("RATEGATE_TRACING_SERVICE", &*long)]) {
         let error = invalid(name, value);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rategate_server::engine::{
-    NotRestored, Started, StateError, Unreadable, Verb, Verdict, WhenUnreadable,
+    NotRestored, OnCorruptSnapshot, Started, StateError, Unreadable, Verb, Verdict,
 };
 
 use crate::engine::common::{SECOND, TestEngine, bucket, per_minute, remaining, take};
@@ -26,7 +26,7 @@ fn used() -> TestEngine {
 fn is_refused(path: &PathBuf, bytes: &[u8], what: &str) {
     fs::write(path, bytes).unwrap();
     let (after, _) = engine_at(rules(), 0);
-    let refused = keeper(path, WhenUnreadable::Refuse).start(&after);
+    let refused = keeper(path, OnCorruptSnapshot::Refuse).start(&after);
     match refused {
         Err(StateError::Unreadable { path: named, .. }) => assert_eq!(&named, path),
         other => panic!("{what}: {other:?}"),
@@ -46,7 +46,7 @@ fn a_file_that_ends_early_is_refused() {
     fs::write(&path, &bytes).unwrap();
     let (after, _) = engine_at(rules(), 0);
     assert!(matches!(
-        keeper(&path, WhenUnreadable::Refuse).start(&after),
+        keeper(&path, OnCorruptSnapshot::Refuse).start(&after),
         Ok(Started::Restored(_))
     ));
     assert_eq!(remaining(&after, "who=ann"), 0);
@@ -86,7 +86,7 @@ fn foreign_files_are_refused() {
     let why = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let (after, _) = engine_at(rules(), 0);
-        match keeper(&path, WhenUnreadable::Refuse).start(&after) {
+        match keeper(&path, OnCorruptSnapshot::Refuse).start(&after) {
             Err(StateError::Unreadable { why, .. }) => why,
             other => panic!("{other:?}"),
         }
@@ -115,7 +115,7 @@ fn all_begins_anew_if_so_chosen() {
         fs::write(&path, "nonsense").unwrap();
         let (after, _) = engine_at(rules(), 0);
         let Started::Lost { kept, is_exhausted, .. } =
-            keeper(&path, WhenUnreadable::Fresh).start(&after).unwrap()
+            keeper(&path, OnCorruptSnapshot::Fresh).start(&after).unwrap()
         else {
             panic!()
         };
@@ -129,7 +129,7 @@ fn all_begins_anew_if_so_chosen() {
 /// At most ten damaged files are kept: the first nine and the last one.
 #[test]
 fn of_files_that_are_no_good_ten_are_kept() {
-    for what in [WhenUnreadable::Fresh, WhenUnreadable::Exhausted] {
+    for what in [OnCorruptSnapshot::Fresh, OnCorruptSnapshot::Full] {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
         for nth in 0..13 {
@@ -155,14 +155,14 @@ fn all_is_spent_if_so_chosen() {
     fs::write(&path, "nonsense").unwrap();
     let (first, _) = engine_at(rules(), 20 * SECOND);
     let Started::Lost { kept, is_exhausted: true, .. } =
-        keeper(&path, WhenUnreadable::Exhausted).start(&first).unwrap()
+        keeper(&path, OnCorruptSnapshot::Full).start(&first).unwrap()
     else {
         panic!()
     };
     assert_eq!(fs::read_to_string(kept.unwrap()).unwrap(), "nonsense");
     // After a crash right away, the loss is still known.
     let (after, clock) = engine_at(rules(), 22 * SECOND);
-    let started = keeper(&path, WhenUnreadable::Exhausted).start(&after).unwrap();
+    let started = keeper(&path, OnCorruptSnapshot::Full).start(&after).unwrap();
     assert!(matches!(started, Started::Restored(_)), "{started:?}");
     for key in 0..100 {
         assert_eq!(remaining(&after, &format!("who={key}")), 2, "two seconds of ten");
@@ -186,12 +186,12 @@ fn all_is_spent_if_so_chosen() {
 fn what_cannot_be_saved_is_counted() {
     let home = tempfile::tempdir().unwrap();
     let engine = used();
-    let missing = keeper(&home.path().join("no/state"), WhenUnreadable::Refuse);
+    let missing = keeper(&home.path().join("no/state"), OnCorruptSnapshot::Refuse);
     let Err(StateError::Io { doing: "create", .. }) = missing.save(&engine) else { panic!() };
     // A directory in the place of the new file.
     let path = home.path().join("state");
     fs::create_dir(home.path().join("state.new")).unwrap();
-    let taken = keeper(&path, WhenUnreadable::Refuse);
+    let taken = keeper(&path, OnCorruptSnapshot::Refuse);
     assert!(matches!(taken.save(&engine), Err(StateError::Io { doing: "create", .. })));
     fs::remove_dir(home.path().join("state.new")).unwrap();
     assert!(taken.save(&engine).is_ok());
@@ -223,7 +223,7 @@ fn what_cannot_be_saved_is_counted() {
 fn what_cannot_be_opened_is_no_first_start() {
     let home = tempfile::tempdir().unwrap();
     let (after, _) = engine_at(rules(), 0);
-    assert!(keeper(home.path(), WhenUnreadable::Refuse).start(&after).is_err());
+    assert!(keeper(home.path(), OnCorruptSnapshot::Refuse).start(&after).is_err());
 }
 
 /// A rule that could not be restored has all its keys exhausted, also after another crash.
@@ -236,7 +236,7 @@ fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
         small.max_keys = Some(max_keys);
         vec![small, bucket("other", &["o"], 10)]
     };
-    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
     let (before, _) = engine_at(rules(1_000), 0);
     for key in 0..50 {
         assert!(take(&before, &[(&format!("who={key}"), 10)]));
@@ -270,7 +270,7 @@ fn what_a_rule_has_lost_is_over_in_time() {
         small.max_keys = Some(max_keys);
         vec![small]
     };
-    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
     let (before, _) = engine_at(rules(1_000, &["who"]), 20 * SECOND);
     for key in 0..50 {
         assert!(take(&before, &[(&format!("who={key}"), 10)]));
@@ -308,7 +308,7 @@ fn a_common_loss_is_reported_once() {
 fn limits_that_came_with_calls_are_still_spent_after_one_more_crash() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
     let before = engine_of(1_000, 62, 0);
     for key in 0..200_u32 {
         let _ = before.inline(burst(8), &key.to_le_bytes(), Verb::Take, 8).unwrap();
@@ -329,7 +329,7 @@ fn limits_that_came_with_calls_are_still_spent_after_one_more_crash() {
 fn limits_that_came_with_calls_and_have_no_place_are_spent() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
     let before = engine_of(1_000, 62, 0);
     for size in 1..=40 {
         let _ = before.inline(burst(size), b"x", Verb::Take, size).unwrap();
@@ -355,10 +355,10 @@ fn a_file_has_one_keeper() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let engine = used();
-    let first = keeper(&path, WhenUnreadable::Refuse);
+    let first = keeper(&path, OnCorruptSnapshot::Refuse);
     assert!(matches!(first.start(&engine), Ok(Started::First)));
     assert!(matches!(first.start(&engine), Ok(Started::First)), "its own");
-    let second = keeper(&path, WhenUnreadable::Exhausted);
+    let second = keeper(&path, OnCorruptSnapshot::Full);
     let reported = second.start(&engine).unwrap_err().to_string();
     assert!(reported.contains("another process"), "{reported}");
     drop(first);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rategate::ManualClock;
 use rategate::snapshot::Downtime;
 use rategate_server::engine::{
-    Engine, EngineSettings, Inline, Keeper, KeeperSettings, Verb, WhenUnreadable,
+    Engine, EngineSettings, Inline, Keeper, KeeperSettings, OnCorruptSnapshot, Verb,
 };
 use rategate_server::rule::{Rule, RuleSet};
 
@@ -38,9 +38,9 @@ fn engine_now(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
     engine_at(rules, 0)
 }
 
-fn keeper(path: &Path, when_unreadable: WhenUnreadable) -> Keeper {
+fn keeper(path: &Path, on_corrupt: OnCorruptSnapshot) -> Keeper {
     let (path, downtime) = (path.to_path_buf(), Downtime::Wall);
-    Keeper::new(KeeperSettings { path, downtime, when_unreadable })
+    Keeper::new(KeeperSettings { path, downtime, on_corrupt })
 }
 
 fn bytes_of(engine: &TestEngine) -> Vec<u8> {

@@ -8,7 +8,7 @@ use rategate::Clock as _;
 use rategate::snapshot::Downtime;
 use rategate_server::engine::Item;
 use rategate_server::engine::{
-    EngineError, NotRestored, Override, Restored, Started, Target, Verb, WhenUnreadable,
+    EngineError, NotRestored, OnCorruptSnapshot, Override, Restored, Started, Target, Verb,
 };
 use rategate_server::rule::{Limit, Scheduled, Unit};
 
@@ -45,12 +45,12 @@ fn counters_go_on() {
     let _ = before.inline(burst(8), b"x", Verb::Take, 8).unwrap();
     let _ = before.inline(burst(9), b"x", Verb::Take, 2).unwrap();
     let _ = of_window(&before, Verb::Take, 6);
-    let saved = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let saved = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     assert_eq!(saved.keys, 6);
     assert_eq!(saved.bytes, std::fs::metadata(&path).unwrap().len());
 
     let (after, clock) = engine_at(rules(), 23 * SECOND);
-    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
     assert_eq!((reported.keys, reported.rules.len(), reported.others.len()), (6, 2, 0));
     assert!(reported.is_same_config);
     assert_eq!(reported.age_ns, 3 * SECOND);
@@ -76,7 +76,7 @@ fn time_away() {
     let (before, clock) = engine_now(rules());
     clock.advance(Duration::from_nanos(100 * SECOND));
     assert!(take(&before, &[("who=ann", 10)]));
-    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let three = Downtime::AtMost(Duration::from_secs(3));
     for (at_s, downtime, left) in [
         (105, Downtime::Wall, 5),
@@ -110,7 +110,7 @@ fn rules_that_have_changed() {
     for key in 0..50 {
         assert!(take(&before, &[(&format!("e={key}"), 10)]));
     }
-    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let mut small = bucket("small", &["e"], 10);
     small.max_keys = Some(10);
     let (after, clock) = engine_at(
@@ -122,7 +122,7 @@ fn rules_that_have_changed() {
         ],
         0,
     );
-    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
     assert_eq!(reported.rules, [Arc::<str>::from("larger")]);
     let why = |name: &str| &reported.others.iter().find(|(of, _)| **of == *name).unwrap().1;
     assert!(matches!(why("kind"), NotRestored::OtherPolicy));
@@ -147,9 +147,9 @@ fn limits_that_came_with_calls_keep_their_places() {
     for nth in 0..62 {
         let _ = before.inline(burst(100 + nth), b"x", Verb::Take, 100).unwrap();
     }
-    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let (after, clock) = engine_at(Vec::new(), 10 * SECOND);
-    let _ = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    let _ = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
     let one_more = || after.inline(burst(1), b"x", Verb::Take, 1);
     clock.advance(Duration::from_nanos(80 * SECOND));
     assert_eq!(one_more(), Err(EngineError::TooManyLimits { max: 62 }));
@@ -168,10 +168,10 @@ fn calls_before_the_restart_count() {
     let rules = || vec![bucket("b", &["who"], 10)];
     let (before, _) = engine_now(rules());
     assert!(take(&before, &[("who=ann", 10)]));
-    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let (after, _) = engine_at(rules(), 0);
     assert!(take(&after, &[("who=ann", 1)]));
-    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
     assert!(matches!(reported.others[..], [(_, NotRestored::InUse)]));
 }
 
@@ -181,7 +181,7 @@ fn a_thread_saves() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let (engine, _) = engine_now(vec![bucket("b", &["who"], 10)]);
-    let keeper = Arc::new(keeper(&path, WhenUnreadable::Refuse));
+    let keeper = Arc::new(keeper(&path, OnCorruptSnapshot::Refuse));
     assert!(matches!(keeper.start(&engine).unwrap(), Started::First));
     let (sender, reported) = mpsc::channel();
     let on_saved = move |saved: &Result<_, _>| {
@@ -228,9 +228,9 @@ fn a_limit_of_other_hours_is_kept() {
     clock.advance(Duration::from_nanos(4 * SECOND));
     before.tick(clock.now_ns());
     assert!(take(&before, &[("who=ann", 10)]), "free");
-    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let (after, clock) = engine_at(rules(), 62 * SECOND);
-    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
     assert!(reported.others.is_empty(), "{reported:?}");
     // Its hour, by a wall clock that was set back.
     after.tick(MONDAY + SECOND);

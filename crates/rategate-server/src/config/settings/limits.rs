@@ -2,41 +2,72 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::text::{Size, Text, from_one, size, text};
+
 /// The bounds on memory, connections and times, which no client can exceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// The maximum length of a command of Redis' protocol, all arguments together.
+    /// Default: 64KiB.
+    #[serde(rename = "frame", deserialize_with = "size")]
+    #[schemars(with = "Text<Size>")]
     pub frame_bytes: usize,
-    /// The maximum length of an HTTP request's head.
+    /// The maximum length of an HTTP request's head. Default: 16KiB.
+    #[serde(rename = "header", deserialize_with = "size")]
+    #[schemars(with = "Text<Size>")]
     pub header_bytes: usize,
-    /// The maximum length of an HTTP request's body, and of a gRPC message.
+    /// The maximum length of an HTTP request's body, and of a gRPC message. Default: 1MiB.
+    #[serde(rename = "body", deserialize_with = "size")]
+    #[schemars(with = "Text<Size>")]
     pub body_bytes: usize,
-    /// The maximum number of concurrent calls on one HTTP/2 connection.
+    /// The maximum number of concurrent calls on one HTTP/2 connection. Default: 256.
+    #[serde(deserialize_with = "from_one")]
+    #[schemars(range(min = 1))]
     pub streams: u32,
-    /// The maximum number of open connections.
+    /// The maximum number of open connections. Default: 10 000.
+    #[serde(deserialize_with = "from_one")]
+    #[schemars(range(min = 1))]
     pub connections: usize,
     /// The maximum number of open connections from one address. Sockets in the file system have
-    /// no such maximum.
+    /// no such maximum. Default: 1 000.
+    #[serde(deserialize_with = "from_one")]
+    #[schemars(range(min = 1))]
     pub connections_per_address: usize,
-    /// The maximum time that a connection may be idle.
+    /// The maximum time that a connection may be idle. Default: 5min.
+    #[serde(deserialize_with = "text")]
+    #[schemars(with = "Text<Duration>")]
     pub idle: Duration,
-    /// The maximum time for a request's head, or a handshake, to arrive.
+    /// The maximum time for a request's head, or a handshake, to arrive. Default: 10s.
+    #[serde(deserialize_with = "text")]
+    #[schemars(with = "Text<Duration>")]
     pub header_time: Duration,
 }
 
 /// The settings of inline limits, which come with calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Inline {
-    /// The maximum number of keys of each table. Up to 31 limits share one.
+    /// The maximum number of keys of each table. Up to 31 limits share one. Default: 100 000.
+    #[serde(deserialize_with = "from_one")]
+    #[schemars(range(min = 1))]
     pub keys: usize,
-    /// The maximum number of distinct limits.
+    /// The maximum number of distinct limits. Default: 1 000.
+    #[serde(deserialize_with = "from_one")]
+    #[schemars(range(min = 1))]
     pub limits: usize,
 }
 
 /// The capacity for keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Keys {
-    /// The maximum number of keys of all rules together.
+    /// The maximum number of keys of all rules together. Default: 1 000 000.
+    #[serde(deserialize_with = "from_one")]
+    #[schemars(range(min = 1))]
     pub total: usize,
 }
 

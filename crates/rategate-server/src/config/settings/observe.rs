@@ -2,19 +2,31 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
+
+use crate::config::text::{Grammar, Text, percent, text};
+
+/// The maximum length of the service's name in spans, in bytes.
+const MAX_SERVICE_BYTES: usize = 256;
+
 /// The settings of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// The format of lines.
+    /// "text" for people, "json" for machines. Default: "text".
     pub format: LogFormat,
-    /// The minimum level, for all or by target: `info`, `warn,rategate_server=debug`.
+    /// The minimum level, for all or by target: "info", "warn,rategate_server=debug".
+    /// Default: "info".
     pub filter: String,
-    /// The form of the keys of denied calls.
+    /// The form of the keys of denied calls: "hashed" with a hash that changes with each start,
+    /// "plain", "off". Default: "hashed".
     pub keys: LogKeys,
 }
 
 /// The form of keys in the log. Keys are addresses, users and tokens of callers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogKeys {
     /// A hash of the key, which distinguishes keys until the service stops. `"hashed"`.
@@ -27,7 +39,7 @@ pub enum LogKeys {
 }
 
 /// The format of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// Lines for people. `"text"`.
@@ -37,15 +49,22 @@ pub enum LogFormat {
     Json,
 }
 
-/// The settings of spans.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The settings of spans of decisions.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Tracing {
-    /// The receiver of spans. `None` turns them off.
+    /// The receiver, by OTLP over HTTP: "http://127.0.0.1:4318", or "off".
+    /// Default: OTEL_EXPORTER_OTLP_ENDPOINT, or "off".
+    #[serde(deserialize_with = "receiver")]
+    #[schemars(with = "Text<Option<Receiver>>")]
     pub otlp: Option<Receiver>,
-    /// The share of decisions with a span, among those without a `traceparent`. Callers that send
-    /// one decide themselves.
+    /// The share of decisions with a span, among those whose callers send no trace context.
+    /// Default: "1%".
+    #[serde(deserialize_with = "text")]
+    #[schemars(with = "Text<Sample>")]
     pub sample: Sample,
-    /// The name of the service in spans.
+    /// The name of the service in spans. Default: OTEL_SERVICE_NAME, or "rategate".
+    #[serde(deserialize_with = "service")]
     pub service: String,
 }
 
@@ -110,5 +129,143 @@ impl fmt::Display for Receiver {
         let Self { host, port, path } = self;
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
         write!(f, "http://{open}{host}{close}:{port}{path}/v1/traces")
+    }
+}
+
+/// Reads a receiver, which this build must support.
+fn receiver<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Receiver>, D::Error> {
+    supported(text(deserializer)?, cfg!(feature = "otlp")).map_err(de::Error::custom)
+}
+
+fn supported(receiver: Option<Receiver>, is_built_in: bool) -> Result<Option<Receiver>, String> {
+    if is_built_in || receiver.is_none() {
+        return Ok(receiver);
+    }
+    Err("spans cannot be sent: this rategate is built without OTLP; build it with \
+         --features otlp, or leave this out"
+        .to_owned())
+}
+
+fn service<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if (1..=MAX_SERVICE_BYTES).contains(&name.len()) {
+        return Ok(name);
+    }
+    let message = format!("a service has a name of 1 to {MAX_SERVICE_BYTES} bytes");
+    Err(de::Error::custom(message))
+}
+
+/// The grammar of a receiver of spans, or "off".
+impl Grammar for Option<Receiver> {
+    const WHAT: &'static str = "the receiver of spans by OTLP over HTTP, or \"off\"";
+    const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:4318", "off"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "off" { Ok(None) } else { address(text).map(Some) }
+    }
+}
+
+/// The grammar of a percentage.
+impl Grammar for Sample {
+    const WHAT: &'static str = "a part of the decisions";
+    const EXAMPLES: &'static [&'static str] = &["1%", "0.01%", "100%"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        percent(text, 4).and_then(Self::new).ok_or_else(|| {
+            "it must be from \"0%\" to \"100%\" with at most four decimals".to_owned()
+        })
+    }
+}
+
+/// Parses the address of a receiver. Errors omit the text, since it may hold a password.
+fn address(text: &str) -> Result<Receiver, String> {
+    const INVALID: &str =
+        "it must be \"off\", or a host and a port, as in \"http://127.0.0.1:4318\"";
+    if text.starts_with("https://") {
+        return Err(
+            "spans are sent without TLS; write http:// and a collector nearby that forwards them"
+                .to_owned(),
+        );
+    }
+    let rest = text.strip_prefix("http://").ok_or(INVALID)?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = authority.rsplit_once(':').ok_or(INVALID)?;
+    let host = match host.strip_prefix('[') {
+        Some(address) => address.strip_suffix(']').ok_or(INVALID)?,
+        None if host.contains(':') => return Err(INVALID.to_owned()),
+        None => host,
+    };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    let is_path = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>\\^`{|}".contains(&byte);
+    if host.is_empty() || !host.bytes().all(is_host) || !path.bytes().all(is_path) {
+        return Err(INVALID.to_owned());
+    }
+    let path = match path.trim_end_matches('/') {
+        "" => String::new(),
+        path => format!("/{path}"),
+    };
+    match port.parse() {
+        Ok(port) if port > 0 => Ok(Receiver { host: host.to_owned(), port, path }),
+        _ => Err(INVALID.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers() {
+        let of = |text: &str| Option::<Receiver>::read(text).unwrap().unwrap();
+        let plain = of("http://127.0.0.1:4318");
+        assert_eq!((plain.host(), plain.port()), ("127.0.0.1", 4318));
+        assert_eq!(plain.to_string(), "http://127.0.0.1:4318/v1/traces");
+        assert_eq!(of("http://[::1]:4318/").host(), "::1");
+        assert_eq!(of("http://[::1]:4318/").to_string(), "http://[::1]:4318/v1/traces");
+        assert_eq!(of("http://a-b.c:1/x/y/").to_string(), "http://a-b.c:1/x/y/v1/traces");
+        assert_eq!(Option::<Receiver>::read("off"), Ok(None));
+        let invalid = [
+            "",
+            "127.0.0.1:4318",
+            "http://",
+            "http://h",
+            "http://h:",
+            "http://h:0",
+            "http://h:65536",
+            "http://:4318",
+            "http://::1:4318",
+            "http://[::1:4318",
+            "http://h:1?x",
+            "http://h:1/a b",
+            "grpc://h:1",
+        ];
+        for invalid in invalid {
+            assert!(Option::<Receiver>::read(invalid).is_err(), "{invalid}");
+        }
+        let secret = Option::<Receiver>::read("http://user:sesame@h:1").unwrap_err();
+        assert!(!secret.contains("sesame"));
+        let tls = Option::<Receiver>::read("https://h:4318").unwrap_err();
+        assert!(tls.contains("without TLS"), "{tls}");
+    }
+
+    #[test]
+    fn a_span_receiver_is_refused_without_otlp_support() {
+        let receiver = Receiver { host: "h".into(), port: 4318, path: String::new() };
+        assert!(supported(None, false).is_ok() && supported(Some(receiver.clone()), true).is_ok());
+        assert!(supported(Some(receiver), false).unwrap_err().contains("without OTLP"));
+    }
+
+    #[test]
+    fn samples() {
+        let of = |text: &str| Sample::read(text).map(Sample::of_a_million);
+        assert_eq!(of("1%"), Ok(10_000));
+        assert_eq!(of("0.0001%"), Ok(1));
+        assert_eq!(of("0%"), Ok(0));
+        assert_eq!(of("100%"), Ok(1_000_000));
+        for invalid in
+            ["", "%", "1", "0.01", "-1%", "100.0001%", "0.00001%", "1.%", ".5%", "9999999999%"]
+        {
+            assert!(of(invalid).is_err(), "{invalid}");
+        }
     }
 }

@@ -1,23 +1,33 @@
 //! Settings of the protocols.
 
 use rategate_tower::key::Network;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::Deserializer;
+
+use crate::config::text::{HostName, Text, texts};
 
 /// The header fields of HTTP answers, and the accepted host names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// The dialects of the header fields with the caller's status. Defaults to the current draft
-    /// alone.
+    /// The header fields with the caller's status:
+    /// "ietf", "ratelimit", "x-ratelimit", "x-ratelimit-epoch". Default: the first.
     pub headers: Vec<Dialect>,
-    /// The host names by which browsers reach the service, or whose pages may call it, without
-    /// ports. `localhost` and addresses need not be listed.
+    /// Host names by which browsers reach the service, such as a proxy's, or of pages that call it.
+    /// Localhost and addresses need not be listed. Default: none.
+    #[serde(deserialize_with = "hosts")]
+    #[schemars(with = "Vec<Text<HostName>>")]
     pub hosts: Vec<String>,
-    /// The proxies whose `X-Forwarded-For` is trusted. Without any, the client is the peer of the
-    /// connection.
+    /// Networks of the proxies whose `X-Forwarded-For` is trusted. Without any, the client is the
+    /// peer of the connection. Default: none.
+    #[serde(deserialize_with = "texts")]
+    #[schemars(with = "Vec<Text<Network>>")]
     pub trusted_proxies: Vec<Network>,
 }
 
 /// Header fields with the caller's status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 pub enum Dialect {
     /// `RateLimit-Policy` and `RateLimit`, structured fields: the current IETF draft. `"ietf"`.
     #[serde(rename = "ietf")]
@@ -37,18 +47,24 @@ pub enum Dialect {
 }
 
 /// The behaviour of Envoy's protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Grpc {
-    /// Counts a denied call in those limits that it fits. Counted windows count it in any case.
+    /// Count a denied call in those limits that it fits. Counted windows count it in any case.
+    /// Default: false.
     pub count_denied: bool,
-    /// Counts a call that is over counted windows in these alone, and not in those that it fits.
+    /// Count a call that is over counted windows in these alone, and not in those that it fits.
+    /// Default: false.
     pub count_over_only: bool,
-    /// Lets every call pass, and reports limits that are over only in the descriptors' statuses.
+    /// Let every call pass, and report limits that are over only in the descriptors' statuses.
+    /// Default: false.
     pub shadow: bool,
-    /// Lets several files in Envoy's format share a domain, with the descriptors of all of them.
+    /// Let several files in Envoy's format share a domain, with the descriptors of all of them.
+    /// Default: false.
     pub merge_domains: bool,
-    /// Adds the caller's status under the nearest limit to `response_headers_to_add`.
+    /// Put the caller's status under the nearest limit in `response_headers_to_add`.
+    /// Default: false.
     pub headers: bool,
 }
 
@@ -56,4 +72,9 @@ impl Default for Http {
     fn default() -> Self {
         Self { headers: vec![Dialect::Current], hosts: Vec::new(), trusted_proxies: Vec::new() }
     }
+}
+
+fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let hosts: Vec<HostName> = texts(deserializer)?;
+    Ok(hosts.into_iter().map(|host| host.0).collect())
 }

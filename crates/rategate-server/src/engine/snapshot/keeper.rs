@@ -26,19 +26,20 @@ pub struct KeeperSettings {
     /// The part of the time between two processes that counts.
     pub downtime: Downtime,
     /// The behaviour of a start with a damaged file.
-    pub when_unreadable: WhenUnreadable,
+    pub on_corrupt: OnCorruptSnapshot,
 }
 
-/// The behaviour of a start with a file of counters that is damaged or unreadable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenUnreadable {
-    /// All counters start afresh. The file is kept with the suffix `.bad`.
+/// The behaviour of a start with a snapshot that cannot be read completely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnCorruptSnapshot {
+    /// Start with each limit unused. The file is kept with the suffix `.bad`. `"fresh"`.
     Fresh,
-    /// Every key counts as exhausted until its limit would have recovered. The file is kept in
-    /// the same way.
+    /// Start with each limit exhausted until it would have recovered. The file is kept in the
+    /// same way. `"full"`.
     #[default]
-    Exhausted,
-    /// The server does not start.
+    Full,
+    /// Do not start. `"refuse"`.
     Refuse,
 }
 
@@ -117,27 +118,27 @@ impl Keeper {
     /// # Errors
     ///
     /// Returns [`StateError`] if the server should not start: because of another keeper, a
-    /// missing directory, or [`WhenUnreadable::Refuse`]; or because lost counters should count as
-    /// exhausted, and that cannot be saved.
+    /// missing directory, or [`OnCorruptSnapshot::Refuse`]; or because lost counters should count
+    /// as exhausted, and that cannot be saved.
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
     ) -> Result<Started, StateError> {
-        let KeeperSettings { path, downtime, when_unreadable } = &self.settings;
+        let KeeperSettings { path, downtime, on_corrupt } = &self.settings;
         self.lock()?;
         let why = match engine.restore(path, *downtime) {
             Ok(None) => return Ok(Started::First),
             Ok(Some(restored)) => return Ok(Started::Restored(restored)),
             Err(why) => why,
         };
-        match when_unreadable {
-            WhenUnreadable::Refuse => Err(why),
-            WhenUnreadable::Fresh => {
+        match on_corrupt {
+            OnCorruptSnapshot::Refuse => Err(why),
+            OnCorruptSnapshot::Fresh => {
                 let bad = self.free_name();
                 let kept = fs::rename(path, &bad).is_ok().then_some(bad);
                 Ok(Started::Lost { why, kept, is_exhausted: false })
             }
-            WhenUnreadable::Exhausted => {
+            OnCorruptSnapshot::Full => {
                 engine.exhaust(u64::MAX);
                 // A file exists at all times: without one, the next start would count as the
                 // first.

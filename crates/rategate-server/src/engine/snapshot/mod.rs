@@ -30,7 +30,7 @@ use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
 
 pub use self::error::{NotRestored, StateError, Unreadable};
 use self::file::{Contents, Entry, Input, Of, Output};
-pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, Saver, Started, WhenUnreadable};
+pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, OnCorruptSnapshot, Saver, Started};
 use super::Engine;
 use super::counters::Ruled;
 use super::live::Live;

@@ -1,49 +1,54 @@
-//! The tables of the native format for rules.
+//! The tables of the native format, and the JSON Schema that is derived from them.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::de::{self, MapAccess};
 
-use super::server::{
-    GrpcTable, HttpTable, InlineTable, KeysTable, LogTable, ServerTable, SnapshotTable, StoreTable,
-    TracingTable,
-};
-use super::text::{At, Grammar, Text};
-use crate::config::limit::{Algorithm, Written};
-use crate::rule::{Enforcement, Unit};
+use super::limit::{Algorithm, Written};
+use super::settings::{Grpc, Http, Inline, Keys, Log, ServerTable, Snapshot, StoreTable, Tracing};
+use super::text::{Grammar, Text, percent};
+use crate::rule::{DAYS, Enforcement, OnUnavailable, Unit};
+
+/// Returns the JSON Schema of the native format, for editors that complete and check TOML.
+#[must_use]
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(FileTable);
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}
 
 /// A configuration of rategate: the settings of the service, and its rules.
 // The tables are read one by one; this struct exists for the schema.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, title = "rategate")]
 #[expect(dead_code, reason = "it is there for the schema alone")]
-pub(crate) struct FileTable {
+struct FileTable {
     /// The listeners of the service and its limits.
-    pub(crate) server: Option<ServerTable>,
+    server: Option<ServerTable>,
     /// The header fields of HTTP answers, and the accepted host names.
-    pub(crate) http: Option<HttpTable>,
+    http: Option<Http>,
     /// The behaviour of Envoy's protocol.
-    pub(crate) grpc: Option<GrpcTable>,
+    grpc: Option<Grpc>,
     /// The store of counters that several processes share.
-    pub(crate) store: Option<StoreTable>,
+    store: Option<StoreTable>,
     /// The file in which counters survive a restart.
-    pub(crate) snapshot: Option<SnapshotTable>,
+    snapshot: Option<Snapshot>,
     /// Inline limits, which come with calls.
-    pub(crate) inline: Option<InlineTable>,
+    inline: Option<Inline>,
     /// The log.
-    pub(crate) log: Option<LogTable>,
+    log: Option<Log>,
     /// Spans of decisions.
-    pub(crate) tracing: Option<TracingTable>,
+    tracing: Option<Tracing>,
     /// The capacity for keys.
-    pub(crate) keys: Option<KeysTable>,
+    keys: Option<Keys>,
     /// The rules.
     #[schemars(default)]
-    pub(crate) rule: Vec<RuleTable>,
+    rule: Vec<RuleTable>,
 }
 
 /// A rule: the calls that it limits, the limit, and the handling of those over it.
@@ -55,32 +60,32 @@ pub(crate) struct RuleTable {
     /// The unique name of the rule in requests, metrics and header fields:
     /// up to 128 characters of printable ASCII without `"` and `\`.
     #[schemars(with = "String")]
-    pub(crate) name: Option<At<String>>,
+    pub(crate) name: Option<String>,
     /// The name of the limit in answers of Envoy's protocol, "" for none. Default: the rule's
     /// name.
-    pub(crate) envoy_name: Option<At<String>>,
+    pub(crate) envoy_name: Option<String>,
     /// The domain of Envoy's requests that the rule belongs to.
     /// Default: "default", and the rule's name if it has no `match`.
-    pub(crate) domain: Option<At<String>>,
+    pub(crate) domain: Option<String>,
     /// The entries of a call, in order: keys with a counter for each value, or keys with values.
     /// Without it there is one counter.
     #[serde(rename = "match", default)]
-    pub(crate) entries: Vec<At<EntryTable>>,
+    pub(crate) entries: Vec<Text<EntryTable>>,
     /// The limit: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier },
     /// or a number for the algorithm "concurrency".
-    #[schemars(with = "LimitText")]
-    pub(crate) limit: Option<At<LimitText>>,
+    #[schemars(with = "Text<Written>")]
+    pub(crate) limit: Option<Text<Written>>,
     /// The algorithm that enforces the limit. Default: "gcra".
     pub(crate) algorithm: Option<Algorithm>,
     /// The maximum number of permits at once after silence, for "gcra" only.
     /// Default: the permits of the limit's period.
-    pub(crate) burst: Option<At<u64>>,
+    pub(crate) burst: Option<u64>,
     /// Other limits for certain values. Each is a separate rule with the name "rule/tier".
     #[serde(default)]
-    pub(crate) tiers: Vec<At<TierTable>>,
+    pub(crate) tiers: Vec<TierTable>,
     /// Limits at certain times of the week. The first that applies is in force.
     #[serde(default)]
-    pub(crate) schedule: Vec<At<ScheduleTable>>,
+    pub(crate) schedule: Vec<ScheduleTable>,
     /// The extent to which the rule is enforced: "all"; "shadow" only counts;
     /// "12.5%" for that share of the keys, always the same ones. Default: "all".
     pub(crate) enforce: Option<Text<Enforcement>>,
@@ -89,19 +94,19 @@ pub(crate) struct RuleTable {
     pub(crate) quota: bool,
     /// The names of rules that are neither decided nor counted where this rule matches too.
     #[serde(default)]
-    pub(crate) replaces: Vec<At<String>>,
+    pub(crate) replaces: Vec<String>,
     /// Accepted for compatibility with Envoy's format, without effect: no metric shows a value.
     #[serde(default)]
     pub(crate) detailed_metric: bool,
     /// The location of its counters: "here"; "exact" decides each call in the store,
     /// "leased" leases permits from it. Default: "here".
-    pub(crate) store: Option<At<PlaceText>>,
+    pub(crate) store: Option<PlaceText>,
     /// The length of a lease, for "leased". Default: 100ms.
     /// For "concurrency", the time that a permit is held unless it is renewed. Default: 1min.
-    pub(crate) lease: Option<At<Text<Duration>>>,
+    pub(crate) lease: Option<Text<Duration>>,
     /// The decision while the store is unavailable: "deny", "admit",
     /// or "local", which enforces the limit in this process alone. Default: "local".
-    pub(crate) on_unavailable: Option<At<OnUnavailableText>>,
+    pub(crate) on_unavailable: Option<OnUnavailable>,
     /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
@@ -112,21 +117,21 @@ pub(crate) struct RuleTable {
 pub(crate) struct TierTable {
     /// The name of the tier. The name of its rule is "rule/tier".
     #[schemars(with = "String")]
-    pub(crate) name: Option<At<String>>,
+    pub(crate) name: Option<String>,
     /// The key of the entry that has the values. Default: the only entry without a value.
-    pub(crate) key: Option<At<String>>,
+    pub(crate) key: Option<String>,
     /// The values, with a counter each.
-    pub(crate) values: Option<At<Vec<String>>>,
+    pub(crate) values: Option<Vec<String>>,
     /// A pattern for the values instead, where each `*` stands for any number of characters.
-    pub(crate) pattern: Option<At<String>>,
+    pub(crate) pattern: Option<String>,
     /// The limit.
-    #[schemars(with = "LimitText")]
-    pub(crate) limit: Option<At<LimitText>>,
+    #[schemars(with = "Text<Written>")]
+    pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
-    pub(crate) burst: Option<At<u64>>,
+    pub(crate) burst: Option<u64>,
     /// Limits at certain times of the week.
     #[serde(default)]
-    pub(crate) schedule: Vec<At<ScheduleTable>>,
+    pub(crate) schedule: Vec<ScheduleTable>,
     /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
@@ -136,18 +141,18 @@ pub(crate) struct TierTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleTable {
     /// The days: "mon" to "sun", or a range as in "mon-fri". Default: all.
-    pub(crate) days: Option<At<Vec<Text<Days>>>>,
+    pub(crate) days: Option<Vec<Text<Days>>>,
     /// The time of the day at which it begins, as in "09:00" or "09:30:15". Default: "00:00".
     pub(crate) from: Option<Text<TimeOfDay>>,
     /// The time of the day at which it ends; on the next day if not after `from`. Default: "24:00".
     pub(crate) to: Option<Text<TimeOfDay>>,
     /// The name of the time zone in the IANA database, as in "Europe/Berlin". Default: "UTC".
-    pub(crate) zone: Option<At<String>>,
+    pub(crate) zone: Option<String>,
     /// The limit at these times.
-    #[schemars(with = "LimitText")]
-    pub(crate) limit: Option<At<LimitText>>,
+    #[schemars(with = "Text<Written>")]
+    pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
-    pub(crate) burst: Option<At<u64>>,
+    pub(crate) burst: Option<u64>,
 }
 
 /// The location of counters.
@@ -162,138 +167,74 @@ pub(crate) enum PlaceText {
     Leased,
 }
 
-/// The decision while the store is unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum OnUnavailableText {
-    /// Every call is denied.
-    Deny,
-    /// Every call is admitted.
-    Admit,
-    /// This process enforces the limit alone.
-    Local,
-}
-
 /// An entry: a key, or a key with a value, a pattern or values.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct EntryTable {
+    /// The key.
     pub(crate) key: String,
+    /// The value, or a pattern where each `*` stands for any number of characters.
+    /// Without `value` and `values` every value matches, with a counter each.
     pub(crate) value: Option<String>,
+    /// The values, with a counter each.
     pub(crate) values: Option<Vec<String>>,
+    /// Share one counter among all values that match the pattern.
+    #[serde(default)]
     pub(crate) shared: bool,
 }
 
-/// An entry with more than its key.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct FullEntry {
-    /// The key.
-    key: String,
-    /// The value, or a pattern where each `*` stands for any number of characters.
-    /// Without `value` and `values` every value matches, with a counter each.
-    value: Option<String>,
-    /// The values, with a counter each.
-    values: Option<Vec<String>>,
-    /// Share one counter among all values that match the pattern.
-    #[serde(default)]
-    shared: bool,
-}
+impl Grammar for EntryTable {
+    const WHAT: &'static str = "an entry: a key like \"user\", or { key, value }";
 
-impl<'de> Deserialize<'de> for EntryTable {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entry;
-        impl<'de> Visitor<'de> for Entry {
-            type Value = EntryTable;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an entry: a key like \"user\", or { key, value }")
-            }
-
-            fn visit_str<E: de::Error>(self, key: &str) -> Result<EntryTable, E> {
-                Ok(EntryTable { key: key.to_owned(), value: None, values: None, shared: false })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EntryTable, A::Error> {
-                let FullEntry { key, value, values, shared } =
-                    FullEntry::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(EntryTable { key, value, values, shared })
-            }
-        }
-        deserializer.deserialize_any(Entry)
-    }
-}
-
-impl JsonSchema for EntryTable {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Entry".into()
+    fn read(key: &str) -> Result<Self, String> {
+        Ok(Self { key: key.to_owned(), ..Self::default() })
     }
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let full = generator.subschema_for::<FullEntry>();
+    fn of_table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [
             { "type": "string", "description": "A key, with a counter for each value." },
-            full,
+            generator.subschema_for::<Self>(),
         ] })
     }
 }
 
-/// A limit: a rate as text, a number, or a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LimitText(pub(crate) Written);
-
 /// A number of permits in each period.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct FullLimit {
+struct LimitTable {
     /// The number of permits.
     permits: u64,
-    /// The unit of the period: "second", "minute", "hour", "day", "week",
-    /// "month" of 30 days, "year" of 365.
-    #[schemars(with = "String")]
-    unit: Text<Unit>,
+    /// The unit of the period.
+    unit: Unit,
     /// The number of units in the period. Default: 1.
     multiplier: Option<u64>,
 }
 
-impl<'de> Deserialize<'de> for LimitText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LimitVisitor;
-        impl<'de> Visitor<'de> for LimitVisitor {
-            type Value = LimitText;
+/// The grammar of a limit: a rate as text, a number, or a table.
+impl Grammar for Written {
+    const WHAT: &'static str =
+        "a rate like \"100/min\", a number, or { permits, unit, multiplier }";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a rate like \"100/min\", a number, or { permits, unit, multiplier }")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<LimitText, E> {
-                Written::parse(text).map(LimitText).map_err(E::custom)
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<LimitText, E> {
-                match u64::try_from(number) {
-                    Ok(number) => Ok(LimitText(Written::AtOnce(number))),
-                    Err(_) => Err(E::custom("a limit is never negative")),
-                }
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LimitText, A::Error> {
-                let FullLimit { permits, unit, multiplier } =
-                    FullLimit::deserialize(MapAccessDeserializer::new(map))?;
-                let written = Written::per_unit(permits, multiplier.unwrap_or(1), unit.0);
-                written.map(LimitText).map_err(de::Error::custom)
-            }
-        }
-        deserializer.deserialize_any(LimitVisitor)
-    }
-}
-
-impl JsonSchema for LimitText {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Limit".into()
+    fn read(text: &str) -> Result<Self, String> {
+        Self::parse(text)
     }
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let full = generator.subschema_for::<FullLimit>();
+    fn of_number(number: i64) -> Option<Result<Self, String>> {
+        let number = u64::try_from(number).map(Self::AtOnce);
+        Some(number.map_err(|_| "a limit is never negative".to_owned()))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let LimitTable { permits, unit, multiplier } =
+            LimitTable::deserialize(MapAccessDeserializer::new(map))?;
+        Self::per_unit(permits, multiplier.unwrap_or(1), unit).map_err(de::Error::custom)
+    }
+
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [
             {
                 "type": "string",
@@ -305,8 +246,25 @@ impl JsonSchema for LimitText {
                 "minimum": 1,
                 "description": "At most this many permits in flight at a time.",
             },
-            full,
+            generator.subschema_for::<LimitTable>(),
         ] })
+    }
+}
+
+/// The grammar of the extent to which a rule is enforced.
+impl Grammar for Enforcement {
+    const WHAT: &'static str = "\"all\", \"shadow\", or a part of the keys";
+    const EXAMPLES: &'static [&'static str] = &["all", "shadow", "12.5%"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        match (text, percent(text, 2)) {
+            ("all", _) | (_, Some(10_000)) => Ok(Self::All),
+            ("shadow", _) => Ok(Self::Shadow),
+            (_, Some(share @ ..10_000)) => Ok(Self::Share(u16::try_from(share).unwrap_or(0))),
+            _ => Err("it is \"all\", \"shadow\", or from \"0%\" to \"100%\" with at most two \
+                      decimals"
+                .to_owned()),
+        }
     }
 }
 
@@ -319,9 +277,8 @@ impl Grammar for Days {
     const EXAMPLES: &'static [&'static str] = &["mon", "mon-fri", "sat-sun"];
 
     fn read(text: &str) -> Result<Self, String> {
-        const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
         let day = |text: &str| {
-            let found = NAMES.iter().position(|name| *name == text);
+            let found = DAYS.iter().position(|name| *name == text);
             found.ok_or_else(|| {
                 format!("{text:?} is no day; it is one of mon tue wed thu fri sat sun")
             })
@@ -369,21 +326,21 @@ impl Grammar for TimeOfDay {
     }
 }
 
-impl Grammar for Unit {
-    const WHAT: &'static str = "a unit of time";
-    const EXAMPLES: &'static [&'static str] =
-        &["second", "minute", "hour", "day", "week", "month", "year"];
-
-    fn read(text: &str) -> Result<Self, String> {
-        crate::config::unit(text).ok_or_else(|| {
-            format!("no unit {text:?}; it is one of second minute hour day week month year")
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn enforcement() {
+        assert_eq!(Enforcement::read("12.5%"), Ok(Enforcement::Share(1_250)));
+        assert_eq!(Enforcement::read("0.01%"), Ok(Enforcement::Share(1)));
+        assert_eq!(Enforcement::read("0%"), Ok(Enforcement::Share(0)));
+        assert_eq!(Enforcement::read("100%"), Ok(Enforcement::All));
+        for invalid in ["", "%", "half", "-1%", "+1%", "100.01%", "1.234%", "1.%", "99999999%", "5"]
+        {
+            assert!(Enforcement::read(invalid).is_err(), "{invalid}");
+        }
+    }
 
     #[test]
     fn days_and_times() {
