@@ -27,6 +27,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     imports::check(root, &metadata, &mut report);
     fence::core(&files, &metadata, &mut report);
     fence::clocks_and_waits(&files, &mut report);
+    fence::protocol(&files, &metadata, &mut report);
     fence::oldest_compiler(&files, &metadata, &mut report);
     words::check(&files, &mut report);
     language::check(&files, &mut report);

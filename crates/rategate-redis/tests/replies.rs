@@ -56,7 +56,7 @@ fn random_value(random: &mut Random, depth: u32) -> Value {
         }
         9 => Value::Int(random.next() as i64),
         10 => Value::Int(random.below(20) as i64),
-        11 => Value::Other,
+        11 => Value::Null,
         _ => Value::List((0..random.below(5)).map(|_| random_value(random, depth - 1)).collect()),
     }
 }
@@ -86,7 +86,7 @@ fn random_answers_never_panic() {
         let _ = returns::read(&plan, &release, &value);
     }
     assert!(read < 10_000, "{read}");
-    assert_eq!(batch.read(&Value::Other), Err(ReplyError::Shape));
+    assert_eq!(batch.read(&Value::Null), Err(ReplyError::Shape));
     assert_eq!(batch.read(&Value::List(vec![Value::Int(2)])), Err(ReplyError::Version));
     assert_eq!(batch.read(&Value::List(vec![Value::Int(1)])), Err(ReplyError::Length));
 }

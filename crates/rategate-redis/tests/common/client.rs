@@ -24,7 +24,7 @@ impl Reply {
             Self::Int(number) => Value::Int(*number),
             Self::Bulk(bytes) => Value::Bytes(bytes.clone()),
             Self::List(items) => Value::List(items.iter().map(Self::value).collect()),
-            _ => Value::Other,
+            _ => Value::Null,
         }
     }
 

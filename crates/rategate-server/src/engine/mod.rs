@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
+pub use rategate_protocol::rls::Override;
 
 pub use self::answer::{Answer, Decided, ItemResult, Verdict};
 #[cfg(feature = "otlp")]
@@ -52,7 +53,7 @@ pub use self::live::Loaded;
 pub(crate) use self::matcher::MAX_RULES_PER_MATCH;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::observer::{Observer, Watch};
-pub use self::request::{Inline, Item, MAX_ITEMS, Override, Request, Target, Verb};
+pub use self::request::{Inline, Item, MAX_ITEMS, Request, Target, Verb};
 pub use self::snapshot::{
     Keeper, KeeperSettings, KeeperStats, NotRestored, Restored, Saved, Saver, Started, StateError,
     Unreadable, WhenUnreadable,

@@ -1,6 +1,8 @@
 //! Items that outlive their request.
 
-use super::request::{Inline, Item, Override, Target};
+use rategate_protocol::rls::Override;
+
+use super::request::{Inline, Item, Target};
 
 /// An item that owns all its bytes.
 #[derive(Debug)]

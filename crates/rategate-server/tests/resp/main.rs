@@ -1,4 +1,4 @@
-//! Redis' protocol: the codec against any bytes, and the service over real sockets.
+//! Redis' protocol over real sockets.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -11,7 +11,6 @@
 mod abuse;
 mod answers;
 mod client;
-mod codec;
 mod ending;
 mod lease;
 mod listeners;

@@ -1,4 +1,4 @@
-//! Envoy's rate limit service: its messages, its calls over both drivers, third-party clients,
+//! Envoy's rate limit service: its calls over both drivers, third-party clients,
 //! and malicious ones.
 
 #![allow(
@@ -21,5 +21,4 @@ mod heads;
 mod hostile;
 mod json;
 mod laws;
-mod messages;
 mod oracle;
