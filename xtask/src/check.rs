@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{loom, packaging, pictures, servers, tidy, trace};
+use crate::{loom, packaging, pictures, servers, services, tidy, trace};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -32,6 +32,8 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     step(docs)?;
     heading("cargo xtask tidy");
     tidy::run(root)?;
+    heading("cargo xtask services, compared");
+    services::check(root)?;
     heading("cargo xtask lint-packaging");
     packaging::run(root, target)?;
     heading("cargo xtask trace");

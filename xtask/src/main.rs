@@ -16,6 +16,7 @@ mod loom;
 mod packaging;
 mod pictures;
 mod servers;
+mod services;
 mod source;
 mod stress;
 mod tidy;
@@ -45,7 +46,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 13] = [
+static COMMANDS: [Command; 14] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -70,6 +71,12 @@ static COMMANDS: [Command; 13] = [
         forms: &["fleet"],
         help: "ten thousand simulated nodes keep one limit through faults; in release, about a minute",
         run: |at, _| fleet::run(&at.root),
+    },
+    Command {
+        forms: &["services"],
+        help: "writes the descriptors of the gRPC services for reflection, of the packages that the\n\
+               lock file has",
+        run: |at, _| services::write(&at.root),
     },
     Command {
         forms: &["servers"],

@@ -280,6 +280,7 @@ fn replies_are_read_or_refused() {
     assert_eq!(one("$-2\r\n"), Err(BadReply::Number));
     assert_eq!(one("*9223372036854775808\r\n"), Err(BadReply::Number));
     assert_eq!(one("$1\r\nab\r\n"), Err(BadReply::End));
+    assert_eq!(replies(b"$1\r\nab", &[1]), Err(BadReply::End), "as soon as it is known");
     assert_eq!(one(&format!("+{}", "x".repeat((64 << 10) + 1))), Err(BadReply::Line));
     assert_eq!(one(&"*1\r\n".repeat(9)), Err(BadReply::Depth));
     assert_eq!(one("$67108865\r\n"), Err(BadReply::TooLong));
