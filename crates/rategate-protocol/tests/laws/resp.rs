@@ -1,5 +1,7 @@
 //! Streams of commands and replies, fed to the parsers in pieces.
 
+#![allow(dead_code, reason = "the tests use all of it, each target of the fuzzer its part")]
+
 use rategate_protocol::resp::{
     BadReply, Bounds, Broken, ReplyParser, RespWriter, Step, Value, Version, WordSpans, parse,
     words,

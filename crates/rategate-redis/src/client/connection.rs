@@ -5,11 +5,11 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rategate_protocol::resp::{RespWriter, Value, Version};
+use rategate_protocol::resp::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 
-use super::carrier::{Submission, carry};
+use super::carrier::{Commands, Submission, carry};
 use super::config::Config;
 #[cfg(feature = "tls")]
 use super::dial::Dialer;
@@ -39,13 +39,6 @@ pub(crate) struct Connection {
     submissions: mpsc::Sender<Submission>,
     kit: Arc<Kit>,
     pub(crate) observed: Arc<Observed>,
-}
-
-/// Commands that go out in one write.
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    replies: usize,
 }
 
 /// The future that moves the bytes of a connection. It ends with the connection, or with its last
@@ -90,7 +83,7 @@ impl Connection {
         let (submissions, work) = carry(stream);
         let mut carrier: Carrier = Box::pin(work);
         let connection = Self { submissions, kit, observed: Arc::default() };
-        let mut login = Batch::default();
+        let mut login = Commands::default();
         if let Some(password) = &config.password.0 {
             let words = [Some("AUTH"), config.user.as_deref(), Some(password)];
             let words: Vec<_> = words.into_iter().flatten().collect();
@@ -99,10 +92,8 @@ impl Connection {
         if config.database != 0 {
             login.add(["SELECT", &config.database.to_string()]);
         }
-        if login.replies > 0 {
-            for reply in carried(&mut carrier, connection.submit(login)).await? {
-                into_result(reply)?;
-            }
+        for reply in carried(&mut carrier, connection.submit(login)).await? {
+            into_result(reply)?;
         }
         Ok((connection, carrier))
     }
@@ -207,15 +198,15 @@ impl Connection {
         &self,
         calls: impl Iterator<Item = (&'a Command, Callee<'a>, bool)>,
     ) -> Vec<Result<Value, Failure>> {
-        let (mut batch, mut skips) = (Batch::default(), Vec::new());
+        let (mut sent, mut skips) = (Commands::default(), Vec::new());
         for (command, callee, is_asking) in calls {
             if is_asking {
-                batch.add(["ASKING"]);
+                sent.add(["ASKING"]);
             }
-            batch.add_call(command, callee);
+            sent.add_call(command, callee);
             skips.push(usize::from(is_asking));
         }
-        let mut replies = match self.submit(batch).await {
+        let mut replies = match self.submit(sent).await {
             Ok(replies) => replies.into_iter(),
             Err(failure) => return vec![Err(failure); skips.len()],
         };
@@ -226,18 +217,20 @@ impl Connection {
 
     /// Sends a command of any words.
     pub(crate) async fn send(&self, words: &[impl AsRef<[u8]>]) -> Result<Value, Failure> {
-        let mut batch = Batch::default();
-        batch.add(words);
-        let reply = self.submit(batch).await?.pop();
+        let mut commands = Commands::default();
+        commands.add(words);
+        let reply = self.submit(commands).await?.pop();
         into_result(reply.unwrap_or(Value::Null))
     }
 
     /// Sends commands, and returns all their replies, errors among them.
-    async fn submit(&self, batch: Batch) -> Result<Vec<Value>, Failure> {
+    async fn submit(&self, commands: Commands) -> Result<Vec<Value>, Failure> {
+        if commands.count == 0 {
+            return Ok(Vec::new());
+        }
         let (respond, replies) = oneshot::channel();
-        let submission = Submission { bytes: batch.bytes, replies: batch.replies, respond };
         let closed = || Failure::Lost(String::from("the connection is closed"));
-        self.submissions.send(submission).await.map_err(|_| closed())?;
+        self.submissions.send((commands, respond)).await.map_err(|_| closed())?;
         replies.await.map_err(|_| closed())?.map_err(Failure::Lost)
     }
 
@@ -251,34 +244,6 @@ impl Connection {
         self.kit.shared.stats.loads.one();
         let words = self.kit.library.load();
         self.send(&words).await.map(|_| ())
-    }
-}
-
-impl Batch {
-    fn add(
-        &mut self,
-        words: impl IntoIterator<Item = impl AsRef<[u8]>, IntoIter: ExactSizeIterator>,
-    ) {
-        let words = words.into_iter();
-        let mut writer = self.begin(words.len());
-        for word in words {
-            writer.bulk(word.as_ref());
-        }
-    }
-
-    fn add_call(&mut self, command: &Command, callee: Callee<'_>) {
-        let mut count = 0_usize;
-        command.each_word(callee, |_| count = count.saturating_add(1));
-        let mut writer = self.begin(count);
-        command.each_word(callee, |word| writer.bulk(word));
-    }
-
-    /// Begins a command of so many words, which the caller writes next.
-    fn begin(&mut self, words: usize) -> RespWriter<'_> {
-        self.replies = self.replies.saturating_add(1);
-        let mut writer = RespWriter::new(&mut self.bytes, Version::Two);
-        writer.array(words);
-        writer
     }
 }
 

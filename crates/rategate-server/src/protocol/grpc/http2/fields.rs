@@ -30,7 +30,7 @@ pub(super) enum Kind {
 
 /// The fields of a head that matter, with the token that those of calls are compared with.
 #[derive(Debug)]
-pub(super) struct Fields(pub(super) Access);
+pub(super) struct CallFields(pub(super) Access);
 
 /// The name of a field, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Seen {
 
 /// Decodes a head, whose fields have the maximum size `max`.
 pub(super) fn unpack(
-    decoder: &mut Decoder<Fields>,
+    decoder: &mut Decoder<CallFields>,
     block: &[u8],
     max: usize,
 ) -> Result<Unpacked, Unpacking> {
@@ -153,7 +153,7 @@ pub(super) fn unpack(
     Ok(Unpacked { is_too_long, ..seen.end() })
 }
 
-impl http2::Fields for Fields {
+impl http2::Fields for CallFields {
     type Name = Name;
     type Meaning = Meaning;
 

@@ -33,7 +33,7 @@ use self::calls::Later;
 use self::ending::Ending;
 use self::heads::Begun;
 use self::streams::Cut;
-use super::fields::Fields;
+use super::fields::CallFields;
 use super::stream::Stream;
 use crate::net::{Attempts, RefusalReason};
 use crate::protocol::budget::Budget;
@@ -50,7 +50,7 @@ enum Greeting {
 
 pub(super) struct Connection<D> {
     rls: Rls<D>,
-    decoder: Decoder<Fields>,
+    decoder: Decoder<CallFields>,
     /// `true` if every call has to show the token.
     token_required: bool,
     streams: Vec<Stream>,
@@ -83,7 +83,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         put_settings(out, settings.max_streams, windows.first_receive, settings.max_head_bytes);
         windows.put(out);
         Self {
-            decoder: Decoder::new(Fields(rls.inner.access.clone())),
+            decoder: Decoder::new(CallFields(rls.inner.access.clone())),
             rls,
             token_required,
             streams: Vec::new(),
