@@ -15,6 +15,10 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     // Features only add, and nothing requires one.
     step(cargo(root, "clippy --package rategate --no-default-features -- -D warnings"))?;
     step(cargo(root, "clippy --package rategate-server -- -D warnings"))?;
+    // The targets of the fuzzer compile as all else does. Running them needs another compiler.
+    let fuzz =
+        "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target/fuzz/check";
+    step(cargo(root, &format!("{fuzz} -- -D warnings")))?;
     servers::run(target)?;
     let counts = tests(root)?;
     without_atomics(root)?;

@@ -12,6 +12,7 @@
 mod bench;
 mod check;
 mod fleet;
+mod fuzz;
 mod loom;
 mod packaging;
 mod pictures;
@@ -46,7 +47,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 14] = [
+static COMMANDS: [Command; 15] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -98,6 +99,13 @@ static COMMANDS: [Command; 14] = [
         forms: &["stress", "stress --minutes M"],
         help: "the limiters under eight real threads [--minutes M: the duration, 10 by default]",
         run: |at, words| stress::run(&at.root, words.get(2).unwrap_or(&"10")),
+    },
+    Command {
+        forms: &["fuzz", "fuzz TARGET", "fuzz --seconds N", "fuzz --seconds N TARGET"],
+        help: "mutated inputs for everything that reads bytes or text from outside; installs\n\
+               cargo-fuzz where it is missing [--seconds N: for each target, 60 by default]\n\
+               [TARGET: one of them]",
+        run: |at, words| fuzz::run(&at.root, &at.target, &words[1..]),
     },
     Command {
         forms: &["bench", "bench --quick"],
