@@ -123,7 +123,7 @@ libfuzzer_sys::fuzz_target!(|input: (Shape, Vec<Step>)| {
                 continue;
             }
             Step::Remaining => {
-                // What only reads does not advance the limit's clock.
+                // What takes nothing does not advance the limit's clock.
                 let clock_ns = newest_ns.max(now_ns);
                 let fits = |permits: &u64| plain.opening_ns(clock_ns, *permits) <= clock_ns;
                 assert_eq!(limit.remaining(now_ns), (1..=maximum).rev().find(fits).unwrap_or(0));
@@ -149,19 +149,17 @@ libfuzzer_sys::fuzz_target!(|input: (Shape, Vec<Step>)| {
                 let wait_ns = limit.peek(now_ns, permits).unwrap();
                 assert_eq!(wait_ns, Some(opens_ns - clock_ns));
             }
-            _ => {
-                newest_ns = clock_ns;
-                match limit.try_acquire(now_ns, permits).unwrap() {
-                    Verdict::Granted(grant) => {
-                        assert_eq!((grant.start_ns, opens_ns), (clock_ns, clock_ns));
-                        plain.grants.push((u128::from(clock_ns) * parts, permits));
-                    }
-                    Verdict::Denied(denial) => {
-                        let wait_ns = denial.retry_after_ns.unwrap().get();
-                        assert_eq!(clock_ns + wait_ns, opens_ns);
-                    }
+            _ => match limit.try_acquire(now_ns, permits).unwrap() {
+                Verdict::Granted(grant) => {
+                    newest_ns = clock_ns;
+                    assert_eq!((grant.start_ns, opens_ns), (clock_ns, clock_ns));
+                    plain.grants.push((u128::from(clock_ns) * parts, permits));
                 }
-            }
+                Verdict::Denied(denial) => {
+                    let wait_ns = denial.retry_after_ns.unwrap().get();
+                    assert_eq!(clock_ns + wait_ns, opens_ns);
+                }
+            },
         }
     }
 });

@@ -88,6 +88,17 @@ proptest! {
     }
 }
 
+/// Groups, a deprecated kind of field, are skipped to a depth of 16.
+#[test]
+fn nested_groups_are_skipped_as_deep_as_the_bound() {
+    let nested = |depth| [b"\x6b".repeat(depth), b"\x6c".repeat(depth)].concat();
+    check(&nested(16));
+    assert_eq!(RlsRequest::read(&nested(16)), Ok(RlsRequest::default()));
+    let bytes = nested(17);
+    let deeper = RlsRequest::read(&bytes);
+    assert_eq!(deeper, Err(MalformedRequest::Malformed("groups are nested too deep")));
+}
+
 /// Two bytes of a message become some hundred of a descriptor, so excess is detected before
 /// memory is allocated.
 #[test]
