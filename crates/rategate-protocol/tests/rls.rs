@@ -88,6 +88,17 @@ proptest! {
     }
 }
 
+/// Proxies copy header fields of their clients into entries unchecked.
+#[test]
+fn entries_of_any_bytes_are_read_and_the_last_of_a_repeated_field_counts() {
+    let bytes = b"\x12\x0a\x0a\x08\x0a\x01k\x12\x01\xff\x12\x00";
+    check(bytes);
+    assert_eq!(RlsRequest::read(bytes).unwrap().descriptors[0].entries[0], (&b"k"[..], &b""[..]));
+    let bytes = b"\x12\x08\x0a\x06\x0a\x01k\x12\x01\xff";
+    check(bytes);
+    assert_eq!(RlsRequest::read(bytes).unwrap().descriptors[0].entries[0].1, b"\xff");
+}
+
 /// Groups, a deprecated kind of field, are skipped to a depth of 16.
 #[test]
 fn nested_groups_are_skipped_as_deep_as_the_bound() {
