@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, loom, packaging, pictures, servers, tidy, trace};
+use crate::{cargo, loom, packaging, pictures, servers, services, tidy, trace};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -22,6 +22,10 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
         step(cargo(root, &clippy))?;
     }
     downstream(root)?;
+    // The targets of the fuzzer compile as all else does. Running them needs another compiler.
+    let fuzz =
+        "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target/fuzz/check";
+    step(cargo(root, &format!("{fuzz} -- -D warnings")))?;
     servers::run(target)?;
     let counts = tests(root)?;
     without_atomics(root)?;
@@ -39,6 +43,8 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     step(docs)?;
     heading("cargo xtask tidy");
     tidy::run(root)?;
+    heading("cargo xtask services, compared");
+    services::check(root)?;
     heading("cargo xtask lint-packaging");
     packaging::run(root, target)?;
     heading("cargo xtask trace");

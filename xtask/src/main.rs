@@ -14,11 +14,13 @@ mod cargo;
 mod check;
 mod deny;
 mod fleet;
+mod fuzz;
 mod loom;
 mod packaging;
 mod page;
 mod pictures;
 mod servers;
+mod services;
 mod source;
 mod stress;
 mod tidy;
@@ -48,7 +50,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 15] = [
+static COMMANDS: [Command; 17] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -75,6 +77,12 @@ static COMMANDS: [Command; 15] = [
         run: |at, _| fleet::run(&at.root),
     },
     Command {
+        forms: &["services"],
+        help: "writes the descriptors of the gRPC services for reflection, of the packages that the\n\
+               lock file has",
+        run: |at, _| services::write(&at.root),
+    },
+    Command {
         forms: &["servers"],
         help: "installs the programs that tests start besides our own, where they are missing",
         run: |at, _| servers::run(&at.target),
@@ -99,6 +107,13 @@ static COMMANDS: [Command; 15] = [
         forms: &["stress", "stress --minutes M"],
         help: "the limiters under eight real threads [--minutes M: the duration, 10 by default]",
         run: |at, words| stress::run(&at.root, words.get(2).unwrap_or(&"10")),
+    },
+    Command {
+        forms: &["fuzz", "fuzz TARGET", "fuzz --seconds N", "fuzz --seconds N TARGET"],
+        help: "mutated inputs for everything that reads bytes or text from outside; installs\n\
+               cargo-fuzz where it is missing [--seconds N: for each target, 60 by default]\n\
+               [TARGET: one of them]",
+        run: |at, words| fuzz::run(&at.root, &at.target, &words[1..]),
     },
     Command {
         forms: &["bench", "bench --quick"],

@@ -2,26 +2,14 @@
 
 use std::num::NonZeroU64;
 
+pub use rategate_protocol::resp::Value;
+
 use crate::error::ReplyError;
 use crate::plan::Plan;
 use crate::verdict::{Counts, Denial, Grant, Receipt, Verdict};
 
 /// The version of replies.
 const VERSION: u64 = 1;
-
-/// A value as received over a connection. An error is not a value; see
-/// [`ServerRefusal`](crate::refusal::ServerRefusal).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A whole number.
-    Int(i64),
-    /// A string of any bytes: a name in a [deny list](crate::denied).
-    Bytes(Vec<u8>),
-    /// A list.
-    List(Vec<Self>),
-    /// Any other value, which the functions never return.
-    Other,
-}
 
 /// A reader over the numbers of a reply.
 #[derive(Debug)]

@@ -171,7 +171,7 @@ fn invalid_requests_and_replies_are_reported() {
     };
     let name = Value::Bytes(b"a".to_vec());
     for (value, expected) in [
-        (Value::Other, ReplyError::Shape),
+        (Value::Null, ReplyError::Shape),
         (Value::List(vec![Value::Int(2)]), ReplyError::Version),
         (list_of(std::slice::from_ref(&name)), ReplyError::Length),
         (list_of(&[Value::Int(1), Value::Int(1)]), ReplyError::Shape),

@@ -43,7 +43,7 @@ fn random_value(random: &mut Rng, depth: u32) -> Value {
         }
         9 => Value::Int(random.u64(..) as i64),
         10 => Value::Int(random.u64(..20) as i64),
-        11 => Value::Other,
+        11 => Value::Null,
         _ => Value::List((0..random.u64(..5)).map(|_| random_value(random, depth - 1)).collect()),
     }
 }
@@ -73,7 +73,7 @@ fn random_answers_never_panic() {
         let _ = returns::read(&plan, &release, &value);
     }
     assert!(read < 10_000, "{read}");
-    assert_eq!(batch.read(&Value::Other), Err(ReplyError::Shape));
+    assert_eq!(batch.read(&Value::Null), Err(ReplyError::Shape));
     assert_eq!(batch.read(&Value::List(vec![Value::Int(2)])), Err(ReplyError::Version));
     assert_eq!(batch.read(&Value::List(vec![Value::Int(1)])), Err(ReplyError::Length));
 }

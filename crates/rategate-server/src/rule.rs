@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rategate::AnyPolicy;
+pub use rategate_protocol::rls::Unit;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -126,26 +127,6 @@ pub struct DisplayLimit {
     pub unit: Unit,
 }
 
-/// A unit of time in a configuration. A month has 30 days, a year 365.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// 1 s.
-    Second,
-    /// 60 s.
-    Minute,
-    /// 3600 s.
-    Hour,
-    /// 86 400 s.
-    Day,
-    /// 7 days.
-    Week,
-    /// 30 days.
-    Month,
-    /// 365 days.
-    Year,
-}
-
 /// The extent to which a rule is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enforcement {
@@ -252,40 +233,6 @@ impl Limit {
             Self::Policy(policy) => Some(*policy),
             Self::Counted(window) => Some(window.counter().into()),
             Self::Unlimited | Self::Exempt | Self::Nothing => None,
-        }
-    }
-}
-
-impl Unit {
-    /// All units, the shortest first.
-    pub const ALL: [Self; 7] =
-        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
-
-    /// Returns the length of the unit in seconds.
-    #[must_use]
-    pub const fn seconds(self) -> u64 {
-        match self {
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3600,
-            Self::Day => 86_400,
-            Self::Week => 7 * 86_400,
-            Self::Month => 30 * 86_400,
-            Self::Year => 365 * 86_400,
-        }
-    }
-
-    /// Returns the unit's name in lower case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::source::{File, code_only, find_word, line_of};
 const CORE: &str = "crates/rategate-core";
 const CORE_SOURCES: &str = "crates/rategate-core/src";
 const LIBRARY_SOURCES: &str = "crates/rategate/src";
+const CODEC_SOURCES: &str = "crates/rategate-protocol/src";
 
 /// Words that only some files of a folder may use outside comments.
 struct Fence {
@@ -19,6 +20,22 @@ struct Fence {
     /// The end of the message, after the allowed files.
     why: &'static str,
 }
+
+/// Words that no source file of the codecs may use outside comments.
+const CODECS_NEVER: [&str; 8] = [
+    "tokio",
+    "std::net",
+    "std::io",
+    "std::fs",
+    "std::thread",
+    "Instant::now",
+    "SystemTime::now",
+    "async",
+];
+
+/// The dependencies that the codecs may have. None of them does IO.
+const CODECS_NEED: [&str; 7] =
+    ["bytes", "itoa", "memchr", "schemars", "serde", "smallvec", "thiserror"];
 
 /// Foreign runtimes and observers have one file each. Tokio's clock, its streams of bytes and its
 /// choice of threads are three separate matters.
@@ -53,6 +70,7 @@ const FENCES: &[Fence] = &[
         allowed: &["clock/", "future/tokio.rs", "wait/"],
         why: "where waits are made",
     },
+    Fence { folder: CODEC_SOURCES, words: &CODECS_NEVER, allowed: &[], why: "codecs have no IO" },
     runtime(&["tokio::runtime", "tokio::time"], &["future/tokio.rs"]),
     runtime(&["async_io::Timer"], &["future/async_io.rs"]),
     runtime(&["tokio::io"], &["adapter/tokio.rs"]),
@@ -92,7 +110,8 @@ const CORE_DISALLOWED_METHODS: [&str; 3] =
 /// independent, and that waits of `rategate` can be modelled.
 pub(super) fn check(files: &[File], metadata: &Metadata, report: &mut Report) {
     core_manifest(files, metadata, report);
-    let (mut core_files, mut library_files, mut algorithm_files) = (0, 0, 0);
+    codec_dependencies(metadata, report);
+    let (mut core_files, mut library_files, mut algorithm_files, mut codec_files) = (0, 0, 0, 0);
     for file in files {
         if let Some(inner) = file.rust_below(CORE_SOURCES) {
             core_files += 1;
@@ -106,15 +125,31 @@ pub(super) fn check(files: &[File], metadata: &Metadata, report: &mut Report) {
             if WAITING.contains(&inner) {
                 waiting(report, file, &code);
             }
+        } else if let Some(inner) = file.rust_below(CODEC_SOURCES) {
+            codec_files += 1;
+            fences(report, CODEC_SOURCES, file, inner, &code_only(&file.text));
         }
     }
-    if core_files == 0 || library_files == 0 {
-        report.error("the core or the library holds no Rust file");
+    if core_files == 0 || library_files == 0 || codec_files == 0 {
+        report.error("the core, the library or the codecs hold no Rust file");
     }
     Report::checked(&format!(
         "fences: {core_files} files of the core, {algorithm_files} of algorithms, {library_files} of \
-         the library"
+         the library, {codec_files} of codecs"
     ));
+}
+
+/// Reports dependencies of the codecs that may do IO.
+fn codec_dependencies(metadata: &Metadata, report: &mut Report) {
+    let packages = metadata.workspace_packages();
+    for package in packages.iter().filter(|package| *package.name == "rategate-protocol") {
+        let needs = package.dependencies.iter();
+        for need in needs.filter(|it| it.kind != DependencyKind::Development) {
+            if !CODECS_NEED.contains(&need.name.as_str()) {
+                report.error(format!("rategate-protocol depends on {}", need.name));
+            }
+        }
+    }
 }
 
 /// Reports the words that this file of a folder may not use.
@@ -233,6 +268,49 @@ fn core_manifest(files: &[File], metadata: &Metadata, report: &mut Report) {
 /// Returns the path of an entry. Clippy accepts `"path"` as well as `{ path = "path", … }`.
 fn method_path(entry: &toml::Value) -> Option<&str> {
     entry.as_str().or_else(|| entry.get("path")?.as_str())
+}
+
+const PROTOCOL: &str = "crates/rategate-protocol";
+
+/// Words that no source file of the codecs may use outside comments.
+const PROTOCOL_NEVER: [&str; 8] = [
+    "tokio",
+    "std::net",
+    "std::io",
+    "std::fs",
+    "std::thread",
+    "Instant::now",
+    "SystemTime::now",
+    "async",
+];
+
+/// The dependencies that the codecs may have. None of them does IO.
+const PROTOCOL_NEEDS: [&str; 5] = ["bytes", "itoa", "memchr", "smallvec", "thiserror"];
+
+/// Checks the fence of the codecs: no runtime, socket, file, thread or clock.
+pub(super) fn protocol(files: &[File], metadata: &Metadata, report: &mut Report) {
+    let mut sources = 0;
+    for file in files {
+        let Some(_) = file.rust_below(&format!("{PROTOCOL}/src")) else { continue };
+        sources += 1;
+        let code = code_only(&file.text);
+        for word in PROTOCOL_NEVER {
+            forbid(report, &file.path, &code, word, "codecs have no IO");
+        }
+    }
+    if sources == 0 {
+        report.error(format!("{PROTOCOL}/src holds no Rust file"));
+    }
+    let packages = metadata.workspace_packages();
+    for package in packages.iter().filter(|package| *package.name == "rategate-protocol") {
+        for need in package.dependencies.iter().filter(|it| it.kind != DependencyKind::Development)
+        {
+            if !PROTOCOL_NEEDS.contains(&need.name.as_str()) {
+                report.error(format!("rategate-protocol depends on {}", need.name));
+            }
+        }
+    }
+    Report::checked(&format!("the codecs' fence: {sources} files without IO"));
 }
 
 fn forbid(report: &mut Report, path: &str, code: &str, word: &str, why: &str) {

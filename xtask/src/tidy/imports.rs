@@ -101,9 +101,11 @@ fn cells_of(line: &str) -> Vec<String> {
     inner.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
 }
 
-/// Returns the full name of a crate: `core` is short for `rategate-core`, and `rategate` is itself.
+/// Returns the full name of a crate: `core` is short for `rategate-core`, while `rategate` and
+/// `xtask` are themselves.
 fn full_name(short: &str) -> String {
-    if short == "rategate" { short.to_owned() } else { format!("rategate-{short}") }
+    let is_whole = matches!(short, "rategate" | "xtask");
+    if is_whole { short.to_owned() } else { format!("rategate-{short}") }
 }
 
 #[cfg(test)]

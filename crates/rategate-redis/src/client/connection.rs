@@ -1,18 +1,16 @@
 //! A connection to one server, which sends commands and returns replies or failures.
-//!
-//! Only this module and the one that dials name the client library.
 
 use std::future::{Future, ready};
-use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError};
+use rategate_protocol::resp::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
+use super::carrier::{Commands, Submission, carry};
+use super::config::Config;
 #[cfg(feature = "tls")]
 use super::dial::Dialer;
 use super::observed::Observed;
@@ -20,7 +18,6 @@ use super::shared::Shared;
 use crate::command::{Callee, Command};
 use crate::library::{Library, Script};
 use crate::refusal::{Remedy, ServerRefusal};
-use crate::reply::Value;
 
 /// The reason why there is no reply.
 #[derive(Clone, Debug)]
@@ -38,11 +35,10 @@ pub(crate) enum Failure {
 /// A connection to one server. Its clones may call at the same time.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    multiplexed: MultiplexedConnection,
+    /// Dropped with the last clone, which ends the carrier.
+    submissions: mpsc::Sender<Submission>,
     kit: Arc<Kit>,
     pub(crate) observed: Arc<Observed>,
-    /// Dropped with the last clone, which ends the carrier.
-    _is_open: Arc<oneshot::Sender<()>>,
 }
 
 /// The future that moves the bytes of a connection. It ends with the connection, or with its last
@@ -81,27 +77,29 @@ impl Connection {
     /// Logs in over a stream, and returns the connection with its carrier.
     pub(crate) async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        user: &RedisConnectionInfo,
+        config: &Config,
         kit: Arc<Kit>,
-    ) -> Result<(Self, Carrier), RedisError> {
-        // The waiters keep the time: the connection itself never times out a call.
-        let quiet = AsyncConnectionConfig::new().set_response_timeout(None);
-        let (multiplexed, work) =
-            MultiplexedConnection::new_with_config(user, stream, quiet).await?;
-        let (is_open, closed) = oneshot::channel();
-        let carrier = async move {
-            tokio::select! {
-                () = work => {}
-                _ = closed => {}
-            }
-        };
-        let connection =
-            Self { multiplexed, kit, observed: Arc::default(), _is_open: Arc::new(is_open) };
-        Ok((connection, Box::pin(carrier)))
+    ) -> Result<(Self, Carrier), Failure> {
+        let (submissions, work) = carry(stream);
+        let mut carrier: Carrier = Box::pin(work);
+        let connection = Self { submissions, kit, observed: Arc::default() };
+        let mut login = Commands::default();
+        if let Some(password) = &config.password.0 {
+            let words = [Some("AUTH"), config.user.as_deref(), Some(password)];
+            let words: Vec<_> = words.into_iter().flatten().collect();
+            login.add(words);
+        }
+        if config.database != 0 {
+            login.add(["SELECT", &config.database.to_string()]);
+        }
+        for reply in carried(&mut carrier, connection.submit(login)).await? {
+            into_result(reply)?;
+        }
+        Ok((connection, carrier))
     }
 
     /// Calls one function, as [`call_all`](Self::call_all) does.
-    pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
+    pub(crate) async fn call(&self, command: Command) -> Result<Value, Failure> {
         let command = self.marked(command);
         let answered = self.call_all(&[(command, false)]).await.pop();
         answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no reply to a call"))))
@@ -112,7 +110,7 @@ impl Connection {
     /// Where the library is missing it is loaded; where there are no functions the script is
     /// sent. The refused calls have changed nothing.
     pub(crate) async fn call_all(
-        &mut self,
+        &self,
         commands: &[(Command, bool)],
     ) -> Vec<Result<Value, Failure>> {
         let is_script = self.observed.uses_scripts();
@@ -121,9 +119,8 @@ impl Connection {
         } else {
             Callee::Function(self.kit.library)
         };
-        let calls =
-            commands.iter().map(|(command, is_asking)| (packed(command, callee), *is_asking));
-        let mut answered = self.send_all(calls.collect()).await;
+        let calls = commands.iter().map(|(command, is_asking)| (command, callee, *is_asking));
+        let mut answered = self.send_all(calls).await;
         let refused = |answer: &Result<_, _>| match answer {
             Err(Failure::Refused { refusal, .. }) => Some(refusal.remedy()).filter(is_ours),
             _ => None,
@@ -140,7 +137,7 @@ impl Connection {
     /// Loads the library, or sends the script, and repeats the calls that were refused for want
     /// of it.
     async fn mend(
-        &mut self,
+        &self,
         commands: &[(Command, bool)],
         again: &[(usize, Remedy)],
         answered: &mut [Result<Value, Failure>],
@@ -163,23 +160,22 @@ impl Connection {
         let calls = again.iter().filter_map(|(at, remedy)| {
             let (command, is_asking) = commands.get(*at)?;
             self.kit.shared.stats.resent.one();
-            Some((self.once_more(command, remedy), *is_asking))
+            Some((command, self.once_more(remedy), *is_asking))
         });
-        let calls = calls.collect();
         for ((at, _), answer) in again.iter().zip(self.send_all(calls).await) {
             set(*at, answer);
         }
     }
 
-    /// Returns a call that was refused for want of its function, in the form that now works.
-    fn once_more(&self, command: &Command, remedy: &Remedy) -> Cmd {
+    /// Returns the callee of a call that was refused for want of its function, which now works.
+    fn once_more(&self, remedy: &Remedy) -> Callee<'_> {
         if *remedy == Remedy::LoadThenRetry {
-            return packed(command, Callee::Function(self.kit.library));
+            return Callee::Function(self.kit.library);
         }
         if *remedy == Remedy::UseScripts {
             self.observed.lacks_functions();
         }
-        packed(command, Callee::Source(&self.kit.script))
+        Callee::Source(&self.kit.script)
     }
 
     /// Adds the marker the server is known by, so that the reply says whether the server still
@@ -196,67 +192,46 @@ impl Connection {
         }
     }
 
-    /// Sends calls in one write. A call that needs `ASKING` follows in a write of its own.
-    async fn send_all(&mut self, calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
-        if let [(call, is_asking)] = calls.as_slice() {
-            return vec![self.send_one(call, *is_asking).await.map(value_of)];
+    /// Sends calls in one write. A call whose slot is being moved to this server follows
+    /// `ASKING`.
+    async fn send_all<'a>(
+        &self,
+        calls: impl Iterator<Item = (&'a Command, Callee<'a>, bool)>,
+    ) -> Vec<Result<Value, Failure>> {
+        let (mut sent, mut skips) = (Commands::default(), Vec::new());
+        for (command, callee, is_asking) in calls {
+            if is_asking {
+                sent.add(["ASKING"]);
+            }
+            sent.add_call(command, callee);
+            skips.push(usize::from(is_asking));
         }
-        Box::pin(self.send_many(calls)).await
-    }
-
-    async fn send_many(&mut self, mut calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
-        let mut pipeline = Pipeline::with_capacity(calls.len());
-        for (call, _) in calls.iter_mut().filter(|(_, is_asking)| !is_asking) {
-            pipeline.add_command(mem::take(call));
-        }
-        let count = pipeline.len();
-        let replies = match count {
-            0 => Ok(Vec::new()),
-            _ => self.multiplexed.send_packed_commands(&pipeline, 0, count).await,
+        let mut replies = match self.submit(sent).await {
+            Ok(replies) => replies.into_iter(),
+            Err(failure) => return vec![Err(failure); skips.len()],
         };
-        let failed = replies.as_ref().err().map(failure_of);
-        let mut replies = replies.unwrap_or_default().into_iter();
-        let mut answers = Vec::with_capacity(calls.len());
-        for (call, is_asking) in calls {
-            answers.push(match (&failed, is_asking) {
-                (Some(failure), false) => Err(failure.clone()),
-                (None, false) => match replies.next() {
-                    Some(value) => into_result(value).map(value_of),
-                    None => Err(Failure::Lost(String::from("fewer replies than calls"))),
-                },
-                (_, true) => self.send_one(&call, true).await.map(value_of),
-            });
-        }
-        answers
+        let missing = || Failure::Lost(String::from("fewer replies than calls"));
+        let own = skips.into_iter().map(|skip| replies.nth(skip));
+        own.map(|reply| reply.ok_or_else(missing).and_then(into_result)).collect()
     }
 
     /// Sends a command of any words.
-    pub(crate) async fn send(
-        &mut self,
-        words: &[impl AsRef<[u8]>],
-    ) -> Result<redis::Value, Failure> {
-        let mut command = Cmd::new();
-        for word in words {
-            command.arg(word.as_ref());
+    pub(crate) async fn send(&self, words: &[impl AsRef<[u8]>]) -> Result<Value, Failure> {
+        let mut commands = Commands::default();
+        commands.add(words);
+        let reply = self.submit(commands).await?.pop();
+        into_result(reply.unwrap_or(Value::Null))
+    }
+
+    /// Sends commands, and returns all their replies, errors among them.
+    async fn submit(&self, commands: Commands) -> Result<Vec<Value>, Failure> {
+        if commands.count == 0 {
+            return Ok(Vec::new());
         }
-        self.send_one(&command, false).await
-    }
-
-    async fn send_one(&mut self, call: &Cmd, is_asking: bool) -> Result<redis::Value, Failure> {
-        let answered = if is_asking {
-            Box::pin(self.send_asking(call)).await
-        } else {
-            self.multiplexed.send_packed_command(call).await
-        };
-        answered.map_err(|error| failure_of(&error)).and_then(into_result)
-    }
-
-    /// Sends a call after `ASKING`, since its slot is being moved to this server.
-    async fn send_asking(&mut self, call: &Cmd) -> Result<redis::Value, RedisError> {
-        let mut both = Pipeline::with_capacity(2);
-        both.cmd("ASKING").add_command(call.clone());
-        let answered = self.multiplexed.send_packed_commands(&both, 1, 1).await;
-        answered.map(|values| values.into_iter().next().unwrap_or_default())
+        let (respond, replies) = oneshot::channel();
+        let closed = || Failure::Lost(String::from("the connection is closed"));
+        self.submissions.send((commands, respond)).await.map_err(|_| closed())?;
+        replies.await.map_err(|_| closed())?.map_err(Failure::Lost)
     }
 
     /// Returns the function library of this program.
@@ -265,20 +240,11 @@ impl Connection {
     }
 
     /// Loads the library.
-    pub(crate) async fn load(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn load(&self) -> Result<(), Failure> {
         self.kit.shared.stats.loads.one();
         let words = self.kit.library.load();
         self.send(&words).await.map(|_| ())
     }
-}
-
-/// Returns a call in the client library's form.
-fn packed(command: &Command, callee: Callee<'_>) -> Cmd {
-    let mut packed = Cmd::with_capacity(16, 256);
-    command.each_word(callee, |word| {
-        packed.arg(word);
-    });
-    packed
 }
 
 /// Returns `true` if a refusal is remedied within the connection.
@@ -286,33 +252,9 @@ const fn is_ours(remedy: &Remedy) -> bool {
     matches!(remedy, Remedy::LoadThenRetry | Remedy::UseScripts | Remedy::SendScript)
 }
 
-fn into_result(value: redis::Value) -> Result<redis::Value, Failure> {
-    match value {
-        redis::Value::ServerError(error) => {
-            Err(refusal(error.code(), error.details().unwrap_or("")))
-        }
-        value => Ok(value),
-    }
-}
-
-fn failure_of(error: &RedisError) -> Failure {
-    match error.code() {
-        Some(code) => refusal(code, error.detail().unwrap_or("")),
-        None => Failure::Lost(error.to_string()),
-    }
-}
-
-fn refusal(code: &str, rest: &str) -> Failure {
-    let text = format!("{code} {rest}");
-    Failure::Refused { refusal: ServerRefusal::of(&text), text }
-}
-
-/// Converts a value, dropping variants that no function returns.
-fn value_of(value: redis::Value) -> Value {
-    match value {
-        redis::Value::Int(number) => Value::Int(number),
-        redis::Value::Array(items) => Value::List(items.into_iter().map(value_of).collect()),
-        redis::Value::BulkString(bytes) => Value::Bytes(bytes),
-        _ => Value::Other,
+fn into_result(reply: Value) -> Result<Value, Failure> {
+    match reply {
+        Value::Error(text) => Err(Failure::Refused { refusal: ServerRefusal::of(&text), text }),
+        reply => Ok(reply),
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::store::Unavailable;
-use redis::RedisConnectionInfo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
@@ -61,8 +60,8 @@ pub(crate) async fn dial(
     kit.shared.stats.dials.one();
     let ready = async {
         let connected = connect(&server, &config, kit).await;
-        let (mut connection, mut carrier) = connected.map_err(|failure| not_ready(&failure))?;
-        let made_ready = make_ready(&mut connection, &keys, slot);
+        let (connection, mut carrier) = connected.map_err(|failure| not_ready(&failure))?;
+        let made_ready = make_ready(&connection, &keys, slot);
         let (run, evicts) = carried(&mut carrier, made_ready).await?;
         Ok(Ready { connection, carrier, run, evicts })
     };
@@ -74,7 +73,7 @@ pub(crate) async fn dial(
 
 /// Returns the identifier of the server's run, and its eviction policy if it has one.
 async fn make_ready(
-    connection: &mut Connection,
+    connection: &Connection,
     keys: &KeySpace,
     slot: Option<u16>,
 ) -> Result<(String, Option<String>), NotReady> {
@@ -128,18 +127,14 @@ pub(crate) async fn connect(
     config: &Config,
     kit: Arc<Kit>,
 ) -> Result<(Connection, Carrier), Failure> {
-    let mut user = RedisConnectionInfo::default().set_db(config.database).set_skip_set_lib_name();
-    if let Some(name) = &config.user {
-        user = user.set_username(name);
-    }
-    if let Some(password) = &config.password.0 {
-        user = user.set_password(password);
-    }
     let shared = Arc::clone(&kit.shared);
     let stream = stream_to(server, &kit).await;
     let stream = stream.map_err(|error| Failure::Lost(format!("{server}: {error}")))?;
-    let connected = Connection::over(stream, &user, kit).await;
-    let connected = connected.map_err(|error| failure_of(server, &error))?;
+    let connected = Connection::over(stream, config, kit).await;
+    let connected = connected.map_err(|failure| match failure {
+        Failure::Lost(why) => Failure::Lost(format!("{server}: {why}")),
+        refused @ Failure::Refused { .. } => refused,
+    })?;
     shared.stats.connections.one();
     Ok(connected)
 }
@@ -171,18 +166,8 @@ async fn stream_to(server: &Server, kit: &Kit) -> io::Result<Box<dyn Stream>> {
     }
 }
 
-fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
-    let detail = error.detail().unwrap_or("");
-    let refused = |text: String| Failure::Refused { refusal: ServerRefusal::of(&text), text };
-    match (error.code(), error.kind()) {
-        (Some(code), _) => refused(format!("{code} {detail}")),
-        (None, redis::ErrorKind::AuthenticationFailed) => refused(format!("WRONGPASS {error}")),
-        (None, _) => Failure::Lost(format!("{server}: {error}")),
-    }
-}
-
 /// Returns the identifier of the server's run, or an error unless the server is a primary.
-async fn identify(connection: &mut Connection) -> Result<String, NotReady> {
+async fn identify(connection: &Connection) -> Result<String, NotReady> {
     let mut info = String::new();
     for section in ["server", "replication"] {
         let answer = connection.send(&["INFO", section]).await;
@@ -202,7 +187,7 @@ async fn identify(connection: &mut Connection) -> Result<String, NotReady> {
 /// Returns the eviction policy, if there is one. A server without our marker counts as intact
 /// from now on.
 pub(crate) async fn greet(
-    connection: &mut Connection,
+    connection: &Connection,
     keys: &KeySpace,
     slot: Option<u16>,
     run: &str,
@@ -222,7 +207,7 @@ pub(crate) async fn greet(
 /// Returns the eviction policy of the server, if it has one, and how many keys it has evicted.
 ///
 /// The connection takes the policy into account only while a maximum memory is set.
-async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
+async fn memory(connection: &Connection) -> (Option<String>, u64) {
     let mut info = String::new();
     for section in ["memory", "stats"] {
         let Ok(answer) = connection.send(&["INFO", section]).await else { return (None, 0) };

@@ -1,6 +1,6 @@
 //! Comparison of a server's functions with those of this program.
 
-use redis::Value;
+use rategate_protocol::resp::Value;
 
 use super::connection::{Connection, Failure};
 use super::slots::text;
@@ -10,7 +10,7 @@ use crate::refusal::Remedy;
 ///
 /// A library of the same name but another source is replaced. A server that lacks functions, or
 /// does not allow this user to list them, is left as it is.
-pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
+pub(crate) async fn check(connection: &Connection) -> Result<(), Failure> {
     let library = connection.library();
     let name = library.name();
     let words = ["FUNCTION", "LIST", "LIBRARYNAME", name.as_str(), "WITHCODE"];
@@ -30,8 +30,8 @@ pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
 
 /// Returns the source of the only library in a reply to `FUNCTION LIST`.
 fn code_of(listing: &Value) -> Option<String> {
-    let Value::Array(libraries) = listing else { return None };
-    let Value::Array(words) = libraries.first()? else { return None };
+    let Value::List(libraries) = listing else { return None };
+    let Value::List(words) = libraries.first()? else { return None };
     let (pairs, _) = words.as_chunks::<2>();
     pairs.iter().find(|[name, _]| text(name) == "library_code").map(|[_, code]| text(code))
 }

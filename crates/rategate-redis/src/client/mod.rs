@@ -53,6 +53,7 @@
 
 mod attempts;
 mod call;
+mod carrier;
 mod config;
 mod connection;
 mod copy;

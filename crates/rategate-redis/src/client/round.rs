@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 /// Sends all calls of a round in one pipeline, and answers every waiter in time.
 pub(crate) async fn run(
     calls: Vec<Call>,
-    mut connection: Connection,
+    connection: Connection,
     encoder: &Encoder,
     kit: &Kit,
 ) -> Vec<Outcome> {
@@ -64,9 +64,7 @@ pub(crate) async fn run(
     let result = sent.into_iter().zip(&commands).zip(answered);
     result
         .map(|((mut call, (command, _)), answered)| match answered {
-            Ok(value) => {
-                deliver(&mut call.items, call.shape, command, &value, &mut connection, kit)
-            }
+            Ok(value) => deliver(&mut call.items, call.shape, command, &value, &connection, kit),
             Err(Failure::Refused { refusal, text }) => {
                 Outcome::Refused { refusal, text, items: call.items }
             }
@@ -86,7 +84,7 @@ async fn in_time(
     connection: &Connection,
 ) -> Option<Vec<Result<Value, Failure>>> {
     let abandon_at = Instant::now().checked_add(ABANDONED_AFTER);
-    let mut sender = connection.clone();
+    let sender = connection.clone();
     let mut answered = pin!(sender.call_all(commands));
     loop {
         let items = sent.iter().flat_map(|call| &call.items);
@@ -122,7 +120,7 @@ fn deliver(
     shape: Shape,
     command: &Command,
     value: &Value,
-    connection: &mut Connection,
+    connection: &Connection,
     kit: &Kit,
 ) -> Outcome {
     let result = match shape {

@@ -1,5 +1,7 @@
 //! The map from the slots of a cluster to its servers.
 
+use rategate_protocol::resp::Value;
+
 use super::config::Server;
 use crate::key::SLOTS;
 
@@ -39,12 +41,12 @@ impl Slots {
 }
 
 /// Reads owners from the reply to `CLUSTER SLOTS` of the server `guide`.
-pub(crate) fn owners(guide: &Server, reply: &redis::Value) -> Option<Vec<Owner>> {
-    let redis::Value::Array(rows) = reply else { return None };
+pub(crate) fn owners(guide: &Server, reply: &Value) -> Option<Vec<Owner>> {
+    let Value::List(rows) = reply else { return None };
     let mut owners: Vec<Owner> = Vec::new();
     for row in rows {
-        let redis::Value::Array(row) = row else { return None };
-        let [first, last, redis::Value::Array(node), ..] = row.as_slice() else { return None };
+        let Value::List(row) = row else { return None };
+        let [first, last, Value::List(node), ..] = row.as_slice() else { return None };
         let [host, port, ..] = node.as_slice() else { return None };
         let range = (number(first)?, number(last)?);
         let server = guide.sibling(&text(host), number(port)?);
@@ -56,35 +58,31 @@ pub(crate) fn owners(guide: &Server, reply: &redis::Value) -> Option<Vec<Owner>>
     (!owners.is_empty()).then_some(owners)
 }
 
-pub(crate) fn number(value: &redis::Value) -> Option<u16> {
+pub(crate) fn number(value: &Value) -> Option<u16> {
     match value {
-        redis::Value::Int(number) => u16::try_from(*number).ok(),
+        Value::Int(number) => u16::try_from(*number).ok(),
         _ => text(value).parse().ok(),
     }
 }
 
 /// Returns the text of a value, or an empty string for any other value.
-pub(crate) fn text(value: &redis::Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
-        redis::Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        redis::Value::SimpleString(text) | redis::Value::VerbatimString { text, .. } => {
-            text.clone()
-        }
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         _ => String::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use redis::Value::{Array, BulkString, Int};
-
+    use super::Value::{Bytes, Int, List};
     use super::*;
 
     #[test]
     fn a_slots_reply_names_the_owners() {
-        let node = |host: &str, port| Array(vec![BulkString(host.into()), Int(port)]);
-        let row = |first, last, node| Array(vec![Int(first), Int(last), node]);
-        let reply = Array(vec![
+        let node = |host: &str, port| List(vec![Bytes(host.into()), Int(port)]);
+        let row = |first, last, node| List(vec![Int(first), Int(last), node]);
+        let reply = List(vec![
             row(0, 10, node("", 7_000)),
             row(11, 16_383, node("b", 7_001)),
             row(5, 5, node("", 7_000)),
@@ -92,8 +90,8 @@ mod tests {
         let (a, b) = (Server::tcp("a", 7_000), Server::tcp("b", 7_001));
         let expected = vec![(a.clone(), vec![(0, 10), (5, 5)]), (b, vec![(11, 16_383)])];
         assert_eq!(owners(&a, &reply), Some(expected));
-        assert_eq!(owners(&a, &Array(vec![])), None);
-        assert_eq!(owners(&a, &Array(vec![Array(vec![Int(1)])])), None);
+        assert_eq!(owners(&a, &List(vec![])), None);
+        assert_eq!(owners(&a, &List(vec![List(vec![Int(1)])])), None);
         assert_eq!(owners(&a, &Int(1)), None);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::store::Unavailable;
+use rategate_protocol::resp::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -122,7 +123,7 @@ async fn query_guide(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<M
         Topology::One(server) => Ok(whole(server.clone())),
         Topology::PrimaryOf(_) => {
             let reply = query(guide, config, kit, &["ROLE"]).await?;
-            let redis::Value::Array(words) = reply else { return Err(odd(guide)) };
+            let Value::List(words) = reply else { return Err(odd(guide)) };
             match words.first().map(text).as_deref() {
                 Some("master") => Ok(whole(guide.clone())),
                 _ => Err(Failure::Lost(format!("{guide} is not a primary"))),
@@ -133,7 +134,7 @@ async fn query_guide(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<M
             let config = Config { database: 0, ..config.clone() };
             let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name];
             let reply = query(guide, &config, kit, &words).await?;
-            let redis::Value::Array(words) = reply else {
+            let Value::List(words) = reply else {
                 return Err(Failure::Lost(format!("{guide} knows no {name}")));
             };
             let [host, port] = words.as_slice() else { return Err(odd(guide)) };
@@ -146,7 +147,7 @@ async fn query_guide(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<M
 
 /// Queries a server of a cluster for the owners of the slots, and the epoch of that map.
 async fn map_of(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
-    let (mut connection, mut carrier) = connect(guide, config, kit).await?;
+    let (connection, mut carrier) = connect(guide, config, kit).await?;
     let reply = async {
         // Queried first, so that the map is not older than the epoch. A user without that
         // permission reads epoch 0.
@@ -166,8 +167,8 @@ async fn query(
     config: &Config,
     kit: Arc<Kit>,
     words: &[&str],
-) -> Result<redis::Value, Failure> {
-    let (mut connection, mut carrier) = connect(guide, config, kit).await?;
+) -> Result<Value, Failure> {
+    let (connection, mut carrier) = connect(guide, config, kit).await?;
     carried(&mut carrier, connection.send(words)).await
 }
 

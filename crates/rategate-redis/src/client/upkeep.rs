@@ -79,12 +79,12 @@ impl Driver {
         if node.greeting_since.is_some() || node.hello_at > now {
             return;
         }
-        let Some(mut connection) = node.connection().cloned() else { return };
+        let Some(connection) = node.connection().cloned() else { return };
         node.greeting_since = Some(now);
         let (epoch, run, slot) = (node.epoch, node.run.clone(), node.slot.filter(|_| is_cluster));
         let (shared, keys) = (Arc::clone(&self.shared), self.encoder.keys.clone());
         self.begin(async move {
-            let outcome = caught(&shared, greet(&mut connection, &keys, slot, &run)).await;
+            let outcome = caught(&shared, greet(&connection, &keys, slot, &run)).await;
             let outcome = outcome.unwrap_or_else(|why| Err(Failure::Lost(why)));
             Event::Greeted { node: at, epoch, outcome }
         });

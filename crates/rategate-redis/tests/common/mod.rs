@@ -19,6 +19,6 @@ pub(crate) fn value(reply: &Reply) -> Value {
         Reply::Int(number) => Value::Int(*number),
         Reply::Bulk(bytes) => Value::Bytes(bytes.clone()),
         Reply::List(items) => Value::List(items.iter().map(value).collect()),
-        _ => Value::Other,
+        _ => Value::Null,
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rategate::Clock;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_all};
+use rategate_protocol::rls::Override;
 use smallvec::SmallVec;
 
 use super::Inner;
@@ -17,7 +18,7 @@ use super::error::EngineError;
 use super::inline::{Own as _, UnitWindow, fresh};
 use super::key;
 use super::live::Live;
-use super::request::{Item, Override, Request, Target, Verb};
+use super::request::{Item, Request, Target, Verb, display_limit, window};
 use crate::rule::Limit;
 use crate::units::retry_ns;
 
@@ -161,7 +162,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         verb: Verb,
         permits: u64,
     ) -> Result<Result<Counter<'a, C>, ItemResult>, EngineError> {
-        let (window, display_limit) = (limit.window()?, limit.display_limit());
+        let (window, display_limit) = (window(limit)?, display_limit(limit));
         if let Some((ruled, key)) = live.of_descriptor(domain, entries)
             && let Some(counter) = ruled.lent_to(window)
         {

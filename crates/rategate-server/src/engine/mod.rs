@@ -33,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
+pub use rategate_protocol::rls::Override;
 
 pub use self::answer::{Answer, Decided, ItemResult, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
@@ -47,7 +48,7 @@ use self::live::Live;
 pub use self::live::{Compiled, Loaded};
 pub(crate) use self::matcher::MAX_RULES_PER_MATCH;
 pub use self::matcher::{LoadError, Matcher, is_like};
-pub use self::request::{Inline, Item, MAX_ITEMS, Override, Request, Target, Verb};
+pub use self::request::{Inline, Item, MAX_ITEMS, Request, Target, Verb};
 pub use self::snapshot::{
     Keeper, KeeperSettings, KeeperStats, NotRestored, OnCorruptSnapshot, Restored, Saved, Saver,
     Started, StateError, Unreadable,

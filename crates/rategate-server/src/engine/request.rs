@@ -1,6 +1,7 @@
 //! Requests to the engine, as the protocols make them, and items that outlive them.
 
 use rategate::Gcra;
+use rategate_protocol::rls::Override;
 
 use crate::rule::{CountedWindow, DisplayLimit};
 
@@ -17,7 +18,7 @@ pub struct Request<'a> {
 }
 
 /// The maximum number of items in a request.
-pub const MAX_ITEMS: usize = 64;
+pub const MAX_ITEMS: usize = rategate_protocol::rls::MAX_ITEMS;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,17 +74,6 @@ pub enum Target<'a> {
     },
 }
 
-/// A limit that comes with a descriptor, counted in windows of the wall clock that count denied
-/// permits too. Limits of one unit share the count of a descriptor, a rule's among them, as they
-/// do in envoyproxy/ratelimit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Override {
-    /// The maximum in each window, up to 4 294 967 295. 0 denies all.
-    pub permits: u64,
-    /// The length of a window.
-    pub unit: crate::rule::Unit,
-}
-
 /// A bucket that comes with a request. Requests with equal numbers share counters by key; others
 /// have their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,17 +99,15 @@ impl Inline {
     }
 }
 
-impl Override {
-    /// Returns the limit's window.
-    pub(super) fn window(self) -> Result<CountedWindow, super::EngineError> {
-        let permits = u32::try_from(self.permits).unwrap_or(u32::MAX);
-        Ok(CountedWindow::new(permits, self.unit.seconds().saturating_mul(1_000_000_000))?)
-    }
+/// Returns the window of a limit that comes with a descriptor.
+pub(super) fn window(limit: Override) -> Result<CountedWindow, super::EngineError> {
+    let permits = u32::try_from(limit.permits).unwrap_or(u32::MAX);
+    Ok(CountedWindow::new(permits, limit.unit.seconds().saturating_mul(1_000_000_000))?)
+}
 
-    /// Returns the limit as it is displayed.
-    pub(super) const fn display_limit(self) -> DisplayLimit {
-        DisplayLimit { permits: self.permits, multiplier: 1, unit: self.unit }
-    }
+/// Returns a limit that comes with a descriptor as it is displayed.
+pub(super) const fn display_limit(limit: Override) -> DisplayLimit {
+    DisplayLimit { permits: limit.permits, multiplier: 1, unit: limit.unit }
 }
 
 impl<'a> Item<'a> {

@@ -5,6 +5,8 @@
 
 use std::time::Instant;
 
+use rategate_protocol::http2::Reason;
+
 /// The initial and maximum budget.
 const MAX_BUDGET: u32 = 1024;
 /// The amount that a decision adds. Each second adds one, so a client may send occasional
@@ -20,6 +22,12 @@ pub(crate) const RESET: u32 = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many frames that request nothing")]
 pub(crate) struct Overspent;
+
+impl From<Overspent> for Reason {
+    fn from(_: Overspent) -> Self {
+        Self::EnhanceYourCalm
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Budget {

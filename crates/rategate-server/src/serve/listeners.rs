@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rategate::MonotonicClock;
+use rategate_protocol::resp::Bounds;
 
 use super::bound_listener::{BoundListener, Tallied};
 use super::supervisor::Supervisor;
@@ -15,7 +16,7 @@ use crate::net::{self, Access, Bound, Caps, Limits, ListenerConfig};
 use crate::observe;
 use crate::protocol::grpc::{self, Rls};
 use crate::protocol::http::{self, Api, ConnectionLimits};
-use crate::protocol::resp::{Bounds, Resp};
+use crate::protocol::resp::Resp;
 use crate::protocol::rls;
 
 /// A task that accepts connections at one listener until the shutdown begins.

@@ -5,6 +5,7 @@ mod envoy;
 mod faults;
 mod files;
 mod fuzz;
+mod laws;
 mod layers;
 mod names;
 mod native;

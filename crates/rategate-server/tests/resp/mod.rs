@@ -1,9 +1,8 @@
-//! Redis' protocol: the codec against any bytes, and the service over real sockets.
+//! Redis' protocol over real sockets.
 
 mod abuse;
 mod answers;
 mod client;
-mod codec;
 mod ending;
 mod lease;
 mod listeners;

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rategate::{Clock as _, ManualClock};
+use rategate_protocol::rls::{Code, Descriptor, RlsRequest};
 use rategate_server::config::load_text;
 use rategate_server::engine::{Answer, Decided, Engine, EngineSettings, Override};
-use rategate_server::protocol::rls::{
-    Code, Descriptor, DescriptorStatus, Options, RlsRequest, ask,
-};
+use rategate_server::protocol::rls::{Options, ask, descriptor_status};
 use rategate_server::rule::Unit;
 
 use crate::rls::oracle::{Limit, ModelDescriptor, Node, Service, Status, yaml};
@@ -93,7 +92,7 @@ fn ask_engine(engine: &Engine<ManualClock>, requested: &[ModelDescriptor], hits:
 
 fn outcome(answer: &Answer) -> (bool, Vec<Status>) {
     let statuses = answer.results.iter().map(|result| {
-        let status = DescriptorStatus::of(result);
+        let status = descriptor_status(result);
         Status {
             is_over: status.code == Code::OverLimit,
             limit: status.limit.map(|(name, permits, unit)| (name.to_owned(), permits, unit)),
@@ -101,7 +100,7 @@ fn outcome(answer: &Answer) -> (bool, Vec<Status>) {
             reset_s: status.reset_s,
         }
     });
-    (Code::of(answer) == Code::OverLimit, statuses.collect())
+    (Options::default().code(answer) == Code::OverLimit, statuses.collect())
 }
 
 /// Advances the clock by nothing, by a moment, to or just before the border of a window, or past

@@ -4,10 +4,11 @@
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
+use rategate_protocol::rls::RlsRequest;
 use rategate_server::engine::{Decided, EngineError, Request};
 use rategate_server::net::{Access, RefusalReason};
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
-use rategate_server::protocol::rls::{Decide, Options, RlsRequest, json};
+use rategate_server::protocol::rls::{Decide, Options, json};
 
 use crate::rls::abuse::{PATH, Raw, begun_call, contains_text, frame};
 use crate::rls::common::{Driver, Server, engine, rules, runtime};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rategate::Clock as _;
+use rategate_protocol::rls::{Code, Descriptor, RlsRequest};
 use rategate_server::engine::{Decided, EngineSettings, Override};
-use rategate_server::protocol::rls::{Code, Descriptor, DescriptorStatus, RlsRequest, ask};
+use rategate_server::protocol::rls::{ask, descriptor_status};
 use rategate_server::rule::Unit;
 
 use crate::rls::common::{engine, engine_with, rule};
@@ -140,7 +141,7 @@ proptest! {
             let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
             let window = clock.now_ns() / MINUTE_NS;
             let (allowed, expected) = model.call(window, &call);
-            let statuses: Vec<_> = answer.results.iter().map(DescriptorStatus::of).collect();
+            let statuses: Vec<_> = answer.results.iter().map(descriptor_status).collect();
             let statuses: Vec<_> =
                 statuses.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
             prop_assert_eq!(&statuses, &expected, "{:?}", call);
@@ -159,5 +160,5 @@ fn a_reset_is_never_reported_too_early() {
     let descriptors = [Descriptor { entries, ..Descriptor::default() }].into_iter().collect();
     let question = RlsRequest { domain: "edge", descriptors, hits: 1 };
     let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
-    assert_eq!(DescriptorStatus::of(&answer.results[0]).reset_s, Some(50));
+    assert_eq!(descriptor_status(&answer.results[0]).reset_s, Some(50));
 }

@@ -1,4 +1,4 @@
-//! Envoy's rate limit service: its messages, its calls over both drivers, third-party clients,
+//! Envoy's rate limit service: its calls over both drivers, third-party clients,
 //! and malicious ones.
 
 mod abuse;
@@ -13,5 +13,4 @@ mod heads;
 mod hostile;
 mod json;
 mod laws;
-mod messages;
 mod oracle;

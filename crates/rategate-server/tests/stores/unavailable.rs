@@ -5,7 +5,7 @@ use std::time::Duration;
 use rategate::Clock;
 use rategate::distributed::StoreStatus;
 use rategate_server::engine::{Verb, Verdict};
-use rategate_server::protocol::rls::DescriptorStatus;
+use rategate_server::protocol::rls::descriptor_status;
 use rategate_server::rule::{OnUnavailable, Rule};
 use rategate_testkit::faulty::Course;
 
@@ -41,7 +41,7 @@ fn each_rule_says_what_is_answered() {
                         // Every denial has a retry time, also before the circuit breaker opens.
                         let wait_ns = verdict.retry_after_ns().unwrap().get();
                         assert!(wait_ns <= 5 * SECOND, "{wait_ns}, {course:?}");
-                        let status = DescriptorStatus::of(&answer.results[0]);
+                        let status = descriptor_status(&answer.results[0]);
                         assert_eq!(status.reset_s, Some(wait_ns.div_ceil(SECOND)));
                     }
                     "admit" => {

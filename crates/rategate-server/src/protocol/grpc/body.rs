@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, SizeHint};
 
-use super::status::{Code, Status};
+use rategate_protocol::grpc::{Code, Status};
 
 /// A response body: one message and the status, or a stream of messages.
 pub struct Body(Kind);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::status::{Code, Status};
+use rategate_protocol::grpc::{Code, Status, Timeout, is_compressed, is_grpc};
+
+use super::status::reason;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
 
 /// The relevant content of a request's head.
@@ -18,15 +20,6 @@ pub(crate) struct Head {
     /// The span of the caller, unless the reader of the head enters it itself.
     #[cfg(feature = "otlp")]
     pub(crate) span: Option<crate::engine::CallerSpan>,
-}
-
-/// The timeout that a caller states.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Timeout {
-    #[default]
-    Absent,
-    Of(Duration),
-    Nonsense,
 }
 
 /// A callable method.
@@ -52,7 +45,7 @@ impl Refusal {
     pub(crate) const fn reason(&self) -> Option<RefusalReason> {
         match self {
             Self::Http(_) => Some(RefusalReason::Malformed),
-            Self::Grpc(status) => status.reason(),
+            Self::Grpc(status) => reason(status),
         }
     }
 }
@@ -62,9 +55,6 @@ pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// The full name of the health service.
 pub(crate) const HEALTH: &str = "grpc.health.v1.Health";
-
-/// The accepted message encoding.
-pub(crate) const ENCODING: &str = "identity";
 
 impl Head {
     /// The head of a request without any field.
@@ -145,68 +135,6 @@ impl Method {
                 Some(Self::Reflect)
             }
             _ => None,
-        }
-    }
-}
-
-impl Timeout {
-    /// Reads a `grpc-timeout` field.
-    pub(crate) fn of(field: &[u8]) -> Self {
-        time_of(field).map_or(Self::Nonsense, Self::Of)
-    }
-}
-
-/// Returns `true` if a `grpc-encoding` field means that messages are compressed.
-pub(crate) fn is_compressed(field: &[u8]) -> bool {
-    field != ENCODING.as_bytes()
-}
-
-/// Returns `true` if a content type is that of gRPC with messages in protocol buffers.
-#[must_use]
-pub fn is_grpc(content_type: &[u8]) -> bool {
-    let Some(rest) = content_type.strip_prefix(b"application/grpc") else { return false };
-    let rest = rest.strip_prefix(b"+proto").unwrap_or(rest);
-    matches!(rest.first(), None | Some(b';' | b' '))
-}
-
-/// Parses a duration in gRPC's format: at most eight digits and a unit.
-fn time_of(field: &[u8]) -> Option<Duration> {
-    let (unit, digits) = field.split_last()?;
-    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let count = std::str::from_utf8(digits).ok()?.parse::<u64>().ok()?;
-    Some(match unit {
-        b'H' => Duration::from_secs(count.saturating_mul(3600)),
-        b'M' => Duration::from_secs(count.saturating_mul(60)),
-        b'S' => Duration::from_secs(count),
-        b'm' => Duration::from_millis(count),
-        b'u' => Duration::from_micros(count),
-        b'n' => Duration::from_nanos(count),
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read() {
-        assert_eq!(time_of(b"20m"), Some(Duration::from_millis(20)));
-        assert_eq!(time_of(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
-        for invalid in [&b""[..], b"m", b"20", b"-1m", b"123456789n", b"1x", b"+1m"] {
-            assert_eq!(time_of(invalid), None, "{invalid:?}");
-        }
-    }
-
-    #[test]
-    fn content_types() {
-        for right in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
-            assert!(is_grpc(right.as_bytes()), "{right}");
-        }
-        for invalid in ["", "application/grpc-web", "application/grpc+json", "application/json"] {
-            assert!(!is_grpc(invalid.as_bytes()), "{invalid}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The health service, `grpc.health.v1`.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use rategate_protocol::grpc::{Code, Status, prefixed};
+use rategate_protocol::protobuf::{Malformed, Reader, put_integer};
 use tokio::sync::watch;
 
 use super::head::{HEALTH, SERVICE};
-use super::status::{Code, Status};
-use crate::protocol::rls::proto::{Malformed, Reader, put_integer};
 
 /// The health of the service. Clones share it.
 #[derive(Clone, Debug)]
@@ -120,6 +120,6 @@ fn is_known(message: &[u8]) -> Result<bool, Status> {
 
 /// Writes a framed state: serving (1), not serving (2) or unknown (3).
 fn state(serving: Option<bool>, out: &mut BytesMut) {
-    out.put_slice(&[0, 0, 0, 0, 2]);
-    put_integer(out, 1, serving.map_or(3, |serving| if serving { 1 } else { 2 }));
+    let state = serving.map_or(3, |serving| if serving { 1 } else { 2 });
+    prefixed(out, |out| put_integer(out, 1, state));
 }

@@ -1,12 +1,11 @@
 //! gRPC: Envoy's rate limit service, health (`grpc.health.v1`) and reflection.
 //!
-//! A call consists of its head (`head`), messages (`frame`) and a final `status`. Two drivers
+//! A call consists of its head (`head`), messages and a final `status`. Two drivers
 //! carry calls. [`Rls::call`] answers requests of a listener that serves HTTP/1.1 and HTTP/2 for
 //! other services, too. [`Rls::serve`] owns the connections of a listener for gRPC only, with its
 //! own minimal HTTP/2 (`http2`).
 
 mod body;
-mod frame;
 mod head;
 mod health;
 mod http2;
@@ -18,17 +17,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use rategate_protocol::grpc::BadFrame;
+use rategate_protocol::grpc::Status;
+use rategate_protocol::rls::{MalformedRequest, RlsRequest};
 
 pub use self::body::Body;
-use self::frame::BadFrame;
 use self::head::Method;
-pub use self::head::is_grpc;
 pub use self::health::Health;
 pub(crate) use self::service::no_token;
-use self::status::Status;
 use crate::engine::{Answer, Decided};
 use crate::net::{Access, RefusalReason, Right, TokenShown};
-use crate::protocol::rls::{self, Decide, MalformedRequest, Options, RlsRequest};
+use crate::protocol::rls::{self, Decide, Options};
 
 /// The bounds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
-use super::status::{Code, Status};
-use crate::protocol::rls::proto::{
+use rategate_protocol::grpc::{Code, Status, prefixed};
+use rategate_protocol::protobuf::{
     Malformed, Reader, bytes_length, integer_length, put_bytes, put_head, put_integer,
 };
 
@@ -59,9 +59,7 @@ pub(super) fn answer(message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
             put_error(&mut body, UNIMPLEMENTED, "the request type is not supported");
         }
     }
-    out.put_u8(0);
-    out.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
-    out.put_slice(&body);
+    prefixed(out, |out| out.extend_from_slice(&body));
     Ok(())
 }
 

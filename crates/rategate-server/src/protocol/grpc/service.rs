@@ -9,13 +9,12 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame};
+use rategate_protocol::grpc::{self, BadFrame, Code, ENCODING, Status};
 
 use super::body::{Body, trailers};
-use super::frame::BadFrame;
-use super::head::{ENCODING, Head, Method, Refusal};
+use super::head::{Head, Method, Refusal};
 use super::health::{State, Watcher};
-use super::status::{Code, Status};
-use super::{Rls, Unary, frame, reflection};
+use super::{Rls, Unary, reflection};
 use crate::net::RefusalReason;
 use crate::protocol::rls::{self, Decide};
 
@@ -106,7 +105,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         B: HttpBody<Data = Bytes> + Unpin,
     {
         let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-        let max_message_bytes = self.max_message_bytes().saturating_add(frame::PREFIX);
+        let max_message_bytes = self.max_message_bytes().saturating_add(grpc::PREFIX);
         while !body.is_end_stream() {
             let Some(chunk) = body.frame().await else { break };
             let Ok(chunk) = chunk else {
@@ -122,7 +121,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 all.extend_from_slice(&chunk);
             }
             let so_far: &[u8] = if all.is_empty() { &first } else { &all };
-            if let Err(bad) = frame::length(so_far, self.max_message_bytes()) {
+            if let Err(bad) = grpc::length(so_far, self.max_message_bytes()) {
                 return Ok(Err(bad));
             }
             if so_far.len() > max_message_bytes {
@@ -130,7 +129,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             }
         }
         let bytes = if all.is_empty() { first } else { all.freeze() };
-        Ok(frame::only(&bytes, self.max_message_bytes()).map(|_| bytes.slice(frame::PREFIX..)))
+        Ok(grpc::only(&bytes, self.max_message_bytes()).map(|_| bytes.slice(grpc::PREFIX..)))
     }
 }
 
@@ -268,11 +267,11 @@ pub(super) fn next(
     bytes: &mut BytesMut,
     max_message_bytes: usize,
 ) -> Result<Option<Bytes>, Status> {
-    match frame::length(bytes, max_message_bytes)? {
+    match grpc::length(bytes, max_message_bytes)? {
         Some(length) if length <= bytes.len() => {
             let message = bytes.split_to(length);
             let mut out = BytesMut::new();
-            reflection::answer(message.get(frame::PREFIX..).unwrap_or_default(), &mut out)?;
+            reflection::answer(message.get(grpc::PREFIX..).unwrap_or_default(), &mut out)?;
             Ok(Some(out.freeze()))
         }
         _ => Ok(None),

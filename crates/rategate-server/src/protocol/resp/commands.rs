@@ -1,12 +1,12 @@
 //! The commands: their names, the rights they need, and their replies.
 
 use rategate::Clock;
+use rategate_protocol::resp::CommandWords;
+use rategate_protocol::resp::{RespWriter, Version};
 
 use super::number::integer;
 use super::own::{self, Pending};
-use super::reply::{ReplyWriter, Version};
 use super::session::Session;
-use super::words::CommandWords;
 use super::{Resp, lease, throttle};
 use crate::engine::Verb;
 use crate::net::{RefusalReason, Right};
@@ -134,7 +134,7 @@ where
     C: Clock + Clone + 'static,
 {
     let name = words.at(0);
-    let mut reply = ReplyWriter::new(out, session.version);
+    let mut reply = RespWriter::new(out, session.version);
     let Some(command) =
         COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
     else {
@@ -183,7 +183,7 @@ where
         }
         CommandKind::Reset => {
             session.reset();
-            ReplyWriter::new(out, session.version).simple("RESET");
+            RespWriter::new(out, session.version).simple("RESET");
         }
     }
     None
@@ -203,7 +203,7 @@ const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is di
 /// The number of bytes of an unknown command that an error shows, as in Redis.
 const SHOWN: usize = 128;
 
-fn unknown(words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
+fn unknown(words: CommandWords<'_>, reply: &mut RespWriter<'_>) {
     let name = words.at(0);
     let name = String::from_utf8_lossy(name.get(..SHOWN).unwrap_or(name)).into_owned();
     let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
@@ -222,7 +222,7 @@ fn unknown(words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
 }
 
 /// Writes the error for a wrong number of words, as Redis does.
-pub(super) fn argument_count_error(name: &str, reply: &mut ReplyWriter<'_>) {
+pub(super) fn argument_count_error(name: &str, reply: &mut RespWriter<'_>) {
     let name = name.to_ascii_lowercase();
     reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
 }
@@ -236,15 +236,15 @@ where
         Some(Some(2)) => Version::Two,
         Some(Some(3)) => Version::Three,
         Some(Some(_)) => {
-            return ReplyWriter::new(out, session.version)
+            return RespWriter::new(out, session.version)
                 .error("NOPROTO unsupported protocol version");
         }
         Some(None) => {
-            return ReplyWriter::new(out, session.version)
+            return RespWriter::new(out, session.version)
                 .error("ERR Protocol version is not an integer or out of range");
         }
     };
-    let mut reply = ReplyWriter::new(out, session.version);
+    let mut reply = RespWriter::new(out, session.version);
     let mut options = words.skip(2);
     let mut name = None;
     while let Some(option) = options.next() {
@@ -277,7 +277,7 @@ where
         return reply.error(BAD_NAME);
     }
     session.version = version;
-    let mut reply = ReplyWriter::new(out, version);
+    let mut reply = RespWriter::new(out, version);
     reply.map(7);
     reply.bulk(b"server");
     reply.bulk(b"rategate");
@@ -299,7 +299,7 @@ fn auth<C>(
     resp: &Resp<C>,
     session: &mut Session,
     words: CommandWords<'_>,
-    reply: &mut ReplyWriter<'_>,
+    reply: &mut RespWriter<'_>,
 ) where
     C: Clock + Clone + 'static,
 {
@@ -340,7 +340,7 @@ fn set_name(session: &mut Session, name: &[u8]) -> bool {
     may_be
 }
 
-fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
+fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut RespWriter<'_>) {
     let sub = words.at(1);
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
     match words.len() {
@@ -380,12 +380,12 @@ fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut ReplyWrite
 }
 
 /// Writes the error for an unknown subcommand, as Redis does.
-pub(super) fn unknown_sub(sub: &[u8], command: &str, reply: &mut ReplyWriter<'_>) {
+pub(super) fn unknown_sub(sub: &[u8], command: &str, reply: &mut RespWriter<'_>) {
     let sub = String::from_utf8_lossy(sub.get(..SHOWN).unwrap_or(sub));
     reply.error(&format!("ERR unknown subcommand '{sub}'. Try {command} HELP."));
 }
 
-fn command_about(words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
+fn command_about(words: CommandWords<'_>, reply: &mut RespWriter<'_>) {
     let sub = words.at(1);
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
     if words.len() == 1 || (words.len() == 2 && is("INFO")) {
@@ -417,7 +417,7 @@ fn command_about(words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
 
 /// Describes a command: name, number of words (negative for a minimum), flags, first key, last
 /// key, step.
-fn about(command: &Command, reply: &mut ReplyWriter<'_>) {
+fn about(command: &Command, reply: &mut RespWriter<'_>) {
     let min_words = i64::try_from(command.min_words).unwrap_or(i64::MAX);
     let is_fixed = command.min_words == command.max_words;
     let key = i64::from(command.is_keyed);
@@ -431,7 +431,7 @@ fn about(command: &Command, reply: &mut ReplyWriter<'_>) {
     }
 }
 
-fn select(session: &mut Session, index: &[u8], reply: &mut ReplyWriter<'_>) {
+fn select(session: &mut Session, index: &[u8], reply: &mut RespWriter<'_>) {
     match integer(index) {
         Some(0) => reply.ok(),
         Some(_) => {

@@ -14,14 +14,14 @@
 //!   there is no lease.
 
 use rategate::Clock;
+use rategate_protocol::resp::CommandWords;
+use rategate_protocol::resp::RespWriter;
 use smallvec::SmallVec;
 
 use super::Resp;
 use super::commands::{argument_count_error, unknown_sub};
 use super::own::{self, CommandRequest, Pending};
-use super::reply::ReplyWriter;
 use super::session::Session;
-use super::words::CommandWords;
 use crate::engine::{Lease, LeaseName, LeaseVerb, Verb};
 
 /// The subcommands, each with the verb whose reply it has.
@@ -53,7 +53,7 @@ pub(super) fn run<C>(
 where
     C: Clock + Clone + 'static,
 {
-    let mut reply = ReplyWriter::new(out, session.version);
+    let mut reply = RespWriter::new(out, session.version);
     let sub = words.at(1);
     let found = VERBS.iter().find(|(name, ..)| sub.eq_ignore_ascii_case(name.as_bytes()));
     let Some(&(sub_name, verb, reply_verb)) = found else {
@@ -92,7 +92,7 @@ where
 }
 
 /// Writes the two fields that only the reply about a lease has.
-pub(super) fn write_fields(name: LeaseName, held_ns: Option<u64>, reply: &mut ReplyWriter<'_>) {
+pub(super) fn write_fields(name: LeaseName, held_ns: Option<u64>, reply: &mut RespWriter<'_>) {
     let lasts = held_ns.map(|ns| (name, ns));
     reply.bulk(b"lease");
     match lasts {
@@ -109,8 +109,8 @@ pub(super) fn write_fields(name: LeaseName, held_ns: Option<u64>, reply: &mut Re
 
 #[cfg(test)]
 mod tests {
-    use super::super::reply::Version;
     use super::*;
+    use rategate_protocol::resp::Version;
 
     /// Rounded down, so that a client that follows it releases in time.
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let name: LeaseName = "00112233445566778899aabbccddeeff".parse().unwrap();
         for (held_ns, ends) in [(Some(1_999_999), ":1"), (Some(999_999), ":0"), (None, "$-1")] {
             let mut out = Vec::new();
-            write_fields(name, held_ns, &mut ReplyWriter::new(&mut out, Version::Two));
+            write_fields(name, held_ns, &mut RespWriter::new(&mut out, Version::Two));
             let expected = format!("$13\r\nends_after_ms\r\n{ends}\r\n");
             assert!(String::from_utf8(out).unwrap().ends_with(&expected), "{held_ns:?}");
         }

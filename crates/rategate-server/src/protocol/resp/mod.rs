@@ -10,23 +10,18 @@ mod connection;
 mod lease;
 mod number;
 mod own;
-mod parse;
-mod reply;
 mod session;
 mod throttle;
-mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rategate::Clock;
+use rategate_protocol::resp::Bounds;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::parse::{Bounds, Broken, Step, parse, words};
-pub use self::reply::{ReplyWriter, Version};
 use self::session::Session;
-pub use self::words::{CommandWords, WordSpans};
 use crate::engine::Engine;
 use crate::net::{Access, Drain, Limits, Peer, Protocol};
 

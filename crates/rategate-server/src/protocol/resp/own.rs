@@ -15,14 +15,14 @@
 //! - `reset_after_ms`: the time until nothing is in use, rounded up; -1 if that never happens.
 
 use rategate::Clock;
+use rategate_protocol::resp::CommandWords;
+use rategate_protocol::resp::{RespWriter, Version};
 use smallvec::SmallVec;
 
 use super::Resp;
 use super::lease;
 use super::number::{milliseconds, unsigned};
-use super::reply::{ReplyWriter, Version};
 use super::session::Session;
-use super::words::CommandWords;
 use crate::engine::{
     Answer, Decided, EngineError, Item, ItemResult, LeaseName, Request, Target, Verb, Verdict,
 };
@@ -57,7 +57,7 @@ pub(super) fn check<C>(
 where
     C: Clock + Clone + 'static,
 {
-    let mut reply = ReplyWriter::new(out, session.version);
+    let mut reply = RespWriter::new(out, session.version);
     let (permits, first) =
         if verb == Verb::Reset { (0, 2) } else { (permits(words.at(2), &mut reply)?, 3) };
     let name = rule_name(words.at(1), &mut reply)?;
@@ -68,7 +68,7 @@ where
 }
 
 /// Parses a number of permits, or writes an error and returns `None`.
-pub(super) fn permits(word: &[u8], reply: &mut ReplyWriter<'_>) -> Option<u64> {
+pub(super) fn permits(word: &[u8], reply: &mut RespWriter<'_>) -> Option<u64> {
     let permits = unsigned(word);
     if permits.is_none() {
         reply.error("ERR permits is not an integer or out of range");
@@ -77,7 +77,7 @@ pub(super) fn permits(word: &[u8], reply: &mut ReplyWriter<'_>) -> Option<u64> {
 }
 
 /// Parses a rule's name, or writes an error and returns `None`.
-pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut ReplyWriter<'_>) -> Option<&'a str> {
+pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut RespWriter<'_>) -> Option<&'a str> {
     let name = std::str::from_utf8(word).ok();
     if name.is_none() {
         reply.error("ERR a rule's name is text in UTF-8");
@@ -95,7 +95,7 @@ pub(super) fn reply_now_or_later(
     let version = session.version;
     match decided {
         Decided::Now(answer) => {
-            session.refusal = write(answer, request, &mut ReplyWriter::new(out, version));
+            session.refusal = write(answer, request, &mut RespWriter::new(out, version));
             None
         }
         decided @ Decided::Later(_) => Some(Pending { decided, request, version }),
@@ -109,7 +109,7 @@ pub(super) fn reply_now_or_later(
 pub(super) fn write(
     answer: Result<Answer, EngineError>,
     request: CommandRequest,
-    reply: &mut ReplyWriter<'_>,
+    reply: &mut RespWriter<'_>,
 ) -> Option<RefusalReason> {
     let answer = match request.verb {
         Verb::Take | Verb::Peek => Answer::or_denied(answer, 1),
@@ -141,7 +141,7 @@ pub(super) fn write(
     answer.refusal()
 }
 
-fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut ReplyWriter<'_>) {
+fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut RespWriter<'_>) {
     let taken = if request.verb == Verb::Take { request.permits } else { 0 };
     let permits = match result.verdict {
         Verdict::Granted => taken,
@@ -188,7 +188,7 @@ pub(super) fn explain<C>(
     resp: &Resp<C>,
     session: &mut Session,
     words: CommandWords<'_>,
-    mut reply: ReplyWriter<'_>,
+    mut reply: RespWriter<'_>,
 ) where
     C: Clock + Clone + 'static,
 {
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn arguments_that_are_not_utf8_are_reported() {
         let mut out = Vec::new();
-        let mut reply = ReplyWriter::new(&mut out, Version::Two);
+        let mut reply = RespWriter::new(&mut out, Version::Two);
         assert_eq!(rule_name(b"one", &mut reply), Some("one"));
         assert_eq!(permits(b"3", &mut reply), Some(3));
         assert_eq!(rule_name(b"\xff", &mut reply), None);
@@ -287,7 +287,7 @@ mod tests {
         let answer = Answer { allowed: true, results: smallvec::smallvec![result] };
         let mut out = Vec::new();
         let request = CommandRequest { verb: Verb::Take, permits: 3, lease: None };
-        write(Ok(answer), request, &mut ReplyWriter::new(&mut out, Version::Two));
+        write(Ok(answer), request, &mut RespWriter::new(&mut out, Version::Two));
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::reply::Version;
+use rategate_protocol::resp::Version;
+
 use crate::net::{Attempt, Attempts, RefusalReason, TokenShown};
 
 /// The state of a connection's authentication, version and name.

@@ -11,13 +11,13 @@
 //! These commands never wait, allocate nothing, and use no store.
 
 use rategate::Clock;
+use rategate_protocol::resp::CommandWords;
+use rategate_protocol::resp::RespWriter;
 
 use super::Resp;
 use super::commands::{NO_AUTH, may};
 use super::number::{integer, nanoseconds, seconds};
-use super::reply::ReplyWriter;
 use super::session::Session;
-use super::words::CommandWords;
 use crate::engine::{Inline, ItemResult, Verb, Verdict};
 use crate::net::{RefusalReason, Right};
 
@@ -52,7 +52,7 @@ pub(super) fn cell<C>(
     resp: &Resp<C>,
     session: &mut Session,
     words: CommandWords<'_>,
-    mut reply: ReplyWriter<'_>,
+    mut reply: RespWriter<'_>,
 ) where
     C: Clock + Clone + 'static,
 {
@@ -77,7 +77,7 @@ pub(super) fn crab<C>(
     resp: &Resp<C>,
     session: &mut Session,
     words: CommandWords<'_>,
-    mut reply: ReplyWriter<'_>,
+    mut reply: RespWriter<'_>,
 ) where
     C: Clock + Clone + 'static,
 {
@@ -104,7 +104,7 @@ fn decide<C>(
     session: &mut Session,
     words: CommandWords<'_>,
     extra: u64,
-    reply: &mut ReplyWriter<'_>,
+    reply: &mut RespWriter<'_>,
 ) -> Option<ItemResult>
 where
     C: Clock + Clone + 'static,

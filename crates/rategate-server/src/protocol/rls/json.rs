@@ -5,17 +5,18 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::marker::PhantomData;
 
+use rategate_protocol::rls::{
+    Code, Descriptor, DescriptorStatus, MalformedRequest, Override, RlsRequest, Unit,
+};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use smallvec::SmallVec;
 
-use super::ask::{Descriptor, MalformedRequest, RlsRequest, unit_of};
-use super::reply::{Code, DescriptorStatus, Options, headers};
+use super::reply::{Options, descriptor_status as status_of, headers};
 use super::translate::{Decide, answered, ask};
-use crate::engine::{Answer, MAX_ITEMS, Override};
+use crate::engine::{Answer, MAX_ITEMS};
 use crate::net::RefusalReason;
 use crate::protocol::few::{few, has_too_many};
-use crate::rule::Unit;
 
 /// The reply to a request in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +157,8 @@ impl Item<'_> {
         let entries = entries.map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
         let limit = self.limit.as_ref().map(|limit| {
             let number = limit.unit.as_ref().map_or(0, |unit| unit.0);
-            let unit = unit_of(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
+            let unit =
+                Unit::of_number(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
             let permits = limit.requests_per_unit.as_ref().map_or(0, |permits| permits.0);
             Ok::<_, MalformedRequest>(Override { permits: u64::from(permits), unit })
         });
@@ -249,7 +251,7 @@ impl Visitor<'_> for UnitVisitor {
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<u32, E> {
         let mut numbers = 1..=7;
-        let found = numbers.find(|number| unit_of(*number).map(unit_name) == Some(value));
+        let found = numbers.find(|number| Unit::of_number(*number).map(unit_name) == Some(value));
         let unknown = (value == "UNKNOWN").then_some(0);
         found.or(unknown).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
     }
@@ -276,7 +278,7 @@ fn write(answer: &Answer, options: Options) -> String {
         if index > 0 {
             out.push(',');
         }
-        descriptor_status(&mut out, &DescriptorStatus::of(result));
+        descriptor_status(&mut out, &status_of(result));
     }
     out.push(']');
     let mut headers = headers(answer).filter(|_| options.headers).peekable();

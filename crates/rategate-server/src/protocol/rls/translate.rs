@@ -1,9 +1,9 @@
 //! Translation of Envoy's requests into requests to the engine.
 
 use rategate::Clock;
+use rategate_protocol::rls::{MalformedRequest, RlsRequest};
 use smallvec::SmallVec;
 
-use super::ask::{MalformedRequest, RlsRequest};
 use crate::engine::{Answer, Decided, Engine, EngineError, Item, Request, Target, Verb};
 use crate::net::RefusalReason;
 
@@ -61,7 +61,7 @@ pub fn ask(engine: &impl Decide, ask: &RlsRequest<'_>) -> Result<Decided, Malfor
     if ask.descriptors.is_empty() {
         return Err(MalformedRequest::NoDescriptors);
     }
-    let items: SmallVec<[Item<'_>; 2]> = ask.items().collect();
+    let items: SmallVec<[Item<'_>; 2]> = items(ask).collect();
     Ok(engine.decide(&Request {
         verb: Verb::Take,
         items: &items,
@@ -69,19 +69,17 @@ pub fn ask(engine: &impl Decide, ask: &RlsRequest<'_>) -> Result<Decided, Malfor
     }))
 }
 
-impl RlsRequest<'_> {
-    fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        let hits = u64::from(self.hits.max(1));
-        self.descriptors.iter().map(move |descriptor| Item {
-            target: Target::Descriptor {
-                domain: self.domain,
-                entries: &descriptor.entries,
-                limit: descriptor.limit,
-            },
-            permits: descriptor.hits.unwrap_or(hits),
-            refund: descriptor.refund,
-        })
-    }
+fn items<'a>(ask: &'a RlsRequest<'_>) -> impl Iterator<Item = Item<'a>> {
+    let hits = u64::from(ask.hits.max(1));
+    ask.descriptors.iter().map(move |descriptor| Item {
+        target: Target::Descriptor {
+            domain: ask.domain,
+            entries: &descriptor.entries,
+            limit: descriptor.limit,
+        },
+        permits: descriptor.hits.unwrap_or(hits),
+        refund: descriptor.refund,
+    })
 }
 
 /// Waits for the decision, which a store may delay.

@@ -1,7 +1,10 @@
 //! The fields of a head, and their validation as a request (RFC 9113, sections 8.1 to 8.3).
 
+use rategate_protocol::grpc::{Timeout, is_compressed, is_grpc};
+use rategate_protocol::http2::{self, Decoder, Unpacking, is_name};
+
 use crate::net::{Access, TokenShown};
-use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc};
+use crate::protocol::grpc::head::{Head, Method};
 
 /// The decoded fields of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,10 @@ pub(super) enum Kind {
     /// Neither: fields are missing, invalid, or misplaced.
     Malformed,
 }
+
+/// The fields of a head that matter, with the token that those of calls are compared with.
+#[derive(Debug)]
+pub(super) struct CallFields(pub(super) Access);
 
 /// The name of a field, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +71,8 @@ pub(super) enum Meaning {
 
 /// The state of decoding a head.
 #[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) head: Head,
+struct Seen {
+    head: Head,
     /// `true` for each of `:method`, `:path`, `:scheme` and `:authority` that has occurred.
     pseudo: [bool; 4],
     length: Option<u64>,
@@ -87,7 +94,7 @@ impl Default for Seen {
 
 impl Seen {
     /// Adds one field.
-    pub(super) fn take(&mut self, meaning: Meaning) {
+    fn take(&mut self, meaning: Meaning) {
         let pseudo = match meaning {
             Meaning::Post(is_post) => {
                 self.head.is_post = is_post;
@@ -125,7 +132,7 @@ impl Seen {
     }
 
     /// Ends the head.
-    pub(super) const fn end(self) -> Unpacked {
+    const fn end(self) -> Unpacked {
         let kind = match self.pseudo {
             [true, true, true, _] if !self.is_invalid => Kind::Request,
             [false, false, false, false] if !self.is_invalid => Kind::Trailers,
@@ -135,65 +142,64 @@ impl Seen {
     }
 }
 
-impl Name {
-    pub(super) fn of(name: &[u8]) -> Self {
+/// Decodes a head, whose fields have the maximum size `max`.
+pub(super) fn unpack(
+    decoder: &mut Decoder<CallFields>,
+    block: &[u8],
+    max: usize,
+) -> Result<Unpacked, Unpacking> {
+    let mut seen = Seen::default();
+    let is_too_long = decoder.decode(block, max, |meaning| seen.take(meaning))?;
+    Ok(Unpacked { is_too_long, ..seen.end() })
+}
+
+impl http2::Fields for CallFields {
+    type Name = Name;
+    type Meaning = Meaning;
+
+    const INVALID: Meaning = Meaning::Invalid;
+
+    fn name(&self, name: &[u8]) -> Name {
         match name {
-            b":method" => Self::Method,
-            b":path" => Self::Path,
-            b":scheme" => Self::Scheme,
-            b":authority" => Self::Authority,
-            b"content-type" => Self::ContentType,
-            b"grpc-encoding" => Self::Encoding,
-            b"grpc-timeout" => Self::Timeout,
-            b"authorization" => Self::Authorization,
-            b"te" => Self::Te,
-            b"content-length" => Self::Length,
+            b":method" => Name::Method,
+            b":path" => Name::Path,
+            b":scheme" => Name::Scheme,
+            b":authority" => Name::Authority,
+            b"content-type" => Name::ContentType,
+            b"grpc-encoding" => Name::Encoding,
+            b"grpc-timeout" => Name::Timeout,
+            b"authorization" => Name::Authorization,
+            b"te" => Name::Te,
+            b"content-length" => Name::Length,
             #[cfg(feature = "otlp")]
-            b"traceparent" => Self::Span,
+            b"traceparent" => Name::Span,
             // Fields of HTTP/1.1 connections, unknown pseudo fields, and invalid names.
             b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive"
-            | b"proxy-connection" => Self::Invalid,
-            _ if is_name(name) => Self::Other,
-            _ => Self::Invalid,
+            | b"proxy-connection" => Name::Invalid,
+            _ if is_name(name) => Name::Other,
+            _ => Name::Invalid,
         }
     }
 
-    /// Returns the meaning of a field of this name with a value.
-    pub(super) fn meaning(self, value: &[u8], access: &Access) -> Meaning {
-        match self {
-            Self::Method => Meaning::Post(value == b"POST"),
-            Self::Path if value.is_empty() => Meaning::Invalid,
-            Self::Path => Meaning::Path(Method::of(value)),
-            Self::Scheme => Meaning::Scheme,
-            Self::Authority => Meaning::Authority,
-            Self::ContentType => Meaning::Grpc(is_grpc(value)),
-            Self::Encoding => Meaning::Compressed(is_compressed(value)),
-            Self::Timeout => Meaning::Timeout(Timeout::of(value)),
-            Self::Authorization => Meaning::Token(access.shown_by(value)),
-            Self::Te if value == b"trailers" => Meaning::Nothing,
-            Self::Length => number(value).map_or(Meaning::Invalid, Meaning::Length),
+    fn meaning(&self, name: Name, value: &[u8]) -> Meaning {
+        match name {
+            Name::Method => Meaning::Post(value == b"POST"),
+            Name::Path if value.is_empty() => Meaning::Invalid,
+            Name::Path => Meaning::Path(Method::of(value)),
+            Name::Scheme => Meaning::Scheme,
+            Name::Authority => Meaning::Authority,
+            Name::ContentType => Meaning::Grpc(is_grpc(value)),
+            Name::Encoding => Meaning::Compressed(is_compressed(value)),
+            Name::Timeout => Meaning::Timeout(Timeout::of(value)),
+            Name::Authorization => Meaning::Token(self.0.shown_by(value)),
+            Name::Te if value == b"trailers" => Meaning::Nothing,
+            Name::Length => number(value).map_or(Meaning::Invalid, Meaning::Length),
             #[cfg(feature = "otlp")]
-            Self::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
-            Self::Other => Meaning::Nothing,
-            Self::Te | Self::Invalid => Meaning::Invalid,
+            Name::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
+            Name::Other => Meaning::Nothing,
+            Name::Te | Name::Invalid => Meaning::Invalid,
         }
     }
-}
-
-fn is_name(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name.iter().all(|byte| {
-            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
-        })
-}
-
-/// Returns `true` for a valid value (RFC 9113, section 8.2.1): no bytes that end a line elsewhere,
-/// and no surrounding blanks.
-pub(super) fn is_value(value: &[u8]) -> bool {
-    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    !is_blank(value.first())
-        && !is_blank(value.last())
-        && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
 }
 
 fn number(digits: &[u8]) -> Option<u64> {

@@ -7,22 +7,18 @@
 
 mod connection;
 mod fields;
-mod hpack;
-mod huffman;
 mod stream;
-mod windows;
-mod wire;
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use rategate_protocol::http2::{Reason, put_ping};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep_until, timeout};
 
 use self::connection::Connection;
-use self::wire::{Reason, put_ping};
 use super::Rls;
 use super::health::State;
 use super::service::changed;

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use rategate_protocol::grpc::Status;
+use rategate_protocol::http2::{Window, Windows};
 
 use super::fields::Unpacked;
-use super::windows::{Window, Windows};
 use crate::net::{Attempt, TokenShown};
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::health::Watcher;
-use crate::protocol::grpc::status::Status;
 
 /// A stream whose call has begun.
 #[derive(Debug)]

@@ -5,6 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use rategate::Clock;
+use rategate_protocol::resp::RespWriter;
+use rategate_protocol::resp::WordSpans;
+use rategate_protocol::resp::{Step, parse, words};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -12,9 +15,6 @@ use super::shared::{Shared, lend};
 use super::{Connection, MAX_UNWRITTEN, NextStep};
 use crate::net::RefusalReason;
 use crate::protocol::resp::commands;
-use crate::protocol::resp::parse::{Step, parse, words};
-use crate::protocol::resp::reply::ReplyWriter;
-use crate::protocol::resp::words::WordSpans;
 
 /// The number of bytes of one read.
 pub(super) const READ: usize = 16 << 10;
@@ -105,7 +105,7 @@ where
                     bounds.unauthenticated = self.session.is_unauthenticated();
                 }
                 Step::Broken(broken) => {
-                    ReplyWriter::new(replies, self.session.version)
+                    RespWriter::new(replies, self.session.version)
                         .error(&format!("ERR Protocol error: {broken}"));
                     self.session.is_over = true;
                     self.session.refused(RefusalReason::Malformed);

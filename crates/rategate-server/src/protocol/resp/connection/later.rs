@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
+use rategate_protocol::resp::RespWriter;
+
 use super::MAX_UNWRITTEN;
 use crate::engine::Decided;
 use crate::net::RefusalReason;
 use crate::protocol::resp::own::{self, Pending};
-use crate::protocol::resp::reply::ReplyWriter;
 
 /// The maximum number of decisions that a connection waits for at the same time.
 pub(super) const MAX_LATER: usize = 32;
@@ -62,7 +63,7 @@ impl Answers {
             let Decided::Later(answer) = &mut pending.decided else { continue };
             let Poll::Ready(answer) = answer.as_mut().poll(cx) else { continue };
             let mut replies = Vec::new();
-            let mut reply = ReplyWriter::new(&mut replies, pending.version);
+            let mut reply = RespWriter::new(&mut replies, pending.version);
             if let Some(reason) = own::write(answer, pending.request, &mut reply) {
                 refused(reason);
             }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use crate::protocol::resp::words::WordSpans;
+use rategate_protocol::resp::WordSpans;
 
 #[derive(Default)]
 pub(super) struct Shared {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rategate::ManualClock;
+use rategate_protocol::resp::{Bounds, Version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 use tokio::sync::oneshot;
 
@@ -12,7 +13,6 @@ use super::*;
 use crate::engine::{Answer, Decided, Engine, EngineError, EngineSettings, Verb};
 use crate::net::{Access, Limits};
 use crate::protocol::resp::own::{self, Pending};
-use crate::protocol::resp::{Bounds, Version};
 
 type Answered = oneshot::Sender<Result<Answer, EngineError>>;
 

@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
+use rategate_protocol::grpc::{self, BadFrame};
+use rategate_protocol::http2::{END_STREAM, Frame, Reason, put_answer};
 
 use super::Connection;
 use super::streams::State;
 use crate::engine::Answer;
 use crate::net::RefusalReason;
-use crate::protocol::grpc::frame::BadFrame;
+use crate::protocol::grpc::Unary;
 use crate::protocol::grpc::head::Method;
-use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
-use crate::protocol::grpc::{Unary, frame};
 use crate::protocol::rls::{self, Decide, RlsError};
 
 /// A decision that waits for a store.
@@ -72,7 +72,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         // A message in parts may fill the whole window.
         self.windows.credit(out);
         let Some(stream) = self.streams.get(index) else { return };
-        match frame::length(&stream.bytes, self.rls.inner.settings.max_message_bytes) {
+        match grpc::length(&stream.bytes, self.rls.inner.settings.max_message_bytes) {
             Ok(Some(whole)) if stream.bytes.len() > whole => {
                 self.bad_frame(index, BadFrame::Several, out);
             }
@@ -136,7 +136,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let method = stream.method;
         #[cfg(feature = "otlp")]
         let _within = stream.span.map(crate::engine::CallerSpan::enter);
-        match frame::only(bytes, self.rls.inner.settings.max_message_bytes) {
+        match grpc::only(bytes, self.rls.inner.settings.max_message_bytes) {
             Ok(message) if method == Method::Watch => self.watch(index, message, out),
             Ok(message) => self.ask(index, method, message, out),
             Err(bad) => self.bad_frame(index, bad, out),

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use bytes::BytesMut;
+use rategate_protocol::grpc::{Code, Status};
+use rategate_protocol::http2::{Reason, put_goaway, put_ping};
 
 use super::Connection;
 use crate::protocol::grpc::http2::stream::Stream;
-use crate::protocol::grpc::http2::wire::{Reason, put_goaway, put_ping};
-use crate::protocol::grpc::status::{Code, Status};
 use crate::protocol::rls::Decide;
 
 /// The progress of a connection's end.

@@ -1,20 +1,20 @@
 //! Heads: collected from frames, decoded, and dispatched to calls.
 
 use bytes::BytesMut;
+use rategate_protocol::grpc::BadFrame;
+use rategate_protocol::grpc::Status;
+use rategate_protocol::http2::Unpacking;
+use rategate_protocol::http2::{
+    END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_http_refusal, put_refusal,
+};
 
 use super::Connection;
 use super::streams::State;
 use crate::net::{Attempt, RefusalReason};
 use crate::protocol::budget::RESET;
-use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::head::Refusal;
-use crate::protocol::grpc::http2::fields::{Kind, Unpacked};
-use crate::protocol::grpc::http2::hpack::Unpacking;
+use crate::protocol::grpc::http2::fields::{Kind, Unpacked, unpack};
 use crate::protocol::grpc::http2::stream::Stream;
-use crate::protocol::grpc::http2::wire::{
-    END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_refusal,
-};
-use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
 
 /// An incomplete head that continues in the next frame.
@@ -95,7 +95,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         block: &[u8],
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
-        let unpacked = self.decoder.decode(block, self.rls.inner.settings.max_head_bytes);
+        let unpacked = unpack(&mut self.decoder, block, self.rls.inner.settings.max_head_bytes);
         let unpacked = unpacked.map_err(|Unpacking| Reason::Compression)?;
         match self.state(id) {
             State::Idle => self.begin(id, is_ended, &unpacked, out),
@@ -176,7 +176,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let (method, timeout) = match called {
             Ok(call) => call,
             Err(refusal) => {
-                put_refusal(out, id, &refusal);
+                match &refusal {
+                    Refusal::Http(status) => put_http_refusal(out, id, *status),
+                    Refusal::Grpc(status) => put_refusal(out, id, status),
+                }
                 if !is_ended {
                     self.cut.put_reset(out, id, Reason::NoError);
                 }

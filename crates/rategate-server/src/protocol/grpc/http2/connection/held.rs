@@ -6,13 +6,13 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use rategate_protocol::http2::Reason;
 
 use super::Connection;
 use crate::net::{Attempt, RefusalReason};
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::fields::Unpacked;
 use crate::protocol::grpc::http2::stream::Stream;
-use crate::protocol::grpc::http2::wire::Reason;
 use crate::protocol::rls::Decide;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {

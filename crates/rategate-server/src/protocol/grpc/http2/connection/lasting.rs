@@ -1,14 +1,14 @@
 //! Calls of many messages: health watches and reflection.
 
 use bytes::BytesMut;
+use rategate_protocol::grpc::BadFrame;
+use rategate_protocol::grpc::Status;
+use rategate_protocol::http2::{put_answer, put_window};
 
 use super::Connection;
 use super::sending::MAX_UNWRITTEN;
-use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::health::Watcher;
-use crate::protocol::grpc::http2::wire::{put_answer, put_window};
 use crate::protocol::grpc::service::next;
-use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {

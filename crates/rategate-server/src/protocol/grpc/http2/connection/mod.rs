@@ -22,18 +22,19 @@ mod tests;
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
+use rategate_protocol::http2::Decoder;
+use rategate_protocol::http2::Windows;
+use rategate_protocol::http2::{
+    ACK, CONTINUATION, DATA, Frame, GOAWAY, HEADERS, PING, PREFACE, PRIORITY, PUSH_PROMISE,
+    RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, put_frame, put_settings,
+};
 
 use self::calls::Later;
 use self::ending::Ending;
 use self::heads::Begun;
 use self::streams::Cut;
-use super::hpack::Decoder;
+use super::fields::CallFields;
 use super::stream::Stream;
-use super::windows::Windows;
-use super::wire::{
-    ACK, CONTINUATION, DATA, Frame, GOAWAY, HEADERS, PING, PREFACE, PRIORITY, PUSH_PROMISE,
-    RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, put_frame, put_settings,
-};
 use crate::net::{Attempts, RefusalReason};
 use crate::protocol::budget::Budget;
 use crate::protocol::grpc::Rls;
@@ -49,7 +50,7 @@ enum Greeting {
 
 pub(super) struct Connection<D> {
     rls: Rls<D>,
-    decoder: Decoder,
+    decoder: Decoder<CallFields>,
     /// `true` if every call has to show the token.
     token_required: bool,
     streams: Vec<Stream>,
@@ -82,7 +83,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         put_settings(out, settings.max_streams, windows.first_receive, settings.max_head_bytes);
         windows.put(out);
         Self {
-            decoder: Decoder::new(rls.inner.access.clone()),
+            decoder: Decoder::new(CallFields(rls.inner.access.clone())),
             rls,
             token_required,
             streams: Vec::new(),

@@ -1,14 +1,15 @@
 //! Sending: data as far as the windows allow, then the ends of calls.
 
 use bytes::{Bytes, BytesMut};
+use rategate_protocol::grpc::Status;
+use rategate_protocol::http2::{
+    DATA, Frame, HEAD, MAX_FRAME, Reason, put_end, put_frame, put_refusal,
+};
 
 use super::Connection;
 use super::streams::State;
-use crate::protocol::grpc::head::{Method, Refusal};
-use crate::protocol::grpc::http2::wire::{
-    DATA, Frame, HEAD, MAX_FRAME, Reason, put_end, put_frame, put_refusal,
-};
-use crate::protocol::grpc::status::Status;
+use crate::protocol::grpc::head::Method;
+use crate::protocol::grpc::status::reason as refusal_reason;
 use crate::protocol::rls::Decide;
 
 /// The number of unwritten bytes at which no more reflection replies are made until they are
@@ -86,9 +87,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             return;
         }
         // The server itself ends calls of many messages.
-        let reason = if stream.is_lasting() { None } else { status.reason() };
+        let reason = if stream.is_lasting() { None } else { refusal_reason(&status) };
         let attempt = stream.attempt.take();
-        put_refusal(out, stream.id, &Refusal::Grpc(status));
+        put_refusal(out, stream.id, &status);
         if !stream.is_ended {
             self.cut.put_reset(out, stream.id, Reason::NoError);
         }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
+use rategate_protocol::http2::{Frame, Reason, put_reset};
 
 use super::Connection;
 use super::ending::Ending;
 use crate::protocol::budget::RESET;
-use crate::protocol::grpc::http2::wire::{Frame, Reason, put_reset};
 use crate::protocol::rls::Decide;
 
 /// The state of a stream, by its number (RFC 9113, section 5.1).

@@ -2,64 +2,93 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::protocol::budget::Overspent;
-use crate::protocol::grpc::head::{ENCODING, Refusal};
-use crate::protocol::grpc::status::{Code, Status};
+use crate::grpc::{Code, ENCODING, Status};
 
 /// The text that a client sends first.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The longest frame that is received, which is the default of the protocol.
-pub(super) const MAX_FRAME: usize = 16_384;
+pub const MAX_FRAME: usize = 16_384;
 
 /// The length of a frame's head.
-pub(super) const HEAD: usize = 9;
+pub const HEAD: usize = 9;
 
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const PRIORITY: u8 = 2;
-pub(super) const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PUSH_PROMISE: u8 = 5;
-pub(super) const PING: u8 = 6;
-pub(super) const GOAWAY: u8 = 7;
-pub(super) const WINDOW_UPDATE: u8 = 8;
-pub(super) const CONTINUATION: u8 = 9;
+/// The kind of a frame: data of a call.
+pub const DATA: u8 = 0;
+/// The kind of a frame: a head, or the fields at the end.
+pub const HEADERS: u8 = 1;
+/// The kind of a frame: a priority, which is ignored.
+pub const PRIORITY: u8 = 2;
+/// The kind of a frame: the end of a stream by an error.
+pub const RST_STREAM: u8 = 3;
+/// The kind of a frame: settings of a connection.
+pub const SETTINGS: u8 = 4;
+/// The kind of a frame: a push, which no client may send.
+pub const PUSH_PROMISE: u8 = 5;
+/// The kind of a frame: a ping.
+pub const PING: u8 = 6;
+/// The kind of a frame: the end of a connection.
+pub const GOAWAY: u8 = 7;
+/// The kind of a frame: credit for more data.
+pub const WINDOW_UPDATE: u8 = 8;
+/// The kind of a frame: more of a head.
+pub const CONTINUATION: u8 = 9;
 
 /// The flag of `SETTINGS` and `PING`.
-pub(super) const ACK: u8 = 1;
-pub(super) const END_STREAM: u8 = 1;
-pub(super) const END_HEADERS: u8 = 4;
-pub(super) const PADDED: u8 = 8;
-pub(super) const WITH_PRIORITY: u8 = 0x20;
+pub const ACK: u8 = 1;
+/// The flag of the last frame of a stream.
+pub const END_STREAM: u8 = 1;
+/// The flag of the last frame of a head.
+pub const END_HEADERS: u8 = 4;
+/// The flag of a frame with padding.
+pub const PADDED: u8 = 8;
+/// The flag of a head with a priority.
+pub const WITH_PRIORITY: u8 = 0x20;
 
 /// The reason for resetting a stream or ending a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub enum Reason {
+    /// None: the end is regular.
     NoError,
+    /// The peer breaks the protocol.
     Protocol,
+    /// The peer sends more than it may.
     FlowControl,
+    /// A frame of a stream that has ended.
     StreamClosed,
+    /// A frame of a wrong length.
     FrameSize,
+    /// The stream was not begun, and may be repeated.
     RefusedStream,
+    /// The stream is of no use any more.
     Cancel,
+    /// The fields of a head cannot be decoded.
     Compression,
+    /// The peer asks for too much.
     EnhanceYourCalm,
 }
 
 /// A received frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame<'a> {
-    pub(super) kind: u8,
-    pub(super) flags: u8,
-    pub(super) stream: u32,
-    pub(super) payload: &'a [u8],
+pub struct Frame<'a> {
+    /// The kind.
+    pub kind: u8,
+    /// The flags.
+    pub flags: u8,
+    /// The number of the stream, 0 for the connection.
+    pub stream: u32,
+    /// The bytes after the head.
+    pub payload: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
     /// Returns the first frame if it is complete. Otherwise returns the number of bytes it needs,
     /// as far as known.
-    pub(super) fn first(bytes: &'a [u8]) -> Result<Result<Self, usize>, Reason> {
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::FrameSize`] for a frame that is longer than [`MAX_FRAME`].
+    pub fn first(bytes: &'a [u8]) -> Result<Result<Self, usize>, Reason> {
         let Some((&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest)) =
             bytes.split_first_chunk::<HEAD>()
         else {
@@ -76,17 +105,24 @@ impl<'a> Frame<'a> {
         })
     }
 
-    pub(super) const fn has(&self, flag: u8) -> bool {
+    /// Returns `true` if the frame has `flag`.
+    #[must_use]
+    pub const fn has(&self, flag: u8) -> bool {
         self.flags & flag > 0
     }
 
     /// Returns the length of the frame, in bytes.
-    pub(super) const fn length(&self) -> usize {
+    #[must_use]
+    pub const fn length(&self) -> usize {
         self.payload.len().saturating_add(HEAD)
     }
 
     /// Returns the payload without its padding.
-    pub(super) fn unpadded(&self) -> Result<&'a [u8], Reason> {
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Protocol`] for more padding than payload, [`Reason::FrameSize`] without a length.
+    pub fn unpadded(&self) -> Result<&'a [u8], Reason> {
         if !self.has(PADDED) {
             return Ok(self.payload);
         }
@@ -97,19 +133,25 @@ impl<'a> Frame<'a> {
 
     /// Returns `true` if `priority` makes the frame's stream depend on itself. Priorities are
     /// otherwise ignored.
-    pub(super) fn depends_on_itself(&self, priority: [u8; 5]) -> bool {
+    #[must_use]
+    pub fn depends_on_itself(&self, priority: [u8; 5]) -> bool {
         let [a, b, c, d, _] = priority;
         u32::from_be_bytes([a & 0x7f, b, c, d]) == self.stream
     }
 
     /// Returns the payload as a number.
-    pub(super) fn number(&self) -> Result<u32, Reason> {
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::FrameSize`] unless the payload has four bytes.
+    pub fn number(&self) -> Result<u32, Reason> {
         let number = self.payload.try_into().map_err(|_| Reason::FrameSize)?;
         Ok(u32::from_be_bytes(number))
     }
 }
 
-pub(super) fn put_frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, length: usize) {
+/// Writes the head of a frame. The caller writes its payload next.
+pub fn put_frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, length: usize) {
     let [_, a, b, c] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     out.put_slice(&[a, b, c, kind, flags]);
     out.put_u32(stream);
@@ -117,7 +159,7 @@ pub(super) fn put_frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, le
 
 /// Writes the settings: the maximum number of streams, their windows, and the maximum size of a
 /// head.
-pub(super) fn put_settings(out: &mut BytesMut, streams: u32, window: u32, max_head_bytes: usize) {
+pub fn put_settings(out: &mut BytesMut, streams: u32, window: u32, max_head_bytes: usize) {
     put_frame(out, SETTINGS, 0, 0, 18);
     let max_head_bytes = u32::try_from(max_head_bytes).unwrap_or(u32::MAX);
     for (name, value) in [(3_u16, streams), (4, window), (6, max_head_bytes)] {
@@ -126,23 +168,26 @@ pub(super) fn put_settings(out: &mut BytesMut, streams: u32, window: u32, max_he
     }
 }
 
-pub(super) fn put_window(out: &mut BytesMut, stream: u32, more: u32) {
+/// Writes credit for `more` bytes of data.
+pub fn put_window(out: &mut BytesMut, stream: u32, more: u32) {
     put_frame(out, WINDOW_UPDATE, 0, stream, 4);
     out.put_u32(more);
 }
 
-pub(super) fn put_reset(out: &mut BytesMut, stream: u32, reason: Reason) {
+/// Writes the end of a stream by an error.
+pub fn put_reset(out: &mut BytesMut, stream: u32, reason: Reason) {
     put_frame(out, RST_STREAM, 0, stream, 4);
     out.put_u32(u32::from(reason.number()));
 }
 
 /// Writes a ping, to check that the peer is present.
-pub(super) fn put_ping(out: &mut BytesMut) {
+pub fn put_ping(out: &mut BytesMut) {
     put_frame(out, PING, 0, 0, 8);
     out.put_u64(0);
 }
 
-pub(super) fn put_goaway(out: &mut BytesMut, last: u32, reason: Reason) {
+/// Writes the end of the connection. No stream after `last` was begun.
+pub fn put_goaway(out: &mut BytesMut, last: u32, reason: Reason) {
     put_frame(out, GOAWAY, 0, 0, 8);
     out.put_u32(last);
     out.put_u32(u32::from(reason.number()));
@@ -156,13 +201,13 @@ const ANSWER: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 const OK: &[u8] = b"\x00\x0bgrpc-status\x010";
 
 /// Writes the head of a reply.
-pub(super) fn put_answer(out: &mut BytesMut, stream: u32) {
+pub fn put_answer(out: &mut BytesMut, stream: u32) {
     put_frame(out, HEADERS, END_HEADERS, stream, ANSWER.len());
     out.put_slice(ANSWER);
 }
 
 /// Writes the end of a reply.
-pub(super) fn put_end(out: &mut BytesMut, stream: u32, status: &Status) {
+pub fn put_end(out: &mut BytesMut, stream: u32, status: &Status) {
     if status.code == Code::Ok {
         put_frame(out, HEADERS, END_HEADERS | END_STREAM, stream, OK.len());
         out.put_slice(OK);
@@ -174,22 +219,22 @@ pub(super) fn put_end(out: &mut BytesMut, stream: u32, status: &Status) {
     out.put_slice(&block);
 }
 
-/// Writes a reply that has only an end.
-pub(super) fn put_refusal(out: &mut BytesMut, stream: u32, refusal: &Refusal) {
+/// Writes the refusal of a request that is not gRPC: a reply with this HTTP status alone.
+pub fn put_http_refusal(out: &mut BytesMut, stream: u32, status: u16) {
     let mut block = BytesMut::new();
-    match refusal {
-        Refusal::Http(status) => {
-            // The name by its index in the table.
-            block.put_u8(0x08);
-            put_text(&mut block, status.to_string().as_bytes());
-        }
-        Refusal::Grpc(status) => {
-            block.put_slice(ANSWER);
-            put_status(&mut block, status);
-            if status.code == Code::Unimplemented {
-                put_field(&mut block, b"grpc-accept-encoding", ENCODING.as_bytes());
-            }
-        }
+    // The name by its index in the table.
+    block.put_u8(0x08);
+    put_text(&mut block, status.to_string().as_bytes());
+    put_frame(out, HEADERS, END_HEADERS | END_STREAM, stream, block.len());
+    out.put_slice(&block);
+}
+
+/// Writes a reply that has only an end.
+pub fn put_refusal(out: &mut BytesMut, stream: u32, status: &Status) {
+    let mut block = BytesMut::from(ANSWER);
+    put_status(&mut block, status);
+    if status.code == Code::Unimplemented {
+        put_field(&mut block, b"grpc-accept-encoding", ENCODING.as_bytes());
     }
     put_frame(out, HEADERS, END_HEADERS | END_STREAM, stream, block.len());
     out.put_slice(&block);
@@ -223,12 +268,6 @@ fn put_text(block: &mut BytesMut, text: &[u8]) {
         block.put_u8(u8::try_from(rest).unwrap_or(0));
     }
     block.put_slice(text);
-}
-
-impl From<Overspent> for Reason {
-    fn from(_: Overspent) -> Self {
-        Self::EnhanceYourCalm
-    }
 }
 
 impl Reason {

@@ -1,4 +1,13 @@
-//! The messages, byte by byte, compared with a third-party implementation.
+//! The messages of Envoy's service, byte by byte, compared with a third-party implementation.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should panic, and say what it sees"
+)]
+
+#[path = "laws/rls.rs"]
+mod laws;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -6,10 +15,10 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::google::protobuf::UInt64Value;
+use laws::check;
 use proptest::prelude::*;
 use prost::Message;
-use rategate_server::protocol::rls::{MalformedRequest, RlsRequest};
-use rategate_server::rule::Unit;
+use rategate_protocol::rls::{MalformedRequest, RlsRequest, Unit};
 
 /// A message as it is on the wire: it must always be read in the same way.
 #[test]
@@ -50,63 +59,15 @@ fn requests() -> impl Strategy<Value = RateLimitRequest> {
     )
 }
 
-const UNITS: [Unit; 7] =
-    [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
-
-fn unit(number: i32) -> Option<Unit> {
-    UNITS.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
-}
-
-/// Returns `true` if a key or a value is not UTF-8, which is accepted here and an error there.
-fn has_other_bytes(ask: &RlsRequest<'_>) -> bool {
-    let mut entries = ask.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-    entries.any(|(key, value)| [key, value].iter().any(|text| str::from_utf8(text).is_err()))
-}
-
-/// Checks that both implementations read the same.
-fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
-    let theirs = match (RateLimitRequest::decode(bytes), RlsRequest::read(bytes)) {
-        (Err(_), Err(MalformedRequest::Malformed(_) | MalformedRequest::NoUnit { .. })) => {
-            return Ok(());
-        }
-        (Ok(theirs), Err(MalformedRequest::NoUnit { descriptor })) => {
-            let limit = theirs.descriptors[descriptor].limit.as_ref().unwrap();
-            prop_assert_eq!(unit(limit.unit), None);
-            return Ok(());
-        }
-        (Err(_), Ok(ours)) if has_other_bytes(&ours) => return Ok(()),
-        (Ok(theirs), Ok(ours)) => (theirs, ours),
-        (theirs, ours) => {
-            return Err(TestCaseError::fail(format!("{theirs:?} but {ours:?}")));
-        }
-    };
-    let (theirs, ours) = theirs;
-    prop_assert_eq!(&theirs.domain, ours.domain);
-    prop_assert_eq!(theirs.hits_addend, ours.hits);
-    prop_assert_eq!(theirs.descriptors.len(), ours.descriptors.len());
-    for (theirs, ours) in theirs.descriptors.iter().zip(&ours.descriptors) {
-        let entries: Vec<_> =
-            theirs.entries.iter().map(|e| (e.key.as_bytes(), e.value.as_bytes())).collect();
-        prop_assert_eq!(entries.as_slice(), ours.entries.as_slice());
-        prop_assert_eq!(theirs.hits_addend.as_ref().map(|hits| hits.value), ours.hits);
-        prop_assert_eq!(theirs.is_negative_hits, ours.refund);
-        let limit = theirs.limit.as_ref();
-        let limit =
-            limit.map(|limit| (u64::from(limit.requests_per_unit), unit(limit.unit).unwrap()));
-        prop_assert_eq!(limit, ours.limit.map(|limit| (limit.permits, limit.unit)));
-    }
-    Ok(())
-}
-
 proptest! {
     #[test]
     fn requests_read_as_others_read_them(request in requests()) {
-        check(&request.encode_to_vec())?;
+        check(&request.encode_to_vec());
     }
 
     #[test]
     fn any_bytes_read_as_others_read_them(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        check(&bytes)?;
+        check(&bytes);
     }
 
     #[test]
@@ -123,8 +84,30 @@ proptest! {
         if cut {
             bytes.truncate(at);
         }
-        check(&bytes)?;
+        check(&bytes);
     }
+}
+
+/// Proxies copy header fields of their clients into entries unchecked.
+#[test]
+fn entries_of_any_bytes_are_read_and_the_last_of_a_repeated_field_counts() {
+    let bytes = b"\x12\x0a\x0a\x08\x0a\x01k\x12\x01\xff\x12\x00";
+    check(bytes);
+    assert_eq!(RlsRequest::read(bytes).unwrap().descriptors[0].entries[0], (&b"k"[..], &b""[..]));
+    let bytes = b"\x12\x08\x0a\x06\x0a\x01k\x12\x01\xff";
+    check(bytes);
+    assert_eq!(RlsRequest::read(bytes).unwrap().descriptors[0].entries[0].1, b"\xff");
+}
+
+/// Groups, a deprecated kind of field, are skipped to a depth of 16.
+#[test]
+fn nested_groups_are_skipped_as_deep_as_the_bound() {
+    let nested = |depth| [b"\x6b".repeat(depth), b"\x6c".repeat(depth)].concat();
+    check(&nested(16));
+    assert_eq!(RlsRequest::read(&nested(16)), Ok(RlsRequest::default()));
+    let bytes = nested(17);
+    let deeper = RlsRequest::read(&bytes);
+    assert_eq!(deeper, Err(MalformedRequest::Malformed("groups are nested too deep")));
 }
 
 /// Two bytes of a message become some hundred of a descriptor, so excess is detected before

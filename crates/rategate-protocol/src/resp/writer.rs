@@ -1,11 +1,11 @@
-//! Encoding of replies, in either version of the protocol.
+//! Encoding of replies in either version of the protocol, and of commands.
 
-/// A writer of consecutive replies.
+/// A writer of consecutive replies. A command is written as a reply is: an array of bulk strings.
 ///
 /// Types that a version lacks are written as its nearest type: maps become arrays of alternating
 /// names and values, booleans become 1 and 0.
 #[derive(Debug)]
-pub struct ReplyWriter<'a> {
+pub struct RespWriter<'a> {
     out: &'a mut Vec<u8>,
     version: Version,
 }
@@ -20,7 +20,7 @@ pub enum Version {
     Three,
 }
 
-impl<'a> ReplyWriter<'a> {
+impl<'a> RespWriter<'a> {
     /// Creates a writer that appends to `out`.
     pub const fn new(out: &'a mut Vec<u8>, version: Version) -> Self {
         Self { out, version }

@@ -1,66 +1,33 @@
-//! The codec: equal commands however the bytes are split, and no panic or excess memory whatever
-//! they are.
+//! Redis' protocol: equal commands and replies however the bytes are split, and no panic or excess
+//! memory whatever they are.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should panic, and say what it sees"
+)]
+
+#[path = "laws/resp.rs"]
+mod laws;
 
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+use laws::{Parsed, parse_pieces, replies, written};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rategate_server::protocol::resp::{
-    Bounds, Broken, ReplyWriter, Step, Version, WordSpans, parse, words,
-};
+use rategate_protocol::resp::{BadReply, Bounds, Broken, RespWriter, Value, Version};
 
-use super::client::command;
-use fastrand::Rng;
-
-/// The result of decoding a stream of bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Parsed {
-    commands: Vec<Vec<Vec<u8>>>,
-    broken: Option<Broken>,
-}
-
-/// Feeds bytes in pieces of these sizes, the last one repeatedly, as a connection would. Also
-/// returns the maximum number of bytes buffered at a time.
-fn parse_pieces(bytes: &[u8], pieces: &[usize], bounds: &Bounds) -> (Parsed, usize) {
-    let mut parsed = Parsed::default();
-    let mut spans = WordSpans::default();
-    let (mut buffered, mut max_buffered, mut needed) = (Vec::new(), 0, 0);
-    let mut rest = bytes;
-    let mut sizes = pieces.iter().copied().chain(std::iter::repeat(*pieces.last().unwrap()));
-    while !rest.is_empty() {
-        let (piece, after) = rest.split_at(sizes.next().unwrap().clamp(1, rest.len()));
-        rest = after;
-        buffered.extend_from_slice(piece);
-        if buffered.len() < needed {
-            max_buffered = max_buffered.max(buffered.len());
-            continue;
-        }
-        loop {
-            match parse(&buffered, bounds, &mut spans) {
-                Step::Command(count) => {
-                    let words = words(&buffered, &spans);
-                    assert!(words.len() <= bounds.words && count <= buffered.len() && count > 0);
-                    parsed.commands.push(words.skip(0).map(<[u8]>::to_vec).collect());
-                    buffered.drain(..count);
-                }
-                Step::Nothing(count) => {
-                    assert!(count > 0);
-                    buffered.drain(..count);
-                }
-                Step::Short(more) => {
-                    assert!(more > buffered.len(), "{more} bytes are there already");
-                    needed = more;
-                    break;
-                }
-                Step::Broken(broken) => {
-                    parsed.broken = Some(broken);
-                    return (parsed, max_buffered);
-                }
-            }
-        }
-        max_buffered = max_buffered.max(buffered.len());
+/// Encodes words as a client does.
+fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = RespWriter::new(&mut out, Version::Two);
+    writer.array(words.len());
+    for word in words {
+        writer.bulk(word.as_ref());
     }
-    (parsed, max_buffered)
+    out
 }
 
 fn whole(bytes: &[u8]) -> Parsed {
@@ -177,7 +144,7 @@ fn mutated_bytes_neither_panic_nor_hoard() {
     let seed: u64 = seed.unwrap_or(0x5eed);
     let mut random = Rng::with_seed(seed);
     let corpus: Vec<Vec<u8>> = vec![
-        super::client::line("CL.THROTTLE user:1 15 30 60 1"),
+        command(&["CL.THROTTLE", "user:1", "15", "30", "60", "1"]),
         b"PING\r\nECHO \"a\\x41\" 'b'\r\n*0\r\n*-1\r\n\r\n".to_vec(),
         b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$12\r\n0123456789ab\r\n*1\r\n$4\r\nQUIT\r\n".to_vec(),
         b"*1\r\n*1\r\n$-1\r\n$999999999\r\n*999999999\r\n*18446744073709551616\r\n".to_vec(),
@@ -228,7 +195,7 @@ fn mutate(random: &mut Rng, bytes: &mut Vec<u8>) {
 fn replies_are_as_each_version_has_them() {
     let written = |version| {
         let mut out = Vec::new();
-        let mut reply = ReplyWriter::new(&mut out, version);
+        let mut reply = RespWriter::new(&mut out, version);
         reply.ok();
         reply.null();
         reply.truth(true);
@@ -248,4 +215,58 @@ fn replies_are_as_each_version_has_them() {
                 -ERR a  b c\r\n";
     assert_eq!(written(Version::Two), format!("+OK\r\n$-1\r\n:1\r\n:0\r\n*4\r\n{rest}"));
     assert_eq!(written(Version::Three), format!("+OK\r\n_\r\n#t\r\n#f\r\n%2\r\n{rest}"));
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<i64>().prop_map(Value::Int),
+        word().prop_map(Value::Bytes),
+        "[A-Z]{3,6} [ -~]{0,9}".prop_map(Value::Error),
+    ];
+    leaf.prop_recursive(4, 40, 6, |inner| vec(inner, 0..6).prop_map(Value::List))
+}
+
+proptest! {
+    #[test]
+    fn replies_parse_however_the_bytes_are_split(
+        values in vec(values(), 1..6),
+        pieces in vec(1_usize..40, 1..20),
+    ) {
+        prop_assert_eq!(replies(&written(&values), &pieces), Ok(values));
+    }
+
+    #[test]
+    fn any_replies_mean_the_same_however_they_are_cut(
+        bytes in noise(),
+        pieces in vec(1_usize..9, 1..20),
+    ) {
+        prop_assert_eq!(replies(&bytes, &pieces), replies(&bytes, &[usize::MAX]));
+    }
+}
+
+/// Each kind of reply, and each way in which bytes are none.
+#[test]
+fn replies_are_read_or_refused() {
+    let one = |text: &str| replies(text.as_bytes(), &[usize::MAX]).map(|values| values[0].clone());
+    assert_eq!(one("+OK\r\n"), Ok(Value::Bytes(b"OK".to_vec())));
+    assert_eq!(one("-ERR no\r\n"), Ok(Value::Error("ERR no".to_owned())));
+    assert_eq!(one("$-1\r\n"), Ok(Value::Null));
+    assert_eq!(one("*-1\r\n"), Ok(Value::Null));
+    assert_eq!(
+        one("*2\r\n*0\r\n:-7\r\n"),
+        Ok(Value::List(vec![Value::List(vec![]), Value::Int(-7)]))
+    );
+    assert_eq!(one("_\r\n"), Err(BadReply::Kind(b'_')));
+    assert_eq!(one(":1\rx"), Err(BadReply::Line));
+    assert_eq!(one(":x\r\n"), Err(BadReply::Number));
+    assert_eq!(one("$-2\r\n"), Err(BadReply::Number));
+    assert_eq!(one("*9223372036854775808\r\n"), Err(BadReply::Number));
+    assert_eq!(one("$1\r\nab\r\n"), Err(BadReply::End));
+    assert_eq!(replies(b"$1\r\nab", &[1]), Err(BadReply::End), "as soon as it is known");
+    assert_eq!(one(&format!("+{}", "x".repeat((64 << 10) + 1))), Err(BadReply::Line));
+    assert_eq!(one(&"*1\r\n".repeat(9)), Err(BadReply::Depth));
+    assert_eq!(one("$67108865\r\n"), Err(BadReply::TooLong));
+    // A list gets memory as its elements arrive.
+    assert_eq!(replies(b"*9223372036854775807\r\n", &[1]), Ok(vec![]));
 }

@@ -6,33 +6,50 @@
 
 use std::collections::VecDeque;
 
-use super::fields::{Meaning, Name, Seen, Unpacked, is_value};
 use super::huffman;
-use crate::net::Access;
+use super::static_table::STATIC;
 
 /// The error for fields that cannot be decoded. The tables of both ends then differ, which
 /// concerns the whole connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unpacking;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the fields cannot be decoded")]
+pub struct Unpacking;
 
+/// The fields that matter to a server. All others have a meaning that it ignores.
+pub trait Fields {
+    /// The name of a field, as far as it matters.
+    type Name: Copy;
+    /// The meaning of a field: its value, as far as it matters.
+    type Meaning: Copy;
+
+    /// The meaning of a value that [no field may have](is_value).
+    const INVALID: Self::Meaning;
+
+    /// Returns the name.
+    fn name(&self, name: &[u8]) -> Self::Name;
+
+    /// Returns the meaning of a field of this name with a value.
+    fn meaning(&self, name: Self::Name, value: &[u8]) -> Self::Meaning;
+}
+
+/// A decoder of the heads of one connection, in their order.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub struct Decoder<F: Fields> {
     /// The entries, newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Entry<F::Name, F::Meaning>>,
     size: usize,
     max: usize,
-    /// The token that tokens of calls are compared with.
-    access: Access,
+    fields: F,
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    name: Name,
+#[derive(Clone, Copy, Debug)]
+struct Entry<N, M> {
+    name: N,
     name_length: usize,
     value_length: usize,
-    meaning: Meaning,
+    meaning: M,
 }
 
 /// The capacity of the table, which stays at its default.
@@ -40,24 +57,37 @@ const TABLE: usize = 4096;
 /// The size of each field besides its text.
 const EXTRA: usize = 32;
 
-impl Decoder {
-    pub(super) fn new(access: Access) -> Self {
+impl<F: Fields> Decoder<F> {
+    /// Creates the decoder of a new connection.
+    #[must_use]
+    pub const fn new(fields: F) -> Self {
         Self {
             entries: VecDeque::new(),
             size: 0,
             max: TABLE,
-            access,
+            fields,
             name: Vec::new(),
             value: Vec::new(),
         }
     }
 
-    /// Decodes the fields of a head. If the fields exceed `max`, they are still decoded to the
-    /// end, to keep the table equal to that of the peer. That takes no more work than the
-    /// compressed bytes require.
-    pub(super) fn decode(&mut self, block: &[u8], max: usize) -> Result<Unpacked, Unpacking> {
+    /// Decodes the fields of a head, and passes each to `take`. Returns `true` if they exceed
+    /// `max`.
+    ///
+    /// Such fields are still decoded to the end, to keep the table equal to that of the peer. That
+    /// takes no more work than the compressed bytes require.
+    ///
+    /// # Errors
+    ///
+    /// [`Unpacking`], after which the decoder is of no use.
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        max: usize,
+        mut take: impl FnMut(F::Meaning),
+    ) -> Result<bool, Unpacking> {
         let mut rest = block;
-        let (mut seen, mut total, mut may_resize) = (Seen::default(), 0_usize, true);
+        let (mut total, mut may_resize) = (0_usize, true);
         while let Some(&first) = rest.first() {
             if first & 0xe0 == 0x20 {
                 let size = integer(&mut rest, 5)?;
@@ -79,22 +109,26 @@ impl Decoder {
                 self.literal(&mut rest, 4)?
             };
             total = total.saturating_add(entry.size());
-            seen.take(entry.meaning);
+            take(entry.meaning);
         }
         let is_too_long = total > max;
         if is_too_long {
             // One long field is no reason to keep memory for another.
             (self.name, self.value) = (Vec::new(), Vec::new());
         }
-        Ok(Unpacked { is_too_long, ..seen.end() })
+        Ok(is_too_long)
     }
 
-    fn literal(&mut self, rest: &mut &[u8], bits: u32) -> Result<Entry, Unpacking> {
+    fn literal(
+        &mut self,
+        rest: &mut &[u8],
+        bits: u32,
+    ) -> Result<Entry<F::Name, F::Meaning>, Unpacking> {
         let index = integer(rest, bits)?;
         let (name, name_length) = if index == 0 {
             self.name.clear();
             let name = text(rest, &mut self.name)?;
-            (Name::of(name), name.len())
+            (self.fields.name(name), name.len())
         } else {
             let entry = self.get(index)?;
             (entry.name, entry.name_length)
@@ -105,30 +139,26 @@ impl Decoder {
             name,
             name_length,
             value_length: value.len(),
-            meaning: if is_value(value) {
-                name.meaning(value, &self.access)
-            } else {
-                Meaning::Invalid
-            },
+            meaning: if is_value(value) { self.fields.meaning(name, value) } else { F::INVALID },
         })
     }
 
-    fn get(&self, index: usize) -> Result<Entry, Unpacking> {
+    fn get(&self, index: usize) -> Result<Entry<F::Name, F::Meaning>, Unpacking> {
         let index = index.checked_sub(1).ok_or(Unpacking)?;
         if let Some((name, value)) = STATIC.get(index) {
-            let known = Name::of(name.as_bytes());
+            let known = self.fields.name(name.as_bytes());
             return Ok(Entry {
                 name: known,
                 name_length: name.len(),
                 value_length: value.len(),
-                meaning: known.meaning(value.as_bytes(), &self.access),
+                meaning: self.fields.meaning(known, value.as_bytes()),
             });
         }
         let entry = self.entries.get(index.saturating_sub(STATIC.len()));
         entry.copied().ok_or(Unpacking)
     }
 
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: Entry<F::Name, F::Meaning>) {
         self.size = self.size.saturating_add(entry.size());
         self.entries.push_front(entry);
         self.fit();
@@ -142,7 +172,7 @@ impl Decoder {
     }
 }
 
-impl Entry {
+impl<N, M> Entry<N, M> {
     const fn size(&self) -> usize {
         self.name_length.saturating_add(self.value_length).saturating_add(EXTRA)
     }
@@ -182,67 +212,21 @@ fn text<'a, 'b: 'a>(rest: &mut &'b [u8], buffer: &'a mut Vec<u8>) -> Result<&'a 
     Ok(buffer)
 }
 
-/// The static table of the standard.
-const STATIC: [(&str, &str); 61] = [
-    (":authority", ""),
-    (":method", "GET"),
-    (":method", "POST"),
-    (":path", "/"),
-    (":path", "/index.html"),
-    (":scheme", "http"),
-    (":scheme", "https"),
-    (":status", "200"),
-    (":status", "204"),
-    (":status", "206"),
-    (":status", "304"),
-    (":status", "400"),
-    (":status", "404"),
-    (":status", "500"),
-    ("accept-charset", ""),
-    ("accept-encoding", "gzip, deflate"),
-    ("accept-language", ""),
-    ("accept-ranges", ""),
-    ("accept", ""),
-    ("access-control-allow-origin", ""),
-    ("age", ""),
-    ("allow", ""),
-    ("authorization", ""),
-    ("cache-control", ""),
-    ("content-disposition", ""),
-    ("content-encoding", ""),
-    ("content-language", ""),
-    ("content-length", ""),
-    ("content-location", ""),
-    ("content-range", ""),
-    ("content-type", ""),
-    ("cookie", ""),
-    ("date", ""),
-    ("etag", ""),
-    ("expect", ""),
-    ("expires", ""),
-    ("from", ""),
-    ("host", ""),
-    ("if-match", ""),
-    ("if-modified-since", ""),
-    ("if-none-match", ""),
-    ("if-range", ""),
-    ("if-unmodified-since", ""),
-    ("last-modified", ""),
-    ("link", ""),
-    ("location", ""),
-    ("max-forwards", ""),
-    ("proxy-authenticate", ""),
-    ("proxy-authorization", ""),
-    ("range", ""),
-    ("referer", ""),
-    ("refresh", ""),
-    ("retry-after", ""),
-    ("server", ""),
-    ("set-cookie", ""),
-    ("strict-transport-security", ""),
-    ("transfer-encoding", ""),
-    ("user-agent", ""),
-    ("vary", ""),
-    ("via", ""),
-    ("www-authenticate", ""),
-];
+/// Returns `true` for a name in lower case that a field may have (RFC 9113, section 8.2.1).
+#[must_use]
+pub fn is_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
+        })
+}
+
+/// Returns `true` for a valid value (RFC 9113, section 8.2.1): no bytes that end a line elsewhere,
+/// and no surrounding blanks.
+#[must_use]
+pub fn is_value(value: &[u8]) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    !is_blank(value.first())
+        && !is_blank(value.last())
+        && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
+}

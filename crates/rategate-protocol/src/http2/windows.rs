@@ -3,8 +3,8 @@
 
 use bytes::BytesMut;
 
-use super::wire::{Reason, put_window};
-use crate::protocol::grpc::frame;
+use super::frame::{Reason, put_window};
+use crate::grpc::PREFIX;
 
 /// The initial window of a connection and of each stream, until the peer changes it.
 const FIRST: u32 = 65_535;
@@ -16,30 +16,42 @@ const HERE: u32 = 1 << 20;
 /// The number of bytes that one end may still send. The peer can shrink its windows, so the number
 /// may be negative.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window(i64);
+pub struct Window(i64);
 
 impl Window {
-    pub(super) fn new(bytes: u32) -> Self {
+    /// Creates a window.
+    #[must_use]
+    pub fn new(bytes: u32) -> Self {
         Self(i64::from(bytes))
     }
 
     /// Widens the window by `more` bytes.
-    pub(super) fn widen(&mut self, more: i64) -> Result<(), Reason> {
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::FlowControl`] for a window that is larger than the protocol allows.
+    pub fn widen(&mut self, more: i64) -> Result<(), Reason> {
         self.0 = self.0.saturating_add(more);
         if self.0 > i64::from(MAX_WINDOW) { Err(Reason::FlowControl) } else { Ok(()) }
     }
 
-    pub(super) fn available(self) -> usize {
+    /// Returns the number of bytes that may be sent now.
+    #[must_use]
+    pub fn available(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
 
     /// Uses `bytes` of the window for sent data, which fits.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub fn sent(&mut self, bytes: usize) {
         self.0 = self.0.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// Uses `bytes` of the window for received data. Returns an error if they do not fit.
-    pub(super) fn received(&mut self, bytes: usize) -> Result<(), Reason> {
+    /// Uses `bytes` of the window for received data.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::FlowControl`] if they do not fit.
+    pub fn received(&mut self, bytes: usize) -> Result<(), Reason> {
         self.sent(bytes);
         if self.0 < 0 { Err(Reason::FlowControl) } else { Ok(()) }
     }
@@ -47,15 +59,15 @@ impl Window {
 
 /// The windows of a connection as a whole. Its streams have their own windows.
 #[derive(Debug)]
-pub(super) struct Windows {
+pub struct Windows {
     /// The window of data to send.
-    pub(super) send: Window,
+    pub send: Window,
     /// The initial send window of each new stream.
     first_send: u32,
     /// The window of data to receive.
     receive: Window,
     /// The initial receive window of each new stream.
-    pub(super) first_receive: u32,
+    pub first_receive: u32,
     /// The maximum of the receive window.
     max: u32,
     /// The number of received bytes that were freed since the last window update.
@@ -65,8 +77,9 @@ pub(super) struct Windows {
 impl Windows {
     /// Creates windows for messages of up to `max_message_bytes` bytes. The peer's windows have
     /// their defaults.
-    pub(super) fn new(max_message_bytes: usize) -> Self {
-        let message = max_message_bytes.saturating_add(frame::PREFIX);
+    #[must_use]
+    pub fn new(max_message_bytes: usize) -> Self {
+        let message = max_message_bytes.saturating_add(PREFIX);
         let first_receive = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST, MAX_WINDOW);
         let max = first_receive.max(HERE);
         Self {
@@ -81,38 +94,44 @@ impl Windows {
 
     /// Writes the initial window update of the connection. The window of streams is part of the
     /// settings.
-    pub(super) fn put(&self, out: &mut BytesMut) {
+    pub fn put(&self, out: &mut BytesMut) {
         put_window(out, 0, self.max.saturating_sub(FIRST));
     }
 
     /// Returns the send window of a new stream.
-    pub(super) fn of_a_stream(&self) -> Window {
+    #[must_use]
+    pub fn of_a_stream(&self) -> Window {
         Window::new(self.first_send)
     }
 
     /// Changes the initial send window of streams. Returns its increase.
-    pub(super) fn change_first(&mut self, first: u32) -> i64 {
+    pub fn change_first(&mut self, first: u32) -> i64 {
         i64::from(first).saturating_sub(i64::from(std::mem::replace(&mut self.first_send, first)))
     }
 
-    pub(super) fn received(&mut self, bytes: usize) -> Result<(), Reason> {
+    /// Uses `bytes` of the connection's window for received data.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::FlowControl`] if they do not fit.
+    pub fn received(&mut self, bytes: usize) -> Result<(), Reason> {
         self.receive.received(bytes)
     }
 
     /// Frees `bytes` received bytes, which are no longer buffered.
-    pub(super) fn free(&mut self, bytes: u32) {
+    pub fn free(&mut self, bytes: u32) {
         self.used = self.used.saturating_add(bytes);
     }
 
     /// Reopens the receive window by the freed bytes, if that is worth a frame.
-    pub(super) fn credit_much(&mut self, out: &mut BytesMut) {
+    pub fn credit_much(&mut self, out: &mut BytesMut) {
         if self.used >= self.max / 2 {
             self.credit(out);
         }
     }
 
     /// Reopens the receive window by the freed bytes.
-    pub(super) fn credit(&mut self, out: &mut BytesMut) {
+    pub fn credit(&mut self, out: &mut BytesMut) {
         let used = std::mem::take(&mut self.used);
         if used > 0 {
             put_window(out, 0, used);

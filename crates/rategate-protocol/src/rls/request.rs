@@ -2,9 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::proto::{Malformed, Reader};
-use crate::engine::{MAX_ITEMS, Override};
-use crate::rule::Unit;
+use super::unit::Unit;
+use crate::protobuf::{Malformed, Reader};
+
+/// The maximum number of descriptors of a request, and of entries of a descriptor.
+pub const MAX_ITEMS: usize = 64;
 
 /// A parsed `RateLimitRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,17 @@ pub struct Descriptor<'a> {
     pub hits: Option<u64>,
     /// `true` if the permits are credited instead of taken.
     pub refund: bool,
+}
+
+/// A limit that comes with a descriptor, counted in windows of the wall clock that count denied
+/// permits too. Limits of one unit share the count of a descriptor, a rule's among them, as they
+/// do in envoyproxy/ratelimit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Override {
+    /// The maximum in each window, up to 4 294 967 295. 0 denies all.
+    pub permits: u64,
+    /// The length of a window.
+    pub unit: Unit,
 }
 
 /// The reason why a request is invalid.
@@ -137,7 +150,8 @@ impl<'a> Descriptor<'a> {
             }
         }
         if let Some((permits, number)) = limit {
-            let unit = unit_of(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
+            let unit =
+                Unit::of_number(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
             descriptor.limit = Some(Override { permits: u64::from(permits), unit });
         }
         Ok(descriptor)
@@ -169,32 +183,4 @@ fn entry(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
         }
     }
     Ok(entry)
-}
-
-/// Returns the unit of a number of `envoy.type.v3.RateLimitUnit`. The units of the response have
-/// the same numbers.
-pub(super) const fn unit_of(number: u32) -> Option<Unit> {
-    match number {
-        1 => Some(Unit::Second),
-        2 => Some(Unit::Minute),
-        3 => Some(Unit::Hour),
-        4 => Some(Unit::Day),
-        5 => Some(Unit::Month),
-        6 => Some(Unit::Year),
-        7 => Some(Unit::Week),
-        _ => None,
-    }
-}
-
-/// Returns the number of a unit.
-pub(super) const fn number_of(unit: Unit) -> u8 {
-    match unit {
-        Unit::Second => 1,
-        Unit::Minute => 2,
-        Unit::Hour => 3,
-        Unit::Day => 4,
-        Unit::Month => 5,
-        Unit::Year => 6,
-        Unit::Week => 7,
-    }
 }

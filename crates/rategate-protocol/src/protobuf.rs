@@ -1,5 +1,4 @@
-//! A reader and a writer of protocol buffers, for the messages of this server. Reading copies
-//! nothing.
+//! A reader and a writer of protocol buffers without generated code. Reading copies nothing.
 //!
 //! They are our own: generated code copies each text, and a decision takes less time than that.
 //! Decision 0035 has the figures.
@@ -8,13 +7,13 @@ use bytes::{BufMut, BytesMut};
 
 /// A reader of the fields of a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 /// The value of a field, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     /// An integer, boolean or enumeration.
     Varint(u64),
     /// Text, bytes or a message.
@@ -26,19 +25,27 @@ pub(crate) enum Value<'a> {
 /// The error for bytes that are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub struct Malformed(
+    /// The reason.
+    pub &'static str,
+);
 
 /// The maximum depth of nested groups, a deprecated feature that is skipped.
 const MAX_GROUP_DEPTH: u32 = 16;
 
 impl<'a> Reader<'a> {
     /// Creates a reader of a message.
-    pub(crate) const fn new(message: &'a [u8]) -> Self {
+    #[must_use]
+    pub const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 
     /// Returns the next field's number and value, or `None` at the end.
-    pub(crate) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for bytes that are not a field.
+    pub fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -111,7 +118,11 @@ impl<'a> Reader<'a> {
 
 impl<'a> Value<'a> {
     /// Returns the value as an integer.
-    pub(crate) fn integer(self) -> Result<u64, Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for a value of another type.
+    pub fn integer(self) -> Result<u64, Malformed> {
         match self {
             Self::Varint(value) => Ok(value),
             Self::Bytes(_) | Self::Other => Err(Malformed("a field is of the wrong kind")),
@@ -120,12 +131,20 @@ impl<'a> Value<'a> {
 
     /// Returns the value as an integer of 32 bits. Higher bits are discarded, as the format
     /// defines.
-    pub(crate) fn small(self) -> Result<u32, Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for a value of another type.
+    pub fn small(self) -> Result<u32, Malformed> {
         Ok(u32::try_from(self.integer()? & u64::from(u32::MAX)).unwrap_or_default())
     }
 
     /// Returns the value as bytes, or as a message.
-    pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for a value of another type.
+    pub fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
             Self::Varint(_) | Self::Other => Err(Malformed("a field is of the wrong kind")),
@@ -133,13 +152,18 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the value as text.
-    pub(crate) fn text(self) -> Result<&'a str, Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for a value of another type, and for bytes that are not UTF-8.
+    pub fn text(self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("text is not UTF-8"))
     }
 }
 
 /// Returns the encoded length of an integer, in bytes.
-pub(crate) const fn varint_length(value: u64) -> usize {
+#[must_use]
+pub const fn varint_length(value: u64) -> usize {
     let mut rest = value >> 7;
     let mut length = 1_usize;
     while rest > 0 {
@@ -151,17 +175,19 @@ pub(crate) const fn varint_length(value: u64) -> usize {
 
 /// Returns the encoded length of an integer field, in bytes: 0 for the value 0. Field numbers are
 /// below 16 here.
-pub(crate) const fn integer_length(value: u64) -> usize {
+#[must_use]
+pub const fn integer_length(value: u64) -> usize {
     if value == 0 { 0 } else { varint_length(value).saturating_add(1) }
 }
 
 /// Returns the encoded length of a field of `length` bytes, in bytes.
-pub(crate) fn bytes_length(length: usize) -> usize {
+#[must_use]
+pub fn bytes_length(length: usize) -> usize {
     varint_length(wide(length)).saturating_add(length).saturating_add(1)
 }
 
 /// Writes an integer.
-pub(crate) fn put_varint(out: &mut BytesMut, mut value: u64) {
+pub fn put_varint(out: &mut BytesMut, mut value: u64) {
     while value >= 0x80 {
         out.put_u8(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
         value >>= 7;
@@ -170,7 +196,7 @@ pub(crate) fn put_varint(out: &mut BytesMut, mut value: u64) {
 }
 
 /// Writes an integer field, unless its value is 0.
-pub(crate) fn put_integer(out: &mut BytesMut, number: u8, value: u64) {
+pub fn put_integer(out: &mut BytesMut, number: u8, value: u64) {
     if value > 0 {
         out.put_u8(number << 3);
         put_varint(out, value);
@@ -178,13 +204,13 @@ pub(crate) fn put_integer(out: &mut BytesMut, number: u8, value: u64) {
 }
 
 /// Writes the head of a field of `length` bytes, which the caller writes next.
-pub(crate) fn put_head(out: &mut BytesMut, number: u8, length: usize) {
+pub fn put_head(out: &mut BytesMut, number: u8, length: usize) {
     out.put_u8((number << 3) | 2);
     put_varint(out, wide(length));
 }
 
 /// Writes a field of bytes.
-pub(crate) fn put_bytes(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+pub fn put_bytes(out: &mut BytesMut, number: u8, bytes: &[u8]) {
     put_head(out, number, bytes.len());
     out.put_slice(bytes);
 }

@@ -1,10 +1,12 @@
-//! gRPC message frames: each message has a prefix of five bytes, a flag and its length.
+//! Messages with their prefix of five bytes: a flag and a length.
+
+use bytes::{BufMut, BytesMut};
 
 use super::status::{Code, Status};
 
 /// The error for bytes of a call that are not exactly one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadFrame {
+pub enum BadFrame {
     /// The message is compressed.
     #[error("the message has a flag that means compression")]
     Compressed,
@@ -52,7 +54,7 @@ impl From<BadFrame> for Status {
 ///
 /// A message that is compressed, or longer than `max`. Both are detected before memory is
 /// reserved for it.
-pub(crate) fn length(bytes: &[u8], max: usize) -> Result<Option<usize>, BadFrame> {
+pub fn length(bytes: &[u8], max: usize) -> Result<Option<usize>, BadFrame> {
     let Some((&[flag, a, b, c, d], _)) = bytes.split_first_chunk::<PREFIX>() else {
         return Ok(None);
     };
@@ -67,7 +69,11 @@ pub(crate) fn length(bytes: &[u8], max: usize) -> Result<Option<usize>, BadFrame
 }
 
 /// Returns the only message of a call that has ended.
-pub(crate) fn only(bytes: &[u8], max: usize) -> Result<&[u8], BadFrame> {
+///
+/// # Errors
+///
+/// [`BadFrame`], unless the bytes are exactly one message of at most `max` bytes.
+pub fn only(bytes: &[u8], max: usize) -> Result<&[u8], BadFrame> {
     match length(bytes, max)? {
         Some(length) if length == bytes.len() => Ok(bytes.get(PREFIX..).unwrap_or_default()),
         Some(length) if length < bytes.len() => Err(BadFrame::Several),
@@ -77,4 +83,16 @@ pub(crate) fn only(bytes: &[u8], max: usize) -> Result<&[u8], BadFrame> {
 }
 
 /// The length of a prefix, in bytes.
-pub(crate) const PREFIX: usize = 5;
+pub const PREFIX: usize = 5;
+
+/// Writes a message with its prefix. `write` appends the message itself.
+pub fn prefixed(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_slice(&[0; PREFIX]);
+    write(out);
+    let length = out.len().saturating_sub(start).saturating_sub(PREFIX);
+    let length = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    if let Some(prefix) = out.get_mut(start.saturating_add(1)..start.saturating_add(PREFIX)) {
+        prefix.copy_from_slice(&length);
+    }
+}

@@ -1,0 +1,9 @@
+//! The messages of Envoy's rate limit service, version 3, in protocol buffers.
+
+mod request;
+mod response;
+mod unit;
+
+pub use self::request::{Descriptor, MAX_ITEMS, MalformedRequest, Override, RlsRequest};
+pub use self::response::{Code, DescriptorStatus, write};
+pub use self::unit::Unit;
