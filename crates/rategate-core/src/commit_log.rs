@@ -70,7 +70,7 @@ use crate::verdict::{Opening, Refusal, on_clock};
 /// The maximum number of slots.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
 
-/// A limit of at most `permits` effects in any window of `period_ns`.
+/// A limit of at most `permits` effects in any window of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitLog {
     permits: NonZeroU64,

@@ -67,7 +67,7 @@ use crate::verdict::{Opening, Refusal, on_clock};
 /// The maximum number of permits that a log counts.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
 
-/// A limit of at most `permits` in any window of `period_ns`.
+/// A limit of at most `permits` in any window of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     permits: NonZeroU64,

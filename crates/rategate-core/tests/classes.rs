@@ -13,7 +13,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::provisional::Provisional;
-use rategate_core::queue::{Bounds, Outcome, QueueRejection, Request, WhenFull};
+use rategate_core::queue::{Outcome, QueueBounds, QueueRejection, Request, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
@@ -277,7 +277,7 @@ fn a_flood_fills_its_own_queue() {
         let second = harness.queue.add_class(n(1)).unwrap();
         let [flood, quiet] =
             if second_floods { [second, ClassId::FIRST] } else { [ClassId::FIRST, second] };
-        harness.queue.set_bounds(Bounds::new(3).when_full(when_full));
+        harness.queue.set_bounds(QueueBounds::new(3).when_full(when_full));
         let results: Vec<_> =
             (0..6).map(|id| harness.request(0, id, Request::of(1).in_class(flood))).collect();
         for id in 6..9 {

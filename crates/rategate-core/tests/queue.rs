@@ -14,7 +14,7 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Bounds, LeaveOutcome, Outcome, QueueRejection, WhenFull};
+use rategate_core::queue::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
@@ -332,11 +332,11 @@ fn no_window_after_a_change_holds_more() {
 /// It never does so for a caller that could start at once.
 #[test]
 fn a_full_queue_refuses_or_evicts() {
-    let never_full = Bounds::new(0);
+    let never_full = QueueBounds::new(0);
     assert_eq!(never_full.waiters(), 1);
     let limit = || Ledger::new(SlidingLog::new(5, Duration::from_nanos(S)), 0);
     let mut harness = Queued::new(limit());
-    harness.queue.set_bounds(Bounds::new(2).with_permits(6));
+    harness.queue.set_bounds(QueueBounds::new(2).with_permits(6));
     harness.join(0, 0, 5, None).unwrap();
     harness.join(0, 1, 3, None).unwrap();
     assert_eq!(harness.join(0, 2, 4, None), Err(QueueRejection::Full), "seven permits");
@@ -351,7 +351,7 @@ fn a_full_queue_refuses_or_evicts() {
     assert_eq!(harness.in_order.last(), Some(&7), "at once");
 
     let mut harness = Queued::new(limit());
-    let evicting = Bounds::new(3).with_permits(6).when_full(WhenFull::EvictNewest);
+    let evicting = QueueBounds::new(3).with_permits(6).when_full(WhenFull::EvictNewest);
     harness.queue.set_bounds(evicting);
     harness.join(0, 0, 5, None).unwrap();
     for id in 1..=3 {

@@ -19,7 +19,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::provisional::Provisional;
 use rategate_core::queue::{
-    Bounds, Joined, LeaveOutcome, Outcome, Queue, Request, WaiterId, Wakes, WhenFull,
+    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, Request, WaiterId, Wakes, WhenFull,
 };
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -112,9 +112,9 @@ struct Story<L> {
 impl<L: Provisional> Story<L> {
     fn new(seed: u64, limit: L, kinds: Kinds) -> Self {
         let mut random = Rng::with_seed(seed);
-        let mut bounds = Bounds::default();
+        let mut bounds = QueueBounds::default();
         if kinds.evicts {
-            bounds = Bounds::new(3).when_full(WhenFull::EvictNewest);
+            bounds = QueueBounds::new(3).when_full(WhenFull::EvictNewest);
         }
         let mut queue = Queue::new(bounds);
         queue.set_grace(Some(50));

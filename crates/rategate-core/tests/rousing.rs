@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Bounds, Queue, Request, Rousing, Wakes};
+use rategate_core::queue::{Queue, QueueBounds, Request, Rousing, Wakes};
 use rategate_core::sliding_log::SlidingLog;
 
 const S: u64 = 1_000_000_000;
@@ -34,7 +34,7 @@ impl Wakes<u32> for WakeLog {
 #[test]
 fn the_head_is_roused_once() {
     let mut limit = Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0);
-    let (mut queue, mut wakes) = (Queue::new(Bounds::default()), WakeLog::default());
+    let (mut queue, mut wakes) = (Queue::new(QueueBounds::default()), WakeLog::default());
     for id in 0..3 {
         let _ = queue.join(&mut limit, 0, Request::of(1), || id, &mut wakes).unwrap();
     }

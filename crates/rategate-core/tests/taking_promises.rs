@@ -9,7 +9,7 @@ use crate::common::queued::Queued;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Bounds, MIN_GRACE_NS, Outcome};
+use rategate_core::queue::{MIN_GRACE_NS, Outcome, QueueBounds};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
@@ -84,7 +84,7 @@ fn reservations_behind_a_full_hold_keep_the_limit() {
 fn a_caller_that_starts_at_once_needs_no_capacity_in_the_queue() {
     let bucket = Gcra::new("10/s".parse().unwrap(), 50).unwrap();
     let mut harness = Queued::taking(Ledger::new(bucket, 0));
-    harness.queue.set_bounds(Bounds::default().with_permits(4));
+    harness.queue.set_bounds(QueueBounds::default().with_permits(4));
     harness.join(0, 0, 50, None).unwrap();
     harness.join(0, 1, 1, None).unwrap();
     harness.serve(3 * S);

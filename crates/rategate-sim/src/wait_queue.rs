@@ -9,7 +9,7 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::{
-    Bounds, Joined, LeaveOutcome, Outcome, Queue, QueueRejection, Request, WaiterId, Wakes,
+    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
 use rategate_core::verdict::{Denial, Grant, Settled, Ticket, Verdict};
 
@@ -68,7 +68,7 @@ pub(crate) enum Wake {
 }
 
 impl<L: Subject> QueuedLimits<L> {
-    pub(crate) fn new(limits: L, bounds: Bounds, classes: &[Class]) -> Self {
+    pub(crate) fn new(limits: L, bounds: QueueBounds, classes: &[Class]) -> Self {
         let mut queue = Queue::new(bounds);
         for class in classes {
             // The reader of the file has checked the number of classes.

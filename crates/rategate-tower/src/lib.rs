@@ -130,7 +130,9 @@
 //!
 //! # Features
 //!
-//! None. A mistake in the server's set-up is an event of `tracing`. `tokio` is not a dependency:
+//! * `reqwest`: [`client::PaceLayer`] sends what a `reqwest` client builds, by `PaceLayer::send`.
+//!
+//! A mistake in the server's set-up is an event of `tracing`. `tokio` is not a dependency:
 //! waiters of a limiter use its clock's [timer](rategate::Clock::timer), and a client receives its
 //! sleep as a closure.
 //!

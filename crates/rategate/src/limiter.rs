@@ -8,7 +8,7 @@ use std::time::Duration;
 use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::fair::ClassId;
 use rategate_core::limit::Limit as _;
-use rategate_core::queue::{Bounds as QueueBounds, Request};
+use rategate_core::queue::{QueueBounds, Request};
 use rategate_core::span::whole_ns;
 use rategate_core::verdict::Settled;
 

@@ -12,7 +12,8 @@ use rategate_core::error::{DebtError, ExceedsCapacity};
 use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::provisional::Provisional;
 use rategate_core::queue::{
-    Bounds, Joined, LeaveOutcome, Outcome, Queue, QueueRejection, Request, Rousing, WaiterId, Wakes,
+    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, Rousing, WaiterId,
+    Wakes,
 };
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
@@ -119,7 +120,7 @@ struct WaitQueue<L> {
 impl<L: Provisional> Default for WaitQueue<L> {
     fn default() -> Self {
         Self {
-            queue: Queue::new(Bounds::default()),
+            queue: Queue::new(QueueBounds::default()),
             tasks: 0,
             armed_ns: u64::MAX,
             armed_in: 0,
@@ -499,7 +500,7 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
         class
     }
 
-    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
+    pub(crate) fn set_bounds(&mut self, bounds: QueueBounds) {
         self.state.with_queue().1.queue.set_bounds(bounds);
     }
 

@@ -94,7 +94,7 @@ pub const MAX_PERMITS: u64 = 4_294_967_295;
 /// The default number of parts into which the grid cuts the period.
 pub const DEFAULT_PARTS: u64 = 1_000;
 
-/// A limit of at most `permits` in any window of `period_ns`, on a grid.
+/// A limit of at most `permits` in any window of `period`, on a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactLog {
     permits: NonZeroU64,

@@ -5,7 +5,7 @@ pub const MAX_WAITERS: u32 = 16_777_215;
 
 /// The maximum of waiters and permits in each class's queue, and what a full queue does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct QueueBounds {
     waiters: u32,
     permits: u64,
     when_full: WhenFull,
@@ -21,7 +21,7 @@ pub enum WhenFull {
     EvictNewest,
 }
 
-impl Bounds {
+impl QueueBounds {
     /// Returns bounds of at most `waiters`, clamped to 1 to [`MAX_WAITERS`].
     #[must_use]
     pub fn new(waiters: u32) -> Self {
@@ -59,7 +59,7 @@ impl Bounds {
 }
 
 /// A million waiters and any number of permits; a full queue refuses a new caller.
-impl Default for Bounds {
+impl Default for QueueBounds {
     fn default() -> Self {
         Self::new(1_048_576)
     }

@@ -52,7 +52,7 @@
 //! ```
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::queue::{Bounds, Joined, Outcome, Queue, Request, Wakes};
+//! use rategate_core::queue::{QueueBounds, Joined, Outcome, Queue, Request, Wakes};
 //!
 //! /// Waiters are names, and waking appends them to a list.
 //! #[derive(Default)]
@@ -65,7 +65,7 @@
 //! }
 //!
 //! let mut limit = Ledger::new(Gcra::per_second(1), 0);
-//! let (mut queue, mut woken) = (Queue::new(Bounds::default()), Woken::default());
+//! let (mut queue, mut woken) = (Queue::new(QueueBounds::default()), Woken::default());
 //! let mut join = |now_ns, name| {
 //!     queue.join(&mut limit, now_ns, Request::of(1), || name, &mut woken)
 //! };
@@ -92,7 +92,7 @@ use crate::limit::{self, Limit};
 use crate::provisional::Provisional;
 use crate::verdict;
 
-pub use self::bounds::{Bounds, MAX_WAITERS, WhenFull};
+pub use self::bounds::{MAX_WAITERS, QueueBounds, WhenFull};
 use self::forecast::Forecast;
 use self::grace::Grace;
 pub use self::grace::{MAX_GRACE_NS, MIN_GRACE_NS};
@@ -123,7 +123,7 @@ pub struct Queue<W, L> {
     ///
     /// A later arrival may change it.
     ahead: Option<Rounds>,
-    bounds: Bounds,
+    bounds: QueueBounds,
     by_deadline: BTreeSet<(u64, u32)>,
     deadlines: BTreeMap<u32, u64>,
     /// `true` if the limit has changed since the deadlines were last checked.
@@ -154,7 +154,7 @@ struct Booked {
 impl<W, L: Provisional> Queue<W, L> {
     /// Returns an empty queue with one class, of weight 1.
     #[must_use]
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: QueueBounds) -> Self {
         let mut rounds = Rounds::new();
         // The first class always fits.
         let _ = rounds.add_class(NonZeroU64::MIN);
@@ -222,7 +222,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Replaces the bounds, for callers that join from now on.
-    pub const fn set_bounds(&mut self, bounds: Bounds) {
+    pub const fn set_bounds(&mut self, bounds: QueueBounds) {
         self.bounds = bounds;
     }
 

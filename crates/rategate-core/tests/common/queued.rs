@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rategate_core::provisional::Provisional;
 use rategate_core::queue::{
-    Bounds, Joined, LeaveOutcome, Outcome, Queue, QueueRejection, Request, WaiterId, Wakes,
+    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
 use rategate_core::verdict::Verdict;
 
@@ -51,7 +51,7 @@ impl<L: Provisional> Queued<L> {
     pub(crate) fn taking(limit: L) -> Self {
         Self {
             limit,
-            queue: Queue::new(Bounds::default()),
+            queue: Queue::new(QueueBounds::default()),
             woken: Woken::default(),
             waiter_ids: BTreeMap::new(),
             starts: Starts::new(),

@@ -125,7 +125,7 @@ use std::num::NonZeroU64;
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fair::{ClassId, MAX_CLASSES};
-use rategate_core::queue::Bounds;
+use rategate_core::queue::QueueBounds;
 
 mod calls;
 mod classes;
@@ -159,7 +159,7 @@ pub struct Scenario {
     /// one duration for all sleeps.
     pub sleep_error_ns: Vec<i128>,
     /// The bounds of the wait queue.
-    pub queue: Bounds,
+    pub queue: QueueBounds,
     /// The named classes, each with its own queue. They follow the class of callers that name
     /// none.
     pub classes: Vec<Class>,

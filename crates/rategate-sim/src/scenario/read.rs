@@ -2,7 +2,7 @@
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::RateError;
-use rategate_core::queue::{Bounds, MAX_WAITERS, WhenFull};
+use rategate_core::queue::{MAX_WAITERS, QueueBounds, WhenFull};
 use rategate_core::rate::Rate;
 use toml::de::DeTable;
 
@@ -126,9 +126,9 @@ fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError>
 fn read_queue<'t>(
     source: Source<'t>,
     mut fields: Fields<'t>,
-) -> Result<(Bounds, Classes), ScenarioError> {
+) -> Result<(QueueBounds, Classes), ScenarioError> {
     let waiters = match fields.get("waiters") {
-        None => Bounds::default().waiters(),
+        None => QueueBounds::default().waiters(),
         Some(waiters) => {
             let max = waiters.count()?;
             let within = u32::try_from(max).ok().filter(|max| (1..=MAX_WAITERS).contains(max));
@@ -137,7 +137,7 @@ fn read_queue<'t>(
             })?
         }
     };
-    let mut bounds = Bounds::new(waiters);
+    let mut bounds = QueueBounds::new(waiters);
     if let Some(permits) = fields.get("permits") {
         bounds = bounds.with_permits(match permits.count()? {
             0 => return Err(permits.error("is 0, so no call could wait; it must be at least 1")),

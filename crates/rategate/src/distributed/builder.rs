@@ -25,7 +25,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::store::{PlanError, Rule, Store};
 use rategate_core::span::whole_ns;
 
-/// The default time that a call waits for the store, in ns: 20 ms.
+/// The default time that a call waits for the store: 20 ms.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
 /// The default capacity of a node, in keys of borrowed permits or of partitions.
 pub const DEFAULT_KEYS: usize = 1_000_000;

@@ -26,4 +26,4 @@ pub use crate::future::AsyncIoTimer;
 #[cfg(feature = "tokio")]
 pub use crate::future::TokioTimer;
 pub use crate::future::{Acquire, AcquireOwned, AcquireWithin, AsyncReservation, Ready, Timed};
-pub use rategate_core::queue::{Bounds as QueueBounds, WhenFull};
+pub use rategate_core::queue::{QueueBounds, WhenFull};
