@@ -53,6 +53,8 @@ pub mod scenarios;
 pub mod stopwatch;
 pub mod traffic;
 
+#[cfg(doctest)]
+mod book;
 mod client;
 mod oracle;
 mod skipped;
@@ -97,12 +99,6 @@ pub fn suite(arena: &impl Arena) -> scenarios::Played {
     members::suite(arena);
     scenarios::suite(arena)
 }
-
-/// The examples of the repository's README, run as tests: here, since this crate is not published,
-/// and packages of the others lack the file.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-mod readme {}
 
 /// Converts a duration to nanoseconds, for tests that count in them.
 pub fn ns(time: std::time::Duration) -> u64 {
