@@ -21,8 +21,5 @@ pub mod starts;
 pub mod truth;
 pub mod usage;
 
-/// The examples of the repository's README, run as tests: here, since this crate is not published,
-/// and packages of the others lack the file.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-mod readme {}
+mod book;

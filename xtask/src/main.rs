@@ -10,6 +10,7 @@
 )]
 
 mod bench;
+mod book;
 mod cargo;
 mod check;
 mod deny;
@@ -50,7 +51,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 17] = [
+static COMMANDS: [Command; 18] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -58,7 +59,8 @@ static COMMANDS: [Command; 17] = [
     },
     Command {
         forms: &["tidy"],
-        help: "the rules about imports, clocks, waits, forbidden names and commands in documents",
+        help: "the rules about imports, clocks, waits, forbidden names, and commands and links in\n\
+               documents",
         run: |at, _| tidy::run(&at.root),
     },
     Command {
@@ -70,6 +72,11 @@ static COMMANDS: [Command; 17] = [
         forms: &["pictures"],
         help: "draws the pictures of the guides, and the tables of docs/distributed.md",
         run: |at, _| pictures::draw(&at.root),
+    },
+    Command {
+        forms: &["book"],
+        help: "builds the book of docs/ into target/book, once every link leads somewhere",
+        run: |at, _| book::run(&at.root, &at.target),
     },
     Command {
         forms: &["fleet"],

@@ -1,19 +1,21 @@
 //! Rules that no compiler checks: who may import whom, where clocks are read, what no file may
-//! contain, which commands documents may name.
+//! contain, which commands documents may name, where their links lead.
 
+pub(crate) mod chapters;
 mod commands;
 mod fence;
 mod imports;
 mod language;
+pub(crate) mod links;
 mod sizes;
 mod tests_named;
 mod words;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
-use crate::source;
+use crate::source::{self, File};
 
 /// Checks every rule, prints what was checked, and fails with all the errors at once.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -32,15 +34,18 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     language::check(&files, &mut report);
     commands::check(&files, &mut report);
     tests_named::check(&files, &mut report);
+    links::check(&files, &mut report);
+    chapters::check(&files, &mut report);
     sizes::print(&files);
+    report.finish()
+}
 
-    if report.errors.is_empty() {
-        return Ok(());
-    }
-    for error in &report.errors {
-        println!("tidy: ERROR {error}");
-    }
-    bail!("tidy found {} error(s)", report.errors.len())
+/// Checks the rules about documents alone: their links, and the chapters of the book.
+pub(crate) fn documents(files: &[File]) -> Result<()> {
+    let mut report = Report::default();
+    links::check(files, &mut report);
+    chapters::check(files, &mut report);
+    report.finish()
 }
 
 /// The errors that the rules have found so far.
@@ -52,6 +57,15 @@ struct Report {
 impl Report {
     fn error(&mut self, error: impl Into<String>) {
         self.errors.push(error.into());
+    }
+
+    /// Prints the errors, and fails if there are any.
+    fn finish(self) -> Result<()> {
+        for error in &self.errors {
+            println!("tidy: ERROR {error}");
+        }
+        ensure!(self.errors.is_empty(), "tidy found {} error(s)", self.errors.len());
+        Ok(())
     }
 
     /// Prints what was checked. A rule that had nothing to check shows it by its counts.

@@ -164,3 +164,8 @@ pub use refusal::{Form, Reason, Refusal};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// The examples of a guide, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/moving-from-tower-governor.md")]
+mod guide {}

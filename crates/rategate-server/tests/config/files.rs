@@ -50,6 +50,28 @@ fn the_sample_configuration_loads() {
     assert!(!loaded.rules.rules.is_empty() && loaded.warnings.is_empty());
 }
 
+/// Every configuration in any guide loads, `Cargo.toml`s aside.
+#[test]
+fn the_configurations_of_the_guides_load() {
+    let mut blocks = 0;
+    for entry in std::fs::read_dir(root("docs/guides")).unwrap() {
+        let path = entry.unwrap().path();
+        let is_guide = path.extension().is_some_and(|extension| extension == "md");
+        let guide = if is_guide { std::fs::read_to_string(&path).unwrap() } else { continue };
+        for block in guide.split("```toml\n").skip(1) {
+            let text = block.split("```").next().unwrap();
+            let can_load = cfg!(feature = "otlp") || !text.contains("otlp");
+            if !text.starts_with("[dependencies]") && can_load {
+                let name = path.display();
+                load_text("guide.toml", text)
+                    .unwrap_or_else(|error| panic!("{name}: {}", error.report()));
+                blocks += 1;
+            }
+        }
+    }
+    assert!(blocks >= 9, "{blocks}");
+}
+
 /// Every block of the guide loads, and its tables name every key.
 #[test]
 fn the_guide_is_true() {
