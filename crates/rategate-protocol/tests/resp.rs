@@ -1,20 +1,13 @@
 //! Redis' protocol: equal commands and replies however the bytes are split, and no panic or excess
 //! memory whatever they are.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test that cannot go on should panic, and say what it sees"
-)]
-
 #[path = "laws/resp.rs"]
 mod laws;
 
 use std::time::{Duration, Instant};
 
+use self::laws::{Parsed, parse_pieces, replies, written};
 use fastrand::Rng;
-use laws::{Parsed, parse_pieces, replies, written};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rategate_protocol::resp::{BadReply, Bounds, Broken, RespWriter, Value, Version};

@@ -1,21 +1,15 @@
 //! The messages of Envoy's service, byte by byte, compared with a third-party implementation.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test that cannot go on should panic, and say what it sees"
-)]
-
 #[path = "laws/rls.rs"]
 mod laws;
 
+use self::laws::check;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::google::protobuf::UInt64Value;
-use laws::check;
 use proptest::prelude::*;
 use prost::Message;
 use rategate_protocol::rls::{MalformedRequest, RlsRequest, Unit};

@@ -9,6 +9,7 @@ pub struct Random(u64);
 
 impl Random {
     /// Returns the generator of `seed`.
+    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }

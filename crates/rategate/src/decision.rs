@@ -217,7 +217,7 @@ impl Denial {
     }
 
     /// Returns [`retry_after`](Self::retry_after) in nanoseconds.
-    pub(crate) const fn retry_after_ns(&self) -> Option<NonZeroU64> {
+    pub(crate) const fn retry_after_ns(self) -> Option<NonZeroU64> {
         self.retry_after_ns
     }
 }

@@ -62,7 +62,7 @@ fn a_lock_is_not_waited_for() {
     let limiter = Limiter::with_clock(Concurrency::new(4), ManualClock::new());
     let permit = limiter.permit(3).unwrap();
     assert!(line(&limiter).ends_with("remaining: 1, waiting: 0 }"), "{limiter:?}");
-    let start = "Permit { permits: 3, release_ns: 0, policy: Concurrency";
+    let start = "Permit { permits: 3, released_at: 0ns, policy: Concurrency";
     assert!(line(&permit).starts_with(start), "{permit:?}");
     let shown = limiter.with_limit(|_| line(&limiter));
     assert_eq!(shown, "Limiter { .. }");

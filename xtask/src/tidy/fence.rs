@@ -270,49 +270,6 @@ fn method_path(entry: &toml::Value) -> Option<&str> {
     entry.as_str().or_else(|| entry.get("path")?.as_str())
 }
 
-const PROTOCOL: &str = "crates/rategate-protocol";
-
-/// Words that no source file of the codecs may use outside comments.
-const PROTOCOL_NEVER: [&str; 8] = [
-    "tokio",
-    "std::net",
-    "std::io",
-    "std::fs",
-    "std::thread",
-    "Instant::now",
-    "SystemTime::now",
-    "async",
-];
-
-/// The dependencies that the codecs may have. None of them does IO.
-const PROTOCOL_NEEDS: [&str; 5] = ["bytes", "itoa", "memchr", "smallvec", "thiserror"];
-
-/// Checks the fence of the codecs: no runtime, socket, file, thread or clock.
-pub(super) fn protocol(files: &[File], metadata: &Metadata, report: &mut Report) {
-    let mut sources = 0;
-    for file in files {
-        let Some(_) = file.rust_below(&format!("{PROTOCOL}/src")) else { continue };
-        sources += 1;
-        let code = code_only(&file.text);
-        for word in PROTOCOL_NEVER {
-            forbid(report, &file.path, &code, word, "codecs have no IO");
-        }
-    }
-    if sources == 0 {
-        report.error(format!("{PROTOCOL}/src holds no Rust file"));
-    }
-    let packages = metadata.workspace_packages();
-    for package in packages.iter().filter(|package| *package.name == "rategate-protocol") {
-        for need in package.dependencies.iter().filter(|it| it.kind != DependencyKind::Development)
-        {
-            if !PROTOCOL_NEEDS.contains(&need.name.as_str()) {
-                report.error(format!("rategate-protocol depends on {}", need.name));
-            }
-        }
-    }
-    Report::checked(&format!("the codecs' fence: {sources} files without IO"));
-}
-
 fn forbid(report: &mut Report, path: &str, code: &str, word: &str, why: &str) {
     for at in find_word(code, word) {
         report.error(format!("{path}:{}: names `{word}` ({why})", line_of(code, at)));

@@ -113,7 +113,6 @@ impl ManualClock {
     ///
     /// Returns that instant, or `None` without waiters. Together with [`waiting`](Self::waiting)
     /// this runs threads as a simulation: step once all of them wait.
-    #[expect(clippy::must_use_candidate, reason = "called for the step")]
     pub fn step(&self) -> Option<Duration> {
         let state = self.state();
         let threads = state.waiters.iter().map(|waiter| waiter.until_ns);

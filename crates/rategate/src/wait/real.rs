@@ -46,10 +46,8 @@ fn asleep(until_ns: u64, cancel: &CancelToken, mut now_ns: impl FnMut() -> u64) 
 /// Sleeps as [`asleep`] does, with the least delay of the wake by the kernel.
 fn sharply_asleep(until_ns: u64, cancel: &CancelToken, mut now_ns: impl FnMut() -> u64) -> Wake {
     // A wait that is due, as many spinning waits are, is not worth the system calls.
-    let slack = (now_ns() < until_ns).then(Slack::minimal);
-    let wake = asleep(until_ns, cancel, now_ns);
-    drop(slack);
-    wake
+    let _slack = (now_ns() < until_ns).then(Slack::minimal);
+    asleep(until_ns, cancel, now_ns)
 }
 
 /// The mean lateness of recent sleeps of this process; at most [`SPIN_NS`].
