@@ -38,7 +38,10 @@ impl Fields for Text {
     }
 }
 
-libfuzzer_sys::fuzz_target!(|input: (Vec<&[u8]>, Vec<(&[u8], &[u8])>)| {
+/// Blocks of one connection, and fields to be encoded.
+type Input<'a> = (Vec<&'a [u8]>, Vec<(&'a [u8], &'a [u8])>);
+
+libfuzzer_sys::fuzz_target!(|input: Input<'_>| {
     let (heads, fields) = input;
     plain(&fields);
     let (mut one, mut other) = (Decoder::new(Text), Decoder::new(Text));

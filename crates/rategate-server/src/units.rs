@@ -23,6 +23,11 @@ pub(crate) fn meant(text: &str) -> Option<String> {
     meant.parse::<Rate>().is_ok().then_some(meant)
 }
 
+/// Converts the time of a denial to nanoseconds; none is zero.
+pub(crate) fn retry_ns(retry_after: Duration) -> Option<NonZeroU64> {
+    NonZeroU64::new(whole_ns(retry_after))
+}
+
 #[cfg(test)]
 mod tests {
     use super::meant;
@@ -42,9 +47,4 @@ mod tests {
             assert_eq!(meant(text), None, "{text}");
         }
     }
-}
-
-/// Converts the time of a denial to nanoseconds; none is zero.
-pub(crate) fn retry_ns(retry_after: Duration) -> Option<NonZeroU64> {
-    NonZeroU64::new(whole_ns(retry_after))
 }

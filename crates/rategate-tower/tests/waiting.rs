@@ -209,7 +209,7 @@ fn a_key_with_waiters_stays_in_the_table() {
     let mut service = server.layer.layer(within);
     let mut not_polled: Pending =
         Box::pin(service.call(Request::get("/a").body(Body::empty()).unwrap()));
-    clock.advance(Duration::from_millis(1000));
+    clock.advance(Duration::from_secs(1));
     assert_eq!(status(server.send("/b").1), (503, None), "there is no slot for another key");
     assert_eq!(status(poll(&mut not_polled)), (200, None));
     drop(not_polled);
@@ -271,7 +271,7 @@ fn waiting_keys_are_bounded_by_the_capacity() {
     assert_eq!(server.sent(), passed);
     drop(waiting);
     assert!(keyed.bytes() < bytes + 4096, "a key without waiters is small again");
-    clock.advance(Duration::from_millis(1000));
+    clock.advance(Duration::from_secs(1));
     assert_eq!(status(server.send("/c").1), (200, None));
     let (pending, answer) = server.send("/c");
     assert!(answer.is_none(), "it waits");

@@ -54,7 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(report.ran, MESSAGES);
-    let late = sent.iter().map(|(promised, out)| *out - *promised).max().unwrap_or_default();
+    let late =
+        sent.iter().map(|(promised, out)| out.saturating_sub(*promised)).max().unwrap_or_default();
     println!(
         "{MESSAGES} messages, at most {MAX_PERMITS} per {PERIOD_NS} ns; the latest {late:?} late"
     );
@@ -64,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     sent.sort_unstable();
     for window in sent.windows(MAX_PERMITS + 1) {
         if let [(first, _), .., (last, _)] = window {
-            assert!(*last - *first >= Duration::from_nanos(PERIOD_NS + GUARD_NS));
+            assert!(last.saturating_sub(*first) >= Duration::from_nanos(PERIOD_NS + GUARD_NS));
         }
     }
     // The messages sent keep the limit as long as none is later than the guard allows for.

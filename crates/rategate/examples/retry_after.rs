@@ -44,7 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(starts.len(), 100);
     for window in starts.windows(MAX_PERMITS + 1) {
         if let [first, .., last] = window {
-            assert!(*last - *first >= PERIOD, "more than {MAX_PERMITS} within a period");
+            assert!(
+                last.saturating_sub(*first) >= PERIOD,
+                "more than {MAX_PERMITS} within a period"
+            );
         }
     }
     Ok(())

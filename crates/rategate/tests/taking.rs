@@ -50,7 +50,7 @@ fn a_reservation_stands_behind_all_who_wait_however_late_the_first_was() {
     let mut waits: Vec<Wait<'_>> = (0..24).map(|_| wait_for(&limiter)).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
     assert_eq!(limiter.limiter().peek(1), Ok(Some(Duration::from_millis(2_500))));
-    clock.advance(Duration::from_millis(5_000));
+    clock.advance(Duration::from_secs(5));
     assert_eq!(started(&mut waits[0]), Some(5_000));
     // The other 23 start from 5.1 s to 7.3 s.
     let promised = ns(limiter.limiter().reserve(1).unwrap().keep().promised_at());
@@ -97,7 +97,7 @@ fn what_is_held_is_withdrawn_also_after_the_limit_has_become_one_that_promises()
     assert_eq!(limiter.limiter().waiting(), Ok(1));
     let _all = limiter.limiter().clone().with_promised_starts();
     std::mem::forget(leaked);
-    clock.advance(Duration::from_millis(60_000));
+    clock.advance(Duration::from_secs(60));
     assert!(limiter.limiter().try_acquire(1).unwrap().is_granted());
 }
 
@@ -210,7 +210,7 @@ fn one_large_lateness_fades() {
     let (limiter, clock) = one_in_100_ms();
     let mut late: Wait<'_> = Box::pin(limiter.acquire(1));
     assert!(poll(&mut late).is_none());
-    clock.advance(Duration::from_millis(3_600_000));
+    clock.advance(Duration::from_secs(3_600));
     assert!(started(&mut late).is_some());
     for _ in 0..150 {
         let mut on_time: Wait<'_> = Box::pin(limiter.acquire(1));

@@ -184,7 +184,7 @@ fn a_million_requests_of_ten_threads() {
                 for _ in 0..100_000 {
                     match limiter.try_acquire(1).unwrap() {
                         Decision::Granted(grant) => {
-                            starts.lock().unwrap().push(ns(grant.released_at()))
+                            starts.lock().unwrap().push(ns(grant.released_at()));
                         }
                         Decision::Denied(denial) => {
                             let retry_after = denial.retry_after().unwrap();

@@ -33,7 +33,7 @@ fn an_answer_says_when_the_call_passes_and_when_all_is_free() {
     let (engine, clock) = engine(Vec::new());
     let result = engine.inline(LIMIT, b"a", Verb::Take, 5).unwrap();
     assert_eq!((result.verdict, result.reset_after_ns), (Verdict::Granted, 5 * SECOND));
-    clock.advance(Duration::from_nanos(300 * 1_000_000));
+    clock.advance(Duration::from_millis(300));
     let result = engine.inline(LIMIT, b"a", Verb::Take, 2).unwrap();
     let Verdict::Denied { retry_after_ns, .. } = result.verdict else { panic!("{result:?}") };
     assert_eq!(retry_after_ns.unwrap().get(), 1_700_000_000);
@@ -92,7 +92,7 @@ fn an_idle_limit_is_replaced_and_one_in_use_is_not() {
     // The limit of 10 recovers within 10 s.
     clock.advance(Duration::from_nanos(11 * SECOND));
     assert!(take(41).is_err(), "it is kept for up to a second longer");
-    clock.advance(Duration::from_nanos(500 * 1_000_000));
+    clock.advance(Duration::from_millis(500));
     let result = take(41).unwrap();
     assert_eq!((result.limit, result.remaining), (41, Some(40)));
     assert!(take(10).is_err(), "the one of 11 may still be remembered");
@@ -128,7 +128,7 @@ fn a_limit_whose_keys_have_recovered_is_replaced() {
     let late = |nth| engine.inline(limit(nth), b"a", Verb::Take, 1);
     clock.advance(Duration::from_nanos(6 * SECOND));
     assert!(late(31).is_err(), "it is kept for up to a second longer");
-    clock.advance(Duration::from_nanos(1_500 * 1_000_000));
+    clock.advance(Duration::from_millis(1_500));
     assert_eq!(late(31).map(|result| result.remaining), Ok(Some(1_000_030)));
     // One of the others was evicted, without an observable effect.
     for nth in 0..31 {

@@ -66,14 +66,14 @@ fn a_shared_pattern_has_one_counter_and_another_one_for_each_value() {
 #[test]
 fn windows_are_those_of_the_wall_clock_and_a_denial_says_when_they_end() {
     let (engine, clock) = engine(vec![per_minute("r", &["u"], 1)]);
-    clock.advance(Duration::from_nanos(59_250 * 1_000_000));
+    clock.advance(Duration::from_millis(59_250));
     assert!(take(&engine, &[("u=1", 1)]));
     let denied = ask(&engine, Verb::Take, &[("u=1", 1)]);
     let retry_after_ns = NonZeroU64::new(750_000_000);
     assert_eq!(denied.results[0].verdict, Verdict::Denied { retry_after_ns, enforced: true });
     assert_eq!((denied.results[0].remaining, denied.results[0].limit), (Some(0), 1));
     assert_eq!(denied.results[0].reset_after_ns, 750_000_000);
-    clock.advance(Duration::from_nanos(750 * 1_000_000));
+    clock.advance(Duration::from_millis(750));
     assert!(take(&engine, &[("u=1", 1)]));
 }
 

@@ -93,7 +93,7 @@ fn a_store_answers_as_this_process_does() {
                 .set(Duration::from_nanos(now_ns / (60 * SECOND) * 60 * SECOND + 60 * SECOND)),
             1 => world.clock.set(Duration::from_nanos(now_ns + SECOND / 3)),
             2 if random.u8(..40) == 0 => {
-                world.clock.set(Duration::from_nanos(now_ns + 86_400 * SECOND))
+                world.clock.set(Duration::from_nanos(now_ns + 86_400 * SECOND));
             }
             _ => {}
         }

@@ -97,7 +97,7 @@ fn fresh_when_it_says() {
             if !matches!(policy, AnyPolicy::CommitLog(_)) {
                 assert_eq!(status.fresh_in, Some(fresh_in), "{policy:?}");
             }
-            clock.advance(fresh_in - Duration::from_nanos(1));
+            clock.advance(fresh_in.saturating_sub(Duration::from_nanos(1)));
             assert_eq!(
                 keyed.status(&1).unwrap().fresh_in,
                 Some(Duration::from_nanos(1)),

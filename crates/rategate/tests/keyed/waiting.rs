@@ -124,9 +124,10 @@ fn several_limits_are_reset_together() {
     let clock = ManualClock::new();
     for log in [false, true] {
         let both = AllOf::default().and(Gcra::per_hour(10).burst(10));
-        let both = match log {
-            true => both.and(SlidingLog::new(3, Duration::from_secs(1))),
-            false => both.and(Gcra::per_hour(3).burst(3)),
+        let both = if log {
+            both.and(SlidingLog::new(3, Duration::from_secs(1)))
+        } else {
+            both.and(Gcra::per_hour(3).burst(3))
         };
         let limiter = Limiter::with_clock(both, clock.clone());
         assert_eq!(limiter.reset(), Ok(false));
