@@ -35,6 +35,17 @@ impl Decision {
         matches!(self, Self::Granted(_))
     }
 
+    /// Returns how long until the same try would pass, where it was denied and time can help.
+    ///
+    /// See [`Denial::retry_after`].
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Granted(_) => None,
+            Self::Denied(denial) => denial.retry_after(),
+        }
+    }
+
     pub(crate) const fn denied(retry_after_ns: NonZeroU64) -> Self {
         Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
     }

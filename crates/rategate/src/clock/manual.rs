@@ -24,14 +24,14 @@ use rategate_core::span::whole_ns;
 /// ```
 /// use std::time::Duration;
 ///
-/// use rategate::{Clock, ManualClock, Limiter, SlidingLog};
+/// use rategate::{Limiter, ManualClock, SlidingLog};
 ///
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_secs(60)), clock.clone());
 /// for _ in 0..10 {
 ///     limiter.acquire(1)?;
 /// }
-/// assert_eq!(clock.now_ns(), 540_000_000_000, "nine minutes, in no time");
+/// assert_eq!(clock.now(), Duration::from_secs(540), "nine minutes, in no time");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -94,6 +94,12 @@ impl ManualClock {
     #[must_use]
     pub fn stepped() -> Self {
         Self::passing(Passing::Stepped)
+    }
+
+    /// Returns the time since the clock's origin.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_ns())
     }
 
     /// Lets `time` pass, and wakes the waiters that this makes due.
