@@ -1,26 +1,22 @@
 //! The limiter: a limit on a clock that threads share.
 
+mod options;
+mod returns;
+
 use std::fmt;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::fair::ClassId;
-use rategate_core::limit::Limit as _;
-use rategate_core::queue::{QueueBounds, Request};
+use rategate_core::queue::Request;
 use rategate_core::span::whole_ns;
-use rategate_core::verdict::Settled;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
-use crate::error::{
-    AcquireError, ClassError, Closed, ReconfigureError, SettleError, TryAcquireError,
-};
-use crate::local::Local;
+use crate::error::{AcquireError, Closed, ReconfigureError, TryAcquireError};
 use crate::reservation::Reservation;
 use crate::shared::{LimiterGuard, Shared};
-use crate::stats::LimitStats;
 use crate::wait::{CancelToken, Precision};
 
 /// A limit for any number of threads, on a clock.
@@ -142,141 +138,6 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     pub fn over(limit: P::Limit, clock: C) -> Self {
         let (precision, class) = (Precision::default(), ClassId::FIRST);
         Self { shared: Arc::new(Shared::new(limit, clock)), precision, class }
-    }
-
-    /// Returns this handle with another wait precision, which its later clones inherit.
-    ///
-    /// ```
-    /// use rategate::policy::Mode;
-    /// use rategate::wait::Precision;
-    /// use rategate::{Limiter, TwoTimeline};
-    ///
-    /// let limiter = Limiter::new(TwoTimeline::new("2000/s".parse()?, Mode::Average, None));
-    /// let exact = limiter.clone().with_precision(Precision::Spin);
-    /// assert!(exact.acquire(1)?.released_at() <= exact.acquire(1)?.released_at());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
-    }
-
-    /// Keeps the rate, not the bound, where waiters wake late; for pacing rather than limiting.
-    ///
-    /// This applies to all clones and all waiters. Without it a waiter's permits count from the
-    /// instant at which it really starts. A bucket of burst 1 and strict spacing then lose the
-    /// time by which waiters wake late: `docs/performance.md` has figures. With this option
-    /// permits count from the promised instant, so real starts obey `C(W + d)`, `d` being the
-    /// largest lateness. Schedules (average, damped, [`Pacer`](crate::Pacer)) promise instants in
-    /// any case.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate::{Gcra, Limiter};
-    ///
-    /// let pace = Limiter::new(Gcra::per_second(2000)).with_promised_starts();
-    /// let (first, second) = (pace.acquire(1)?, pace.acquire(1)?);
-    /// assert!(second.promised_at() - first.promised_at() >= Duration::from_micros(500));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_promised_starts(self) -> Self {
-        self.shared.set_promises_instants(true);
-        self
-    }
-
-    /// Sets, for all clones, how long a due waiter may leave its permits untaken.
-    ///
-    /// Such a waiter is a future that is not polled, or a thread that is stopped. After the grace
-    /// period its permits go to the next waiter, and the late waiter is at the head of the queue
-    /// when it comes. The default is four times the largest lateness seen, from 10 ms to a
-    /// minute.
-    #[must_use]
-    pub fn with_grace(self, period: Duration) -> Self {
-        self.shared.set_grace(Some(whole_ns(period)));
-        self
-    }
-
-    /// Counts, for all clones and from now on, what the limit grants and denies, under `name`.
-    ///
-    /// A name is cut to [`MAX_NAME_BYTES`](crate::stats::MAX_NAME_BYTES) bytes. A limiter that
-    /// already counts keeps its name. What is counted, and the cost, is in
-    /// [`stats`](crate::stats).
-    ///
-    /// A grant is near the limit if it leaves less than a tenth of a number of permits: those that
-    /// could be taken when counting began or, after a change of the limit, those that the new
-    /// limit grants at once. So count from the beginning.
-    ///
-    /// ```
-    /// use rategate::{Gcra, Limiter};
-    ///
-    /// let limiter = Limiter::new(Gcra::per_second(10).burst(10)).with_stats("uploads");
-    /// limiter.acquire(4)?;
-    /// let stats = limiter.stats().expect("they were just enabled");
-    /// assert_eq!(stats.counts().to_string(),
-    ///     "granted 1 calls of 4 permits, 0 near the limit; denied 0 of 0; 0 overflows");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_stats(self, name: &str) -> Self {
-        self.shared.count_as(name);
-        self
-    }
-
-    /// Returns the limit's statistics, if they are [enabled](Self::with_stats).
-    #[must_use]
-    pub fn stats(&self) -> Option<&LimitStats> {
-        self.shared.stats()
-    }
-
-    /// Creates a handle for a class of callers with a wait queue of its own.
-    ///
-    /// While callers of several classes wait, each class is granted permits in proportion to its
-    /// weight, at all times to within its weight and its largest request. (This is deficit round
-    /// robin; see `docs/theory.md`, section 2.8.) Callers of one class are served in arrival
-    /// order. A class that is alone gets everything, and an idle class saves nothing up. This
-    /// handle and its clones form a class of weight 1.
-    ///
-    /// A crawler fetches pages of unknown size under one bandwidth. Each kind of site acquires
-    /// and [settles](Self::settle) by its own class:
-    ///
-    /// ```
-    /// use rategate::{Gcra, Limiter};
-    ///
-    /// let bandwidth = Limiter::new(Gcra::per_second(100_000).burst(100_000));
-    /// let (slow_sites, fast_sites) = (bandwidth.class(1)?, bandwidth.class(1)?);
-    ///
-    /// let page = slow_sites.acquire(10_000)?;
-    /// slow_sites.settle(&page, 12_500)?;
-    /// let page = fast_sites.acquire(10_000)?;
-    /// fast_sites.settle(&page, 1_200)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// Classes are for kinds of callers and are made once; they cannot be removed. The
-    /// [bounds](Self::bound_queue) hold for each class's queue. A grant costs one step for each
-    /// class. To compute a start behind the first, as for a deadline, costs one step for each
-    /// waiter.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassError`].
-    pub fn class(&self, weight: u64) -> Result<Self, ClassError> {
-        let weight = NonZeroU64::new(weight).ok_or(ClassError::ZeroWeight)?;
-        let class = self.shared.section(|section| section.add_class(weight))??;
-        Ok(Self { class, ..self.clone() })
-    }
-
-    /// Creates a local handle for one thread, which takes permits in batches.
-    ///
-    /// It is for many tries a second on many threads. See [`Local`] for the effect on the limit.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn local(&self) -> Result<Local<P, C>, Closed> {
-        Local::new(Arc::clone(&self.shared), self.precision, self.class)
     }
 
     /// Takes `permits` at once, or reports how long until they could be taken. Never waits.
@@ -433,36 +294,6 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         self.shared.remaining()
     }
 
-    /// Bounds the wait queue, for threads and tasks that come from now on.
-    ///
-    /// The default is a million waiters, and any number of permits.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate::wait::QueueBounds;
-    /// use rategate::{AcquireError, AsyncLimiter, ManualClock, SlidingLog};
-    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
-    ///
-    /// let log = SlidingLog::new(1, Duration::from_secs(1));
-    /// let limiter = AsyncLimiter::with_clock(log, ManualClock::stepped());
-    /// limiter.limiter().bound_queue(QueueBounds::new(1))?;
-    /// # let mut context = Context::from_waker(Waker::noop());
-    /// let (mut first, mut second, mut third) =
-    ///     (pin!(limiter.acquire(1)), pin!(limiter.acquire(1)), pin!(limiter.acquire(1)));
-    /// assert!(first.as_mut().poll(&mut context).is_ready());
-    /// assert!(second.as_mut().poll(&mut context).is_pending());
-    /// assert_eq!(third.as_mut().poll(&mut context), Poll::Ready(Err(AcquireError::QueueFull)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
-        self.shared.section(|section| section.set_bounds(bounds))
-    }
-
     /// Returns the number of waiters, threads and tasks.
     ///
     /// # Errors
@@ -470,96 +301,6 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// [`Closed`].
     pub fn waiting(&self) -> Result<u32, Closed> {
         self.shared.section(|section| section.waiting())
-    }
-
-    /// Adds permits from outside. Returns `true` if a policy here accepts them.
-    ///
-    /// Only a [`BackfillPool`](crate::BackfillPool) does.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.change(|limit, now_ns| limit.refill(now_ns, permits))
-    }
-
-    /// Refunds `permits` of a grant that had no effect and never will. Returns how many went back.
-    ///
-    /// Examples are a request that failed before it was sent, and an estimate that was too high.
-    /// Fewer may go back: only so many that the limit is at least as full as if they had never
-    /// been taken. Each permit can be refunded once; of a grant by a [`Local`] handle's batch
-    /// none can.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate::{Limiter, ManualClock, SlidingLog};
-    ///
-    /// let policy = SlidingLog::new(2, Duration::from_secs(1));
-    /// let limiter = Limiter::with_clock(policy, ManualClock::new());
-    /// let grant = limiter.acquire(2)?;
-    /// assert_eq!(limiter.refund(&grant, 1)?, 1, "one of them was never sent");
-    /// assert!(limiter.try_acquire(1)?.is_granted());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
-        let grant = grant.as_granted();
-        self.shared.section_in_order(|section| section.refund(self.class, &grant, permits))
-    }
-
-    /// Corrects an estimate, once it is known that the operation took `actual` permits.
-    ///
-    /// The excess is refunded as by [`refund`](Self::refund). A shortfall becomes a debt that
-    /// later calls wait behind; this call itself does not wait. Call it once for each grant.
-    ///
-    /// In any window, effects exceed the limit by at most the shortfall of the estimates in it.
-    ///
-    /// ```
-    /// use rategate::{Gcra, Limiter, ManualClock, Settled};
-    ///
-    /// // A page of unknown size, at 1000 bytes a second.
-    /// let limiter = Limiter::with_clock(Gcra::per_second(1000).burst(1000), ManualClock::new());
-    /// let page = limiter.acquire(400)?;
-    /// assert_eq!(limiter.settle(&page, 700)?, Settled::Owed { permits: 300 });
-    /// assert_eq!(limiter.remaining()?, 300);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`SettleError`]. The debt of one call is bounded.
-    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
-        let grant = grant.as_granted();
-        Ok(self.shared.section_in_order(|section| section.settle(self.class, &grant, actual))??)
-    }
-
-    /// Ends operations in flight. Returns `true` if a policy here counts them.
-    ///
-    /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With the
-    /// first, the permits are free again; with the second, the operations have committed.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn release(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.release(permits)
-    }
-
-    /// Aborts operations in flight that had no effect and never will: their permits are free at
-    /// once.
-    ///
-    /// Returns `true` if a policy here counts operations in flight. An operation that failed may
-    /// have had its effect all the same: it has [ended](Self::release).
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn abort(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.abort(permits)
     }
 
     /// Closes the limiter for all clones. Waiters wake with `Closed`, and their promises are

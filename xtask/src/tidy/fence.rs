@@ -191,8 +191,15 @@ fn forbid_imports(report: &mut Report, path: &str, code: &str, own: &str, beside
 }
 
 /// The files in which waiters are woken. The model checker replaces what `sync.rs` gives them.
-const WAITING: [&str; 5] =
-    ["shared.rs", "section.rs", "future/driver.rs", "wait/cancel_token.rs", "wait/listeners.rs"];
+const WAITING: [&str; 7] = [
+    "shared.rs",
+    "shared/sections.rs",
+    "shared/waiting.rs",
+    "section.rs",
+    "future/driver.rs",
+    "wait/cancel_token.rs",
+    "wait/listeners.rs",
+];
 
 /// Reports waits that the model checker cannot see. An `Arc` may be the standard library's.
 fn waiting(report: &mut Report, file: &File, code: &str) {

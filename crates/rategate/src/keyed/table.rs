@@ -8,13 +8,12 @@ use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
-use rategate_core::concurrent::{HasLockFree, LimiterPolicy as _};
+use rategate_core::concurrent::HasLockFree;
 use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::packed::Packed;
 use rategate_core::refund::RefundEpoch;
-use rategate_core::verdict::Settled;
 
 use super::capacity::{Capacity, MAX_KEYS, Overflow};
 use super::entries::Entries;
@@ -22,16 +21,19 @@ use super::error::KeyedError;
 use super::key::{Id, Seeds};
 use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::projection::{Projection, View};
-use super::section::{KeyLocation, KeySection, Late, SectionResult};
+use super::section::{KeyLocation, KeySection, SectionResult};
 use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
 use super::unknown_keys::UnknownKeys;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
-use crate::error::Closed;
 use crate::limiter::Limiter;
 use crate::stats::KeyStats;
 use crate::status::Status;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+
+mod changes;
+mod returns;
+mod tally;
 
 /// The most keys of a shard, so that work under one lock takes some microseconds.
 const KEYS_PER_SHARD: usize = 1_638;
@@ -277,81 +279,6 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    pub(super) fn credit(
-        &self,
-        location: &KeyLocation<I>,
-        permits: u64,
-    ) -> Result<u64, KeyedError> {
-        match self.section_in_order(location, |section| section.credit(permits))? {
-            SectionResult::Here(back) => Ok(back),
-            SectionResult::Delegate(limiter) => Ok(limiter.credit(permits)?),
-            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
-        }
-    }
-
-    pub(super) fn reset(&self, location: &KeyLocation<I>) -> Result<bool, KeyedError> {
-        match self.section(location, |section| section.reset())? {
-            SectionResult::Here(was_used) => Ok(was_used),
-            SectionResult::Delegate(limiter) => Ok(limiter.reset()?),
-            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
-        }
-    }
-
-    pub(super) fn refund(
-        &self,
-        location: &KeyLocation<I>,
-        grant: &Grant,
-        permits: u64,
-    ) -> Result<u64, KeyedError> {
-        if let Some(shared) = self.spill_of(location.tier, grant) {
-            return Ok(shared.refund(grant, permits)?);
-        }
-        match self
-            .section_in_order(location, |section| section.refund(&grant.as_granted(), permits))?
-        {
-            SectionResult::Here(back) => Ok(back),
-            SectionResult::Delegate(limiter) => Ok(limiter.refund(grant, permits)?),
-            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
-        }
-    }
-
-    pub(super) fn settle(
-        &self,
-        location: &KeyLocation<I>,
-        grant: &Grant,
-        actual: u64,
-    ) -> Result<Settled, KeyedError> {
-        if let Some(shared) = self.spill_of(location.tier, grant) {
-            return Ok(shared.settle(grant, actual)?);
-        }
-        match self
-            .section_in_order(location, |section| section.settle(&grant.as_granted(), actual))??
-        {
-            SectionResult::Here(settled) => Ok(settled),
-            SectionResult::Delegate(limiter) => Ok(limiter.settle(grant, actual)?),
-            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
-        }
-    }
-
-    pub(super) fn on_flight(
-        &self,
-        location: &KeyLocation<I>,
-        act: impl FnOnce(&mut dyn Limit, u64) -> bool,
-        on_limiter: impl FnOnce(&Limiter<P, C>) -> Result<bool, Closed>,
-    ) -> Result<bool, KeyedError> {
-        let (counts, is_known) = match self.section(location, |section| section.on_flight(act))? {
-            SectionResult::Here(counted) => counted,
-            SectionResult::Delegate(limiter) => return Ok(on_limiter(&limiter)?),
-            SectionResult::TableFull | SectionResult::NoBytes => return Err(KeyedError::TableFull),
-        };
-        // An unknown key has nothing in flight here, so it took its permits from the shared limit.
-        let shared = self.spill.get(location.tier).and_then(OnceLock::get);
-        match shared.filter(|_| counts && !is_known) {
-            Some(shared) => Ok(on_limiter(shared)?),
-            None => Ok(counts),
-        }
-    }
-
     pub(super) fn limiter(&self, location: &KeyLocation<I>) -> Result<Limiter<P, C>, KeyedError> {
         match self.section(location, |section| section.limiter())? {
             SectionResult::Here(limiter) | SectionResult::Delegate(limiter) => Ok(limiter),
@@ -414,104 +341,6 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         drop(entries);
         self.update_limiters(late);
         Ok(result)
-    }
-
-    /// Puts a policy into force for a tier, shard by shard.
-    pub(super) fn reconfigure(&self, tier: usize, policy: P) -> Result<(), KeyedError> {
-        let tiers = self.spill.len();
-        let mut policy_versions =
-            self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((old_id, new_id)) = policy_versions.change(tier, policy.clone()) else {
-            return Err(KeyedError::NoSuchTier { tier, tiers });
-        };
-        if let (Some(slots), Some(version)) = (&self.slots, policy_versions.get(new_id)) {
-            write_version(slots, new_id, version);
-        }
-        let changed = Arc::new(PolicyVersions::clone(&policy_versions));
-        let mut late = Vec::new();
-        for shard in 0..self.shards.len() {
-            let mut entries = self.lock(shard);
-            let now_ns = self.clock.now_in_order_ns();
-            // The id is unused: the whole shard is meant.
-            let location = KeyLocation { id: I::of([0; 2]), hash: 0, shard, tier };
-            let mut section = KeySection::at(self, &mut entries, location, &mut late);
-            section.begin(now_ns);
-            section.change(&changed, old_id, new_id);
-        }
-        self.set_limit(tier, &policy);
-        drop(policy_versions);
-        self.update_limiters(late);
-        self.update_spill_limiter(tier, new_id, policy);
-        self.changes.fetch_add(1, Ordering::Release);
-        Ok(())
-    }
-
-    pub(super) fn set_stats(&self, keys: KeyStats<I>) {
-        let policy_versions = self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
-        let limits = (0..policy_versions.tiers()).map(|_| AtomicU64::new(0)).collect();
-        if self.stats.set(Stats { keys, limits }).is_ok() {
-            for (_, version) in policy_versions.in_force() {
-                self.set_limit(version.tier, &version.policy);
-            }
-        }
-    }
-
-    /// Reconfigures limiters while no lock is held. One closed meanwhile needs no change.
-    pub(super) fn update_limiters(&self, late: Vec<Late<I, P, C>>) {
-        for mut one in late {
-            loop {
-                let _ = one.limiter.reconfigure(one.policy.clone());
-                // Another thread may have brought a newer policy, and been faster. The last thread
-                // to reconfigure a limiter checks which one is in force. The key keeps its
-                // limiter, as this handle exists.
-                let entries = self.lock(one.location.shard);
-                let at = entries.find(one.location.id, one.location.hash);
-                let Some(entry) = at.and_then(|at| entries.at(at)) else { break };
-                let Some(newer) = entries
-                    .policy_versions
-                    .get(entry.version)
-                    .filter(|_| entry.version != one.version)
-                else {
-                    break;
-                };
-                (one.version, one.policy) = (entry.version, newer.policy.clone());
-            }
-        }
-    }
-
-    fn set_limit(&self, tier: usize, policy: &P) {
-        let limit = policy.max_at_once();
-        if let Some(word) = self.stats.get().and_then(|stats| stats.limits.get(tier)) {
-            word.store(limit, Ordering::Relaxed);
-        }
-    }
-
-    /// Reconfigures the limit that new keys share.
-    fn update_spill_limiter(&self, tier: usize, mut version_id: u8, mut policy: P) {
-        let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) else { return };
-        loop {
-            let _ = shared.reconfigure(policy);
-            let policy_versions =
-                self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
-            match policy_versions.of_tier(tier) {
-                Some((newer_id, newer)) if newer_id != version_id => {
-                    (version_id, policy) = (newer_id, newer.policy.clone());
-                }
-                _ => return,
-            }
-        }
-    }
-
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    pub(super) fn policy(&self, tier: usize) -> Result<P, KeyedError> {
-        let policy_versions = self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
-        let tiers = policy_versions.tiers();
-        let version =
-            policy_versions.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
-        Ok(version.1.policy.clone())
     }
 
     /// Counts an overflow, and returns the limit that the new key shares.
@@ -599,10 +428,6 @@ impl<I: Id, P: HasLockFree, C: Clock> Table<I, P, C> {
         Some(policy_versions.in_force().map(|(_, version)| version.policy.clone()).collect())
     }
 
-    pub(super) fn keys(&self) -> usize {
-        usize::try_from(self.tally.keys.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
-    }
-
     pub(super) fn stats(&self) -> Option<&KeyStats<I>> {
         self.stats.get().map(|stats| &stats.keys)
     }
@@ -613,78 +438,6 @@ impl<I: Id, P: HasLockFree, C: Clock> Table<I, P, C> {
     pub(super) fn stats_of(&self, tier: usize) -> Option<(&KeyStats<I>, u64)> {
         let stats = self.stats.get()?;
         Some((&stats.keys, stats.limits.get(tier)?.load(Ordering::Relaxed)))
-    }
-
-    pub(super) fn overflows(&self) -> u64 {
-        self.tally.overflows.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) const fn capacity(&self) -> Capacity {
-        self.capacity
-    }
-
-    pub(super) fn heap_bytes(&self) -> usize {
-        usize::try_from(self.tally.heap_bytes.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
-    }
-
-    /// Returns the bytes that the whole table takes.
-    pub(super) fn bytes(&self) -> usize {
-        let entries = self
-            .shards
-            .iter()
-            .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).bytes());
-        let slots = self.slots.as_ref().map_or(0, Slots::bytes);
-        let shards = size_of_val(&*self.shards);
-        entries
-            .fold(slots.saturating_add(shards), usize::saturating_add)
-            .saturating_add(self.heap_bytes())
-    }
-
-    /// Counts one more key, if there is capacity.
-    pub(super) fn count_key(&self) -> bool {
-        let max_keys = u64::try_from(self.capacity.max_keys).unwrap_or(u64::MAX);
-        let one_more = |keys: u64| (keys < max_keys).then(|| keys.saturating_add(1));
-        self.tally.keys.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
-    }
-
-    /// Sweeps a shard's slots if their values are about to become ambiguous.
-    ///
-    /// Called with the shard's lock held. Returns the shard's time.
-    pub(super) fn fresh_slots(&self, shard: usize, now_ns: u64) -> u64 {
-        let Some(slots) = &self.slots else { return now_ns };
-        let now_ns = slots.not_before_sweep(shard, now_ns);
-        if slots.has_faded(shard, now_ns) {
-            self.uncount_keys(slots.sweep(shard, now_ns));
-        }
-        now_ns
-    }
-
-    pub(super) fn uncount_keys(&self, keys: usize) {
-        if keys > 0 {
-            let keys = u64::try_from(keys).unwrap_or(u64::MAX);
-            self.tally.keys.0.fetch_sub(keys, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn is_full_of_keys(&self) -> bool {
-        self.keys() >= self.capacity.max_keys
-    }
-
-    pub(super) fn is_full_of_bytes(&self) -> bool {
-        self.heap_bytes() >= self.capacity.max_bytes
-    }
-
-    pub(super) fn is_full_of_bytes_with(&self, more: usize) -> bool {
-        more > 0 && self.heap_bytes().saturating_add(more) > self.capacity.max_bytes
-    }
-
-    pub(super) fn account(&self, before: usize, after: usize) {
-        let word = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        if after > before {
-            self.tally.heap_bytes.0.fetch_add(word(after.wrapping_sub(before)), Ordering::Relaxed);
-        } else if before > after {
-            self.tally.heap_bytes.0.fetch_sub(word(before.wrapping_sub(after)), Ordering::Relaxed);
-        }
     }
 }
 

@@ -1,0 +1,155 @@
+//! Permits of a key that come back, and corrections by the owner.
+
+use std::time::Duration;
+
+use rategate_core::concurrent::HasLockFree;
+use rategate_core::span::whole_ns;
+use rategate_core::verdict::Settled;
+
+use super::Keyed;
+use super::key::Key;
+use crate::clock::Clock;
+use crate::decision::Grant;
+use crate::error::KeyedError;
+use crate::limiter::Limiter;
+
+impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
+    /// Refunds `permits` of a grant of this key, and returns the number that came back.
+    ///
+    /// See [`Limiter::refund`]. An evicted key has nothing to refund. Permits that a new key took
+    /// of the limit shared in a full table go back to that limit.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire).
+    pub fn refund(&self, key: &K, grant: &Grant, permits: u64) -> Result<u64, KeyedError> {
+        self.table.refund(&self.location(key), grant, permits)
+    }
+
+    /// Credits permits to a key without a grant, and returns the number that came back.
+    ///
+    /// The caller vouches that these permits had no effect: see [`Limiter::credit`]. A key that
+    /// has fully recovered or is unknown takes nothing back, and no trace is left of it. Nothing
+    /// is credited to the limit that new keys share in a full table.
+    ///
+    /// In any window, the key's permits that start are then at most what its limit allows plus
+    /// what was credited in that window. After a credit the key is decided under the lock until it
+    /// has fully recovered, so each grant still refunds exactly its own permits.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(10).burst(10));
+    /// assert!(per_caller.try_acquire("10.0.0.7", 4)?.is_granted());
+    /// assert_eq!(per_caller.credit("10.0.0.7", 6)?, 4, "up to full");
+    /// assert_eq!(per_caller.credit("10.0.0.8", 6)?, 0, "nothing was taken");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    pub fn credit(&self, key: &K, permits: u64) -> Result<u64, KeyedError> {
+        self.table.credit(&self.location(key), permits)
+    }
+
+    /// Clears a key's use and promises, as if it were new. Returns whether that made a difference.
+    ///
+    /// Later refunds of earlier grants have no effect; waiters of its limiter stay in the wait
+    /// queue. Under a policy that time never recovers fully, a known key always counts as used.
+    /// Permits that a key took of the limit shared in a full table stay taken.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(10).burst(10));
+    /// let grant = per_caller.try_acquire("10.0.0.7", 4)?.granted().unwrap();
+    /// assert!(per_caller.reset("10.0.0.7")?);
+    /// assert_eq!(per_caller.remaining("10.0.0.7")?, 10);
+    /// assert_eq!(per_caller.refund("10.0.0.7", &grant, 4)?, 0);
+    /// assert!(!per_caller.reset("10.0.0.7")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    pub fn reset(&self, key: &K) -> Result<bool, KeyedError> {
+        self.table.reset(&self.location(key))
+    }
+
+    /// Corrects an estimate, once the operation of `grant` is known to have taken `actual`
+    /// permits.
+    ///
+    /// See [`Limiter::settle`].
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::Debt`], and those of [`try_acquire`](Self::try_acquire).
+    pub fn settle(&self, key: &K, grant: &Grant, actual: u64) -> Result<Settled, KeyedError> {
+        self.table.settle(&self.location(key), grant, actual)
+    }
+
+    /// Records that operations of a key have ended: see [`Limiter::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    pub fn release(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
+        let release = |limiter: &Limiter<P, C>| limiter.release(permits);
+        self.table.on_flight(
+            &self.location(key),
+            |limit, now_ns| limit.release(now_ns, permits),
+            release,
+        )
+    }
+
+    /// Aborts operations of a key that had no effect: see [`Limiter::abort`].
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    pub fn abort(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
+        let abort = |limiter: &Limiter<P, C>| limiter.abort(permits);
+        self.table.on_flight(
+            &self.location(key),
+            |limit, now_ns| limit.abort(now_ns, permits),
+            abort,
+        )
+    }
+
+    /// Treats every unknown key as one that had used its whole limit at `at`, a time of
+    /// the table's clock.
+    ///
+    /// A later `at` counts as now. This serves callers that have lost their counts, and would
+    /// rather grant too little than anything twice. It takes no capacity. It ends by itself once a
+    /// limit has recovered from that use: a bucket fills up from there, a window and a log run
+    /// out. Known keys stay as they are. A limit without a bound is not used up, and operations in
+    /// flight count as ended.
+    ///
+    /// Until then a key that is [reset](Self::reset) counts as unknown again, and so does one to
+    /// which all permits have [come back](Self::credit).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::keyed::Capacity;
+    /// use rategate::{Gcra, Keyed, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let bucket = Gcra::per_second(1).burst(3);
+    /// let per_caller: Keyed<str, Gcra, _> =
+    ///     Keyed::with_clock(bucket, Capacity::default(), clock.clone());
+    /// per_caller.charge_unknown_keys(Duration::ZERO);
+    /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
+    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 1);
+    /// clock.advance(Duration::from_secs(2));
+    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn charge_unknown_keys(&self, at: Duration) {
+        self.table.unknown_keys.charge(whole_ns(at).min(self.table.clock.now_ns()));
+    }
+}

@@ -1,0 +1,102 @@
+//! Permits that come back: refunds, settlements, the ends of operations, and refills.
+
+use rategate_core::concurrent::LimiterPolicy;
+use rategate_core::limit::Limit as _;
+use rategate_core::verdict::Settled;
+
+use super::Limiter;
+use crate::clock::Clock;
+use crate::decision::Grant;
+use crate::error::{Closed, SettleError};
+
+impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+    /// Refunds `permits` of a grant that had no effect and never will. Returns how many went back.
+    ///
+    /// Examples are a request that failed before it was sent, and an estimate that was too high.
+    /// Fewer may go back: only so many that the limit is at least as full as if they had never
+    /// been taken. Each permit can be refunded once; of a grant by a [`Local`] handle's batch
+    /// none can.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{Limiter, ManualClock, SlidingLog};
+    ///
+    /// let policy = SlidingLog::new(2, Duration::from_secs(1));
+    /// let limiter = Limiter::with_clock(policy, ManualClock::new());
+    /// let grant = limiter.acquire(2)?;
+    /// assert_eq!(limiter.refund(&grant, 1)?, 1, "one of them was never sent");
+    /// assert!(limiter.try_acquire(1)?.is_granted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
+        let grant = grant.as_granted();
+        self.shared.section_in_order(|section| section.refund(self.class, &grant, permits))
+    }
+
+    /// Corrects an estimate, once it is known that the operation took `actual` permits.
+    ///
+    /// The excess is refunded as by [`refund`](Self::refund). A shortfall becomes a debt that
+    /// later calls wait behind; this call itself does not wait. Call it once for each grant.
+    ///
+    /// In any window, effects exceed the limit by at most the shortfall of the estimates in it.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, ManualClock, Settled};
+    ///
+    /// // A page of unknown size, at 1000 bytes a second.
+    /// let limiter = Limiter::with_clock(Gcra::per_second(1000).burst(1000), ManualClock::new());
+    /// let page = limiter.acquire(400)?;
+    /// assert_eq!(limiter.settle(&page, 700)?, Settled::Owed { permits: 300 });
+    /// assert_eq!(limiter.remaining()?, 300);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError`]. The debt of one call is bounded.
+    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
+        let grant = grant.as_granted();
+        Ok(self.shared.section_in_order(|section| section.settle(self.class, &grant, actual))??)
+    }
+
+    /// Ends operations in flight. Returns `true` if a policy here counts them.
+    ///
+    /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With the
+    /// first, the permits are free again; with the second, the operations have committed.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn release(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.release(permits)
+    }
+
+    /// Aborts operations in flight that had no effect and never will: their permits are free at
+    /// once.
+    ///
+    /// Returns `true` if a policy here counts operations in flight. An operation that failed may
+    /// have had its effect all the same: it has [ended](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn abort(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.abort(permits)
+    }
+
+    /// Adds permits from outside. Returns `true` if a policy here accepts them.
+    ///
+    /// Only a [`BackfillPool`](crate::BackfillPool) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.change(|limit, now_ns| limit.refill(now_ns, permits))
+    }
+}
