@@ -11,7 +11,7 @@ use crate::decision::Grant;
 use crate::error::Closed;
 use crate::keyed::error::KeyedError;
 use crate::keyed::key::Id;
-use crate::keyed::section::{KeyLocation, SectionResult};
+use crate::keyed::section::{KeyLocation, KeySection, SectionResult};
 use crate::limiter::Limiter;
 
 use super::Table;
@@ -30,7 +30,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     pub(in crate::keyed) fn reset(&self, location: &KeyLocation<I>) -> Result<bool, KeyedError> {
-        match self.section(location, |section| section.reset())? {
+        match self.section(location, |section: &mut KeySection<'_, I, P, C>| section.reset())? {
             SectionResult::Here(was_used) => Ok(was_used),
             SectionResult::Delegate(limiter) => Ok(limiter.reset()?),
             SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
