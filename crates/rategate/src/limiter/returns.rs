@@ -14,8 +14,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// Examples are a request that failed before it was sent, and an estimate that was too high.
     /// Fewer may go back: only so many that the limit is at least as full as if they had never
-    /// been taken. Each permit can be refunded once; of a grant by a [`Local`] handle's batch
-    /// none can.
+    /// been taken. Each permit can be refunded once; of a grant by a batch of a
+    /// [`Local`](crate::Local) handle none can.
     ///
     /// ```
     /// use std::time::Duration;
