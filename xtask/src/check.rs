@@ -101,6 +101,12 @@ fn without_parentheses(text: &str) -> String {
     outside
 }
 
+/// Runs the tests that take little time: those of nextest's profile `quick`.
+pub(crate) fn quick_tests(root: &Path) -> Result<()> {
+    install_nextest_if_missing(root)?;
+    step(cargo(root, "nextest run --workspace --all-features --profile quick"))
+}
+
 /// Runs the tests. Nextest prints to stderr: each line is passed on to the terminal, the last
 /// summary is kept.
 fn tests(root: &Path) -> Result<Counts> {

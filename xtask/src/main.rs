@@ -51,11 +51,16 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 18] = [
+static COMMANDS: [Command; 19] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
         run: |at, _| check::run(&at.root, &at.target),
+    },
+    Command {
+        forms: &["test"],
+        help: "the tests that need no server and no real time: the loop while writing",
+        run: |at, _| check::quick_tests(&at.root),
     },
     Command {
         forms: &["tidy"],
