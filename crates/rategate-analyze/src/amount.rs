@@ -116,7 +116,8 @@ impl fmt::Display for AmountError {
                 "not an amount; write a plain decimal, with a unit if it counts bytes"
             }
             Self::UnknownUnit => {
-                "unknown unit; bytes come in B kB MB GB TB or KiB MiB GiB TiB, and counts have none"
+                "unknown unit; bytes come in B kB MB GB TB or KiB MiB GiB TiB, and counts have none, or \
+                 k M G in a rate"
             }
             Self::NoWholeNumber => "not a whole number",
             Self::TooLarge => "more than 64 bits hold",
