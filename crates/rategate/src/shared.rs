@@ -239,38 +239,55 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Decides a try that is only one step of a call.
+    ///
+    /// What the brief way does not decide is left to a call at the very end, which writes the
+    /// decision straight to where the caller wants it.
     #[inline]
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, TryAcquireError> {
-        match self.try_lock_free(permits) {
+        let lock_free = self.growing_lock_free.current();
+        match lock_free.try_briefly(|| self.clock.now_ns(), permits) {
+            Some(verdict) => self.decision(verdict, permits),
+            None => self.try_fully(permits),
+        }
+    }
+
+    /// Decides a try that may have to repeat its step, because another thread interferes.
+    #[inline(never)]
+    fn try_fully(&self, permits: u64) -> Result<Decision, TryAcquireError> {
+        let lock_free = self.growing_lock_free.current();
+        self.decision(lock_free.try_acquire(|| self.clock.now_ns(), permits), permits)
+    }
+
+    /// Returns a verdict as a decision, which the lock's owner makes if the state is sealed.
+    #[inline]
+    fn decision(
+        &self,
+        verdict: LockFreeVerdict,
+        permits: u64,
+    ) -> Result<Decision, TryAcquireError> {
+        match verdict {
             LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
             }
             LockFreeVerdict::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
-            LockFreeVerdict::Sealed => Ok(Decision::of(&self.try_locked(permits)?)),
+            LockFreeVerdict::Sealed => self.try_locked(permits),
         }
     }
 
-    /// Decides a try under the lock, as a verdict of the core that the caller translates.
-    ///
-    /// If this returned a [`Decision`], those of the lock-free state would go through memory too,
-    /// and take longer to wait for than to make.
+    /// Decides a try under the lock.
     #[cold]
-    fn try_locked(&self, permits: u64) -> Result<Verdict, TryAcquireError> {
+    fn try_locked(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         if permits == 0 {
             // Nothing is taken, so no other call needs to be kept from the lock-free state.
             let (leftover, now_ns) = (Leftover::of(self.remaining()?), self.clock.now_ns());
-            return Ok(Verdict::Granted(Grant::at(now_ns, now_ns, 0, leftover).as_granted()));
+            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, leftover)));
         }
         let decided = self.decide_behind_all(permits, |limit, now_ns| {
             limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
         })?;
         // No try overtakes callers that wait for what no clock foretells.
-        Ok(decided.unwrap_or(Verdict::Denied(verdict::Denial { retry_after_ns: None })))
-    }
-
-    #[inline]
-    fn try_lock_free(&self, permits: u64) -> LockFreeVerdict {
-        self.growing_lock_free.current().try_acquire(|| self.clock.now_ns(), permits)
+        let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
+        Ok(Decision::of(&decided.unwrap_or(denied)))
     }
 
     pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, TryAcquireError> {

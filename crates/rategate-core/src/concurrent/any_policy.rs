@@ -43,6 +43,15 @@ impl LockFree for LockFreeAny {
         on_each!(self, form => form.try_acquire(read_ns, permits))
     }
 
+    #[inline]
+    fn try_briefly(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> Option<LockFreeVerdict> {
+        on_each!(self, form => form.try_briefly(read_ns, permits))
+    }
+
     fn take_batch(&self, read_ns: impl Fn() -> u64 + Copy, min: u64, max: u64) -> BatchVerdict {
         on_each!(self, form => form.take_batch(read_ns, min, max))
     }

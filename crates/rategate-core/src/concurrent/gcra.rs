@@ -114,9 +114,10 @@ impl Numbers {
             return None;
         }
         // Debt and cost are less than 2^62 each, unless torn.
-        let used = value.saturating_sub(now).wrapping_add(cost);
-        Some(match NonZeroU64::new(used.saturating_sub(self.burst)) {
-            None => Ok((now.wrapping_add(used), self.burst.wrapping_sub(used))),
+        let tat = value.max(now).wrapping_add(cost);
+        let limit = now.wrapping_add(self.burst);
+        Some(match NonZeroU64::new(tat.saturating_sub(limit)) {
+            None => Ok((tat, limit.wrapping_sub(tat))),
             Some(missing) => Err(missing),
         })
     }
@@ -145,36 +146,39 @@ impl Bucket {
 }
 
 impl LockFree for Bucket {
-    #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
         loop {
-            let epoch = self.epoch();
-            let seen = self.word.load();
-            let now_ns = read_ns();
-            let numbers = Numbers::from_fields(self.word.numbers(seen));
-            if seen.is_sealed() || permits == 0 {
-                return LockFreeVerdict::Sealed;
-            }
-            match numbers.decide(seen.value(), now_ns, permits) {
-                None => return LockFreeVerdict::Sealed,
-                Some(Ok((value, leftover))) => {
-                    if self.word.swap(seen, value) {
-                        let leftover = Leftover::in_parts(leftover, numbers.parts_per_permit);
-                        let leftover = leftover.with_epoch(epoch);
-                        return LockFreeVerdict::Granted {
-                            start_ns: now_ns,
-                            scheduled_ns: now_ns,
-                            leftover,
-                        };
-                    }
-                }
-                Some(Err(missing)) => {
-                    if self.word.is_still(seen) {
-                        return LockFreeVerdict::Denied { retry_after_ns: numbers.ns_of(missing) };
-                    }
-                }
+            if let Some(verdict) = self.try_briefly(read_ns, permits) {
+                return verdict;
             }
             back_off();
+        }
+    }
+
+    #[inline]
+    fn try_briefly(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> Option<LockFreeVerdict> {
+        let epoch = self.epoch();
+        let seen = self.word.load();
+        let now_ns = read_ns();
+        let numbers = Numbers::from_fields(self.word.numbers(seen));
+        if seen.is_sealed() || permits == 0 {
+            return Some(LockFreeVerdict::Sealed);
+        }
+        match numbers.decide(seen.value(), now_ns, permits) {
+            None => Some(LockFreeVerdict::Sealed),
+            Some(Ok((value, leftover))) => self.word.swap(seen, value).then(|| {
+                let leftover = Leftover::in_parts(leftover, numbers.parts_per_permit);
+                let leftover = leftover.with_epoch(epoch);
+                LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns: now_ns, leftover }
+            }),
+            Some(Err(missing)) => self
+                .word
+                .is_still(seen)
+                .then(|| LockFreeVerdict::Denied { retry_after_ns: numbers.ns_of(missing) }),
         }
     }
 

@@ -284,6 +284,20 @@ pub trait LockFree: Debug + Send + Sync {
     /// all where the decision does not depend on it.
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict;
 
+    /// Decides a try in the usual case: the state is open, and no other thread interferes.
+    ///
+    /// Returns `None` where only [`try_acquire`](Self::try_acquire) can decide. This is the part
+    /// worth inlining: its verdict stays in registers as long as no called function may return it
+    /// instead.
+    #[inline]
+    fn try_briefly(
+        &self,
+        _read_ns: impl Fn() -> u64 + Copy,
+        _permits: u64,
+    ) -> Option<LockFreeVerdict> {
+        None
+    }
+
     /// Takes between `min` and `max` permits in one step, for a thread to use one by one.
     fn take_batch(&self, _read_ns: impl Fn() -> u64 + Copy, _min: u64, _max: u64) -> BatchVerdict {
         BatchVerdict::Unknown

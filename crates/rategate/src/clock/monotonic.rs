@@ -185,11 +185,16 @@ impl Process {
         let glance_ns = self.counter.get().and_then(Counter::glance_ns);
         let reading_ns = glance_ns.unwrap_or_else(|| self.read_ns());
         LATEST.with(|latest| {
-            if reading_ns > latest.ns.get() {
-                latest.ns.set(reading_ns);
-                return reading_ns;
+            if latest.repeats.get() >= SUSPICIOUS {
+                self.audit_after(latest);
             }
-            self.repeat(latest)
+            // No branch here: it would wait for the counter, at a tenth of the cost of a try.
+            let latest_ns = latest.ns.get();
+            let repeats = latest.repeats.get().wrapping_add(u32::from(reading_ns <= latest_ns));
+            latest.repeats.set(repeats);
+            let now_ns = reading_ns.max(latest_ns);
+            latest.ns.set(now_ns);
+            now_ns
         })
     }
 
@@ -200,15 +205,12 @@ impl Process {
         self.counter.get().map_or_else(|| self.system.now_ns(), Counter::now_ns)
     }
 
+    /// Audits the counter, which may stand still, and counts repeated readings afresh.
     #[cold]
     #[inline(never)]
-    fn repeat(&self, latest: &Latest) -> u64 {
-        let repeats = latest.repeats.get().wrapping_add(1);
-        latest.repeats.set(repeats);
-        if repeats.is_multiple_of(SUSPICIOUS) {
-            self.audit();
-        }
-        latest.ns.get()
+    fn audit_after(&self, latest: &Latest) {
+        latest.repeats.set(0);
+        self.audit();
     }
 
     fn audit(&self) {

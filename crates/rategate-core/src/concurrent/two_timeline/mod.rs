@@ -38,14 +38,20 @@ pub struct Timelines {
 }
 
 impl LockFree for Timelines {
-    #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
-        let epoch = RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire));
-        let cached = if permits == 1 { self.average.try_cached(read_ns, epoch) } else { None };
-        match cached {
-            Some(answer) => answer,
-            None => self.try_fresh(read_ns, permits, epoch),
+        match self.try_briefly(read_ns, permits) {
+            Some(verdict) => verdict,
+            None => self.try_fresh(read_ns, permits),
         }
+    }
+
+    #[inline]
+    fn try_briefly(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> Option<LockFreeVerdict> {
+        if permits == 1 { self.average.try_cached(read_ns, self.epoch()) } else { None }
     }
 
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
@@ -58,17 +64,15 @@ impl LockFree for Timelines {
 }
 
 impl Timelines {
+    /// Loads the refund epoch, before a grant.
+    #[inline]
+    fn epoch(&self) -> RefundEpoch {
+        RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire))
+    }
+
     /// Tries with a fresh reading of the clock.
-    ///
-    /// This is a separate call so that the result of the cached path stays in registers. Inlined
-    /// here, that result would go through memory too, which takes longer than the addition.
-    #[inline(never)]
-    fn try_fresh(
-        &self,
-        read_ns: impl Fn() -> u64 + Copy,
-        permits: u64,
-        epoch: RefundEpoch,
-    ) -> LockFreeVerdict {
+    fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+        let epoch = self.epoch();
         let answer = match self.average.try_fresh(read_ns, permits) {
             LockFreeVerdict::Sealed => self.spaced.try_acquire(read_ns, permits),
             answer => answer,
