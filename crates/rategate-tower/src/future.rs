@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::gate::{KeyStatus, Outcome, PendingOutcome, Taken};
-use crate::layer::Rules;
+use crate::rules::Rules;
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) service.

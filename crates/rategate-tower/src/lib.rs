@@ -149,6 +149,7 @@ mod future;
 mod gate;
 mod layer;
 mod refusal;
+mod rules;
 
 pub mod client;
 pub mod headers;

@@ -1,0 +1,196 @@
+//! The answers of a lock-free form: verdicts, what a grant leaves, and batches.
+
+use core::num::NonZeroU64;
+
+use crate::refund::{RefundBasis, RefundEpoch};
+use crate::verdict::{STARTED, Ticket};
+
+/// A decision of a lock-free form, or its statement that the ledger has to decide.
+#[must_use = "an unused grant is a lost permit"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockFreeVerdict {
+    /// The permits were granted and start now.
+    Granted {
+        /// The clock reading from which the grant counts. This is the caller's own reading, an
+        /// earlier one where the clock was not read, or, for several limits, the newest start if
+        /// that is later.
+        start_ns: u64,
+        /// The scheduled time, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
+        scheduled_ns: u64,
+        /// The permits that one more try could take at that reading.
+        leftover: Leftover,
+    },
+    /// Nothing was taken.
+    Denied {
+        /// The exact time until the same try passes if no other caller comes first.
+        retry_after_ns: NonZeroU64,
+    },
+    /// The lock-free form is sealed or cannot decide this; the ledger can.
+    Sealed,
+}
+
+impl LockFreeVerdict {
+    #[inline]
+    pub(super) fn denied(retry_after_ns: u64) -> Self {
+        // A denial with a wait of zero is not valid.
+        NonZeroU64::new(retry_after_ns)
+            .map_or(Self::Sealed, |retry_after_ns| Self::Denied { retry_after_ns })
+    }
+
+    #[inline]
+    pub(super) const fn with_epoch(self, epoch: RefundEpoch) -> Self {
+        match self {
+            Self::Granted { start_ns, scheduled_ns, leftover } => {
+                Self::Granted { start_ns, scheduled_ns, leftover: leftover.with_epoch(epoch) }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Permits left behind by a grant, with the refund epoch at that time.
+///
+/// They are not counted until a caller needs them, because the division would cost as much as the
+/// decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    left: Amount,
+    epoch: RefundEpoch,
+}
+
+/// The leftover permits in the form in which the lock-free state knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Amount {
+    Parts { parts: u64, parts_per_permit: u64 },
+    Permits { permits: u64, busy_until_ns: u64 },
+}
+
+impl Leftover {
+    /// Returns a leftover of `permits` whole permits.
+    #[must_use]
+    pub const fn of(permits: u64) -> Self {
+        Self::in_parts(permits, 1)
+    }
+
+    pub(crate) const fn in_parts(parts: u64, parts_per_permit: u64) -> Self {
+        Self { left: Amount::Parts { parts, parts_per_permit }, epoch: RefundEpoch::UNKNOWN }
+    }
+
+    /// Returns a leftover of `permits` behind a grant that keeps its limit busy.
+    ///
+    /// Without that grant, the limit could not have been at rest before `busy_until_ns`.
+    #[must_use]
+    pub const fn booked(permits: u64, busy_until_ns: u64) -> Self {
+        Self { left: Amount::Permits { permits, busy_until_ns }, epoch: RefundEpoch::UNKNOWN }
+    }
+
+    /// Returns this leftover with the refund epoch `epoch`.
+    #[must_use]
+    pub const fn with_epoch(self, epoch: RefundEpoch) -> Self {
+        Self { epoch, ..self }
+    }
+
+    /// Returns the refund epoch at the time of the grant.
+    #[must_use]
+    pub const fn epoch(self) -> RefundEpoch {
+        self.epoch
+    }
+
+    /// Returns the ticket of a grant that started at `start_ns` and left these permits.
+    #[must_use]
+    pub const fn ticket(self, start_ns: u64) -> Ticket {
+        let rest = match self.left {
+            Amount::Parts { parts, parts_per_permit } => {
+                RefundBasis::Leftover { parts, parts_per_permit }
+            }
+            Amount::Permits { busy_until_ns, .. } => RefundBasis::BusyUntil(busy_until_ns),
+        };
+        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch }
+    }
+
+    /// Returns `true` if fewer than `permits` whole permits are left. Costs no division.
+    #[must_use]
+    pub const fn is_below(self, permits: u64) -> bool {
+        match self.left {
+            Amount::Permits { permits: left, .. } => left < permits,
+            Amount::Parts { parts_per_permit: 0, .. } => 0 < permits,
+            Amount::Parts { parts, parts_per_permit } => {
+                match permits.checked_mul(parts_per_permit) {
+                    Some(needed) => parts < needed,
+                    None => true,
+                }
+            }
+        }
+    }
+
+    /// Returns the number of whole permits left.
+    #[must_use]
+    pub const fn permits(self) -> u64 {
+        match self.left {
+            Amount::Permits { permits, .. } => permits,
+            Amount::Parts { parts, parts_per_permit } => {
+                match parts.checked_div(parts_per_permit) {
+                    Some(permits) => permits,
+                    None => 0,
+                }
+            }
+        }
+    }
+}
+
+/// A batch of permits that a thread has taken in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PermitBatch {
+    /// The number of permits in the batch.
+    pub permits: u64,
+    /// The clock reading from which the permits count.
+    pub start_ns: u64,
+    /// The state that the batch left behind, which a refund of some of its permits needs.
+    pub(super) mark: Mark,
+}
+
+/// The result of a request for a batch from a lock-free form.
+#[must_use = "an unused batch is lost"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchVerdict {
+    /// At least the requested minimum was taken.
+    Taken(PermitBatch),
+    /// Nothing was taken.
+    Denied {
+        /// The exact time until a try for the minimum passes if no other caller comes first.
+        retry_after_ns: NonZeroU64,
+    },
+    /// The lock-free form cannot decide, or has no batches. A try can decide.
+    Unknown,
+}
+
+/// The state that a batch has left behind, and the configuration to which it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) value: u64,
+    pub(super) base: u64,
+    /// The refund epoch at that time.
+    pub(super) epoch: RefundEpoch,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `is_below` agrees with the division without performing it.
+    #[test]
+    fn below_is_what_the_division_says() {
+        let numbers = [0, 1, 2, 3, 6, 7, 8, 1 << 32, u64::MAX / 3, u64::MAX - 1, u64::MAX];
+        for parts in numbers {
+            for parts_per_permit in numbers {
+                let leftover = Leftover::in_parts(parts, parts_per_permit);
+                for permits in numbers {
+                    let below = leftover.permits() < permits;
+                    assert_eq!(leftover.is_below(permits), below, "{leftover:?} {permits}");
+                    let booked = Leftover::booked(parts, parts_per_permit);
+                    assert_eq!(booked.is_below(permits), parts < permits);
+                }
+            }
+        }
+    }
+}
