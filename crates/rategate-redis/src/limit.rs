@@ -170,7 +170,6 @@ impl Limit {
 
     /// Returns the end of the window of a grant, from the numbers of its receipt; `None` for
     /// other kinds.
-    #[cfg(feature = "client")]
     pub(crate) const fn window_ends_us(&self, fields: [u64; 3]) -> Option<u64> {
         match (self.kind, fields) {
             (Kind::FixedWindow { period_us }, [start_us, ..]) => {

@@ -1,8 +1,11 @@
 //! Sets of limits that a call has to pass, each with the label of its keys.
 
+use rategate::store::Receipt;
+
 use crate::error::LimitError;
 use crate::key::check_label;
 use crate::limit::Limit;
+use crate::reply::RECEIPT_WORDS;
 
 /// The maximum number of limits of one set.
 pub const MAX_LIMITS: usize = 16;
@@ -47,11 +50,9 @@ impl Plan {
         self.limits.iter().map(|(label, limit)| (label.as_str(), limit))
     }
 
-    /// Returns the end of the first window to end among those a grant was made in.
-    #[cfg(feature = "client")]
-    pub(crate) fn window_ends_us(&self, receipt: &crate::verdict::Receipt) -> Option<u64> {
-        let ends = self.limits.iter().zip(&receipt.fields);
-        ends.filter_map(|((_, limit), fields)| limit.window_ends_us(*fields)).min()
+    /// Returns `true` if a receipt has the words of these limits.
+    pub(crate) fn is_receipt_of(&self, receipt: &Receipt) -> bool {
+        receipt.words().len() == self.limits.len().saturating_mul(RECEIPT_WORDS)
     }
 
     /// Returns `true` if a decision needs the name of a lease.

@@ -123,14 +123,13 @@ fn the_rights_that_the_guide_names_are_enough() {
     assert_eq!(store.renew(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     assert_eq!(store.release(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     let heartbeat = Heartbeat {
-        group: key("g"),
         member: [1; 16],
         total: 9,
         at_least: 0,
         length_ns: 1_000_000_000,
         memory_ns: 1_000_000_000,
     };
-    assert_eq!(store.heartbeat(heartbeat).wait().unwrap().permits, 9);
+    assert_eq!(store.heartbeat(&key("g"), heartbeat).wait().unwrap().permits, 9);
     let listed = [Listed { name: b"noisy".to_vec(), left_ns: 1_000_000_000 }];
     for _ in 0..2 {
         store.extend_denied(b"list", &listed, 1).wait().unwrap();

@@ -1,10 +1,10 @@
 //! Conversion of requests to commands, and the slots they belong to.
 
-use rategate::store::StoreRequest;
+use rategate::store::{LeaseId, StoreRequest};
 
 use super::call::Shape;
 use super::item::{Item, Task};
-use crate::batch::{Batch, Extra, LeaseId};
+use crate::batch::{Batch, Extra};
 use crate::command::{Command, Settings};
 use crate::error::RequestError;
 use crate::group;
@@ -27,15 +27,8 @@ impl Encoder {
             Task::Command(_, slot) => return *slot,
         };
         match request {
-            StoreRequest::Decide { key, .. }
-            | StoreRequest::Debit { key, .. }
-            | StoreRequest::Peek { key, .. }
-            | StoreRequest::Refund { key, .. }
-            | StoreRequest::Credit { key, .. }
-            | StoreRequest::Release { key, .. }
-            | StoreRequest::Renew { key, .. }
-            | StoreRequest::Reset { key, .. } => self.keys.key(key).slot(),
-            StoreRequest::Heartbeat(heartbeat) => self.keys.slot_of_group(&heartbeat.group),
+            StoreRequest::Heartbeat { group, .. } => self.keys.slot_of_group(group),
+            request => self.keys.key(request.key()).slot(),
         }
     }
 
@@ -51,8 +44,7 @@ impl Encoder {
             };
             match request {
                 StoreRequest::Decide { plan, key, permits, lease } => {
-                    let lease = lease.map(|lease| LeaseId(lease.0));
-                    let extra = Extra { request: None, lease };
+                    let extra = Extra { request: None, lease: *lease };
                     batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
                 }
                 StoreRequest::Debit { plan, key, permits } => {
@@ -78,8 +70,7 @@ impl Encoder {
         let mut refunds = Refunds::new();
         for request in items.iter().filter_map(Item::request) {
             let StoreRequest::Refund { plan, key, receipt, permits } = request else { continue };
-            let receipt = plan.receipt(receipt).ok_or(RequestError::OtherPlan)?;
-            refunds.push(&plan.plan, &self.keys.key(key), &receipt, permits.get())?;
+            refunds.push(&plan.plan, &self.keys.key(key), receipt, permits.get())?;
         }
         Ok(refunds.command(self.settings))
     }
@@ -93,27 +84,18 @@ impl Encoder {
                 returns::credit(&plan.plan, &self.keys.key(key), permits, self.settings)
             }
             StoreRequest::Release { plan, key, permits, lease } => {
-                let (key, lease) = (self.keys.key(key), LeaseId(lease.0));
-                returns::release(&plan.plan, &key, lease, permits.get(), self.settings)
+                let key = self.keys.key(key);
+                returns::release(&plan.plan, &key, *lease, permits.get(), self.settings)
             }
             StoreRequest::Renew { plan, key, permits, lease } => {
-                let (key, lease) = (self.keys.key(key), LeaseId(lease.0));
-                returns::renew(&plan.plan, &key, lease, permits.get(), self.settings)
+                let key = self.keys.key(key);
+                returns::renew(&plan.plan, &key, *lease, permits.get(), self.settings)
             }
             StoreRequest::Reset { plan, key } => {
                 Ok(returns::reset(&plan.plan, &self.keys.key(key)))
             }
-            StoreRequest::Heartbeat(heartbeat) => {
-                let message = group::Heartbeat {
-                    member: heartbeat.member,
-                    total: heartbeat.total,
-                    at_least: heartbeat.at_least,
-                    // Rounded up: for the store a longer membership is safe, a shorter one is
-                    // not.
-                    length_us: heartbeat.length_ns.div_ceil(1_000),
-                    memory_us: heartbeat.memory_ns.div_ceil(1_000),
-                };
-                Ok(group::heartbeat(&self.keys, &heartbeat.group, message))
+            StoreRequest::Heartbeat { group, heartbeat } => {
+                Ok(group::heartbeat(&self.keys, group, heartbeat))
             }
             _ => Err(RequestError::NoPermits),
         }

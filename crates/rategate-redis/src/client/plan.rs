@@ -2,16 +2,12 @@
 
 use std::num::NonZeroU64;
 
-use rategate::store::{
-    Denial, Grant, PlanError, Receipt, Reply, Rule, StoreError, StoreReply, StoreRequest,
-    Unavailable, Verdict,
-};
+use rategate::store::{PlanError, Rule, StoreError, StoreRequest};
 use rategate_core::error::ExceedsCapacity;
 
 use crate::error::LimitError;
 use crate::limit::Limit;
 use crate::plan::Plan;
-use crate::verdict;
 
 /// A set of limits that were checked against what Redis can hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,44 +41,6 @@ impl SharedPlan {
         }
         Ok(())
     }
-
-    /// Converts a verdict of the store to the type of `rategate`.
-    pub(crate) fn verdict(
-        &self,
-        verdict: verdict::Verdict,
-        now_us: u64,
-    ) -> Result<Verdict, StoreError> {
-        Ok(match verdict {
-            verdict::Verdict::WrongType => {
-                let why = "a key of this limit holds data of another kind: delete the key, \
-                           or use another prefix";
-                return Err(StoreError::Unavailable(Unavailable::Key(why.to_owned())));
-            }
-            verdict::Verdict::Granted(grant) => {
-                let ends_us = self.plan.window_ends_us(&grant.receipt);
-                let window_ends_in_ns =
-                    ends_us.map(|ends_us| ends_us.saturating_sub(now_us).saturating_mul(1_000));
-                Verdict::Granted(Grant {
-                    permits: grant.permits,
-                    remaining: grant.remaining,
-                    window_ends_in_ns,
-                    receipt: Receipt::new(grant.receipt.fields.concat()),
-                })
-            }
-            verdict::Verdict::Denied(denial) => Verdict::Denied(Denial {
-                retry_after_ns: denial.retry_after_ns,
-                remaining: denial.remaining,
-            }),
-        })
-    }
-
-    /// Converts a receipt to the type of the store, or returns `None` if it does not fit these
-    /// limits.
-    pub(crate) fn receipt(&self, receipt: &Receipt) -> Option<verdict::Receipt> {
-        let (fields, rest) = receipt.words().as_chunks::<3>();
-        let fits = rest.is_empty() && fields.len() == self.plan.limits().len();
-        fits.then(|| verdict::Receipt { fields: fields.to_vec() })
-    }
 }
 
 /// Checks that a request makes sense, so that the store will answer it.
@@ -109,7 +67,7 @@ pub(crate) fn check(request: &StoreRequest<SharedPlan>) -> Result<(), StoreError
             if plan.plan.holds() {
                 return refuse("permits in flight come back by release, not by refund");
             }
-            if plan.receipt(receipt).is_none() {
+            if !plan.plan.is_receipt_of(receipt) {
                 return refuse("the receipt belongs to another set of limits");
             }
             plan.admits(*permits)
@@ -123,15 +81,10 @@ pub(crate) fn check(request: &StoreRequest<SharedPlan>) -> Result<(), StoreError
             }
             plan.admits(*permits)
         }
-        StoreRequest::Credit { .. } | StoreRequest::Reset { .. } | StoreRequest::Heartbeat(_) => {
-            Ok(())
-        }
+        StoreRequest::Credit { .. }
+        | StoreRequest::Reset { .. }
+        | StoreRequest::Heartbeat { .. } => Ok(()),
     }
-}
-
-/// Combines a reply with the time for which the store has lost nothing.
-pub(crate) const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> StoreReply {
-    StoreReply { reply, intact_for_ns }
 }
 
 fn limit_of(rule: &Rule) -> Result<Limit, LimitError> {

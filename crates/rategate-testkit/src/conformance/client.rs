@@ -145,14 +145,18 @@ pub(crate) fn wait_us(denial: Denial) -> Option<u64> {
     denial.retry_after_ns.map(|ns| ns.get().div_ceil(1_000))
 }
 
-pub(crate) fn granted(verdict: Verdict) -> Grant {
+/// Returns the grant of a verdict that must be one.
+#[track_caller]
+pub fn granted(verdict: Verdict) -> Grant {
     match verdict {
         Verdict::Granted(grant) => grant,
         Verdict::Denied(denial) => panic!("{denial:?}"),
     }
 }
 
-pub(crate) fn denied(verdict: Verdict) -> Denial {
+/// Returns the denial of a verdict that must be one.
+#[track_caller]
+pub fn denied(verdict: Verdict) -> Denial {
     match verdict {
         Verdict::Denied(denial) => denial,
         Verdict::Granted(grant) => panic!("{grant:?}"),

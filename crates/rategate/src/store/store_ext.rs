@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{
-    Grant, Key, LeaseId, Receipt, Reply, Share, Store, StoreError, StoreReply, StoreRequest,
-    Unavailable, Verdict,
+    Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt, Reply, Store, StoreError, StoreReply,
+    StoreRequest, Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
-use crate::store::Heartbeat;
 use crate::wait::assert_may_block;
 
 /// Requests as futures, for a shared store.
@@ -98,8 +97,8 @@ pub trait StoreExt<P> {
     }
 
     /// Reports that a member of a group is alive. Returns its partition.
-    fn heartbeat(&self, heartbeat: Heartbeat) -> Pending<Share> {
-        self.call(StoreRequest::Heartbeat(heartbeat)).read_as(share)
+    fn heartbeat(&self, group: &Key, heartbeat: Heartbeat) -> Pending<HeartbeatReply> {
+        self.call(StoreRequest::Heartbeat { group: Arc::clone(group), heartbeat }).read_as(share)
     }
 }
 
@@ -234,7 +233,7 @@ const fn count(answer: &StoreReply) -> Option<u64> {
     }
 }
 
-const fn share(answer: &StoreReply) -> Option<Share> {
+const fn share(answer: &StoreReply) -> Option<HeartbeatReply> {
     match &answer.reply {
         Reply::Share(share) => Some(*share),
         _ => None,
