@@ -3,8 +3,8 @@
 //! The decision is made in the store, by functions that are loaded into it: one call, one round
 //! trip, one or many limits, all or nothing, by the store's clock alone. This crate holds the
 //! functions and the IO-free layer around them: requests become commands, replies become verdicts
-//! of [`rategate::store`], errors become remedies. Connections are the caller's, or [`client`]'s: a store whose
-//! driver gathers concurrent requests.
+//! of [`rategate::store`], errors become remedies. Connections are the caller's, or [`client`]'s:
+//! a store whose driver gathers concurrent requests.
 //!
 //! | task | use |
 //! |---|---|

@@ -51,7 +51,7 @@ pub struct Grant {
     ///
     /// A window of the store's grid ends then. `None` where no limit of the set is such a window.
     pub window_ends_in_ns: Option<u64>,
-    /// `true` if this repeats an earlier grant to the same lease or request: nothing more was taken.
+    /// `true` if this repeats an earlier grant to the same lease: nothing more was taken.
     pub is_repeated: bool,
     /// The receipt that a refund needs.
     pub receipt: Receipt,
