@@ -1,6 +1,7 @@
-//! Conversion of requests to commands, and the slots they belong to.
+//! Requests that make sense, as commands, and the slots they belong to.
 
 use rategate::store::{LeaseId, StoreRequest};
+use rategate_core::error::ExceedsCapacity;
 
 use super::call::Shape;
 use super::item::{Item, Task};
@@ -9,6 +10,7 @@ use crate::command::{Command, Settings};
 use crate::error::RequestError;
 use crate::group;
 use crate::key::KeySpace;
+use crate::plan::Plan;
 use crate::returns::{self, Refunds};
 
 /// The settings that all calls of a driver share.
@@ -45,16 +47,16 @@ impl Encoder {
             match request {
                 StoreRequest::Decide { plan, key, permits, lease } => {
                     let extra = Extra { request: None, lease: *lease };
-                    batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
+                    batch.try_acquire(plan, &self.keys.key(key), permits.get(), extra)?;
                 }
                 StoreRequest::Debit { plan, key, permits } => {
                     let key = self.keys.key(key);
-                    batch.debit(&plan.plan, &key, permits.get(), Extra::default())?;
+                    batch.debit(plan, &key, permits.get(), Extra::default())?;
                 }
                 StoreRequest::Peek { plan, key, permits } => {
                     // A peek holds nothing, so any name will do.
                     let extra = Extra { request: None, lease: Some(LeaseId([0; 16])) };
-                    batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
+                    batch.try_acquire(plan, &self.keys.key(key), permits.get(), extra)?;
                 }
                 other => return self.single(other),
             }
@@ -70,34 +72,70 @@ impl Encoder {
         let mut refunds = Refunds::new();
         for request in items.iter().filter_map(Item::request) {
             let StoreRequest::Refund { plan, key, receipt, permits } = request else { continue };
-            refunds.push(&plan.plan, &self.keys.key(key), receipt, permits.get())?;
+            refunds.push(plan, &self.keys.key(key), receipt, permits.get())?;
         }
         Ok(refunds.command(self.settings))
     }
 
-    fn single(&self, request: &StoreRequest<super::SharedPlan>) -> Result<Command, RequestError> {
+    fn single(&self, request: &StoreRequest<Plan>) -> Result<Command, RequestError> {
         match request {
             StoreRequest::Credit { plan, key, permits } => {
-                let maximum =
-                    plan.plan.limits().map(|(_, limit)| limit.maximum()).min().unwrap_or(0);
-                let permits = permits.get().min(maximum);
-                returns::credit(&plan.plan, &self.keys.key(key), permits, self.settings)
+                let permits = permits.get().min(plan.maximum());
+                returns::credit(plan, &self.keys.key(key), permits, self.settings)
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 let key = self.keys.key(key);
-                returns::release(&plan.plan, &key, *lease, permits.get(), self.settings)
+                returns::release(plan, &key, *lease, permits.get(), self.settings)
             }
             StoreRequest::Renew { plan, key, permits, lease } => {
                 let key = self.keys.key(key);
-                returns::renew(&plan.plan, &key, *lease, permits.get(), self.settings)
+                returns::renew(plan, &key, *lease, permits.get(), self.settings)
             }
-            StoreRequest::Reset { plan, key } => {
-                Ok(returns::reset(&plan.plan, &self.keys.key(key)))
-            }
+            StoreRequest::Reset { plan, key } => Ok(returns::reset(plan, &self.keys.key(key))),
             StoreRequest::Heartbeat { group, heartbeat } => {
                 Ok(group::heartbeat(&self.keys, group, heartbeat))
             }
             _ => Err(RequestError::NoPermits),
         }
     }
+}
+
+/// Checks that a request makes sense, so that the store will answer it.
+pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
+    let (plan, permits) = match request {
+        StoreRequest::Decide { plan, permits, lease, .. } => {
+            if plan.holds() && lease.is_none() {
+                return Err(RequestError::NoLease);
+            }
+            (plan, permits)
+        }
+        StoreRequest::Peek { plan, permits, .. } => (plan, permits),
+        StoreRequest::Release { plan, permits, .. } | StoreRequest::Renew { plan, permits, .. } => {
+            if !plan.holds() {
+                return Err(RequestError::NoLease);
+            }
+            (plan, permits)
+        }
+        StoreRequest::Debit { plan, .. }
+        | StoreRequest::Refund { plan, .. }
+        | StoreRequest::Credit { plan, .. }
+            if plan.holds() =>
+        {
+            return Err(RequestError::HeldByLease);
+        }
+        StoreRequest::Refund { plan, receipt, .. } if !plan.is_receipt_of(receipt) => {
+            return Err(RequestError::OtherPlan);
+        }
+        StoreRequest::Debit { plan, permits, .. } | StoreRequest::Refund { plan, permits, .. } => {
+            (plan, permits)
+        }
+        StoreRequest::Credit { .. }
+        | StoreRequest::Reset { .. }
+        | StoreRequest::Heartbeat { .. } => return Ok(()),
+    };
+    if permits.get() > plan.maximum() {
+        let exceeds = ExceedsCapacity::new(permits.get(), plan.maximum());
+        return Err(RequestError::Exceeds(exceeds));
+    }
+    Ok(())
 }

@@ -66,7 +66,6 @@ mod functions;
 mod item;
 mod node;
 mod observed;
-mod plan;
 mod queue;
 mod remedies;
 mod repolled;
@@ -92,7 +91,6 @@ use rategate::store::{
 };
 
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
-pub use plan::SharedPlan;
 pub use stats::Stats;
 
 use self::dial::Dialer;
@@ -101,6 +99,7 @@ use self::shared::Shared;
 use crate::denied::Version;
 use crate::error::LimitError;
 use crate::key::KeySpace;
+use crate::plan::Plan;
 
 /// The number of ranges of slots of a cluster that can be unavailable one by one.
 const BACKENDS: u16 = 16;
@@ -258,15 +257,15 @@ fn no_driver(error: &io::Error) -> StoreError {
 }
 
 impl Store for RedisStore {
-    type Plan = SharedPlan;
+    type Plan = Plan;
 
-    fn plan(&self, rules: &[(&str, Rule)]) -> Result<SharedPlan, PlanError> {
-        SharedPlan::new(rules)
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<Plan, PlanError> {
+        Plan::of_rules(rules)
     }
 
-    fn submit(&self, request: StoreRequest<SharedPlan>, callback: Callback) {
-        if let Err(fault) = plan::check(&request) {
-            callback(Err(fault));
+    fn submit(&self, request: StoreRequest<Plan>, callback: Callback) {
+        if let Err(error) = encoder::check(&request) {
+            callback(Err(error.into()));
             return;
         }
         match self.shared() {

@@ -13,6 +13,7 @@ use crate::batch;
 use crate::command::Command;
 use crate::error::ReplyError;
 use crate::group;
+use crate::plan::Plan;
 use crate::refusal::ServerRefusal as Refusal;
 use crate::reply::{self, Value};
 use crate::returns;
@@ -51,7 +52,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 for item in &mut call.items {
-                    item.respond(Err(StoreError::InvalidRequest(error.to_string())));
+                    item.respond(Err(error.into()));
                 }
             }
         }
@@ -197,7 +198,7 @@ fn deliver_single(
             | StoreRequest::Renew { plan, .. }
             | StoreRequest::Reset { plan, .. } => {
                 let sum = |counts: Vec<u64>| counts.into_iter().fold(0, u64::saturating_add);
-                returns::read(&plan.plan, command, value)?.map(|counts| Reply::Count(sum(counts)))
+                returns::read(plan, command, value)?.map(|counts| Reply::Count(sum(counts)))
             }
             _ => group::read(value)?.map(Reply::Share),
         };
@@ -213,11 +214,11 @@ const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> StoreReply {
     StoreReply { reply, intact_for_ns }
 }
 
-fn sent(item: &Item) -> Option<(&crate::plan::Plan, u64)> {
+fn sent(item: &Item) -> Option<(&Plan, u64)> {
     match item.request()? {
         StoreRequest::Decide { plan, permits, .. }
         | StoreRequest::Debit { plan, permits, .. }
-        | StoreRequest::Peek { plan, permits, .. } => Some((&plan.plan, permits.get())),
+        | StoreRequest::Peek { plan, permits, .. } => Some((&**plan, permits.get())),
         _ => None,
     }
 }
