@@ -2,7 +2,7 @@
 //! it.
 
 use fastrand::Rng;
-use rategate::store::{Heartbeat, HeartbeatReply, Reply, StoreRequest};
+use rategate::store::{Heartbeat, HeartbeatReply, StoreRequest};
 
 use super::Arena;
 use super::client::StoreClient;
@@ -43,10 +43,7 @@ fn heartbeat_in<A: Arena>(
     heartbeat: Heartbeat,
 ) -> HeartbeatReply {
     let group = group.as_bytes().into();
-    match client.submit(StoreRequest::Heartbeat { group, heartbeat }).unwrap().reply {
-        Reply::Share(share) => share,
-        other => panic!("{other:?} is no share"),
-    }
+    client.submit(StoreRequest::Heartbeat { group, heartbeat }).unwrap().share().unwrap()
 }
 
 fn any_client<A: Arena>(arena: &A) -> StoreClient<A::Store> {

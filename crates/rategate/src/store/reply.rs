@@ -30,6 +30,26 @@ pub enum Reply {
     Share(HeartbeatReply),
 }
 
+impl StoreReply {
+    /// Returns the verdict, if the reply is one.
+    #[must_use]
+    pub fn verdict(self) -> Option<Verdict> {
+        if let Reply::Verdict(verdict) = self.reply { Some(verdict) } else { None }
+    }
+
+    /// Returns the count, if the reply is one.
+    #[must_use]
+    pub fn count(self) -> Option<u64> {
+        if let Reply::Count(count) = self.reply { Some(count) } else { None }
+    }
+
+    /// Returns the partition, if the reply is to a heartbeat.
+    #[must_use]
+    pub fn share(self) -> Option<HeartbeatReply> {
+        if let Reply::Share(share) = self.reply { Some(share) } else { None }
+    }
+}
+
 /// The verdict on one request for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "an unused grant is a lost permit"]
