@@ -6,7 +6,6 @@
 
 use std::env;
 use std::error::Error;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,10 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::tcp("127.0.0.1", port);
     let store = Arc::new(RedisStore::open(Config::server(server).prefix("example"))?);
     // Without a fallback of its own, a limiter denies every call while Redis is gone.
-    let nodes = NonZeroU32::new(2).expect("two is not zero");
     let limiter = Distributed::builder(store)
         .limit("calls", Gcra::per_second(20).burst(5))
-        .on_unavailable(OnUnavailable::Local { nodes })
+        .on_unavailable(OnUnavailable::local(2))
         .build()?;
 
     let begin = Instant::now();

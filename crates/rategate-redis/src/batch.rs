@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use rategate::store::{LeaseId, Unavailable, Verdict};
 use rategate_core::error::ExceedsCapacity;
 
 use crate::command::{Command, Settings, number};
@@ -14,8 +15,7 @@ use crate::key::Key;
 use crate::library::Verb;
 use crate::limit::Row;
 use crate::plan::Plan;
-use crate::reply::{Numbers, Value};
-use crate::verdict::BatchReply;
+use crate::reply::{Decoded, Numbers, Value};
 
 /// The maximum number of decisions in one call. The store does nothing else meanwhile.
 pub const MAX_DECISIONS: usize = 1_024;
@@ -32,10 +32,6 @@ pub struct RequestId {
     pub keep_ms: u64,
 }
 
-/// The name of a lease: 128 bits that no other holder has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LeaseId(pub [u8; 16]);
-
 /// Optional parts of a decision besides its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
@@ -46,6 +42,9 @@ pub struct Extra {
     /// the first.
     pub lease: Option<LeaseId>,
 }
+
+/// The verdicts of a call, or what kept the store from one of them.
+pub type Verdicts = Vec<Result<Verdict, Unavailable>>;
 
 /// A batch of decisions for one call.
 #[derive(Debug, Default)]
@@ -141,12 +140,18 @@ impl<'a> Batch<'a> {
         Command::new(Verb::Peek, self.keys.clone(), self.args(settings))
     }
 
-    /// Reads the reply to [`decide`](Self::decide) or [`peek`](Self::peek).
+    /// Reads the reply to [`decide`](Self::decide) or [`peek`](Self::peek): verdicts in the order
+    /// of the requests.
+    ///
+    /// A waiting time ends at the first microsecond of the store's clock at which the request
+    /// passes; one sooner it is still denied. Where permits are held, it ends with leases that are
+    /// not renewed. A request of which a key holds data of another kind has
+    /// [`Unavailable::Key`] in place of a verdict. It took and wrote nothing.
     ///
     /// # Errors
     ///
     /// [`ReplyError`] if the value is not such a reply.
-    pub fn read(&self, value: &Value) -> Result<BatchReply, ReplyError> {
+    pub fn read(&self, value: &Value) -> Result<Decoded<Verdicts>, ReplyError> {
         read(value, self.requests.iter().copied())
     }
 
@@ -247,13 +252,13 @@ impl Group {
 pub(crate) fn read<'a>(
     value: &Value,
     requests: impl Iterator<Item = (&'a Plan, u64)>,
-) -> Result<BatchReply, ReplyError> {
+) -> Result<Decoded<Verdicts>, ReplyError> {
     let mut numbers = Numbers::of(value)?;
     let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
     let verdicts = requests.map(|(plan, permits)| numbers.verdict(plan, permits, now_us));
-    let verdicts = verdicts.collect::<Result<_, _>>()?;
+    let content = verdicts.collect::<Result<_, _>>()?;
     numbers.end()?;
-    Ok(BatchReply { now_us, corrected, is_marked, verdicts })
+    Ok(Decoded { now_us, corrected, is_marked, content })
 }
 
 /// Returns the rows of all limits of a limit set for `permits`.

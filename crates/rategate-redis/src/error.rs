@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::fmt;
 
+use rategate::store::StoreError;
 use rategate_core::error::ExceedsCapacity;
 
 /// The reason why a limit cannot be kept in a store without rounding.
@@ -51,7 +52,7 @@ pub enum RequestError {
     Exceeds(ExceedsCapacity),
     /// Zero permits, which are granted without a request.
     NoPermits,
-    /// A limit of operations in flight without the name of a lease.
+    /// A limit of operations in flight without the name of a lease, or a lease without one.
     NoLease,
     /// A refund or debit of permits in flight, which are taken and released together, under the
     /// name of their lease.
@@ -107,7 +108,7 @@ impl fmt::Display for RequestError {
         f.write_str(match self {
             Self::Exceeds(error) => return error.fmt(f),
             Self::NoPermits => "zero permits requested; at least one is needed",
-            Self::NoLease => "a limit of operations in flight needs the name of a lease",
+            Self::NoLease => "limits of operations in flight need a lease, and no other limits do",
             Self::HeldByLease => "permits in flight come and go with their lease, all together",
             Self::OtherPlan => "the receipt belongs to another set of limits",
             Self::Full => "the call already holds the maximum number of requests",
@@ -124,6 +125,15 @@ impl fmt::Display for ReplyError {
             Self::Length => "the reply has more or fewer numbers than expected",
             Self::Number => "a number in the reply is out of range",
         })
+    }
+}
+
+impl From<RequestError> for StoreError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Exceeds(error) => Self::Exceeds(error),
+            error => Self::InvalidRequest(error.to_string()),
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! The decision is made in the store, by functions that are loaded into it: one call, one round
 //! trip, one or many limits, all or nothing, by the store's clock alone. This crate holds the
-//! functions and the IO-free layer around them: requests become commands, replies become
-//! verdicts, errors become remedies. Connections are the caller's, or [`client`]'s: a store whose
-//! driver gathers concurrent requests.
+//! functions and the IO-free layer around them: requests become commands, replies become verdicts
+//! of [`rategate::store`], errors become remedies. Connections are the caller's, or [`client`]'s:
+//! a store whose driver gathers concurrent requests.
 //!
 //! | task | use |
 //! |---|---|
@@ -23,6 +23,7 @@
 //! # Smallest example
 //!
 //! ```
+//! use rategate::store::Verdict;
 //! use rategate_core::gcra::Gcra;
 //! use rategate_redis::batch::{Batch, Extra};
 //! use rategate_redis::command::Settings;
@@ -31,7 +32,6 @@
 //! use rategate_redis::limit::Limit;
 //! use rategate_redis::plan::Plan;
 //! use rategate_redis::reply::Value;
-//! use rategate_redis::verdict::Verdict;
 //!
 //! let bucket = Limit::gcra(&Gcra::per_second(100).burst(10))?;
 //! let plan = Plan::new([("api", bucket)])?;
@@ -46,7 +46,7 @@
 //! let now_us = 1_790_000_000_000_000;
 //! let numbers = [1, now_us, 0, 1, 1, now_us + 10_000, 0, 0];
 //! let answer = batch.read(&Value::List(numbers.map(Value::Int).to_vec()))?;
-//! let [Verdict::Granted(grant)] = answer.verdicts.as_slice() else { unreachable!() };
+//! let [Ok(Verdict::Granted(grant))] = answer.content.as_slice() else { unreachable!() };
 //! assert_eq!(grant.remaining, 9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -59,7 +59,7 @@
 //! * **One clock**, the store's. A store that takes over with a clock that is behind denies more,
 //!   never less. A state further ahead than its limit and a [horizon](command::Settings) allow
 //!   counts as if all permits had just been taken;
-//!   [`BatchReply::corrected`](verdict::BatchReply::corrected) counts those.
+//!   [`Decoded::corrected`](reply::Decoded::corrected) counts those.
 //! * **No garbage**: every key expires when its state is as good as fresh.
 //! * **No double charge by this crate**: a call that failed has changed nothing. One whose reply
 //!   was lost may have been granted; [`RequestId`](batch::RequestId) makes it safe to send again.
@@ -84,7 +84,6 @@ pub mod plan;
 pub mod refusal;
 pub mod reply;
 pub mod returns;
-pub mod verdict;
 
 /// The examples of the crate's README, run as tests.
 #[cfg(doctest)]

@@ -6,6 +6,7 @@
 //! microseconds, and parts of `1/d` us. A limit that does not fit is refused when it is made,
 //! never rounded.
 
+use rategate::store::Rule;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::ExceedsCapacity;
@@ -170,7 +171,6 @@ impl Limit {
 
     /// Returns the end of the window of a grant, from the numbers of its receipt; `None` for
     /// other kinds.
-    #[cfg(feature = "client")]
     pub(crate) const fn window_ends_us(&self, fields: [u64; 3]) -> Option<u64> {
         match (self.kind, fields) {
             (Kind::FixedWindow { period_us }, [start_us, ..]) => {
@@ -254,6 +254,21 @@ impl Limit {
                 u64::try_from(free.checked_div(numerator.into()).unwrap_or(0)).unwrap_or(u64::MAX)
             }
             (_, [_, used, _]) => self.maximum.saturating_sub(used),
+        }
+    }
+}
+
+impl TryFrom<&Rule> for Limit {
+    type Error = LimitError;
+
+    fn try_from(rule: &Rule) -> Result<Self, LimitError> {
+        match rule {
+            Rule::Bucket(bucket) => Self::gcra(bucket),
+            Rule::Log(log) => Self::sliding_log(log),
+            Rule::Window(window) => Self::fixed_window(window),
+            Rule::InFlight(in_flight, lease_ns) => {
+                Self::concurrency(in_flight, whole_us(lease_ns.get())?)
+            }
         }
     }
 }

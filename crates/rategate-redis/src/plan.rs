@@ -1,8 +1,11 @@
 //! Sets of limits that a call has to pass, each with the label of its keys.
 
+use rategate::store::{PlanError, Receipt, Rule};
+
 use crate::error::LimitError;
 use crate::key::check_label;
 use crate::limit::Limit;
+use crate::reply::RECEIPT_WORDS;
 
 /// The maximum number of limits of one set.
 pub const MAX_LIMITS: usize = 16;
@@ -11,6 +14,7 @@ pub const MAX_LIMITS: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     limits: Vec<(String, Limit)>,
+    maximum: u64,
 }
 
 impl Plan {
@@ -39,7 +43,32 @@ impl Plan {
                 return Err(LimitError::SameLabel);
             }
         }
-        Ok(Self { limits })
+        let maximum = limits.iter().map(|(_, limit)| limit.maximum()).min().unwrap_or(0);
+        Ok(Self { limits, maximum })
+    }
+
+    /// Creates a set of limits as `rategate` has them; one accepted here is accepted by any store
+    /// on Redis.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`], which names the limit and what would be accepted.
+    pub fn of_rules(rules: &[(&str, Rule)]) -> Result<Self, PlanError> {
+        let of = |label: Option<&str>, error: LimitError| PlanError {
+            label: label.map(str::to_owned),
+            why: error.to_string(),
+        };
+        let limits = rules.iter().map(|(label, rule)| {
+            let limit = Limit::try_from(rule).map_err(|error| of(Some(label), error))?;
+            Ok((*label, limit))
+        });
+        Self::new(limits.collect::<Result<Vec<_>, _>>()?).map_err(|error| of(None, error))
+    }
+
+    /// Returns the maximum number of permits of one request.
+    #[must_use]
+    pub const fn maximum(&self) -> u64 {
+        self.maximum
     }
 
     /// Returns labels and limits, in order.
@@ -47,11 +76,9 @@ impl Plan {
         self.limits.iter().map(|(label, limit)| (label.as_str(), limit))
     }
 
-    /// Returns the end of the first window to end among those a grant was made in.
-    #[cfg(feature = "client")]
-    pub(crate) fn window_ends_us(&self, receipt: &crate::verdict::Receipt) -> Option<u64> {
-        let ends = self.limits.iter().zip(&receipt.fields);
-        ends.filter_map(|((_, limit), fields)| limit.window_ends_us(*fields)).min()
+    /// Returns `true` if a receipt has the words of these limits.
+    pub(crate) fn is_receipt_of(&self, receipt: &Receipt) -> bool {
+        receipt.words().len() == self.limits.len().saturating_mul(RECEIPT_WORDS)
     }
 
     /// Returns `true` if a decision needs the name of a lease.

@@ -2,14 +2,41 @@
 
 use std::num::NonZeroU64;
 
+use rategate::store::{Denial, Grant, Receipt, Unavailable, Verdict};
 pub use rategate_protocol::resp::Value;
 
 use crate::error::ReplyError;
 use crate::plan::Plan;
-use crate::verdict::{Counts, Denial, Grant, Receipt, Verdict};
 
 /// The version of replies.
 const VERSION: u64 = 1;
+/// The words of a receipt for each limit of a set.
+pub(crate) const RECEIPT_WORDS: usize = 3;
+
+/// The content of a reply, and what every reply tells of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded<T> {
+    /// The store's clock, in microseconds.
+    pub now_us: u64,
+    /// The number of states that lay too far ahead of the clock, and count as if all permits had
+    /// just been taken: the clock went back further than the horizon, or another program wrote
+    /// them.
+    pub corrected: u64,
+    /// `false` if the call named a [marker](crate::group::Marker) that the store does not have.
+    /// Such a store may have lost any state a moment ago.
+    pub is_marked: bool,
+    /// The content, by the kind of request.
+    pub content: T,
+}
+
+impl<T> Decoded<T> {
+    /// Converts the content.
+    #[cfg(feature = "client")]
+    pub(crate) fn map<U>(self, convert: impl FnOnce(T) -> U) -> Decoded<U> {
+        let Self { now_us, corrected, is_marked, content } = self;
+        Decoded { now_us, corrected, is_marked, content: convert(content) }
+    }
+}
 
 /// A reader over the numbers of a reply.
 #[derive(Debug)]
@@ -74,37 +101,50 @@ impl<'a> Numbers<'a> {
         plan: &Plan,
         permits: u64,
         now_us: u64,
-    ) -> Result<Verdict, ReplyError> {
+    ) -> Result<Result<Verdict, Unavailable>, ReplyError> {
         let (status, number) = (self.count()?, self.int()?);
-        let mut fields = Vec::with_capacity(plan.limits().len());
-        let mut remaining = u64::MAX;
+        let mut words = Vec::with_capacity(plan.limits().len().saturating_mul(RECEIPT_WORDS));
+        let (mut remaining, mut window_ends_us) = (u64::MAX, None::<u64>);
         for (_, limit) in plan.limits() {
             let numbers = [self.count()?, self.count()?, self.count()?];
             remaining = remaining.min(limit.remaining(now_us, numbers));
-            fields.push(numbers);
+            let ends_us = limit.window_ends_us(numbers);
+            window_ends_us = window_ends_us.into_iter().chain(ends_us).min();
+            words.extend(numbers);
         }
-        match (status, u64::try_from(number)) {
-            (0, Err(_)) => Ok(Verdict::Denied(Denial { retry_after_ns: None, remaining })),
+        let retry_after_ns = match (status, u64::try_from(number)) {
+            (0, Err(_)) => None,
             (0, Ok(wait_us)) => {
                 let retry_after_ns = NonZeroU64::new(wait_us.saturating_mul(1_000));
-                let retry_after_ns = Some(retry_after_ns.ok_or(ReplyError::Number)?);
-                Ok(Verdict::Denied(Denial { retry_after_ns, remaining }))
+                Some(retry_after_ns.ok_or(ReplyError::Number)?)
             }
-            (3, Ok(0)) => Ok(Verdict::WrongType),
+            (3, Ok(0)) => {
+                let why = "a key of this limit holds data of another kind: delete the key, \
+                           or use another prefix";
+                return Ok(Err(Unavailable::Key(why.to_owned())));
+            }
             (1 | 2, Ok(granted)) if granted > 0 && granted <= permits => {
-                let (is_repeated, receipt) = (status == 2, Receipt { fields });
-                Ok(Verdict::Granted(Grant { permits: granted, remaining, is_repeated, receipt }))
+                let window_ends_in_ns = window_ends_us
+                    .map(|ends_us| ends_us.saturating_sub(now_us).saturating_mul(1_000));
+                return Ok(Ok(Verdict::Granted(Grant {
+                    permits: granted,
+                    remaining,
+                    window_ends_in_ns,
+                    is_repeated: status == 2,
+                    receipt: Receipt::new(words),
+                })));
             }
-            _ => Err(ReplyError::Number),
-        }
+            _ => return Err(ReplyError::Number),
+        };
+        Ok(Ok(Verdict::Denied(Denial { retry_after_ns, remaining })))
     }
 }
 
 /// Reads the reply to anything but decisions: `expected` counts.
-pub(crate) fn counts(value: &Value, expected: usize) -> Result<Counts, ReplyError> {
+pub(crate) fn counts(value: &Value, expected: usize) -> Result<Decoded<Vec<u64>>, ReplyError> {
     let mut numbers = Numbers::of(value)?;
     let (now_us, corrected) = (numbers.count()?, numbers.count()?);
-    let counts = (0..expected).map(|_| numbers.count()).collect::<Result<_, _>>()?;
+    let content = (0..expected).map(|_| numbers.count()).collect::<Result<_, _>>()?;
     numbers.end()?;
-    Ok(Counts { now_us, corrected, counts })
+    Ok(Decoded { now_us, corrected, is_marked: true, content })
 }

@@ -1,14 +1,15 @@
 //! Refunds, credits, releases, renewals and resets.
 
-use crate::batch::{LeaseId, head, row_number, rows_of};
+use rategate::store::{LeaseId, Receipt};
+
+use crate::batch::{head, row_number, rows_of};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
 use crate::limit::Row;
 use crate::plan::Plan;
-use crate::reply::{self, Value};
-use crate::verdict::{Counts, Receipt};
+use crate::reply::{self, Decoded, RECEIPT_WORDS, Value};
 
 /// Returns the command that refunds `permits` of a grant.
 ///
@@ -63,14 +64,14 @@ impl Refunds {
         if plan.holds() {
             return Err(RequestError::HeldByLease);
         }
-        if receipt.fields.len() != plan.limits().len() {
+        if !plan.is_receipt_of(receipt) {
             return Err(RequestError::OtherPlan);
         }
         let rows = rows_of(plan, permits)?;
         self.args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
-        for (row, fields) in rows.into_iter().zip(&receipt.fields) {
+        for (row, words) in rows.into_iter().zip(receipt.words().chunks_exact(RECEIPT_WORDS)) {
             self.args.push(number(row_number(&mut self.rows, row)));
-            self.args.extend(fields.iter().map(|&fields| number(fields)));
+            self.args.extend(words.iter().map(|&word| number(word)));
         }
         self.keys.extend(states(plan, key));
         Ok(())
@@ -151,13 +152,18 @@ pub fn reset(plan: &Plan, key: &Key) -> Command {
 
 /// Reads the reply to any of these commands.
 ///
-/// Refunds, credits and resets have one count; the others have one for each limit of operations
-/// in flight.
+/// Refunds and credits have one count, the permits that came back; resets the number of states
+/// that there were. The others have one count for each limit of operations in flight: 1 if the
+/// lease existed.
 ///
 /// # Errors
 ///
 /// [`ReplyError`] if the value is not such a reply.
-pub fn read(plan: &Plan, command: &Command, value: &Value) -> Result<Counts, ReplyError> {
+pub fn read(
+    plan: &Plan,
+    command: &Command,
+    value: &Value,
+) -> Result<Decoded<Vec<u64>>, ReplyError> {
     let expected = match command.verb() {
         Verb::Release | Verb::Renew => plan.limits().filter(|(_, limit)| limit.holds()).count(),
         _ => 1,

@@ -84,6 +84,33 @@ fn an_unreachable_server_is_reported_in_time() {
     );
 }
 
+/// Requests fail until the store is connected; one that is `ready` decides.
+#[test]
+fn a_store_is_ready_once_its_server_replies() {
+    let mut server = Server::start(Brand::Redis);
+    server.kill();
+    let store = RedisStore::open(config(&server)).unwrap();
+    let begun = Instant::now();
+    let error = store.ready(Duration::from_millis(300)).unwrap_err();
+    assert!(begun.elapsed() >= Duration::from_millis(280), "{:?}", begun.elapsed());
+    let StoreError::Unavailable(unavailable) = error else { panic!("{error:?}") };
+    assert!(matches!(unavailable, Unavailable::Unreachable(_) | Unavailable::Late));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.ready(Duration::from_secs(20)));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!waiting.is_finished());
+        server.restart_empty();
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+    });
+    assert!(store.stats().connected > 0);
+    // Waiting cannot help a client that is not authorized.
+    server.client().ok(&["CONFIG", "SET", "requirepass", "sesame"]);
+    let begun = Instant::now();
+    let refused = RedisStore::open(config(&server)).unwrap().ready(Duration::from_secs(60));
+    assert!(matches!(refused, Err(StoreError::Unavailable(Unavailable::Broken(_)))), "{refused:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
 /// The permissions that the guide names are enough for all that a node does.
 #[test]
 fn the_rights_that_the_guide_names_are_enough() {
@@ -123,14 +150,13 @@ fn the_rights_that_the_guide_names_are_enough() {
     assert_eq!(store.renew(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     assert_eq!(store.release(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     let heartbeat = Heartbeat {
-        group: key("g"),
         member: [1; 16],
         total: 9,
         at_least: 0,
         length_ns: 1_000_000_000,
         memory_ns: 1_000_000_000,
     };
-    assert_eq!(store.heartbeat(heartbeat).wait().unwrap().permits, 9);
+    assert_eq!(store.heartbeat(&key("g"), heartbeat).wait().unwrap().permits, 9);
     let listed = [Listed { name: b"noisy".to_vec(), left_ns: 1_000_000_000 }];
     for _ in 0..2 {
         store.extend_denied(b"list", &listed, 1).wait().unwrap();

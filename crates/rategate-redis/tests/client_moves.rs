@@ -11,8 +11,9 @@ use crate::common::fake::{Fake, all_slots_at};
 use crate::common::load::{at, decide, eventually, key, open, permits, plan, recovers, under_load};
 use crate::common::proxy::Proxy;
 use rategate::store::{Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict};
-use rategate_redis::client::{Config, RedisStore, SharedPlan};
+use rategate_redis::client::{Config, RedisStore};
 use rategate_redis::key::KeySpace;
+use rategate_redis::plan::Plan;
 use rategate_testkit::redis::{Brand, Server};
 
 const SOON: Duration = Duration::from_secs(12);
@@ -33,7 +34,7 @@ fn idles() {
 }
 
 /// Returns for how long the store reports to have lost nothing.
-fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<SharedPlan>) -> u64 {
+fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<Plan>) -> u64 {
     let mut intact_ns = None;
     eventually(SOON, "a reply", || {
         let (plan, key) = (Arc::clone(plan), key("k0"));
@@ -194,7 +195,7 @@ fn of_one_slot() -> Vec<String> {
 /// Requests all names at once, repeatedly. Returns how often, and how many were granted.
 fn decide_all(
     store: &Arc<RedisStore>,
-    plan: &Arc<SharedPlan>,
+    plan: &Arc<Plan>,
     names: &[String],
     is_over: &AtomicBool,
 ) -> (u64, u64) {

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use crate::common::store::{Store, denied, granted, key};
+use crate::common::store::{Store, denied, first, granted, key};
 use fastrand::Rng;
+use rategate::store::Verdict;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
@@ -14,7 +15,6 @@ use rategate_redis::library::Library;
 use rategate_redis::limit::{Limit, MAX_INSTANT_US};
 use rategate_redis::plan::Plan;
 use rategate_redis::refusal::ServerRefusal;
-use rategate_redis::verdict::Verdict;
 use rategate_testkit::redis::Reply;
 
 const NOW_US: u64 = 1_790_000_000_000_000;
@@ -56,7 +56,6 @@ fn a_clock_that_goes_back_grants_no_more() {
                         granted(store.peek(&plan, &key("k"), 1, now_us + wait_us));
                     }
                     Verdict::Denied(_) => {}
-                    Verdict::WrongType => panic!("another type"),
                 }
             }
             // The ceilings of a second: for a bucket 10 and a burst, for a window two of them,
@@ -103,13 +102,13 @@ fn what_lies_beyond_the_horizon_counts_as_just_used_up() {
             batch.try_acquire(&plan, &key("k"), 1, Extra::default()).unwrap();
             let answer = store.answer(&batch, earlier_us);
             assert_eq!(answer.corrected, 1, "{name}");
-            let denial = denied(answer.verdicts.into_iter().next().unwrap());
+            let denial = denied(first(answer));
             let wait_us = denial.retry_after_ns.unwrap().get() / 1_000;
             assert!(wait_us <= 1_000_000, "{name}: {wait_us}");
             // The state has recovered: it is counted once, and passes after the reported wait.
             let answer = store.answer(&batch, earlier_us + wait_us);
             assert_eq!(answer.corrected, 0, "{name}");
-            granted(answer.verdicts.into_iter().next().unwrap());
+            granted(first(answer));
         }
     }
 }

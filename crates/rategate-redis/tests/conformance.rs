@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::common::store::{Store, denied, granted, key};
 use fastrand::Rng;
+use rategate::store::Verdict;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -15,7 +16,6 @@ use rategate_core::verdict::Verdict as CoreVerdict;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
-use rategate_redis::verdict::Verdict;
 use rategate_testkit::oracle::Oracle;
 
 /// A recent instant.
@@ -52,7 +52,6 @@ fn shown(verdict: &Verdict) -> (Result<u64, u64>, u64) {
     match verdict {
         Verdict::Granted(grant) => (Ok(grant.permits), grant.remaining),
         Verdict::Denied(denial) => (Err(denial.retry_after_ns.unwrap().get()), denial.remaining),
-        Verdict::WrongType => panic!("a key of another type"),
     }
 }
 
@@ -222,13 +221,13 @@ fn a_batch_decides_as_one_call_after_the_other() {
                     ["together", "alone"].map(|side| key(&format!("{side} {name}")));
                 if is_debit {
                     batch.debit(plan, &together, permits + 2, Extra::default()).unwrap();
-                    singles.push(store.debit(plan, &single, permits + 2, now_us));
+                    singles.push(Ok(store.debit(plan, &single, permits + 2, now_us)));
                 } else {
                     batch.try_acquire(plan, &together, permits, Extra::default()).unwrap();
-                    singles.push(store.try_acquire(plan, &single, permits, now_us));
+                    singles.push(Ok(store.try_acquire(plan, &single, permits, now_us)));
                 }
             }
-            assert_eq!(store.answer(&batch, now_us).verdicts, singles, "round {round}");
+            assert_eq!(store.answer(&batch, now_us).content, singles, "round {round}");
         }
     }
 }
@@ -268,7 +267,6 @@ fn a_debit_is_what_remains_and_says_when_one_passes() {
                     partly += u64::from(grant.permits < permits);
                     assert!(core_try(&mut oracle, now_us, grant.permits).0.is_ok());
                 }
-                Verdict::WrongType => panic!("a key of another type"),
                 Verdict::Denied(denial) => {
                     assert_eq!(Err(denial.retry_after_ns.unwrap().get()), one, "step {step}");
                     denials += 1;
@@ -317,10 +315,8 @@ fn refunds_are_those_of_the_core() {
                 now_us += random.u64(..typical_us * 2);
                 if random.u64(..3) == 0 && !grants.is_empty() {
                     let at = grants.len() - 1 - random.u64(..grants.len().min(5) as u64) as usize;
-                    let (ours, theirs): (
-                        rategate_redis::verdict::Grant,
-                        rategate_core::verdict::Grant,
-                    ) = grants.remove(at);
+                    let (ours, theirs): (rategate::store::Grant, rategate_core::verdict::Grant) =
+                        grants.remove(at);
                     let permits = 1 + random.u64(..ours.permits);
                     let is_full = core.remaining(now_us * 1_000) == limit.maximum();
                     let expected = core.refund(now_us * 1_000, &theirs, permits);

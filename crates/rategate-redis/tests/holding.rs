@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::common::store::{Store, denied, granted, key};
 use fastrand::Rng;
+use rategate::store::{LeaseId, Verdict};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -13,13 +14,12 @@ use rategate_core::limit::Limit as _;
 use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::Verdict as CoreVerdict;
-use rategate_redis::batch::{Batch, Extra, LeaseId, RequestId};
+use rategate_redis::batch::{Batch, Extra, RequestId};
 use rategate_redis::command::Settings;
 use rategate_redis::error::RequestError;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 use rategate_redis::returns;
-use rategate_redis::verdict::Verdict;
 use rategate_testkit::redis::Reply;
 
 const NOW_US: u64 = 1_790_000_000_123_457;
@@ -70,8 +70,8 @@ fn what_is_held_is_what_the_core_counts() {
                         Settings::default(),
                     )
                     .unwrap();
-                    assert_eq!(store.counts(&plan, &release, now_us).counts, [1], "step {step}");
-                    assert_eq!(store.counts(&plan, &release, now_us).counts, [0], "twice is once");
+                    assert_eq!(store.counts(&plan, &release, now_us).content, [1], "step {step}");
+                    assert_eq!(store.counts(&plan, &release, now_us).content, [0], "twice is once");
                     limit.release(0, permits);
                 }
                 (1, Some(index)) => {
@@ -84,7 +84,7 @@ fn what_is_held_is_what_the_core_counts() {
                         Settings::default(),
                     )
                     .unwrap();
-                    assert_eq!(store.counts(&plan, &renew, now_us).counts, [1], "step {step}");
+                    assert_eq!(store.counts(&plan, &renew, now_us).content, [1], "step {step}");
                     *until_us = now_us + 5_000;
                     renewed += 1;
                 }
@@ -130,9 +130,9 @@ fn a_lease_that_ended_is_neither_renewed_nor_released() {
         denied(store.acquire_with(&plan, &key("k"), 1, by(2).1, NOW_US + 999));
         granted(store.acquire_with(&plan, &key("k"), 1, by(2).1, NOW_US + 1_000));
         let renew = returns::renew(&plan, &key("k"), by(1).0, 1, Settings::default()).unwrap();
-        assert_eq!(store.counts(&plan, &renew, NOW_US + 1_000).counts, [0]);
+        assert_eq!(store.counts(&plan, &renew, NOW_US + 1_000).content, [0]);
         let release = returns::release(&plan, &key("k"), by(1).0, 1, Settings::default()).unwrap();
-        assert_eq!(store.counts(&plan, &release, NOW_US + 1_000).counts, [0]);
+        assert_eq!(store.counts(&plan, &release, NOW_US + 1_000).content, [0]);
         denied(store.acquire_with(&plan, &key("k"), 1, by(3).1, NOW_US + 1_500));
     }
 }
@@ -146,13 +146,13 @@ fn holders_in_one_call_see_each_other() {
             batch.try_acquire(&plan, &key("k"), 1, by(name).1).unwrap();
         }
         let answer = store.answer(&batch, NOW_US);
-        let [first, second, third, again] = answer.verdicts.try_into().unwrap();
-        granted(first);
-        assert_eq!(granted(second).remaining, 0);
-        assert_eq!(denied(third).retry_after_ns.unwrap().get(), 1_000_000);
+        let [first, second, third, again] = answer.content.try_into().unwrap();
+        granted(first.unwrap());
+        assert_eq!(granted(second.unwrap()).remaining, 0);
+        assert_eq!(denied(third.unwrap()).retry_after_ns.unwrap().get(), 1_000_000);
         // The same holder repeats the request: it keeps its permits, and none are taken from the
         // bucket either.
-        assert!(granted(again).is_repeated);
+        assert!(granted(again.unwrap()).is_repeated);
         let rate = Plan::new([("rate", bucket(9))]).unwrap();
         assert_eq!(granted(store.peek(&rate, &key("k"), 1, NOW_US)).remaining, 7);
         assert_eq!(
@@ -190,9 +190,9 @@ fn a_request_that_is_sent_twice_is_granted_once() {
         let answer = store.answer(&batch, NOW_US);
         assert_eq!(
             answer
-                .verdicts
+                .content
                 .into_iter()
-                .map(|verdict| granted(verdict).is_repeated)
+                .map(|verdict| granted(verdict.unwrap()).is_repeated)
                 .collect::<Vec<_>>(),
             [false, true]
         );
@@ -211,7 +211,7 @@ fn a_reset_key_is_fresh_and_leaves_nothing() {
         let plan = Plan::new(limits).unwrap();
         granted(store.try_acquire(&plan, &key("k"), 3, NOW_US));
         let reset = returns::reset(&plan, &key("k"));
-        assert_eq!(store.counts(&plan, &reset, NOW_US).counts, [2]);
+        assert_eq!(store.counts(&plan, &reset, NOW_US).content, [2]);
         assert_eq!(granted(store.try_acquire(&plan, &key("k"), 3, NOW_US)).remaining, 0);
         assert_eq!(store.client.ok(&["EXISTS", "t:1r{k}:ag"]), Reply::Int(1));
     }

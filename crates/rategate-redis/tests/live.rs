@@ -3,20 +3,21 @@
 
 use std::time::Duration;
 
-use crate::common::store::{denied, granted, key};
+use crate::common::store::{denied, first, granted, key};
 use crate::common::value;
+use rategate::store::{LeaseId, Unavailable, Verdict};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
-use rategate_redis::batch::{Batch, Extra, LeaseId};
+use rategate_redis::batch::{Batch, Extra, Verdicts};
 use rategate_redis::command::{Command, Settings};
 use rategate_redis::key::KeySpace;
 use rategate_redis::library::Library;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 use rategate_redis::refusal::{Remedy, ServerRefusal};
-use rategate_redis::verdict::{BatchReply, Verdict};
+use rategate_redis::reply::Decoded;
 use rategate_testkit::redis::{Brand, Server};
 use rategate_testkit::redis::{Client, Reply};
 
@@ -47,7 +48,7 @@ fn decide(batch: &Batch<'_>) -> Command {
     batch.decide(Settings::default())
 }
 
-fn read(batch: &Batch<'_>, reply: &Reply) -> BatchReply {
+fn read(batch: &Batch<'_>, reply: &Reply) -> Decoded<Verdicts> {
     batch.read(&value(reply)).unwrap()
 }
 
@@ -70,15 +71,12 @@ fn the_stores_clock_decides_and_every_key_ends() {
             let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
             let off_us = u128::from(answer.now_us).abs_diff(wall.as_micros());
             assert!(off_us < 60_000_000, "{off_us}");
-            assert_eq!(
-                granted(answer.verdicts.into_iter().next().unwrap()).remaining,
-                u64::from(4 - name)
-            );
+            assert_eq!(granted(first(answer)).remaining, u64::from(4 - name));
         }
         let batch = one(&plan, 5);
         let peek = batch.peek(Settings::default()).fcall(Library::LIVE);
         assert_eq!(peek[0], b"FCALL_RO");
-        let peeked = denied(read(&batch, &client.ok(&peek)).verdicts.into_iter().next().unwrap());
+        let peeked = denied(first(read(&batch, &client.ok(&peek))));
         let wait_ns = peeked.retry_after_ns.unwrap().get();
         assert!(wait_ns <= 1_571_429_000 && wait_ns > 1_000_000_000, "{wait_ns}");
         // A key expires no sooner than its state is as good as fresh, and at most a few ms later.
@@ -94,13 +92,7 @@ fn the_stores_clock_decides_and_every_key_ends() {
         assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(4), "no other key");
         // The request passes after the reported wait.
         std::thread::sleep(Duration::from_nanos(wait_ns));
-        granted(
-            read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)))
-                .verdicts
-                .into_iter()
-                .next()
-                .unwrap(),
-        );
+        granted(first(read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)))));
     }
 }
 
@@ -112,14 +104,14 @@ fn a_script_decides_where_there_are_no_functions() {
         let refused = client.call(&decide(&batch).evalsha(&script));
         assert_eq!(ServerRefusal::of(refused.error()).remedy(), Remedy::SendScript);
         let answer = read(&batch, &client.ok(&decide(&batch).eval(&script)));
-        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 4);
+        assert_eq!(granted(first(answer)).remaining, 4);
         // The states are shared, and the script's hash is the computed one.
         let batch = one(&plan, 2);
         let answer = read(&batch, &client.ok(&decide(&batch).evalsha(&script)));
-        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 3);
+        assert_eq!(granted(first(answer)).remaining, 3);
         let batch = one(&plan, 3);
         let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
-        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 2);
+        assert_eq!(granted(first(answer)).remaining, 2);
         server.flush_scripts();
         let refused = client.call(&decide(&batch).evalsha(&script));
         assert_eq!(ServerRefusal::of(refused.error()), ServerRefusal::ScriptMissing);
@@ -137,7 +129,7 @@ fn what_a_store_refuses_is_known() {
         client.ok(&["LPUSH", key, "x"]);
         let batch = one(&plan, 1);
         let answer = read(&batch, &client.ok(&words));
-        assert_eq!(answer.verdicts, [Verdict::WrongType]);
+        assert!(matches!(answer.content[..], [Err(Unavailable::Key(_))]), "{:?}", answer.content);
         // Nothing was taken or written under the other limits either.
         assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(1));
         client.ok(&["DEL", key]);
@@ -162,10 +154,7 @@ fn what_a_store_refuses_is_known() {
         let log = Plan::new([("log", Limit::sliding_log(&log).unwrap())]).unwrap();
         let batch = one(&log, 2);
         let peeked = replica.client().ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
-        assert_eq!(
-            granted(read(&batch, &peeked).verdicts.into_iter().next().unwrap()).remaining,
-            19
-        );
+        assert_eq!(granted(first(read(&batch, &peeked))).remaining, 19);
         server.restart_empty();
         let refused = server.client().call(&words);
         assert_eq!(
@@ -188,7 +177,7 @@ fn a_full_store_keeps_deciding_by_default() {
         let refused = client.call(&decide(&batch).within_memory().fcall(Library::LIVE));
         assert_eq!(ServerRefusal::of(refused.error()), ServerRefusal::OutOfMemory, "{refused:?}");
         let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
-        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 3);
+        assert_eq!(granted(first(answer)).remaining, 3);
         client.ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
         server.set_maxmemory(0);
         client.ok(&decide(&one(&plan, 3)).within_memory().fcall(Library::LIVE));
@@ -210,10 +199,10 @@ fn a_key_of_another_type_costs_itself_only() {
                 batch.try_acquire(&plan, &key(name), 1, Extra::default()).unwrap();
             }
             let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
-            let outcomes = answer.verdicts.iter().map(|verdict| match verdict {
-                Verdict::Granted(grant) => Some(grant.remaining),
-                Verdict::WrongType => None,
-                Verdict::Denied(denial) => panic!("{denial:?}"),
+            let outcomes = answer.content.iter().map(|verdict| match verdict {
+                Ok(Verdict::Granted(grant)) => Some(grant.remaining),
+                Err(Unavailable::Key(_)) => None,
+                other => panic!("{other:?}"),
             });
             assert_eq!(outcomes.collect::<Vec<_>>(), [Some(2), None, Some(2), None, Some(1)]);
             assert_eq!(client.ok(&["LLEN", &format!("t:1r{{bad}}:a{letter}")]).int(), 1);
@@ -257,7 +246,7 @@ fn all_keys_of_a_user_lie_in_the_slot_we_say() {
             let mut other = Batch::new();
             other.try_acquire(&plan, &keys.key(name), 1, holder(1)).unwrap();
             let answer = read(&other, &client.ok(&decide(&other).fcall(Library::LIVE)));
-            let grant = granted(answer.verdicts.into_iter().next().unwrap());
+            let grant = granted(first(answer));
             assert!(grant.remaining == 4 && !grant.is_repeated, "{name:?} is a key of its own");
         }
         batch.try_acquire(&plan, &keys.key(b"b"), 1, holder(1)).unwrap();
@@ -293,7 +282,7 @@ fn many_processes_share_one_limit() {
                             batch.try_acquire(&plan, &key("k"), 1, Extra::default()).unwrap();
                             let answer =
                                 read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
-                            matches!(answer.verdicts[..], [Verdict::Granted(_)])
+                            matches!(answer.content[..], [Ok(Verdict::Granted(_))])
                         });
                         tried.count()
                     })

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use rategate::store::LeaseId;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
-use rategate_redis::batch::{Batch, Extra, LeaseId};
+use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::command::Settings;
 use rategate_redis::error::{ReplyError, RequestError};
 use rategate_redis::key::KeySpace;

@@ -226,9 +226,4 @@ impl Denial {
         let jitter = || Duration::from_nanos(up_to(whole_ns(max)));
         self.retry_after().map(|wait| wait.saturating_add(jitter()))
     }
-
-    /// Returns [`retry_after`](Self::retry_after) in nanoseconds.
-    pub(crate) const fn retry_after_ns(self) -> Option<NonZeroU64> {
-        self.retry_after_ns
-    }
 }

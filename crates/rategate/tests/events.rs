@@ -95,7 +95,7 @@ fn a_flood_of_keys_is_no_flood_of_lines() {
     let lines = EventRecorder::of(|| {
         let table: KeyStats<u64> = KeyStats::new("clients", Detail::default());
         for step in 0..3_000 {
-            table.overflowed(7 * S + step * (S / 1_000));
+            table.overflowed(Duration::from_secs(7) + Duration::from_millis(step));
         }
     });
     let expected: Vec<String> = [1, 1_001, 2_001]
@@ -111,7 +111,7 @@ fn no_key_is_in_an_event() {
     let lines = EventRecorder::of(|| {
         let table = KeyStats::new("clients", Detail::exact());
         for _ in 0..3 {
-            let denied = Outcome::Denied { retry_after_ns: None };
+            let denied = Outcome::Denied { retry_after: None };
             table.observe_named(424_242_u64, 1, denied, || "198.51.100.7");
         }
     });

@@ -63,11 +63,11 @@ fn a_key_never_becomes_a_label() {
         let table = KeyStats::new("per client", Detail::exact());
         for call in 0_u64..1_000 {
             let name = || format!("{KEY} {call}");
-            let denied = Outcome::Denied { retry_after_ns: None };
+            let denied = Outcome::Denied { retry_after: None };
             table.observe_named(call % 50, 1, denied, name);
             table.observe_named(call % 50, 2, Outcome::Granted { is_near: true }, name);
         }
-        table.overflowed(0);
+        table.overflowed(Duration::ZERO);
         table.publish(50);
         assert!(table.report().to_string().contains(KEY), "the report has them");
     });

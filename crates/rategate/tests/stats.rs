@@ -17,7 +17,7 @@ use rategate::{
 const S: u64 = 1_000_000_000;
 const FAR: Outcome = Outcome::Granted { is_near: false };
 const NEAR: Outcome = Outcome::Granted { is_near: true };
-const DENIED: Outcome = Outcome::Denied { retry_after_ns: None };
+const DENIED: Outcome = Outcome::Denied { retry_after: None };
 
 fn log(permits: u64) -> Limiter<SlidingLog, ManualClock> {
     let log = SlidingLog::new(permits, Duration::from_nanos(S));
@@ -324,7 +324,7 @@ fn threads_share_the_rankings() {
 #[test]
 fn overflows_are_counted() {
     let stats: KeyStats<u64> = KeyStats::new("table", Detail::default());
-    (0..5).for_each(|now_ns| stats.overflowed(now_ns));
+    (0..5).for_each(|now_ns| stats.overflowed(Duration::from_nanos(now_ns)));
     assert_eq!(stats.counts().overflows, 5);
 }
 

@@ -82,7 +82,7 @@ impl RedisStore {
         let key = self.keys.key(list);
         match command(&key) {
             Ok(command) => self.command(&key, command, denied::read_published),
-            Err(error) => PendingReply::at_once(Err(StoreError::InvalidRequest(error.to_string()))),
+            Err(error) => PendingReply::at_once(Err(error.into())),
         }
     }
 

@@ -199,7 +199,7 @@ pub(crate) async fn greet(
     let value = connection.call(group::hello(keys, slot, &run)).await?;
     let counts = reply::counts(&value, 1);
     let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
-    let since_us = counts.counts.first().copied().unwrap_or(counts.now_us);
+    let since_us = counts.content.first().copied().unwrap_or(counts.now_us);
     connection.observed.intact_since(since_us, Marker::new(keys, slot, &run, since_us));
     Ok(evicts)
 }

@@ -1,14 +1,16 @@
-//! Conversion of requests to commands, and the slots they belong to.
+//! Requests that make sense, as commands, and the slots they belong to.
 
-use rategate::store::StoreRequest;
+use rategate::store::{LeaseId, StoreRequest};
+use rategate_core::error::ExceedsCapacity;
 
 use super::call::Shape;
 use super::item::{Item, Task};
-use crate::batch::{Batch, Extra, LeaseId};
+use crate::batch::{Batch, Extra};
 use crate::command::{Command, Settings};
 use crate::error::RequestError;
 use crate::group;
 use crate::key::KeySpace;
+use crate::plan::Plan;
 use crate::returns::{self, Refunds};
 
 /// The settings that all calls of a driver share.
@@ -27,15 +29,8 @@ impl Encoder {
             Task::Command(_, slot) => return *slot,
         };
         match request {
-            StoreRequest::Decide { key, .. }
-            | StoreRequest::Debit { key, .. }
-            | StoreRequest::Peek { key, .. }
-            | StoreRequest::Refund { key, .. }
-            | StoreRequest::Credit { key, .. }
-            | StoreRequest::Release { key, .. }
-            | StoreRequest::Renew { key, .. }
-            | StoreRequest::Reset { key, .. } => self.keys.key(key).slot(),
-            StoreRequest::Heartbeat(heartbeat) => self.keys.slot_of_group(&heartbeat.group),
+            StoreRequest::Heartbeat { group, .. } => self.keys.slot_of_group(group),
+            request => self.keys.key(request.key()).slot(),
         }
     }
 
@@ -51,18 +46,17 @@ impl Encoder {
             };
             match request {
                 StoreRequest::Decide { plan, key, permits, lease } => {
-                    let lease = lease.map(|lease| LeaseId(lease.0));
-                    let extra = Extra { request: None, lease };
-                    batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
+                    let extra = Extra { request: None, lease: *lease };
+                    batch.try_acquire(plan, &self.keys.key(key), permits.get(), extra)?;
                 }
                 StoreRequest::Debit { plan, key, permits } => {
                     let key = self.keys.key(key);
-                    batch.debit(&plan.plan, &key, permits.get(), Extra::default())?;
+                    batch.debit(plan, &key, permits.get(), Extra::default())?;
                 }
                 StoreRequest::Peek { plan, key, permits } => {
                     // A peek holds nothing, so any name will do.
                     let extra = Extra { request: None, lease: Some(LeaseId([0; 16])) };
-                    batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
+                    batch.try_acquire(plan, &self.keys.key(key), permits.get(), extra)?;
                 }
                 other => return self.single(other),
             }
@@ -78,44 +72,70 @@ impl Encoder {
         let mut refunds = Refunds::new();
         for request in items.iter().filter_map(Item::request) {
             let StoreRequest::Refund { plan, key, receipt, permits } = request else { continue };
-            let receipt = plan.receipt(receipt).ok_or(RequestError::OtherPlan)?;
-            refunds.push(&plan.plan, &self.keys.key(key), &receipt, permits.get())?;
+            refunds.push(plan, &self.keys.key(key), receipt, permits.get())?;
         }
         Ok(refunds.command(self.settings))
     }
 
-    fn single(&self, request: &StoreRequest<super::SharedPlan>) -> Result<Command, RequestError> {
+    fn single(&self, request: &StoreRequest<Plan>) -> Result<Command, RequestError> {
         match request {
             StoreRequest::Credit { plan, key, permits } => {
-                let maximum =
-                    plan.plan.limits().map(|(_, limit)| limit.maximum()).min().unwrap_or(0);
-                let permits = permits.get().min(maximum);
-                returns::credit(&plan.plan, &self.keys.key(key), permits, self.settings)
+                let permits = permits.get().min(plan.maximum());
+                returns::credit(plan, &self.keys.key(key), permits, self.settings)
             }
             StoreRequest::Release { plan, key, permits, lease } => {
-                let (key, lease) = (self.keys.key(key), LeaseId(lease.0));
-                returns::release(&plan.plan, &key, lease, permits.get(), self.settings)
+                let key = self.keys.key(key);
+                returns::release(plan, &key, *lease, permits.get(), self.settings)
             }
             StoreRequest::Renew { plan, key, permits, lease } => {
-                let (key, lease) = (self.keys.key(key), LeaseId(lease.0));
-                returns::renew(&plan.plan, &key, lease, permits.get(), self.settings)
+                let key = self.keys.key(key);
+                returns::renew(plan, &key, *lease, permits.get(), self.settings)
             }
-            StoreRequest::Reset { plan, key } => {
-                Ok(returns::reset(&plan.plan, &self.keys.key(key)))
-            }
-            StoreRequest::Heartbeat(heartbeat) => {
-                let message = group::Heartbeat {
-                    member: heartbeat.member,
-                    total: heartbeat.total,
-                    at_least: heartbeat.at_least,
-                    // Rounded up: for the store a longer membership is safe, a shorter one is
-                    // not.
-                    length_us: heartbeat.length_ns.div_ceil(1_000),
-                    memory_us: heartbeat.memory_ns.div_ceil(1_000),
-                };
-                Ok(group::heartbeat(&self.keys, &heartbeat.group, message))
+            StoreRequest::Reset { plan, key } => Ok(returns::reset(plan, &self.keys.key(key))),
+            StoreRequest::Heartbeat { group, heartbeat } => {
+                Ok(group::heartbeat(&self.keys, group, heartbeat))
             }
             _ => Err(RequestError::NoPermits),
         }
     }
+}
+
+/// Checks that a request makes sense, so that the store will answer it.
+pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
+    let (plan, permits) = match request {
+        StoreRequest::Decide { plan, permits, lease, .. } => {
+            if plan.holds() && lease.is_none() {
+                return Err(RequestError::NoLease);
+            }
+            (plan, permits)
+        }
+        StoreRequest::Peek { plan, permits, .. } => (plan, permits),
+        StoreRequest::Release { plan, permits, .. } | StoreRequest::Renew { plan, permits, .. } => {
+            if !plan.holds() {
+                return Err(RequestError::NoLease);
+            }
+            (plan, permits)
+        }
+        StoreRequest::Debit { plan, .. }
+        | StoreRequest::Refund { plan, .. }
+        | StoreRequest::Credit { plan, .. }
+            if plan.holds() =>
+        {
+            return Err(RequestError::HeldByLease);
+        }
+        StoreRequest::Refund { plan, receipt, .. } if !plan.is_receipt_of(receipt) => {
+            return Err(RequestError::OtherPlan);
+        }
+        StoreRequest::Debit { plan, permits, .. } | StoreRequest::Refund { plan, permits, .. } => {
+            (plan, permits)
+        }
+        StoreRequest::Credit { .. }
+        | StoreRequest::Reset { .. }
+        | StoreRequest::Heartbeat { .. } => return Ok(()),
+    };
+    if permits.get() > plan.maximum() {
+        let exceeds = ExceedsCapacity::new(permits.get(), plan.maximum());
+        return Err(RequestError::Exceeds(exceeds));
+    }
+    Ok(())
 }

@@ -9,9 +9,9 @@ use rategate::store::{
     Callback, Reply, StoreError, StoreReply, StoreRequest, Unavailable, Verdict,
 };
 
-use super::plan::SharedPlan;
 use super::shared::Shared;
 use crate::command::Command;
+use crate::plan::Plan;
 use crate::reply::Value;
 
 /// The time budget of requests without a waiter, which return the permits of late grants.
@@ -22,7 +22,7 @@ const MAX_RESENT: u8 = 3;
 /// The content of a request.
 pub(crate) enum Task {
     /// A request of `rategate` about a limit.
-    StoreRequest(StoreRequest<SharedPlan>),
+    StoreRequest(StoreRequest<Plan>),
     /// A command of its own, and the slot of its key.
     Command(Command, u16),
 }
@@ -53,7 +53,7 @@ pub(crate) struct Item {
 impl Item {
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        request: StoreRequest<SharedPlan>,
+        request: StoreRequest<Plan>,
         respond: Callback,
         budget: Duration,
     ) -> Self {
@@ -73,7 +73,7 @@ impl Item {
     }
 
     /// Creates a request without a waiter.
-    fn silent(&self, request: StoreRequest<SharedPlan>, now: Instant) -> Self {
+    fn silent(&self, request: StoreRequest<Plan>, now: Instant) -> Self {
         Self::of(Arc::clone(&self.shared), Task::StoreRequest(request), None, now, RETURN_WITHIN)
     }
 
@@ -89,7 +89,7 @@ impl Item {
     }
 
     /// Returns the request about a limit, or `None` for a command.
-    pub(crate) const fn request(&self) -> Option<&StoreRequest<SharedPlan>> {
+    pub(crate) const fn request(&self) -> Option<&StoreRequest<Plan>> {
         match &self.task {
             Task::StoreRequest(request) => Some(request),
             Task::Command(..) => None,
@@ -146,7 +146,7 @@ impl Item {
         let Reply::Verdict(Verdict::Granted(grant)) = &answer.reply else { return None };
         let permits = std::num::NonZeroU64::new(grant.permits)?;
         let request = match self.request()? {
-            StoreRequest::Decide { plan, key, lease: Some(lease), .. } if plan.plan.holds() => {
+            StoreRequest::Decide { plan, key, lease: Some(lease), .. } if plan.holds() => {
                 let (plan, key, lease) = (plan.clone(), key.clone(), *lease);
                 StoreRequest::Release { plan, key, permits, lease }
             }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | configure servers and timeouts | [`Config`], [`Server`] |
 //! | open a store | [`RedisStore::open`]; for tasks, [`RedisStore::open_in_runtime`] |
+//! | wait until it replies | [`RedisStore::ready`] |
 //! | read its counters | [`RedisStore::stats`] |
 //! | share a deny list between machines | [`denied`] |
 //!
@@ -65,7 +66,6 @@ mod functions;
 mod item;
 mod node;
 mod observed;
-mod plan;
 mod queue;
 mod remedies;
 mod repolled;
@@ -83,25 +83,31 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rategate::store::{
     Callback, Key, PerProcess, PlanError, Rule, Store, StoreError, StoreRequest, Unavailable,
 };
 
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
-pub use plan::SharedPlan;
 pub use stats::Stats;
 
 use self::dial::Dialer;
 use self::item::Item;
 use self::shared::Shared;
+use crate::denied::Version;
 use crate::error::LimitError;
 use crate::key::KeySpace;
+use crate::plan::Plan;
 
 /// The number of ranges of slots of a cluster that can be unavailable one by one.
 const BACKENDS: u16 = 16;
 /// The number of slots in each range.
 const SLOTS_PER_BACKEND: u16 = 1_024;
+
+/// The pause between two requests of [`RedisStore::ready`].
+const READY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A store on Redis or Valkey.
 ///
@@ -171,6 +177,44 @@ impl RedisStore {
         Ok(store)
     }
 
+    /// Blocks the thread until the store has replied once, for at most `timeout`.
+    ///
+    /// A store connects in the background, and requests fail until it has. A program that would
+    /// rather start later than have its first calls decided without the store waits here. A task
+    /// moves the call to a thread that may block.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rategate_redis::client::{Config, RedisStore, Server};
+    ///
+    /// let store = RedisStore::open(Config::server(Server::tcp("127.0.0.1", 6379)))?;
+    /// store.ready(Duration::from_secs(5))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`] with the latest reason, or [`Unavailable::Late`], after
+    /// `timeout`. Any other error, and [`Unavailable::Broken`], at once: waiting cannot help.
+    pub fn ready(&self, timeout: Duration) -> Result<(), StoreError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            let now = Instant::now();
+            let left = until.map_or(timeout, |until| until.saturating_duration_since(now));
+            let reply = self.fetch_denied(b"", Version::NONE).wait_for(left);
+            match reply.unwrap_or(Err(StoreError::Unavailable(Unavailable::Late))) {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Unavailable(unavailable))
+                    if left > READY_PAUSE && !matches!(unavailable, Unavailable::Broken(_)) =>
+                {
+                    thread::sleep(READY_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn prepare(config: Config) -> Result<Self, OpenError> {
         let keys = KeySpace::new(&config.prefix).map_err(OpenError::Prefix)?;
         if config.topology.is_empty() {
@@ -213,15 +257,15 @@ fn no_driver(error: &io::Error) -> StoreError {
 }
 
 impl Store for RedisStore {
-    type Plan = SharedPlan;
+    type Plan = Plan;
 
-    fn plan(&self, rules: &[(&str, Rule)]) -> Result<SharedPlan, PlanError> {
-        SharedPlan::new(rules)
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<Plan, PlanError> {
+        Plan::of_rules(rules)
     }
 
-    fn submit(&self, request: StoreRequest<SharedPlan>, callback: Callback) {
-        if let Err(fault) = plan::check(&request) {
-            callback(Err(fault));
+    fn submit(&self, request: StoreRequest<Plan>, callback: Callback) {
+        if let Err(error) = encoder::check(&request) {
+            callback(Err(error.into()));
             return;
         }
         match self.shared() {

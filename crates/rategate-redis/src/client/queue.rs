@@ -60,8 +60,8 @@ mod tests {
     use rategate::store::{StoreError, StoreRequest, Unavailable};
 
     use super::*;
-    use crate::client::plan::SharedPlan;
     use crate::client::shared::Shared;
+    use crate::plan::Plan;
 
     /// A request about a list has two seconds, and comes before requests that have twenty
     /// milliseconds.
@@ -69,7 +69,7 @@ mod tests {
     fn a_long_budget_hides_no_expired_item() {
         let shared = Arc::new(Shared::new(8));
         let gcra = rategate_core::gcra::Gcra::new("1/s".parse().unwrap(), 1).unwrap();
-        let plan = Arc::new(SharedPlan::new(&[("a", gcra.into())]).unwrap());
+        let plan = Arc::new(Plan::of_rules(&[("a", gcra.into())]).unwrap());
         let (sender, receiver) = mpsc::channel();
         let mut queue = Queue::default();
         for ms in [2_000, 20, 40, 20] {

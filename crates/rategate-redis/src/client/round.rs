@@ -3,17 +3,17 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use rategate::store::{Reply, Share, StoreError, StoreReply, StoreRequest, Unavailable};
+use rategate::store::{Reply, StoreError, StoreReply, StoreRequest, Unavailable};
 
 use super::call::{Call, Shape};
 use super::connection::{Connection, Failure, Kit};
 use super::encoder::Encoder;
 use super::item::Item;
-use super::plan::answer;
 use crate::batch;
 use crate::command::Command;
 use crate::error::ReplyError;
 use crate::group;
+use crate::plan::Plan;
 use crate::refusal::ServerRefusal as Refusal;
 use crate::reply::{self, Value};
 use crate::returns;
@@ -52,7 +52,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 for item in &mut call.items {
-                    item.respond(Err(StoreError::InvalidRequest(error.to_string())));
+                    item.respond(Err(error.into()));
                 }
             }
         }
@@ -149,20 +149,11 @@ fn deliver_verdicts(
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
     kit.shared.stats.corrected.add(decoded.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
-    for (item, verdict) in items.iter_mut().zip(decoded.verdicts) {
-        let Some(
-            StoreRequest::Decide { plan, .. }
-            | StoreRequest::Debit { plan, .. }
-            | StoreRequest::Peek { plan, .. },
-        ) = item.request()
-        else {
-            continue;
-        };
-        let result = plan.verdict(verdict, decoded.now_us);
-        let result = result.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns));
+    for (item, verdict) in items.iter_mut().zip(decoded.content) {
+        let result = verdict.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns));
         match (item.is_waited_for(), result) {
             (true, result) => {
-                item.respond(result);
+                item.respond(result.map_err(StoreError::Unavailable));
             }
             (false, Ok(result)) if shape == Shape::Decide => {
                 back.extend(item.return_request(&result, now));
@@ -183,7 +174,7 @@ fn deliver_refunds(
     let decoded = reply::counts(value, items.len())?;
     kit.shared.stats.corrected.add(decoded.corrected);
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, true);
-    for (item, count) in items.iter_mut().zip(decoded.counts) {
+    for (item, count) in items.iter_mut().zip(decoded.content) {
         item.respond(Ok(answer(Reply::Count(count), intact_for_ns)));
     }
     Ok(Vec::new())
@@ -201,36 +192,33 @@ fn deliver_single(
             item.respond_with_value(value);
             continue;
         };
-        let (reply, now_us, is_marked) = match request {
+        let decoded = match request {
             StoreRequest::Credit { plan, .. }
             | StoreRequest::Release { plan, .. }
             | StoreRequest::Renew { plan, .. }
             | StoreRequest::Reset { plan, .. } => {
-                let counts = returns::read(&plan.plan, command, value)?;
-                kit.shared.stats.corrected.add(counts.corrected);
-                let count = counts.counts.iter().fold(0_u64, |sum, &one| sum.saturating_add(one));
-                (Reply::Count(count), counts.now_us, true)
+                let sum = |counts: Vec<u64>| counts.into_iter().fold(0, u64::saturating_add);
+                returns::read(plan, command, value)?.map(|counts| Reply::Count(sum(counts)))
             }
-            _ => {
-                let share = group::read(value)?;
-                let changes_in_ns = share.changes_in_us.map(|us| us.saturating_mul(1_000));
-                let changes_in_ns = changes_in_ns.and_then(std::num::NonZeroU64::new);
-                let group::Share { permits, fresh, members, now_us, is_marked, .. } = share;
-                (Reply::Share(Share { permits, fresh, members, changes_in_ns }), now_us, is_marked)
-            }
+            _ => group::read(value)?.map(Reply::Share),
         };
-        let result: StoreReply =
-            answer(reply, connection.observed.intact_for_ns(now_us, is_marked));
-        item.respond(Ok(result));
+        kit.shared.stats.corrected.add(decoded.corrected);
+        let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
+        item.respond(Ok(answer(decoded.content, intact_for_ns)));
     }
     Ok(Vec::new())
 }
 
-fn sent(item: &Item) -> Option<(&crate::plan::Plan, u64)> {
+/// Combines a reply with the time for which the store has lost nothing.
+const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> StoreReply {
+    StoreReply { reply, intact_for_ns }
+}
+
+fn sent(item: &Item) -> Option<(&Plan, u64)> {
     match item.request()? {
         StoreRequest::Decide { plan, permits, .. }
         | StoreRequest::Debit { plan, permits, .. }
-        | StoreRequest::Peek { plan, permits, .. } => Some((&plan.plan, permits.get())),
+        | StoreRequest::Peek { plan, permits, .. } => Some((&**plan, permits.get())),
         _ => None,
     }
 }

@@ -112,11 +112,11 @@ mod tests {
 
     use super::*;
     use crate::client::item::Item;
-    use crate::client::plan::SharedPlan;
+    use crate::plan::Plan;
 
     fn item(shared: &Arc<Shared>, sender: &mpsc::Sender<StoreError>) -> Item {
         let gcra = rategate_core::gcra::Gcra::new("1/s".parse().unwrap(), 1).unwrap();
-        let plan = Arc::new(SharedPlan::new(&[("a", gcra.into())]).unwrap());
+        let plan = Arc::new(Plan::of_rules(&[("a", gcra.into())]).unwrap());
         let sender = sender.clone();
         let callback =
             move |answer: Result<_, StoreError>| sender.send(answer.unwrap_err()).unwrap();

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rategate::store::{Store, StoreError, StoreExt, Verdict};
 use rategate_core::sliding_log::SlidingLog;
-use rategate_redis::client::{self, Config, RedisStore, SharedPlan};
+use rategate_redis::client::{self, Config, RedisStore};
+use rategate_redis::plan::Plan;
 
 use rategate_testkit::redis::Server;
 
@@ -34,14 +35,14 @@ pub(crate) fn open(config: Config) -> Arc<RedisStore> {
 
 /// Creates a limit of `max_permits` permits in ten minutes, longer than any test: `max_permits`
 /// bounds all grants.
-pub(crate) fn plan(store: &Arc<RedisStore>, max_permits: u64) -> Arc<SharedPlan> {
+pub(crate) fn plan(store: &Arc<RedisStore>, max_permits: u64) -> Arc<Plan> {
     let log = SlidingLog::new(max_permits, Duration::from_secs(600));
     Arc::new(store.plan(&[("log", log.into())]).unwrap())
 }
 
 pub(crate) fn decide(
     store: &Arc<RedisStore>,
-    plan: &Arc<SharedPlan>,
+    plan: &Arc<Plan>,
     name: &str,
 ) -> Result<bool, StoreError> {
     let verdict = store.decide(plan, &key(name), NonZeroU64::MIN).wait()?;
@@ -51,7 +52,7 @@ pub(crate) fn decide(
 /// Sends requests until the store answers again.
 pub(crate) fn recovers(
     store: &Arc<RedisStore>,
-    plan: &Arc<SharedPlan>,
+    plan: &Arc<Plan>,
     name: &str,
     within: Duration,
 ) -> bool {
@@ -105,7 +106,7 @@ impl LoadOutcome {
 /// Runs callers in threads over `keys` keys while `happens` runs.
 pub(crate) fn under_load(
     store: &Arc<RedisStore>,
-    plan: &Arc<SharedPlan>,
+    plan: &Arc<Plan>,
     keys: u64,
     happens: impl FnOnce(),
 ) -> LoadOutcome {

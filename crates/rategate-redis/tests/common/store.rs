@@ -1,13 +1,15 @@
 //! A store whose clock the test sets, through the debug functions, one call per decision.
 
-use rategate_redis::batch::{Batch, Extra};
+use rategate::store::{Grant, Verdict};
+use rategate_redis::batch::{Batch, Extra, Verdicts};
 use rategate_redis::command::{Command, Settings};
 use rategate_redis::key::{Key, KeySpace};
 use rategate_redis::library::Library;
 use rategate_redis::plan::Plan;
+use rategate_redis::reply::Decoded;
 use rategate_redis::returns;
-use rategate_redis::verdict::{BatchReply, Counts, Denial, Grant, Verdict};
 
+pub(crate) use rategate_testkit::conformance::{denied, granted};
 use rategate_testkit::redis::{Brand, Client, Server};
 
 use super::value;
@@ -39,7 +41,7 @@ impl Store {
         value(&self.client.ok(&command.at_us(now_us).fcall(Library::DEBUG)))
     }
 
-    pub(crate) fn answer(&mut self, batch: &Batch<'_>, now_us: u64) -> BatchReply {
+    pub(crate) fn answer(&mut self, batch: &Batch<'_>, now_us: u64) -> Decoded<Verdicts> {
         let value = self.send(batch.decide(Settings::default()), now_us);
         batch.read(&value).unwrap()
     }
@@ -54,7 +56,7 @@ impl Store {
     ) -> Verdict {
         let mut batch = Batch::new();
         batch.try_acquire(plan, key, permits, extra).unwrap();
-        self.answer(&batch, now_us).verdicts.remove(0)
+        first(self.answer(&batch, now_us))
     }
 
     pub(crate) fn try_acquire(
@@ -71,13 +73,13 @@ impl Store {
         let mut batch = Batch::new();
         batch.try_acquire(plan, key, permits, Extra::default()).unwrap();
         let value = self.send(batch.peek(Settings::default()), now_us);
-        batch.read(&value).unwrap().verdicts.remove(0)
+        first(batch.read(&value).unwrap())
     }
 
     pub(crate) fn debit(&mut self, plan: &Plan, key: &Key, permits: u64, now_us: u64) -> Verdict {
         let mut batch = Batch::new();
         batch.debit(plan, key, permits, Extra::default()).unwrap();
-        self.answer(&batch, now_us).verdicts.remove(0)
+        first(self.answer(&batch, now_us))
     }
 
     pub(crate) fn refund(
@@ -90,25 +92,20 @@ impl Store {
     ) -> u64 {
         let command =
             returns::refund(plan, key, &grant.receipt, permits, Settings::default()).unwrap();
-        self.counts(plan, &command, now_us).counts[0]
+        self.counts(plan, &command, now_us).content[0]
     }
 
-    pub(crate) fn counts(&mut self, plan: &Plan, command: &Command, now_us: u64) -> Counts {
+    pub(crate) fn counts(
+        &mut self,
+        plan: &Plan,
+        command: &Command,
+        now_us: u64,
+    ) -> Decoded<Vec<u64>> {
         let value = self.send(command.clone(), now_us);
         returns::read(plan, command, &value).unwrap()
     }
 }
 
-pub(crate) fn granted(verdict: Verdict) -> Grant {
-    match verdict {
-        Verdict::Granted(grant) => grant,
-        other => panic!("{other:?}"),
-    }
-}
-
-pub(crate) fn denied(verdict: Verdict) -> Denial {
-    match verdict {
-        Verdict::Denied(denial) => denial,
-        other => panic!("{other:?}"),
-    }
+pub(crate) fn first(decoded: Decoded<Verdicts>) -> Verdict {
+    decoded.content.into_iter().next().unwrap().unwrap()
 }

@@ -9,8 +9,9 @@ use super::envoy_env::{self, EnvoyEnv};
 use super::error::Problem;
 use super::gather::Gathered;
 use super::node::{Kind, Node};
-use super::settings::{Address, StoreUrl, Tables};
+use super::settings::{StoreUrl, Tables};
 use super::text::Grammar as _;
+use crate::net::Address;
 
 /// The keys that can be set from outside the files.
 const KEYS: &str = "

@@ -127,6 +127,16 @@ impl Answer {
 }
 
 impl ItemResult {
+    /// An item that no rule limits.
+    pub(super) const UNMATCHED: Self = Self {
+        rule: None,
+        display_limit: None,
+        verdict: Verdict::Unmatched,
+        limit: u64::MAX,
+        remaining: Some(u64::MAX),
+        reset_after_ns: 0,
+    };
+
     /// An item that is denied for lack of capacity. Capacity returns as other keys recover, so a
     /// retry makes sense.
     pub(crate) const WITHOUT_CAPACITY: Self = Self {

@@ -2,7 +2,6 @@
 //! watchers.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use rategate::Clock;
 use rategate::error::{KeyedError, TryAllError};
@@ -19,31 +18,11 @@ use super::inline::{Own as _, UnitWindow, fresh};
 use super::key;
 use super::live::Live;
 use super::request::{Item, Request, Target, Verb, display_limit, window};
-use crate::rule::Limit;
+use super::tasks::{PendingItem, Task, Tasks, merge, replace, split_merged, takes};
 use crate::units::retry_ns;
-
-/// The work on one item.
-enum Task<'a, C: Clock> {
-    Acquisition(PendingItem<'a, C>),
-    Done(ItemResult),
-}
-
-/// An item with its counter.
-struct PendingItem<'a, C: Clock> {
-    counter: Counter<'a, C>,
-    permits: u64,
-    verb: Verb,
-    /// The index of an earlier item with the same counter, which takes the permits of both.
-    same_as: Option<usize>,
-    /// `true` if the item is only peeked at, since another window alone counts the request.
-    is_uncharged: bool,
-    result: Option<ItemResult>,
-}
 
 /// The keys and values of a descriptor, in order.
 type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
-
-type Tasks<'a, C> = SmallVec<[Task<'a, C>; 4]>;
 
 /// Counters that are full, each with the time until it no longer is.
 type Full = SmallVec<[(usize, Option<NonZeroU64>); 4]>;
@@ -109,11 +88,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         verb: Verb,
         item: &Item<'_>,
     ) -> Result<Task<'a, C>, EngineError> {
-        let verb = match verb {
-            Verb::Take if item.refund => Verb::Refund,
-            Verb::Take if item.permits == 0 => Verb::Peek,
-            verb => verb,
-        };
+        let verb = item.verb(verb);
         let counter = match item.target {
             Target::Rule { name, values } => {
                 let (ruled, key) = live.ok_or(EngineError::NotLoaded)?.of_name(name, values)?;
@@ -123,7 +98,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 // A caller's limit replaces a rule's. In an unknown domain, nothing is limited
                 // either way.
                 if !live.ok_or(EngineError::NotLoaded)?.matcher.knows(domain) {
-                    return Ok(Task::Done(UNMATCHED));
+                    return Ok(Task::Done(ItemResult::UNMATCHED));
                 }
                 let live = live.ok_or(EngineError::NotLoaded)?;
                 match self.of_override(live, (domain, entries), limit, verb, item.permits)? {
@@ -135,7 +110,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 let live = live.ok_or(EngineError::NotLoaded)?;
                 match live.of_descriptor(domain, entries) {
                     Some((ruled, key)) => Counter::Rule(ruled, key),
-                    None => return Ok(Task::Done(UNMATCHED)),
+                    None => return Ok(Task::Done(ItemResult::UNMATCHED)),
                 }
             }
             Target::Inline { limit, key } => {
@@ -365,106 +340,3 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         }
     }
 }
-
-impl<C: Clock + Clone> PendingItem<'_, C> {
-    /// Returns `true` for a take from a counter that counts every hit.
-    fn is_counted_take(&self) -> bool {
-        self.verb == Verb::Take && self.counter.counts_all()
-    }
-
-    fn is_enforced_take(&self) -> bool {
-        self.verb == Verb::Take && self.counter.is_enforced()
-    }
-}
-
-impl<C: Clock> Task<'_, C> {
-    fn into_result(self) -> ItemResult {
-        match self {
-            Self::Done(result) => result,
-            Self::Acquisition(item) => item.result.unwrap_or(UNMATCHED),
-        }
-    }
-}
-
-/// Returns the enforced takes that are not decided yet, with their indices.
-fn takes<'t, 'a, C: Clock + Clone>(
-    tasks: &'t [Task<'a, C>],
-) -> impl Iterator<Item = (usize, &'t PendingItem<'a, C>)> {
-    tasks.iter().enumerate().filter_map(|(index, task)| match task {
-        Task::Acquisition(item)
-            if item.same_as.is_none() && item.result.is_none() && item.is_enforced_take() =>
-        {
-            Some((index, item))
-        }
-        _ => None,
-    })
-}
-
-/// Marks the items whose rules are replaced by another rule of the request.
-fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
-    let rules = tasks.iter().filter_map(|task| match task {
-        Task::Acquisition(item) => Some(Arc::clone(&item.counter.ruled()?.rule)),
-        Task::Done(_) => None,
-    });
-    let rules: SmallVec<[_; 4]> = rules.filter(|rule| !rule.replaces.is_empty()).collect();
-    for task in tasks.iter_mut().filter(|_| !rules.is_empty()) {
-        if let Task::Acquisition(item) = task
-            && let Some(ruled) = item.counter.ruled()
-            // An unlimited rule limits nothing, so there is nothing to replace.
-            && ruled.counters.in_force().limit != Limit::Unlimited
-            && rules.iter().any(|rule| rule.replaces.contains(&ruled.rule.name))
-        {
-            *task = Task::Done(ruled.result(Verdict::Replaced));
-        }
-    }
-}
-
-/// Merges items of the same counter into one that takes the sum.
-fn merge<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
-    for later in 1..tasks.len() {
-        let (before, rest) = tasks.split_at_mut(later);
-        let Some(Task::Acquisition(item)) = rest.first_mut() else { continue };
-        for (index, task) in before.iter_mut().enumerate() {
-            if let Task::Acquisition(first) = task
-                && first.same_as.is_none()
-                && first.verb == item.verb
-                && first.counter.is(&item.counter)
-            {
-                first.permits = first.permits.saturating_add(item.permits);
-                item.same_as = Some(index);
-                break;
-            }
-        }
-    }
-}
-
-/// Copies the result to merged items. Refunded permits are split between them, in order.
-fn split_merged<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
-    for later in (1..tasks.len()).rev() {
-        let (before, rest) = tasks.split_at_mut(later);
-        let Some(Task::Acquisition(item)) = rest.first_mut() else { continue };
-        let Some(Task::Acquisition(first)) = item.same_as.and_then(|first| before.get_mut(first))
-        else {
-            continue;
-        };
-        first.permits = first.permits.saturating_sub(item.permits);
-        item.result.clone_from(&first.result);
-        if let (
-            Some(ItemResult { verdict: Verdict::Refunded(all), .. }),
-            Some(ItemResult { verdict: Verdict::Refunded(own), .. }),
-        ) = (&mut first.result, &mut item.result)
-        {
-            *own = all.saturating_sub(first.permits);
-            *all = all.saturating_sub(*own);
-        }
-    }
-}
-
-pub(super) const UNMATCHED: ItemResult = ItemResult {
-    rule: None,
-    display_limit: None,
-    verdict: Verdict::Unmatched,
-    limit: u64::MAX,
-    remaining: Some(u64::MAX),
-    reset_after_ns: 0,
-};

@@ -24,6 +24,7 @@ mod remote;
 mod request;
 mod snapshot;
 mod stores;
+mod tasks;
 #[cfg(feature = "otlp")]
 mod traced;
 

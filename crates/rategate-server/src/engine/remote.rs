@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::counted;
 use super::counters::Ruled;
-use super::decide::{Seen, UNMATCHED};
+use super::decide::Seen;
 use super::error::EngineError;
 use super::key::{self, Key};
 use super::live::Live;
@@ -117,7 +117,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             } else if let (Some((rule, key)), Some(_)) =
                 (found, ruled.and_then(|ruled| ruled.remote.as_ref()))
             {
-                let verb = verb_of(request.verb, item);
+                let verb = item.verb(request.verb);
                 split.remote_items.push(RemoteItem { at, rule, key, permits: item.permits, verb });
             } else {
                 split.here.push((at, OwnedItem::of(item)));
@@ -162,14 +162,6 @@ pub(super) fn now_or_later(
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Decided::Now(answer),
         Poll::Pending => Decided::Later(answer),
-    }
-}
-
-const fn verb_of(verb: Verb, item: &Item<'_>) -> Verb {
-    match verb {
-        Verb::Take if item.refund => Verb::Refund,
-        Verb::Take if item.permits == 0 => Verb::Peek,
-        verb => verb,
     }
 }
 
@@ -371,7 +363,7 @@ pub(super) fn result_of<C: Clock + Clone + 'static>(
     key: &[u8],
     decision: &Decision,
 ) -> ItemResult {
-    let Some(ruled) = live.ruled.get(index) else { return UNMATCHED };
+    let Some(ruled) = live.ruled.get(index) else { return ItemResult::UNMATCHED };
     let rule = &ruled.rule;
     let is_enforced = rule.enforcement == Enforcement::All || ruled.is_enforced(key);
     let fallback = (decision.by() == DecidedBy::Fallback).then_some(rule.on_unavailable);

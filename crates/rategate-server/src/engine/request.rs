@@ -116,6 +116,15 @@ impl<'a> Item<'a> {
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
         Self { target, permits, refund: false }
     }
+
+    /// Returns what is done for the item in a request with this verb.
+    pub(super) const fn verb(&self, verb: Verb) -> Verb {
+        match verb {
+            Verb::Take if self.refund => Verb::Refund,
+            Verb::Take if self.permits == 0 => Verb::Peek,
+            verb => verb,
+        }
+    }
 }
 
 /// An item that owns all its bytes.

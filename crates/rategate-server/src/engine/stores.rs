@@ -31,7 +31,7 @@ use rategate::store::{
     StoreRequest,
 };
 use rategate::{AnyPolicy, Clock, ManualClock, SlidingLog};
-use rategate_redis::client::SharedPlan;
+use rategate_redis::plan::Plan;
 
 use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
 
@@ -191,13 +191,13 @@ pub(crate) fn check_storable(rule: &Rule) -> Result<(), String> {
 struct PlanOnlyStore;
 
 impl Store for PlanOnlyStore {
-    type Plan = SharedPlan;
+    type Plan = Plan;
 
-    fn plan(&self, rules: &[(&str, StoreRule)]) -> Result<SharedPlan, PlanError> {
-        SharedPlan::new(rules)
+    fn plan(&self, rules: &[(&str, StoreRule)]) -> Result<Plan, PlanError> {
+        Plan::of_rules(rules)
     }
 
-    fn submit(&self, _: StoreRequest<SharedPlan>, callback: Callback) {
+    fn submit(&self, _: StoreRequest<Plan>, callback: Callback) {
         callback(Err(StoreError::Unavailable(store::Unavailable::Unreachable(
             "this store only checks limits".to_owned(),
         ))));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,37 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 /// The number of connections that the system keeps until they are accepted. It may keep fewer.
 const BACKLOG: i32 = 4096;
 
-/// An address of a listener.
+/// An address to listen at: `127.0.0.1:6380`, `[::1]:6380`, `unix:/run/rategate.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A TCP address. Port 0 stands for any free port.
     Tcp(SocketAddr),
-    /// A Unix socket in the file system.
-    Unix {
-        /// The path of the socket file.
-        path: PathBuf,
-        /// The permission bits of the socket file. `0o600` lets only the server's user connect.
-        mode: u32,
-    },
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Returns an address of this machine that no other machine can reach.
+    #[must_use]
+    pub const fn loopback(port: u16) -> Self {
+        Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+    }
+
+    /// Returns `true` if other machines can reach the address.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        match self {
+            Self::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
-            Self::Unix { path, .. } => write!(f, "unix:{}", path.display()),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -59,15 +71,16 @@ pub(super) struct OwnFile {
 /// Listens at an address. Connections can arrive from now on, and wait until they are accepted.
 ///
 /// The file of a Unix socket is replaced if it is a socket without a listener. Any other file is
-/// left alone.
+/// left alone. `mode` are the permission bits of the new file: `0o600` lets only the server's user
+/// connect.
 ///
 /// # Errors
 ///
 /// The system's error, most often `AddrInUse`.
-pub fn bind(address: &Address) -> io::Result<Bound> {
+pub fn bind(address: &Address, mode: u32) -> io::Result<Bound> {
     match address {
         Address::Tcp(at) => tcp(*at),
-        Address::Unix { path, mode } => unix(path, *mode),
+        Address::Unix(path) => unix(path, mode),
     }
 }
 
@@ -100,7 +113,7 @@ fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
     let (socket, file) = named(path, mode)?;
     socket.set_nonblocking(true)?;
     socket.listen(BACKLOG)?;
-    let address = Address::Unix { path: path.to_owned(), mode };
+    let address = Address::Unix(path.to_owned());
     Ok(Bound { socket: Kind::Unix(socket.into(), file), address })
 }
 
@@ -163,6 +176,14 @@ mod tests {
         folder.path().join("s")
     }
 
+    #[test]
+    fn only_what_others_can_reach_is_public() {
+        let public = |text: &str| Address::Tcp(text.parse().unwrap()).is_public();
+        assert!(!public("127.0.0.1:1") && !public("[::1]:1") && !public("[::ffff:127.0.0.1]:1"));
+        assert!(public("0.0.0.0:1") && public("[::]:1") && public("10.0.0.1:1"));
+        assert!(!Address::Unix("/run/s".into()).is_public());
+    }
+
     /// The mode is set before any client can connect.
     #[test]
     fn a_socket_has_its_mode_before_it_listens() {
@@ -173,7 +194,7 @@ mod tests {
         let refused = UnixStream::connect(&path).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         // The file is then replaced like that of any server that no longer runs.
-        assert!(bind(&Address::Unix { path, mode: 0o600 }).is_ok());
+        assert!(bind(&Address::Unix(path), 0o600).is_ok());
     }
 
     /// Binding does not wait for a server that does not accept.
@@ -186,7 +207,7 @@ mod tests {
         let _queued = UnixStream::connect(&path).unwrap();
         let begun = Instant::now();
         let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || sender.send(bind(&Address::Unix { path, mode: 0o600 })));
+        std::thread::spawn(move || sender.send(bind(&Address::Unix(path), 0o600)));
         let bound = receiver.recv_timeout(Duration::from_secs(5)).expect("an answer at once");
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(begun.elapsed() < Duration::from_secs(5));

@@ -13,7 +13,6 @@ pub mod admin;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod denials;
-mod lanes;
 mod metrics;
 mod name;
 mod record;
@@ -30,6 +29,9 @@ mod waits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The maximum number of threads with counters of their own; as many again are shared.
+const MAX_LANES: usize = 32;
 
 pub use self::refusals::ListenerCalls;
 #[cfg(feature = "otlp")]

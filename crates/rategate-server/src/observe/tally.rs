@@ -3,7 +3,9 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::lanes::Lanes;
+use rategate::stats::{Lanes, Own};
+
+use super::MAX_LANES;
 use super::waits::{BUCKETS, Buckets, bucket_of};
 use crate::engine::{ItemResult, Verdict};
 
@@ -96,13 +98,13 @@ impl Kind {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        Self(Lanes::new(Lane::default))
+        Self(Lanes::new(MAX_LANES, Lane::default))
     }
 
     /// Counts an item, and returns its number among those of its kind in this thread's copy.
     #[inline]
     pub(super) fn add(&self, kind: Kind, permits: u64) -> u64 {
-        let Some(lane) = self.0.own() else { return 0 };
+        let Some(Own { lane, .. }) = self.0.own() else { return 0 };
         if permits != 1 {
             add(&lane.extra, kind.at(), permits.wrapping_sub(1));
         }
@@ -112,7 +114,7 @@ impl Tally {
     /// Records the wait of a denied item.
     #[inline]
     pub(super) fn add_wait(&self, retry_after_ns: Option<NonZeroU64>) {
-        let Some(lane) = self.0.own() else { return };
+        let Some(Own { lane, .. }) = self.0.own() else { return };
         add(&lane.waits, bucket_of(retry_after_ns), 1);
         let wait_ms = retry_after_ns.map_or(0, |wait| wait.get().div_ceil(1_000_000));
         lane.waits_ms.fetch_add(wait_ms, Ordering::Relaxed);

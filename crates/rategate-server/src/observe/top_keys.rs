@@ -6,9 +6,9 @@ use std::mem::replace;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate::stats::Top;
+use rategate::stats::{Lanes, Top};
 
-use super::lanes::Lanes;
+use super::MAX_LANES;
 
 /// The number of keys in each ranking.
 pub(super) const MAX_KEYS: usize = 64;
@@ -78,7 +78,7 @@ pub(super) enum Weight {
 impl TopKeys {
     pub(super) fn new(now_s: u64) -> Self {
         let last_window = LastWindow { began_s: now_s, ranks: Ranks::new(), began_before_s: now_s };
-        let lanes = Lanes::new(|| Mutex::new(Ranks::new()));
+        let lanes = Lanes::new(MAX_LANES, || Mutex::new(Ranks::new()));
         Self { shift: AtomicU32::new(0), lanes, last_window: Mutex::new(last_window) }
     }
 
@@ -95,7 +95,7 @@ impl TopKeys {
 
     #[inline(never)]
     fn sample(&self, shift: u32, id: u64, weight: Weight, name: impl FnOnce() -> String) {
-        let Some(Ok(mut ranks)) = self.lanes.own().map(Mutex::try_lock) else { return };
+        let Some(Ok(mut ranks)) = self.lanes.own().map(|own| own.lane.try_lock()) else { return };
         ranks.samples = ranks.samples.saturating_add(1);
         if ranks.samples.is_multiple_of(SAMPLES_A_SECOND) && shift < MAX_SHIFT {
             self.shift.fetch_max(shift.saturating_add(1), Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Listening, StartError};
 use crate::config::Settings;
-use crate::config::settings::{self, Listener, Server};
+use crate::config::settings::{Listener, Server};
 use crate::net::{self, Bound, RefusalReason, Tally, Tls};
 use crate::observe::{self, ListenerCalls, Observe};
 
@@ -56,7 +56,7 @@ pub(super) fn bound_listener(
     // A listener with `auth` requires the token for every call.
     let token_required = listener.auth;
     warn_of_exposure(server, protocol, listener);
-    let bound = net::bind(&at(listener)).map_err(|error| StartError::Bind {
+    let bound = net::bind(&listener.address, listener.mode).map_err(|error| StartError::Bind {
         protocol,
         address: address(),
         error,
@@ -82,15 +82,6 @@ fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
             "the token crosses the network unencrypted: use TLS (tls = true, [server.tls]), or \
              restrict the network to machines that may know the token"
         );
-    }
-}
-
-fn at(listener: &Listener) -> net::Address {
-    match &listener.address {
-        settings::Address::Tcp(address) => net::Address::Tcp(*address),
-        settings::Address::Unix(path) => {
-            net::Address::Unix { path: path.clone(), mode: listener.mode }
-        }
     }
 }
 
@@ -170,7 +161,7 @@ mod tests {
         settings.server.token = token.then(|| Secret::new("s3cret".to_owned()));
         let listener = Listener {
             auth: token,
-            ..Listener::plain(settings::Address::Tcp(address.parse().unwrap()))
+            ..Listener::plain(net::Address::Tcp(address.parse().unwrap()))
         };
         let lines = Lines::default();
         let writer = lines.clone();

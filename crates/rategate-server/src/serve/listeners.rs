@@ -68,10 +68,8 @@ impl Supervisor {
     /// a request under a name that is not the certificate's fails. No page can reach a socket in
     /// the file system.
     fn guard(&self, bound: &Bound, is_tls: bool) -> http::Guard {
-        let is_local = match bound.address() {
-            net::Address::Tcp(at) => at.ip().to_canonical().is_loopback(),
-            net::Address::Unix { .. } => false,
-        };
+        let address = bound.address();
+        let is_local = matches!(address, net::Address::Tcp(_)) && !address.is_public();
         http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
     }
 

@@ -25,7 +25,7 @@ use self::bound_listener::{BoundListener, bound_listener};
 use self::certificates::{Certificates, Stamps};
 use self::signals::Signals;
 use self::supervisor::{Order, Supervisor};
-use crate::config::{Layers, Loaded, Settings, settings};
+use crate::config::{Layers, Loaded, Settings};
 use crate::engine::{Engine, EngineSettings, LoadError, Observer};
 use crate::net::{self, Drainer, Tls, TlsError, Workers};
 use crate::observe::Observe;
@@ -78,7 +78,7 @@ pub enum StartError {
         /// The protocol of the listener.
         protocol: &'static str,
         /// The address of the listener.
-        address: settings::Address,
+        address: net::Address,
     },
     /// A listener requires a token, and none is set.
     #[error("{protocol} on {address} requires a token, and none is set")]
@@ -86,7 +86,7 @@ pub enum StartError {
         /// The protocol of the listener.
         protocol: &'static str,
         /// The address of the listener.
-        address: settings::Address,
+        address: net::Address,
     },
     /// A listener uses TLS, and no certificate is configured.
     #[error("{protocol} on {address} uses TLS, and no certificate is configured")]
@@ -94,7 +94,7 @@ pub enum StartError {
         /// The protocol of the listener.
         protocol: &'static str,
         /// The address of the listener.
-        address: settings::Address,
+        address: net::Address,
     },
     /// The address is in use, or this process may not listen there.
     #[error("cannot listen for {protocol} on {address}: {error}")]
@@ -102,7 +102,7 @@ pub enum StartError {
         /// The protocol of the listener.
         protocol: &'static str,
         /// The address of the listener.
-        address: settings::Address,
+        address: net::Address,
         /// The cause.
         error: io::Error,
     },

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rategate_redis::client::Server as StoreServer;
-use rategate_server::config::settings::{Address, Dialect, LogFormat, LogKeys, StoreLocation};
+use rategate_server::config::settings::{Dialect, LogFormat, LogKeys, StoreLocation};
 use rategate_server::config::{ConfigError, Layers, Settings, keys, load_with, variable};
+use rategate_server::net::Address;
 
 fn settings(
     file: &str,

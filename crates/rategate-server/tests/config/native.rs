@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
-use rategate_server::config::settings::{
-    Address, Dialect, Listener, LogFormat, Settings, StoreLocation,
-};
+use rategate_server::config::settings::{Dialect, Listener, LogFormat, Settings, StoreLocation};
 use rategate_server::config::{ConfigError, Loaded, load_text, to_toml};
 use rategate_server::engine::OnCorruptSnapshot;
+use rategate_server::net::Address;
 use rategate_server::rule::{
     CounterLocation, Enforcement, Entry, Limit, OnUnavailable, Rule, Scheduled, Unit, Value,
 };

@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use rategate_server::config::settings::{Address, Listener};
+use rategate_server::config::settings::Listener;
 use rategate_server::config::{Loaded, Settings};
 use rategate_server::engine::Compiled;
-use rategate_server::net;
+use rategate_server::net::Address;
 use rategate_server::rule::RuleSet;
 use rategate_server::serve::{Running, Start, start};
 
@@ -39,8 +39,8 @@ pub(crate) fn loaded(settings: Settings, rules: RuleSet) -> Loaded {
 pub(crate) fn address(running: &Running) -> SocketAddr {
     let mut listeners = running.listening().iter();
     let address = listeners.find_map(|listener| match listener.address {
-        net::Address::Tcp(address) => Some(address),
-        net::Address::Unix { .. } => None,
+        Address::Tcp(address) => Some(address),
+        Address::Unix(_) => None,
     });
     address.unwrap()
 }

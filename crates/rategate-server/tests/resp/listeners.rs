@@ -6,7 +6,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use rategate_server::config::Settings;
-use rategate_server::config::settings::{Address, Listener, Secret, Tls};
+use rategate_server::config::settings::{Listener, Secret, Tls};
+use rategate_server::net::Address;
 use rategate_server::rule::RuleSet;
 use rategate_server::serve::{Start, StartError, start};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};

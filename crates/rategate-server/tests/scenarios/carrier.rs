@@ -151,6 +151,7 @@ fn verdict(plan: &Plan, permits: u64, outcome: &CarrierAnswer) -> Result<Verdict
             permits,
             remaining,
             window_ends_in_ns: None,
+            is_repeated: false,
             receipt: Receipt::default(),
         })
     } else {

@@ -18,17 +18,21 @@ use std::time::Duration;
 
 use rategate::store::MemoryStore;
 use rategate::{Clock, Concurrency, ManualClock};
+use rategate_redis::client::{self, Config, RedisStore};
 use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, Item, Request, Shared, Target, Verb,
 };
 use rategate_server::rule::{CounterLocation, Limit, Rule, RuleSet};
 use rategate_testkit::faulty::FaultyStore;
+use rategate_testkit::redis::Server;
 
 use crate::engine::common::{MONDAY, SECOND, bucket};
 
 const MS: u64 = SECOND / 1_000;
 /// The time that a call waits for the store.
 const BUDGET_NS: u64 = 20 * MS;
+/// A budget that no delay of the machine exceeds.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 type Faulty = FaultyStore<MemoryStore<ManualClock>, ManualClock>;
 
@@ -82,6 +86,18 @@ impl World {
     fn left(&self, engine: &Engine<ManualClock>, rule: &str, key: &str) -> Option<u64> {
         self.ask(engine, Verb::Peek, &[(rule, key, 1)]).0.results[0].remaining
     }
+}
+
+/// Returns a real server as a store whose calls wait for `budget`.
+///
+/// A test that compares decisions needs a budget that a busy machine does not exceed: without a
+/// reply in time the fallback decides, and knows no count.
+fn real_store(server: &Server, budget: Duration) -> Arc<Shared<RedisStore>> {
+    let location = client::Server::tcp("127.0.0.1", server.port());
+    let config = Config::server(location).prefix("t").budget(budget);
+    let store = Arc::new(RedisStore::open(config).unwrap());
+    store.ready(PATIENCE).unwrap();
+    Arc::new(Shared::new(store, NonZeroU32::MIN).with_budget(budget))
 }
 
 /// Returns a set of rules, each with its own entry.

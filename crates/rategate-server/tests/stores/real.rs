@@ -1,18 +1,14 @@
 //! A real server, which is killed and comes back.
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rategate::{Clock, MonotonicClock};
-use rategate_redis::client::{self, Config, RedisStore};
-use rategate_server::engine::{
-    Answer, Engine, EngineSettings, Lease, LeaseVerb, Shared, Verb, Verdict,
-};
+use rategate_redis::client::DEFAULT_BUDGET;
+use rategate_server::engine::{Answer, Engine, EngineSettings, Lease, LeaseVerb, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, OnUnavailable, Rule};
 
 use crate::engine::common::SECOND;
-use crate::stores::{decided, in_flight, rule_set, stored};
+use crate::stores::{PATIENCE, decided, in_flight, real_store, rule_set, stored};
 use rategate_testkit::redis::{Brand, Server};
 
 /// Returns the answer, and the time that it took.
@@ -39,8 +35,7 @@ fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
 fn a_server_that_is_killed_and_comes_back() {
     let Some(brand) = Brand::installed().into_iter().next() else { return };
     let mut server = Server::start(brand);
-    let location = client::Server::tcp("127.0.0.1", server.port());
-    let store = Arc::new(RedisStore::open(Config::server(location).prefix("t")).unwrap());
+    let store = real_store(&server, DEFAULT_BUDGET);
     let rule = |name, on_unavailable| Rule { on_unavailable, ..stored(name, 4) };
     let rules = vec![
         rule("deny", OnUnavailable::Deny),
@@ -48,15 +43,11 @@ fn a_server_that_is_killed_and_comes_back() {
         rule("local", OnUnavailable::Local),
     ];
     let clock = MonotonicClock::new();
-    let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
-    let engine = Engine::with_store(clock, EngineSettings::default(), None, Some(shared));
+    let engine = Engine::with_store(clock, EngineSettings::default(), None, Some(store));
     engine.load(rule_set(rules)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let take = |rule: &str, key: &str| ask(&runtime, &engine, Verb::Take, (rule, key, 1));
 
-    eventually(Duration::from_secs(10), "the store answers", || {
-        take("deny", "first").0.results[0].verdict == Verdict::Granted
-    });
     let granted = (0..6).filter(|_| take("deny", "x").0.allowed).count();
     assert!((4..=5).contains(&granted), "{granted}");
 
@@ -95,11 +86,9 @@ fn a_server_that_is_killed_and_comes_back() {
 fn what_is_given_back_and_released_is_there_again() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
-        let location = client::Server::tcp("127.0.0.1", server.port());
-        let store = Arc::new(RedisStore::open(Config::server(location).prefix("t")).unwrap());
-        let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
+        let store = real_store(&server, PATIENCE);
         let settings = EngineSettings::default();
-        let engine = Engine::with_store(MonotonicClock::new(), settings, None, Some(shared));
+        let engine = Engine::with_store(MonotonicClock::new(), settings, None, Some(store));
         // Nothing recovers by itself meanwhile.
         let slow = rategate::Gcra::new("1/h".parse().unwrap(), 4).unwrap();
         let limit = rategate_server::rule::Limit::Policy(slow.into());
@@ -112,10 +101,6 @@ fn what_is_given_back_and_released_is_there_again() {
         let verdict = |verb, permits| {
             ask(&runtime, &engine, verb, ("slow", "x", permits)).0.results[0].verdict
         };
-        eventually(Duration::from_secs(10), "the store answers", || {
-            ask(&runtime, &engine, Verb::Take, ("slow", "first", 1)).0.results[0].verdict
-                == Verdict::Granted
-        });
         assert_eq!(verdict(Verb::Refund, 1), Verdict::Refunded(0), "nothing has been taken");
         assert_eq!(verdict(Verb::Take, 3), Verdict::Granted);
         assert_eq!(verdict(Verb::Refund, 2), Verdict::Refunded(2));

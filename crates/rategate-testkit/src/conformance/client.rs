@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rategate::store::{
-    Denial, Grant, Key, LeaseId, Receipt, Reply, Rule, Store, StoreError, StoreReply, StoreRequest,
+    Denial, Grant, Key, LeaseId, Receipt, Rule, Store, StoreError, StoreReply, StoreRequest,
     Verdict,
 };
 
@@ -58,6 +58,14 @@ impl<S: Store> StoreClient<S> {
         answer.expect("the store did not call back within its budget")
     }
 
+    fn verdict(&self, request: StoreRequest<S::Plan>) -> Result<Verdict, StoreError> {
+        self.submit(request).map(|answer| answer.verdict().expect("a reply that is no verdict"))
+    }
+
+    fn count(&self, request: StoreRequest<S::Plan>) -> Result<u64, StoreError> {
+        self.submit(request).map(|answer| answer.count().expect("a reply that is no count"))
+    }
+
     /// Decides a request for permits.
     pub fn decide(&self, permits: u64) -> Result<Verdict, StoreError> {
         self.decide_as(permits, None)
@@ -70,50 +78,50 @@ impl<S: Store> StoreClient<S> {
 
     fn decide_as(&self, permits: u64, lease: Option<LeaseId>) -> Result<Verdict, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
-        self.submit(StoreRequest::Decide { plan, key, permits, lease }).map(verdict)
+        self.verdict(StoreRequest::Decide { plan, key, permits, lease })
     }
 
     /// Takes as many of the permits as pass.
     pub fn debit(&self, permits: u64) -> Result<Verdict, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
-        self.submit(StoreRequest::Debit { plan, key, permits }).map(verdict)
+        self.verdict(StoreRequest::Debit { plan, key, permits })
     }
 
     /// Returns the decision that a request would have, without taking permits.
     pub fn peek(&self, permits: u64) -> Result<Verdict, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
-        self.submit(StoreRequest::Peek { plan, key, permits }).map(verdict)
+        self.verdict(StoreRequest::Peek { plan, key, permits })
     }
 
     /// Refunds permits of a grant.
     pub fn refund(&self, receipt: &Receipt, permits: u64) -> Result<u64, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         let receipt = receipt.clone();
-        self.submit(StoreRequest::Refund { plan, key, receipt, permits }).map(count)
+        self.count(StoreRequest::Refund { plan, key, receipt, permits })
     }
 
     /// Credits permits without a grant.
     pub fn credit(&self, permits: u64) -> Result<u64, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
-        self.submit(StoreRequest::Credit { plan, key, permits }).map(count)
+        self.count(StoreRequest::Credit { plan, key, permits })
     }
 
     /// Ends permits in flight.
     pub fn release(&self, permits: u64, lease: LeaseId) -> Result<u64, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
-        self.submit(StoreRequest::Release { plan, key, permits, lease }).map(count)
+        self.count(StoreRequest::Release { plan, key, permits, lease })
     }
 
     /// Extends the lease of permits in flight.
     pub fn renew(&self, permits: u64, lease: LeaseId) -> Result<u64, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
-        self.submit(StoreRequest::Renew { plan, key, permits, lease }).map(count)
+        self.count(StoreRequest::Renew { plan, key, permits, lease })
     }
 
     /// Drops the states of the key.
     pub fn reset(&self) -> Result<u64, StoreError> {
         let (plan, key) = self.plan_and_key();
-        self.submit(StoreRequest::Reset { plan, key }).map(count)
+        self.count(StoreRequest::Reset { plan, key })
     }
 
     /// Decides a request that must be granted.
@@ -145,30 +153,20 @@ pub(crate) fn wait_us(denial: Denial) -> Option<u64> {
     denial.retry_after_ns.map(|ns| ns.get().div_ceil(1_000))
 }
 
-pub(crate) fn granted(verdict: Verdict) -> Grant {
+/// Returns the grant of a verdict that must be one.
+#[track_caller]
+pub fn granted(verdict: Verdict) -> Grant {
     match verdict {
         Verdict::Granted(grant) => grant,
         Verdict::Denied(denial) => panic!("{denial:?}"),
     }
 }
 
-pub(crate) fn denied(verdict: Verdict) -> Denial {
+/// Returns the denial of a verdict that must be one.
+#[track_caller]
+pub fn denied(verdict: Verdict) -> Denial {
     match verdict {
         Verdict::Denied(denial) => denial,
         Verdict::Granted(grant) => panic!("{grant:?}"),
-    }
-}
-
-fn verdict(answer: StoreReply) -> Verdict {
-    match answer.reply {
-        Reply::Verdict(verdict) => verdict,
-        other => panic!("{other:?} is no verdict"),
-    }
-}
-
-fn count(answer: StoreReply) -> u64 {
-    match answer.reply {
-        Reply::Count(count) => count,
-        other => panic!("{other:?} is no count"),
     }
 }

@@ -131,9 +131,10 @@ pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     let bucket: Rule = Gcra::new("1/s".parse().unwrap(), 9).unwrap().into();
     let both = StoreClient::new(&store, &[("b", bucket), ("f", in_flight(2))], "k");
     let single = StoreClient::new(&store, &[("b", bucket)], "k");
-    granted(both.hold(2, name(1)).unwrap());
+    assert!(!granted(both.hold(2, name(1)).unwrap()).is_repeated);
     for _ in 0..5 {
-        assert_eq!(granted(both.hold(2, name(1)).unwrap()).permits, 2);
+        let again = granted(both.hold(2, name(1)).unwrap());
+        assert_eq!((again.permits, again.is_repeated), (2, true));
     }
     assert_eq!(single.remaining(), 7);
     arena.set_now_us(NOW_US + LENGTH_US - 1);

@@ -1,10 +1,8 @@
 //! A total partitioned among members that join, leave and fall silent: their shares never exceed
 //! it.
 
-use std::sync::Arc;
-
 use fastrand::Rng;
-use rategate::store::{Heartbeat, Reply, Share};
+use rategate::store::{Heartbeat, HeartbeatReply, StoreRequest};
 
 use super::Arena;
 use super::client::StoreClient;
@@ -28,23 +26,24 @@ fn heartbeat<A: Arena>(
     member: u8,
     total: u64,
     length_us: u64,
-) -> Share {
+) -> HeartbeatReply {
     let heartbeat = Heartbeat {
-        group: Arc::from(&b"group"[..]),
         member: [member; 16],
         total,
         at_least: 0,
         length_ns: length_us * 1_000,
         memory_ns: MEMORY_US * 1_000,
     };
-    heartbeat_as::<A>(client, heartbeat)
+    heartbeat_in::<A>(client, "group", heartbeat)
 }
 
-fn heartbeat_as<A: Arena>(client: &StoreClient<A::Store>, heartbeat: Heartbeat) -> Share {
-    match client.submit(rategate::store::StoreRequest::Heartbeat(heartbeat)).unwrap().reply {
-        Reply::Share(share) => share,
-        other => panic!("{other:?} is no share"),
-    }
+fn heartbeat_in<A: Arena>(
+    client: &StoreClient<A::Store>,
+    group: &str,
+    heartbeat: Heartbeat,
+) -> HeartbeatReply {
+    let group = group.as_bytes().into();
+    client.submit(StoreRequest::Heartbeat { group, heartbeat }).unwrap().share().unwrap()
 }
 
 fn any_client<A: Arena>(arena: &A) -> StoreClient<A::Store> {
@@ -132,13 +131,12 @@ pub fn groups_are_apart<A: Arena>(arena: &A) {
     let client = any_client(arena);
     for (name, group) in (7..).zip(["one", "other", ""]) {
         let heartbeat = Heartbeat {
-            group: group.as_bytes().into(),
             member: [name; 16],
             total: 5,
             at_least: 0,
             length_ns: LENGTH_US * 1_000,
             memory_ns: MEMORY_US * 1_000,
         };
-        assert_eq!(heartbeat_as::<A>(&client, heartbeat).permits, 5, "{group}");
+        assert_eq!(heartbeat_in::<A>(&client, group, heartbeat).permits, 5, "{group}");
     }
 }

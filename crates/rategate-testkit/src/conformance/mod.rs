@@ -42,7 +42,7 @@ pub mod traffic;
 mod client;
 mod skipped;
 
-pub use client::StoreClient;
+pub use client::{StoreClient, denied, granted};
 pub use skipped::SKIPPED;
 
 /// A store under test, and its clock.

@@ -154,7 +154,7 @@ impl<S: Store, C: Clock + 'static> Store for FaultyStore<S, C> {
 
     fn submit(&self, request: StoreRequest<S::Plan>, callback: Callback) {
         let course = {
-            let backend = self.backend_of(key_of(&request));
+            let backend = self.backend_of(request.key());
             self.wire.in_transit().courses.next(backend)
         };
         self.wire.send(request, course, callback);
@@ -177,21 +177,6 @@ impl<S: Store, C: Clock + 'static> Store for FaultyStore<S, C> {
             |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
         let hash = key.iter().fold(0xCBF2_9CE4_8422_2325, mix);
         fastrand::Rng::with_seed(hash).usize(..self.backends)
-    }
-}
-
-/// Returns the key or the group that a request concerns.
-const fn key_of<P>(request: &StoreRequest<P>) -> &Key {
-    match request {
-        StoreRequest::Decide { key, .. }
-        | StoreRequest::Debit { key, .. }
-        | StoreRequest::Peek { key, .. }
-        | StoreRequest::Refund { key, .. }
-        | StoreRequest::Credit { key, .. }
-        | StoreRequest::Release { key, .. }
-        | StoreRequest::Renew { key, .. }
-        | StoreRequest::Reset { key, .. } => key,
-        StoreRequest::Heartbeat(heartbeat) => &heartbeat.group,
     }
 }
 

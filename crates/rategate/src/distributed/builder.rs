@@ -35,6 +35,12 @@ pub const DEFAULT_KEYS: usize = 1_000_000;
 pub struct Builder<S, C = MonotonicClock> {
     store: Arc<S>,
     clock: C,
+    choices: Choices,
+}
+
+/// All that a builder is told but the store and the clock.
+#[derive(Debug)]
+struct Choices {
     name: String,
     rules: Vec<(String, Rule)>,
     mode: Mode,
@@ -48,9 +54,7 @@ pub struct Builder<S, C = MonotonicClock> {
 
 impl<S: Store> Builder<S> {
     pub(super) fn new(store: Arc<S>) -> Self {
-        Self {
-            store,
-            clock: MonotonicClock::new(),
+        let choices = Choices {
             name: String::from("rategate"),
             rules: Vec::new(),
             mode: Mode::Exact,
@@ -60,7 +64,8 @@ impl<S: Store> Builder<S> {
             breaker: Breaker::default(),
             max_keys: DEFAULT_KEYS,
             is_attended: true,
-        }
+        };
+        Self { store, clock: MonotonicClock::new(), choices }
     }
 }
 
@@ -70,22 +75,24 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// `label` names its states in the store: use the same one in every process that shares it.
     #[must_use]
     pub fn limit(mut self, label: &str, rule: impl Into<Rule>) -> Self {
-        self.rules.push((label.to_owned(), rule.into()));
+        self.choices.rules.push((label.to_owned(), rule.into()));
         self
     }
 
     /// Sets how the limit is kept. The default is [`Mode::Exact`].
     #[must_use]
-    pub fn mode(self, mode: Mode) -> Self {
-        Self { mode, ..self }
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.choices.mode = mode;
+        self
     }
 
     /// Sets the fallback without the store.
     ///
     /// The default is [`OnUnavailable::Deny`]: the limit's bound holds.
     #[must_use]
-    pub fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
-        Self { on_unavailable, ..self }
+    pub fn on_unavailable(mut self, on_unavailable: OnUnavailable) -> Self {
+        self.choices.on_unavailable = on_unavailable;
+        self
     }
 
     /// Ignores the store's grants until it is known to have lost nothing that still matters.
@@ -94,22 +101,25 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// for a limit that must hold across a failover, at the price of [`OnUnavailable`] for that
     /// long after one, and after the first start.
     #[must_use]
-    pub fn with_quarantine(self) -> Self {
-        Self { is_quarantined: true, ..self }
+    pub fn with_quarantine(mut self) -> Self {
+        self.choices.is_quarantined = true;
+        self
     }
 
     /// Sets the time that a call waits for the store. The default is [`DEFAULT_BUDGET`].
     ///
     /// The store's own budget should not be longer.
     #[must_use]
-    pub fn with_budget(self, budget: Duration) -> Self {
-        Self { budget_ns: whole_ns(budget), ..self }
+    pub fn with_budget(mut self, budget: Duration) -> Self {
+        self.choices.budget_ns = whole_ns(budget);
+        self
     }
 
     /// Sets when the store counts as unavailable, and how often it is probed then.
     #[must_use]
-    pub fn with_breaker(self, breaker: Breaker) -> Self {
-        Self { breaker, ..self }
+    pub fn with_breaker(mut self, breaker: Breaker) -> Self {
+        self.choices.breaker = breaker;
+        self
     }
 
     /// Sets the capacity of a node, in keys. The default is [`DEFAULT_KEYS`].
@@ -117,51 +127,29 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// A new key beyond it is decided by the store itself where permits are leased. It is denied
     /// where they are partitioned, and by [`OnUnavailable::Local`].
     #[must_use]
-    pub fn with_max_keys(self, max_keys: usize) -> Self {
-        Self { max_keys, ..self }
+    pub fn with_max_keys(mut self, max_keys: usize) -> Self {
+        self.choices.max_keys = max_keys;
+        self
     }
 
     /// Sets the name in events and metrics.
     #[must_use]
-    pub fn named(self, name: &str) -> Self {
-        Self { name: name.to_owned(), ..self }
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.choices.name);
+        self
     }
 
     /// Sets the clock.
     #[must_use]
     pub fn with_clock<D: Clock + Clone + 'static>(self, clock: D) -> Builder<S, D> {
-        let Self {
-            store,
-            clock: _,
-            name,
-            rules,
-            mode,
-            on_unavailable,
-            is_quarantined,
-            budget_ns,
-            breaker,
-            max_keys,
-            is_attended,
-        } = self;
-        Builder {
-            store,
-            clock,
-            name,
-            rules,
-            mode,
-            on_unavailable,
-            is_quarantined,
-            budget_ns,
-            breaker,
-            max_keys,
-            is_attended,
-        }
+        Builder { store: self.store, clock, choices: self.choices }
     }
 
     /// Creates no background thread: the owner calls [`Distributed::attend`] when it is due.
     #[must_use]
-    pub fn unattended(self) -> Self {
-        Self { is_attended: false, ..self }
+    pub fn unattended(mut self) -> Self {
+        self.choices.is_attended = false;
+        self
     }
 
     /// Builds the limiter.
@@ -173,19 +161,21 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     ///
     /// [`SetupError`].
     pub fn build(self) -> Result<Distributed<S, C>, SetupError> {
-        self.check()?;
+        let Self { store, clock, choices } = self;
+        choices.check()?;
         let rules: Vec<(&str, Rule)> =
-            self.rules.iter().map(|(label, rule)| (label.as_str(), *rule)).collect();
-        let now_ns = self.clock.now_ns();
+            choices.rules.iter().map(|(label, rule)| (label.as_str(), *rule)).collect();
+        let now_ns = clock.now_ns();
         // The time for which a node may use permits that the store has lost.
-        let held_ns = match self.mode {
+        let held_ns = match choices.mode {
             Mode::Exact => 0,
             Mode::Leased(leases) => leases.length_ns()?.get(),
             Mode::Partitioned(shares) => shares.config()?.length_ns().get(),
         };
         let memory_ns = rules.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
-        let quarantine_ns = if self.is_quarantined { memory_ns.saturating_add(held_ns) } else { 0 };
-        let stored_rules: Result<Vec<(&str, Rule)>, SetupError> = match self.mode {
+        let quarantine_ns =
+            if choices.is_quarantined { memory_ns.saturating_add(held_ns) } else { 0 };
+        let stored_rules: Result<Vec<(&str, Rule)>, SetupError> = match choices.mode {
             Mode::Leased(leases) if leases.guard => rules
                 .iter()
                 .map(|(label, rule)| Ok((*label, guard(label, rule, leases)?)))
@@ -194,31 +184,31 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         };
         let stored_rules = stored_rules?;
         let capacity = stored_rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap_or(0);
-        let strategy = match self.mode {
+        let strategy = match choices.mode {
             Mode::Exact => Strategy::Exact,
-            Mode::Leased(leases) => {
-                Strategy::Leased(Leasing::new(leases.config(memory_ns, capacity)?, self.max_keys))
-            }
+            Mode::Leased(leases) => Strategy::Leased(Leasing::new(
+                leases.config(memory_ns, capacity)?,
+                choices.max_keys,
+            )),
             Mode::Partitioned(shares) => {
-                Strategy::Partitioned(Box::new(Partitioned::new(&rules, shares, self.max_keys)?))
+                Strategy::Partitioned(Box::new(Partitioned::new(&rules, shares, choices.max_keys)?))
             }
         };
-        let store_plan = Arc::new(self.store.plan(&stored_rules).map_err(SetupError::Plan)?);
-        let fallback = Fallback::new(self.on_unavailable, &rules, &self.clock, self.max_keys)
+        let store_plan = Arc::new(store.plan(&stored_rules).map_err(SetupError::Plan)?);
+        let fallback = Fallback::new(choices.on_unavailable, &rules, &clock, choices.max_keys)
             .map_err(SetupError::Plan)?;
-        let watch =
-            Watch::new(self.store.backends(), self.breaker.config()?, quarantine_ns, now_ns);
+        let watch = Watch::new(store.backends(), choices.breaker.config()?, quarantine_ns, now_ns);
         let held_ns = rules.iter().filter_map(|(_, rule)| in_flight_ns(rule)).min();
         Ok(Distributed::start(
             Inner {
-                name: self.name,
-                limits: self.rules,
-                store: self.store,
+                name: choices.name,
+                limits: choices.rules,
+                store,
                 store_plan,
                 capacity,
                 held_ns,
-                clock: self.clock,
-                budget_ns: self.budget_ns,
+                clock,
+                budget_ns: choices.budget_ns,
                 watch,
                 fallback,
                 strategy,
@@ -227,10 +217,12 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 counters: Counters::default(),
                 deadlines: TaskDeadlines::new(),
             },
-            self.is_attended,
+            choices.is_attended,
         ))
     }
+}
 
+impl Choices {
     fn check(&self) -> Result<(), SetupError> {
         if self.rules.is_empty() {
             return Err(SetupError::NoLimit);

@@ -10,7 +10,8 @@ use std::time::Duration;
 use oneshot::{RecvTimeoutError, TryRecvError};
 
 use super::deadline::Deadline;
-use crate::store::{LeaseId, Receipt, StoreError};
+use crate::delivery::{Delivery, OnUnclaimed};
+use crate::store::{LeaseId, Receipt, StoreError, Verdict};
 use crate::wait::assert_may_block;
 
 /// The decision on a call: a grant or a denial.
@@ -63,10 +64,23 @@ impl Decision {
         Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
     }
 
-    /// Creates a grant of the limit that this node keeps alone.
-    pub(super) const fn by_fallback(remaining: u64, receipt: Option<Receipt>) -> Self {
-        let (by, remaining, lease, until_ns) = (DecidedBy::Fallback, Some(remaining), None, None);
-        Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
+    /// Converts the verdict of a store. A peek leaves nothing that could be refunded.
+    pub(super) fn of_verdict(
+        by: DecidedBy,
+        verdict: Verdict,
+        lease: Option<LeaseId>,
+        takes: bool,
+    ) -> Self {
+        match verdict {
+            Verdict::Granted(grant) => {
+                let (remaining, receipt) = (Some(grant.remaining), Some(grant.receipt));
+                let receipt = receipt.filter(|_| takes);
+                Self::Granted(Grant { by, remaining, receipt, lease, until_ns: None })
+            }
+            Verdict::Denied(denial) => {
+                Self::denied(by, denial.retry_after_ns).leaving(denial.remaining)
+            }
+        }
     }
 
     pub(super) const fn leaving(mut self, permits: u64) -> Self {
@@ -131,19 +145,15 @@ pub enum DecidedBy {
     NoPermits,
 }
 
+/// A decision on its way to the caller.
+type Delivered = Delivery<Result<Decision, StoreError>>;
+
 /// A one-shot channel to a caller that waits for a decision.
 ///
 /// A grant to a caller that no longer waits, or stops before it reads it, is given up.
 #[derive(Debug)]
 pub(super) struct DecisionSender {
-    sender: oneshot::Sender<Letter>,
-    deadline: Arc<dyn Deadline>,
-}
-
-/// A decision on its way to the caller.
-#[derive(Debug)]
-struct Letter {
-    decision: Option<Result<Decision, StoreError>>,
+    sender: oneshot::Sender<Delivered>,
     deadline: Arc<dyn Deadline>,
 }
 
@@ -155,22 +165,18 @@ impl DecisionSender {
 
     pub(super) fn send(self, decision: Result<Decision, StoreError>) {
         let Self { sender, deadline } = self;
-        drop(sender.send(Letter { decision: Some(decision), deadline }));
+        let on_unclaimed: OnUnclaimed<_> = Box::new(move |unread| {
+            if let Ok(Decision::Granted(grant)) = unread {
+                deadline.give_up(grant);
+            }
+        });
+        drop(sender.send(Delivery::new(decision, Some(on_unclaimed))));
     }
 }
 
-impl Letter {
-    fn open(mut self) -> Result<Decision, StoreError> {
-        self.decision.take().unwrap_or(Err(StoreError::Closed))
-    }
-}
-
-impl Drop for Letter {
-    fn drop(&mut self) {
-        if let Some(Ok(Decision::Granted(grant))) = self.decision.take() {
-            self.deadline.give_up(grant);
-        }
-    }
+/// Reads a decision, which is the caller's from now on.
+fn claimed(received: Option<Delivered>) -> Result<Decision, StoreError> {
+    received.and_then(Delivery::take).unwrap_or(Err(StoreError::Closed))
 }
 
 /// A pending or completed decision: a future, or a blocking [call](Self::wait).
@@ -196,7 +202,7 @@ enum State {
 /// A decision that has not arrived. Dropping it removes its task, which is then not woken.
 #[derive(Debug)]
 struct Awaited {
-    received: oneshot::Receiver<Letter>,
+    received: oneshot::Receiver<Delivered>,
     deadline: Arc<dyn Deadline>,
 }
 
@@ -234,7 +240,7 @@ impl DecisionFuture {
                     assert_may_block();
                     awaited.wait()
                 }
-                received => received.map_or(Err(StoreError::Closed), Letter::open),
+                received => claimed(received.ok()),
             };
             self.0 = State::Now(Some(decision));
         }
@@ -267,7 +273,7 @@ impl Future for DecisionFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Later(awaited) = &mut self.0 {
             let decision = match Pin::new(&mut awaited.received).poll(context) {
-                Poll::Ready(decision) => decision.map_or(Err(StoreError::Closed), Letter::open),
+                Poll::Ready(received) => claimed(received.ok()),
                 Poll::Pending if awaited.deadline.left().is_some() => {
                     Arc::clone(&awaited.deadline).watch(context.waker());
                     return Poll::Pending;
@@ -284,7 +290,7 @@ impl Awaited {
     fn wait(&self) -> Result<Decision, StoreError> {
         while let Some(left) = self.deadline.left() {
             match self.received.recv_timeout(left) {
-                Ok(letter) => return letter.open(),
+                Ok(received) => return claimed(Some(received)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(StoreError::Closed),
             }
@@ -297,7 +303,7 @@ impl Awaited {
     /// Permits of a later reply are returned to the store.
     fn end(&self) -> Result<Decision, StoreError> {
         match self.received.try_recv() {
-            Ok(letter) => letter.open(),
+            Ok(received) => claimed(Some(received)),
             Err(TryRecvError::Empty) => Ok(self.deadline.decide()),
             Err(TryRecvError::Disconnected) => Err(StoreError::Closed),
         }

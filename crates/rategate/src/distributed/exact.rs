@@ -8,7 +8,7 @@ use super::decision::{DecidedBy, Decision, DecisionFuture, Grant};
 use super::inner::Inner;
 use super::watch::Worth;
 use crate::clock::Clock;
-use crate::store::{Key, LeaseId, Reply, Store, StoreError, StoreRequest, Verdict};
+use crate::store::{Key, LeaseId, Reply, Store, StoreError, StoreRequest};
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn exact(
@@ -69,22 +69,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         takes: bool,
     ) -> Result<Decision, StoreError> {
         match worth {
-            Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {
-                // A peek takes nothing that could be refunded.
-                let receipt = takes.then_some(grant.receipt);
-                let remaining = Some(grant.remaining);
-                let until_ns = None;
-                Ok(Decision::Granted(Grant {
-                    by: DecidedBy::Store,
-                    remaining,
-                    receipt,
-                    lease,
-                    until_ns,
-                }))
-            }
-            Worth::Good(Reply::Verdict(Verdict::Denied(denial))) => {
-                let denied = Decision::denied(DecidedBy::Store, denial.retry_after_ns);
-                Ok(denied.leaving(denial.remaining))
+            Worth::Good(Reply::Verdict(verdict)) => {
+                Ok(Decision::of_verdict(DecidedBy::Store, verdict, lease, takes))
             }
             Worth::Good(_) => Ok(self.without_store(key, permits, None, takes)),
             Worth::None { for_ns } => Ok(self.without_store(key, permits, for_ns, takes)),

@@ -83,13 +83,11 @@ impl<C: Clock + 'static> Fallback<C> {
                     store.peek(plan, key, permits)
                 };
                 match pending.wait() {
-                    Ok(Verdict::Granted(grant)) => {
-                        Decision::by_fallback(grant.remaining, takes.then_some(grant.receipt))
-                    }
-                    Ok(Verdict::Denied(denial)) => {
-                        let retry_after_ns = denial.retry_after_ns.or(retry_in_ns);
-                        let denied = Decision::denied(DecidedBy::Fallback, retry_after_ns);
-                        denied.leaving(denial.remaining)
+                    Ok(mut verdict) => {
+                        if let Verdict::Denied(denial) = &mut verdict {
+                            denial.retry_after_ns = denial.retry_after_ns.or(retry_in_ns);
+                        }
+                        Decision::of_verdict(DecidedBy::Fallback, verdict, None, takes)
                     }
                     // More than this node's partition, but not more than the limit: the store may
                     // grant it.

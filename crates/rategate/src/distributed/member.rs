@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rategate_core::node::{HeartbeatId, HeartbeatReply, Member, MemberConfig, Resize};
+use rategate_core::node::{HeartbeatId, Member, MemberConfig, Resize};
 
 use super::deadline::Deadline;
 use super::decision::{DecisionFuture, DecisionSender};
@@ -14,7 +14,7 @@ use super::partitioned::Partitioned;
 use super::watch::Worth;
 use crate::clock::Clock;
 use crate::random::random_id;
-use crate::store::{Heartbeat, Key, Reply, Share, Store, StoreError, StoreReply, StoreRequest};
+use crate::store::{Heartbeat, Key, Reply, Store, StoreError, StoreReply, StoreRequest};
 
 /// A node's membership in the group of those that partition a limit.
 pub(super) struct Membership {
@@ -138,15 +138,10 @@ impl Membership {
         Some(deciding)
     }
 
-    fn sign_of_life(&self, length_ns: u64) -> Heartbeat {
-        Heartbeat {
-            group: Arc::clone(&self.group),
-            member: self.me,
-            total: self.total,
-            at_least: 0,
-            length_ns,
-            memory_ns: self.memory_ns,
-        }
+    fn heartbeat<P>(&self, length_ns: u64) -> StoreRequest<P> {
+        let Self { me: member, total, memory_ns, .. } = *self;
+        let heartbeat = Heartbeat { member, total, at_least: 0, length_ns, memory_ns };
+        StoreRequest::Heartbeat { group: Arc::clone(&self.group), heartbeat }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -189,10 +184,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             self.rounds.add(at_ns, Round::Heartbeat);
         }
         let Some(id) = sent else { return };
-        let request = StoreRequest::Heartbeat(member.sign_of_life(member.length_ns));
         let inner = Arc::clone(self);
         self.store.submit(
-            request,
+            member.heartbeat(member.length_ns),
             Box::new(move |answer| inner.receive_heartbeat_reply(id, requested_ns, answer)),
         );
     }
@@ -212,9 +206,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let mut state = member.state();
         let for_ns = match worth {
             Worth::Good(Reply::Share(share)) => {
-                let Share { permits, fresh, members, changes_in_ns } = share;
-                let received = HeartbeatReply { permits, fresh, members, changes_in_ns };
-                let resize = state.machine.received(id, now_ns, received);
+                let resize = state.machine.received(id, now_ns, share);
                 state.record_change(now_ns, resize, member.memory_ns);
                 None
             }
@@ -244,6 +236,6 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn leave_group(self: &Arc<Self>, shared: &Partitioned) {
         let member = &shared.membership;
         member.state().machine.leave();
-        self.store.submit(StoreRequest::Heartbeat(member.sign_of_life(0)), Box::new(|_| ()));
+        self.store.submit(member.heartbeat(0), Box::new(|_| ()));
     }
 }

@@ -116,3 +116,31 @@ pub enum OnUnavailable {
         nodes: NonZeroU32,
     },
 }
+
+impl OnUnavailable {
+    /// Keeps a limit on this node alone, one of at most `nodes`: [`Local`](Self::Local).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use rategate::Gcra;
+    /// use rategate::distributed::{Distributed, OnUnavailable};
+    /// use rategate::store::MemoryStore;
+    ///
+    /// let limiter = Distributed::builder(Arc::new(MemoryStore::new()))
+    ///     .limit("calls", Gcra::per_second(100).burst(20))
+    ///     .on_unavailable(OnUnavailable::local(4))
+    ///     .build()?;
+    /// # let _ = limiter;
+    /// # Ok::<(), rategate::distributed::SetupError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `nodes` is zero. Numbers from outside are for [`Local`](Self::Local).
+    #[must_use]
+    pub const fn local(nodes: u32) -> Self {
+        let nodes = NonZeroU32::new(nodes).expect("a limit of zero nodes; give at least one");
+        Self::Local { nodes }
+    }
+}

@@ -7,6 +7,7 @@
 use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
 
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::external_state::ExternalState;
@@ -386,7 +387,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     fn table_full(&self) -> KeyedError {
         self.tally.overflows.0.fetch_add(1, Ordering::Relaxed);
         if let Some(stats) = self.stats() {
-            stats.overflowed(self.clock.now_ns());
+            stats.overflowed(Duration::from_nanos(self.clock.now_ns()));
         }
         KeyedError::TableFull
     }

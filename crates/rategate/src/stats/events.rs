@@ -3,7 +3,10 @@
 //! Without that feature, its functions do nothing. They are called while no lock is held,
 //! because a subscriber may run any code.
 
-use std::num::NonZeroU64;
+use std::time::Duration;
+
+#[cfg(feature = "tracing")]
+use rategate_core::span::whole_ns;
 
 #[cfg(feature = "distributed")]
 use crate::distributed::StoreStatus;
@@ -14,17 +17,17 @@ use crate::store::Unavailable;
 const TARGET: &str = "rategate";
 
 #[inline]
-pub(super) fn denied(limit: &str, permits: u64, retry_after_ns: Option<NonZeroU64>) {
+pub(super) fn denied(limit: &str, permits: u64, retry_after: Option<Duration>) {
     #[cfg(feature = "tracing")]
     tracing::debug!(
         target: TARGET,
         limit,
         permits,
-        retry_after_ns = retry_after_ns.map(NonZeroU64::get),
+        retry_after_ns = retry_after.map(whole_ns),
         "denied"
     );
     #[cfg(not(feature = "tracing"))]
-    let _ = (limit, permits, retry_after_ns);
+    let _ = (limit, permits, retry_after);
 }
 
 pub(super) fn reconfigured(limit: &str) {
@@ -74,7 +77,7 @@ mod warnings {
     use rategate_core::limit::Limit;
     use rategate_core::verdict::Verdict;
 
-    use super::TARGET;
+    use super::{Duration, TARGET, whole_ns};
     use crate::sync::Mutex;
 
     /// A warning that a table is full, at most once a second by the table's own clock.
@@ -93,10 +96,10 @@ mod warnings {
         pub(in super::super) fn overflow(
             &self,
             limit: &str,
-            now_ns: u64,
+            now: Duration,
             so_far: impl Fn() -> u64,
         ) {
-            if self.is_due(now_ns).unwrap_or(false) {
+            if self.is_due(whole_ns(now)).unwrap_or(false) {
                 tracing::warn!(target: TARGET, limit, overflows = so_far(), "the table is full");
             }
         }

@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::mem::replace;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use super::counts::Counts;
 #[cfg(feature = "tracing")]
@@ -170,12 +171,12 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
         }
     }
 
-    /// Records a new key that found the table full at `now_ns` by the table's clock.
+    /// Records a new key that found the table full, at `now` by the table's clock.
     #[cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "it is for the warning"))]
-    pub fn overflowed(&self, now_ns: u64) {
+    pub fn overflowed(&self, now: Duration) {
         self.limit.saw_overflow();
         #[cfg(feature = "tracing")]
-        self.warnings.overflow(self.name(), now_ns, || self.counts().overflows);
+        self.warnings.overflow(self.name(), now, || self.counts().overflows);
     }
 
     /// Returns the counts, and the keys that stand out since the statistics began.
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn who_finds_a_ranking_taken_goes_on() {
         let stats = KeyStats::new("table", Detail { every: 1, ..Detail::default() });
-        let denied = Outcome::Denied { retry_after_ns: None };
+        let denied = Outcome::Denied { retry_after: None };
         stats.observe(1_u64, 1, denied);
         let guards: Vec<_> = stats.top_keys_lanes.all().filter_map(TopKeysLane::try_lock).collect();
         stats.observe_named(1, 1, denied, || -> &str { unreachable!("no ranking needs the name") });

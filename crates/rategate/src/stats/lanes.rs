@@ -19,16 +19,18 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 /// first threads of the process to count, as a rule its workers. As many copies again are
 /// shared by later threads.
 #[derive(Debug)]
-pub(super) struct Lanes<T> {
+pub struct Lanes<T> {
     /// The copies of single threads, then the shared ones: an equal power of two of each.
     lanes: Box<[Lane<T>]>,
 }
 
 /// The copy that a thread writes to.
-pub(super) struct Own<'a, T> {
-    pub(super) lane: &'a T,
+#[derive(Debug)]
+pub struct Own<'a, T> {
+    /// The copy.
+    pub lane: &'a T,
     /// `true` if no other thread ever writes to it.
-    pub(super) is_unshared: bool,
+    pub is_unshared: bool,
 }
 
 /// A value on two cache lines, because processors fetch them in pairs.
@@ -39,7 +41,7 @@ struct Lane<T>(T);
 impl<T> Lanes<T> {
     /// Creates two copies for each thread that runs at a time, at most twice `max_lanes`, by
     /// `make`.
-    pub(super) fn new(max_lanes: usize, make: impl Fn() -> T) -> Self {
+    pub fn new(max_lanes: usize, make: impl Fn() -> T) -> Self {
         let threads = available_parallelism().map_or(1, NonZeroUsize::get);
         let lanes = threads.min(max_lanes).next_power_of_two().saturating_mul(2);
         Self { lanes: (0..lanes).map(|_| Lane(make())).collect() }
@@ -47,7 +49,7 @@ impl<T> Lanes<T> {
 
     /// Returns the copy of the calling thread.
     #[inline]
-    pub(super) fn own(&self) -> Option<Own<'_, T>> {
+    pub fn own(&self) -> Option<Own<'_, T>> {
         // A thread that is ending may have lost its number.
         let thread = THREAD.try_with(|thread| thread.get().unwrap_or_else(|| first_use(thread)));
         let thread = thread.map_or(usize::MAX, NonZeroUsize::get);
@@ -58,7 +60,8 @@ impl<T> Lanes<T> {
         self.lanes.get(at).map(|Lane(lane)| Own { lane, is_unshared })
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+    /// Returns all copies.
+    pub fn all(&self) -> impl Iterator<Item = &T> {
         self.lanes.iter().map(|lane| &lane.0)
     }
 }

@@ -54,8 +54,8 @@ impl LimitStats {
     /// Counts a call, and returns its number within its kind and its thread's lane.
     #[inline]
     pub(super) fn observe(&self, permits: u64, outcome: Outcome) -> u64 {
-        if let Outcome::Denied { retry_after_ns } = outcome {
-            events::denied(&self.name, permits, retry_after_ns);
+        if let Outcome::Denied { retry_after } = outcome {
+            events::denied(&self.name, permits, retry_after);
         }
         self.tallies.add(permits, outcome)
     }

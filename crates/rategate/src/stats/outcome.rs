@@ -1,6 +1,6 @@
 //! Outcomes of calls, as far as statistics distinguish them.
 
-use std::num::NonZeroU64;
+use std::time::Duration;
 
 use crate::decision::{Decision, Grant};
 use crate::error::AcquireError;
@@ -20,7 +20,7 @@ pub enum Outcome {
     /// The limit sent the caller away.
     Denied {
         /// The wait after which the same call would have passed, if time could help.
-        retry_after_ns: Option<NonZeroU64>,
+        retry_after: Option<Duration>,
     },
 }
 
@@ -44,7 +44,7 @@ impl Outcome {
     pub fn of(decision: &Decision, limit: u64) -> Self {
         match decision {
             Decision::Granted(grant) => Self::of_grant(grant, limit),
-            Decision::Denied(denial) => Self::Denied { retry_after_ns: denial.retry_after_ns() },
+            Decision::Denied(denial) => Self::Denied { retry_after: denial.retry_after() },
         }
     }
 
@@ -62,9 +62,11 @@ impl Outcome {
 
     /// Returns the outcome of a wait, or `None` if the limit had no part in its end.
     pub(crate) fn of_wait(ended: &Result<Grant, AcquireError>, limit: u64) -> Option<Self> {
-        let retry_after_ns = match ended {
+        let retry_after = match ended {
             Ok(grant) => return Some(Self::of_grant(grant, limit)),
-            Err(AcquireError::TooLong(too_long)) => NonZeroU64::new(too_long.retry_after_ns),
+            Err(AcquireError::TooLong(too_long)) => {
+                Some(too_long.retry_after()).filter(|wait| !wait.is_zero())
+            }
             Err(
                 AcquireError::TimeCannotHelp
                 | AcquireError::DeadlinePassed
@@ -75,7 +77,7 @@ impl Outcome {
                 AcquireError::Closed | AcquireError::ExceedsCapacity(_) | AcquireError::Interrupted,
             ) => return None,
         };
-        Some(Self::Denied { retry_after_ns })
+        Some(Self::Denied { retry_after })
     }
 }
 

@@ -68,12 +68,14 @@ mod store_ext;
 
 pub use error::{StoreError, Unavailable};
 pub use memory::{DEFAULT_CAPACITY, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
-pub use reply::{Denial, Grant, Receipt, Reply, Share, StoreReply, Verdict};
-pub use request::{Heartbeat, Key, LeaseId, StoreRequest};
+pub use reply::{Denial, Grant, Receipt, Reply, StoreReply, Verdict};
+pub use request::{Key, LeaseId, StoreRequest};
 pub use rule::{PlanError, Rule};
 pub use store_ext::{Pending, StoreExt, Unclaimed};
 
 pub use crate::process::{OfProcess, PerProcess};
+#[doc(no_inline)]
+pub use rategate_core::node::{Heartbeat, HeartbeatReply};
 // For stores of other crates, which block for their replies too.
 #[doc(hidden)]
 pub use crate::wait::assert_may_block;

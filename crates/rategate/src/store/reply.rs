@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use rategate_core::node::HeartbeatReply;
+
 /// A store's reply to a request, and how long the store has lost no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReply {
@@ -24,8 +26,28 @@ pub enum Reply {
     /// permits in flight that still had the lease. For a reset, the states that had not fully
     /// recovered.
     Count(u64),
-    /// The reply to a heartbeat.
-    Share(Share),
+    /// The partition of the member that sent a heartbeat.
+    Share(HeartbeatReply),
+}
+
+impl StoreReply {
+    /// Returns the verdict, if the reply is one.
+    #[must_use]
+    pub fn verdict(self) -> Option<Verdict> {
+        if let Reply::Verdict(verdict) = self.reply { Some(verdict) } else { None }
+    }
+
+    /// Returns the count, if the reply is one.
+    #[must_use]
+    pub fn count(self) -> Option<u64> {
+        if let Reply::Count(count) = self.reply { Some(count) } else { None }
+    }
+
+    /// Returns the partition, if the reply is to a heartbeat.
+    #[must_use]
+    pub fn share(self) -> Option<HeartbeatReply> {
+        if let Reply::Share(share) = self.reply { Some(share) } else { None }
+    }
 }
 
 /// The verdict on one request for permits.
@@ -49,6 +71,8 @@ pub struct Grant {
     ///
     /// A window of the store's grid ends then. `None` where no limit of the set is such a window.
     pub window_ends_in_ns: Option<u64>,
+    /// `true` if this repeats an earlier grant to the same lease: nothing more was taken.
+    pub is_repeated: bool,
     /// The receipt that a refund needs.
     pub receipt: Receipt,
 }
@@ -82,25 +106,4 @@ impl Receipt {
     pub fn words(&self) -> &[u64] {
         &self.words
     }
-}
-
-/// A member's partition of a total.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The permits of the partition.
-    ///
-    /// All members' partitions together never exceed the total, if each member counts its own from
-    /// when it sent its heartbeat.
-    pub permits: u64,
-    /// The permits gained by this heartbeat that no member has had for as long as the limit
-    /// remembers.
-    ///
-    /// Other gained permits may have been used until a moment ago.
-    pub fresh: u64,
-    /// The number of members.
-    pub members: u64,
-    /// The time until the partition may grow without another member's heartbeat, in ns.
-    ///
-    /// Permits of another member expire then, and a new heartbeat is worthwhile.
-    pub changes_in_ns: Option<NonZeroU64>,
 }

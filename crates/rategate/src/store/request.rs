@@ -3,6 +3,8 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use rategate_core::node::Heartbeat;
+
 use super::reply::Receipt;
 use crate::random::random_id;
 
@@ -115,23 +117,28 @@ pub enum StoreRequest<P> {
         key: Key,
     },
     /// Reports that a member of a group is alive, and requests its partition.
-    Heartbeat(Heartbeat),
+    Heartbeat {
+        /// The group.
+        group: Key,
+        /// The member and its numbers.
+        heartbeat: Heartbeat,
+    },
 }
 
-/// A heartbeat of a member that shares a total with others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// The group.
-    pub group: Key,
-    /// The member's id: 128 bits that no other member has.
-    pub member: [u8; 16],
-    /// The total of all members together.
-    pub total: u64,
-    /// The permits of its partition that the member cannot yield yet, as they are in flight.
-    pub at_least: u64,
-    /// The length of the membership from now on, in ns; 0 to leave at once.
-    pub length_ns: u64,
-    /// The time for which a partition may still matter after the member last had it, in ns: the
-    /// limit's period.
-    pub memory_ns: u64,
+impl<P> StoreRequest<P> {
+    /// Returns the key that the request concerns; for a heartbeat, the group.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        match self {
+            Self::Decide { key, .. }
+            | Self::Debit { key, .. }
+            | Self::Peek { key, .. }
+            | Self::Refund { key, .. }
+            | Self::Credit { key, .. }
+            | Self::Release { key, .. }
+            | Self::Renew { key, .. }
+            | Self::Reset { key, .. }
+            | Self::Heartbeat { group: key, .. } => key,
+        }
+    }
 }

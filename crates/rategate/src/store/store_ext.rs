@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{
-    Grant, Key, LeaseId, Receipt, Reply, Share, Store, StoreError, StoreReply, StoreRequest,
-    Unavailable, Verdict,
+    Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt, Reply, Store, StoreError, StoreReply,
+    StoreRequest, Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
-use crate::store::Heartbeat;
 use crate::wait::assert_may_block;
 
 /// Requests as futures, for a shared store.
@@ -26,7 +25,8 @@ pub trait StoreExt<P> {
     /// Takes all these permits, or none.
     fn decide(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<Verdict> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Decide { plan, key, permits, lease: None }).read_as(verdict)
+        self.call(StoreRequest::Decide { plan, key, permits, lease: None })
+            .read_as(StoreReply::verdict)
     }
 
     /// Takes all these permits or none, and holds them as a lease until release or expiry.
@@ -40,19 +40,20 @@ pub trait StoreExt<P> {
         lease: LeaseId,
     ) -> Pending<Verdict> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Decide { plan, key, permits, lease: Some(lease) }).read_as(verdict)
+        self.call(StoreRequest::Decide { plan, key, permits, lease: Some(lease) })
+            .read_as(StoreReply::verdict)
     }
 
     /// Takes as many of these permits as pass now.
     fn debit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<Verdict> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Debit { plan, key, permits }).read_as(verdict)
+        self.call(StoreRequest::Debit { plan, key, permits }).read_as(StoreReply::verdict)
     }
 
     /// Returns the verdict that [`decide`](Self::decide) would get, and takes nothing.
     fn peek(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<Verdict> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Peek { plan, key, permits }).read_as(verdict)
+        self.call(StoreRequest::Peek { plan, key, permits }).read_as(StoreReply::verdict)
     }
 
     /// Refunds permits of a grant. Returns the number that came back.
@@ -64,13 +65,13 @@ pub trait StoreExt<P> {
         permits: NonZeroU64,
     ) -> Pending<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Refund { plan, key, receipt, permits }).read_as(count)
+        self.call(StoreRequest::Refund { plan, key, receipt, permits }).read_as(StoreReply::count)
     }
 
     /// Credits permits without a grant, up to a full limit. Returns the number that came back.
     fn credit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Credit { plan, key, permits }).read_as(count)
+        self.call(StoreRequest::Credit { plan, key, permits }).read_as(StoreReply::count)
     }
 
     /// Ends a [held](Self::hold) lease. Returns 0 if it had ended.
@@ -82,24 +83,25 @@ pub trait StoreExt<P> {
         lease: LeaseId,
     ) -> Pending<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Release { plan, key, permits, lease }).read_as(count)
+        self.call(StoreRequest::Release { plan, key, permits, lease }).read_as(StoreReply::count)
     }
 
     /// Renews a lease for its full time from now. Returns 0 if it had ended.
     fn renew(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64, lease: LeaseId) -> Pending<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Renew { plan, key, permits, lease }).read_as(count)
+        self.call(StoreRequest::Renew { plan, key, permits, lease }).read_as(StoreReply::count)
     }
 
     /// Clears the use of a key. Returns the number of limits that had any.
     fn reset(&self, plan: &Arc<P>, key: &Key) -> Pending<u64> {
         self.call(StoreRequest::Reset { plan: Arc::clone(plan), key: Arc::clone(key) })
-            .read_as(count)
+            .read_as(StoreReply::count)
     }
 
     /// Reports that a member of a group is alive. Returns its partition.
-    fn heartbeat(&self, heartbeat: Heartbeat) -> Pending<Share> {
-        self.call(StoreRequest::Heartbeat(heartbeat)).read_as(share)
+    fn heartbeat(&self, group: &Key, heartbeat: Heartbeat) -> Pending<HeartbeatReply> {
+        self.call(StoreRequest::Heartbeat { group: Arc::clone(group), heartbeat })
+            .read_as(StoreReply::share)
     }
 }
 
@@ -117,7 +119,7 @@ impl<S: Store> StoreExt<S::Plan> for Arc<S> {
                 let _ = sender.send(Delivery::new(answer, on_unclaimed));
             }),
         );
-        Pending { received, read: |answer| Some(answer.clone()) }
+        Pending { received, read: Some }
     }
 }
 
@@ -128,7 +130,7 @@ impl<S: Store> StoreExt<S::Plan> for Arc<S> {
 #[must_use = "dropping it gives up the reply"]
 pub struct Pending<A> {
     received: oneshot::Receiver<Delivery<Result<StoreReply, StoreError>>>,
-    read: fn(&StoreReply) -> Option<A>,
+    read: fn(StoreReply) -> Option<A>,
 }
 
 impl<A> Pending<A> {
@@ -151,7 +153,7 @@ impl<A> Pending<A> {
         understood(self.read, received)
     }
 
-    fn read_as<B>(self, read: fn(&StoreReply) -> Option<B>) -> Pending<B> {
+    fn read_as<B>(self, read: fn(StoreReply) -> Option<B>) -> Pending<B> {
         Pending { received: self.received, read }
     }
 }
@@ -211,32 +213,11 @@ impl<S: Store> fmt::Debug for Unclaimed<S> {
 
 /// Takes a reply, if there is one, and reads it.
 fn understood<A>(
-    read: fn(&StoreReply) -> Option<A>,
+    read: fn(StoreReply) -> Option<A>,
     received: Option<Delivery<Result<StoreReply, StoreError>>>,
 ) -> Result<A, StoreError> {
     let answer = received.and_then(Delivery::take).unwrap_or(Err(StoreError::Closed))?;
-    read(&answer).ok_or_else(|| {
+    read(answer).ok_or_else(|| {
         StoreError::Unavailable(Unavailable::Broken("the reply is to another request".into()))
     })
-}
-
-fn verdict(answer: &StoreReply) -> Option<Verdict> {
-    match &answer.reply {
-        Reply::Verdict(verdict) => Some(verdict.clone()),
-        _ => None,
-    }
-}
-
-const fn count(answer: &StoreReply) -> Option<u64> {
-    match &answer.reply {
-        Reply::Count(count) => Some(*count),
-        _ => None,
-    }
-}
-
-const fn share(answer: &StoreReply) -> Option<Share> {
-    match &answer.reply {
-        Reply::Share(share) => Some(*share),
-        _ => None,
-    }
 }

@@ -221,7 +221,6 @@ fn invalid_requests_are_refused() {
 fn nonsense_is_refused_when_it_is_set_up() {
     use rategate::distributed::{Distributed, Leases, Mode, OnUnavailable, PartitionConfig};
     use rategate::store::MemoryStore;
-    use std::num::NonZeroU32;
     use std::sync::Arc;
 
     let builder = || Distributed::builder(Arc::new(MemoryStore::new()));
@@ -247,8 +246,9 @@ fn nonsense_is_refused_when_it_is_set_up() {
         let refused = builder().limit("f", in_flight).mode(mode).build().unwrap_err();
         assert_eq!(refused, SetupError::InFlight { label: "f".to_owned() });
     }
-    let local = OnUnavailable::Local { nodes: NonZeroU32::MIN };
-    assert!(builder().limit("f", in_flight).on_unavailable(local).build().is_err());
+    assert!(
+        builder().limit("f", in_flight).on_unavailable(OnUnavailable::local(1)).build().is_err()
+    );
     let two = builder().limit("a", bucket).limit("b", bucket);
     let refused = two
         .mode(Mode::Partitioned(PartitionConfig {

@@ -1,7 +1,6 @@
 //! Fallbacks while the store is unavailable: they start within the budget, and one reply ends
 //! them.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rategate::distributed::{
@@ -100,9 +99,8 @@ fn everything_passes_if_said() {
 #[test]
 fn local_limits_are_partitions_of_the_limit() {
     let mut fleet = Fleet::new(3);
-    let nodes = NonZeroU32::new(3).unwrap();
     for _ in 0..3 {
-        fleet.join(|builder| limited(builder).on_unavailable(OnUnavailable::Local { nodes }));
+        fleet.join(|builder| limited(builder).on_unavailable(OnUnavailable::local(3)));
     }
     fleet.set_all(LinkState::Refused);
     // An earlier process may have used all of it.

@@ -22,7 +22,7 @@ pub use self::protocols::{Dialect, Grpc, Http};
 pub use self::secret::Secret;
 use self::secret::SecretText;
 pub(crate) use self::server::ServerTable;
-pub use self::server::{Address, Listener, Server, Tls};
+pub use self::server::{Listener, Server, Tls};
 
 /// The names of the tables.
 pub(crate) const TABLES: [&str; 9] =

@@ -1,8 +1,6 @@
 //! Settings of the listeners.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +12,7 @@ use serde::de::{self, MapAccess};
 
 use super::{Limits, Reader, Secret, SecretText};
 use crate::config::text::{Grammar, OneOrMore, SocketMode, Text};
+use crate::net::Address;
 
 /// The listeners of the service and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,15 +54,6 @@ pub struct Listener {
 
 /// The default mode of a socket in the file system: the service's user only.
 pub(crate) const SOCKET_MODE: u32 = 0o600;
-
-/// An address to listen at: `127.0.0.1:6380`, `[::1]:6380`, `unix:/run/rategate.sock`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
-    /// An address and port for TCP.
-    Tcp(SocketAddr),
-    /// A socket in the file system.
-    Unix(PathBuf),
-}
 
 /// A certificate, by files in PEM. The listener reads them, and they may change.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -278,23 +268,6 @@ impl Listener {
     }
 }
 
-impl Address {
-    /// Returns an address of this machine that no other machine can reach.
-    #[must_use]
-    pub const fn loopback(port: u16) -> Self {
-        Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
-    }
-
-    /// Returns `true` if other machines can reach the address.
-    #[must_use]
-    pub fn is_public(&self) -> bool {
-        match self {
-            Self::Tcp(address) => !address.ip().to_canonical().is_loopback(),
-            Self::Unix(_) => false,
-        }
-    }
-}
-
 impl Default for Server {
     fn default() -> Self {
         let at = |port| vec![Listener::plain(Address::loopback(port))];
@@ -312,15 +285,6 @@ impl Default for Server {
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,14 +296,6 @@ mod tests {
         for invalid in ["", "localhost:1", "127.0.0.1", ":1", "unix:", "127.0.0.1:99999"] {
             assert!(Address::read(invalid).is_err(), "{invalid}");
         }
-    }
-
-    #[test]
-    fn only_what_others_can_reach_is_public() {
-        let public = |text: &str| Address::Tcp(text.parse().unwrap()).is_public();
-        assert!(!public("127.0.0.1:1") && !public("[::1]:1") && !public("[::ffff:127.0.0.1]:1"));
-        assert!(public("0.0.0.0:1") && public("[::]:1") && public("10.0.0.1:1"));
-        assert!(!Address::Unix("/run/s".into()).is_public());
     }
 
     #[test]

@@ -9,7 +9,9 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::observe::lanes::Lanes;
+use rategate::stats::{Lanes, Own};
+
+use crate::observe::MAX_LANES;
 
 /// The time that a recorder should reach back, in nanoseconds.
 const REACH_NS: u64 = 900 * SECOND_NS;
@@ -103,7 +105,7 @@ impl Recorder {
     /// Creates an empty recorder that begins at `now_ns`.
     pub(in crate::observe) fn new(budget: Budget, now_ns: u64) -> Self {
         let buffer = || Mutex::new(ArrivalBuffer::new(now_ns));
-        Self { bits: AtomicU32::new(0), buffers: Lanes::new(buffer), budget }
+        Self { bits: AtomicU32::new(0), buffers: Lanes::new(MAX_LANES, buffer), budget }
     }
 
     /// Records an arrival if its key is sampled.
@@ -116,8 +118,8 @@ impl Recorder {
 
     #[inline(never)]
     fn write(&self, at_ns: u64, id: u64, permits: u64) {
-        let Some(buffer) = self.buffers.own() else { return };
-        let mut buffer = lock(buffer);
+        let Some(Own { lane, .. }) = self.buffers.own() else { return };
+        let mut buffer = lock(lane);
         buffer.follow(self.bits.load(Ordering::Relaxed));
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
         if buffer.joins(at_ns, id, permits) {

@@ -79,13 +79,13 @@ impl Entry {
     /// Decides, and takes the permits that are granted.
     pub(super) fn decide(&mut self, wanted: Wanted<'_>, now_ns: u64) -> Verdict {
         let Wanted { plan, permits, lease, .. } = wanted;
-        let (granted, receipt) = match self.judge(wanted, now_ns) {
+        let (granted, is_repeated, receipt) = match self.judge(wanted, now_ns) {
             Judged::Denied(denial) => return Verdict::Denied(denial),
             Judged::Repeated => {
                 if let Some(lease) = lease {
                     self.end_or_renew(plan, (lease, permits.get()), true, now_ns);
                 }
-                (permits, Receipt::default())
+                (permits, true, Receipt::default())
             }
             Judged::Passes(permits) => {
                 let mut words = vec![permits.get(), now_ns];
@@ -93,13 +93,14 @@ impl Entry {
                     let trace = self.state(limit, now_ns).take(limit, now_ns, permits, lease);
                     words.extend([trace.busy_until_ns, trace.epoch, trace.era]);
                 }
-                (permits, Receipt::new(words))
+                (permits, false, Receipt::new(words))
             }
         };
         Verdict::Granted(Grant {
             permits: granted.get(),
             remaining: self.remaining(plan, now_ns),
             window_ends_in_ns: plan.window_ends_in_ns(now_ns),
+            is_repeated,
             receipt,
         })
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use rategate_core::node;
 
-use crate::store::{Heartbeat, Key, Share, StoreError, Unavailable};
+use crate::store::{Heartbeat, HeartbeatReply, Key, StoreError, Unavailable};
 
 /// The most groups that the store keeps at once.
 pub const MAX_GROUPS: usize = 65_536;
@@ -36,19 +36,16 @@ impl Groups {
     pub(super) fn heartbeat(
         &mut self,
         now_ns: u64,
+        group: &Key,
         heartbeat: &Heartbeat,
-    ) -> Result<Share, StoreError> {
+    ) -> Result<HeartbeatReply, StoreError> {
         self.latest_ns = self.latest_ns.max(now_ns);
-        if !self.live.contains_key(&heartbeat.group) {
-            self.begin(Key::clone(&heartbeat.group))?;
+        if !self.live.contains_key(group) {
+            self.begin(Key::clone(group))?;
         }
-        let Some(live) = self.live.get_mut(&heartbeat.group) else { return Err(full()) };
+        let Some(live) = self.live.get_mut(group) else { return Err(full()) };
         live.memory_ns = live.memory_ns.max(heartbeat.memory_ns);
-        let &Heartbeat { member, total, at_least, length_ns, memory_ns, .. } = heartbeat;
-        let heartbeat = node::Heartbeat { member, total, at_least, length_ns, memory_ns };
-        let member_view = live.group.heartbeat(self.latest_ns, &heartbeat);
-        let node::HeartbeatReply { permits, fresh, members, changes_in_ns } = member_view;
-        Ok(Share { permits, fresh, members, changes_in_ns })
+        Ok(live.group.heartbeat(self.latest_ns, heartbeat))
     }
 
     /// Returns to an earlier state, except for the clock, which keeps its reading.

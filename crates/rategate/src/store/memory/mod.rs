@@ -211,8 +211,9 @@ impl<C: Clock> MemoryStore<C> {
                 let entry = shard.entry(&key);
                 Ok(Reply::Count(entry.map_or(0, |entry| entry.reset(&plan, now_ns, era))))
             }
-            StoreRequest::Heartbeat(heartbeat) => {
-                lock(&self.groups).heartbeat(self.clock.now_ns(), &heartbeat).map(Reply::Share)
+            StoreRequest::Heartbeat { group, heartbeat } => {
+                let reply = lock(&self.groups).heartbeat(self.clock.now_ns(), &group, &heartbeat);
+                reply.map(Reply::Share)
             }
         }
     }
@@ -247,6 +248,7 @@ impl<C: Clock> MemoryStore<C> {
                 permits: permits.get(),
                 remaining: entry.remaining(plan, now_ns),
                 window_ends_in_ns: plan.window_ends_in_ns(now_ns),
+                is_repeated: false,
                 receipt: Receipt::default(),
             }),
             // No lease id was given.
