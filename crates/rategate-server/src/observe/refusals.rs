@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Protocol;
-use crate::net::RefusalReason;
+use super::status::Connections;
+use crate::net::{RefusalReason, Tally};
 
 /// The minimum time between two log lines about a reason of one listener, in nanoseconds.
 const PAUSE_NS: u64 = 10_000_000_000;
@@ -19,10 +20,11 @@ pub(super) struct Refusals {
     listeners: Mutex<Vec<Arc<ListenerCalls>>>,
 }
 
-/// The refused calls of one listener.
+/// The connections and refused calls of one listener.
 #[derive(Debug)]
 pub struct ListenerCalls {
     protocol: Protocol,
+    connections: Arc<Connections>,
     address: Box<str>,
     /// `true` if every call needs the token.
     token_required: bool,
@@ -46,9 +48,11 @@ impl Refusals {
         protocol: Protocol,
         address: &str,
         token_required: bool,
+        connections: Arc<Connections>,
     ) -> Arc<ListenerCalls> {
         let calls = Arc::new(ListenerCalls {
             protocol,
+            connections,
             address: address.into(),
             token_required,
             is_admitted: AtomicBool::new(false),
@@ -79,9 +83,21 @@ impl Refusals {
     }
 }
 
-impl ListenerCalls {
-    /// Counts a refused call.
-    pub fn refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
+impl Tally for ListenerCalls {
+    fn opened(&self) {
+        self.connections.accepted.fetch_add(1, Ordering::Relaxed);
+        self.connections.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn closed(&self) {
+        self.connections.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn refused(&self) {
+        self.connections.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
         let counters = RefusalReason::ALL.iter().zip(&self.refused);
         for (_, counter) in counters.filter(|(known, _)| **known == reason) {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -92,13 +108,14 @@ impl ListenerCalls {
         }
     }
 
-    /// Records that a call has shown the token.
-    pub fn admitted(&self) {
+    fn call_admitted(&self) {
         if !self.is_admitted.load(Ordering::Relaxed) {
             self.is_admitted.store(true, Ordering::Relaxed);
         }
     }
+}
 
+impl ListenerCalls {
     fn count(&self, reason: RefusalReason) -> u64 {
         let mut counters = RefusalReason::ALL.iter().zip(&self.refused);
         let counter = counters.find(|(known, _)| **known == reason);
