@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rategate_protocol::http2::PREFACE;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
@@ -91,9 +92,6 @@ fn is_method(path: &str) -> bool {
     let components = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     components.is_some_and(|(service, method)| service.contains('.') && !method.contains('/'))
 }
-
-/// The first bytes of an HTTP/2 connection.
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The initial window of a stream, which fits the longest body that is read here.
 const STREAM_WINDOW: u32 = 64 * 1024;
