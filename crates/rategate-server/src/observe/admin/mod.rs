@@ -15,7 +15,7 @@
 //!
 //! Nothing here changes anything.
 
-mod body;
+mod events;
 mod inspect;
 pub(super) mod reply;
 mod shapes;
@@ -30,15 +30,14 @@ use http::{Method, Request, Response};
 use hyper::body::Body as HttpBody;
 use tokio::sync::Semaphore;
 
-use self::body::StreamPermit;
-pub use self::body::{Body, Events};
-use self::reply::{Problem, json, text};
+use self::events::{Events, StreamPermit};
+use self::reply::{Problem, full, json};
 use self::shapes::{Config, Overview, Tops};
 #[cfg(feature = "dashboard")]
 use super::dashboard;
 use super::metrics::{Library, render};
 use super::{Observe, View};
-use crate::protocol::body::read;
+use crate::protocol::body::{Body, read};
 
 /// The maximum length of a request's body, in bytes.
 const MAX_BODY_BYTES: usize = 65_536;
@@ -180,7 +179,7 @@ impl Admin {
         let Shared { observe, view, library, .. } = &*self.shared;
         let rule = reply::field(query, "rule");
         match path {
-            "/metrics" => Ok(text(
+            "/metrics" => Ok(full(
                 "text/plain; version=0.0.4; charset=utf-8",
                 render(observe, &**view, library),
             )),
@@ -213,13 +212,13 @@ impl Admin {
     fn events(&self, rule: Option<String>) -> Result<Response<Body>, Problem> {
         let permit = StreamPermit::take(&self.shared.streams).ok_or_else(Problem::busy)?;
         let shared = Arc::clone(&self.shared);
-        let body = Body::events(permit, move || {
+        let events = Events::new(permit, move || {
             if shared.is_closing.load(Ordering::Relaxed) {
                 return None;
             }
             let overview = Overview::of(&shared.observe, &*shared.view, rule.as_deref(), false);
             serde_json::to_string(&overview).ok()
         });
-        Ok(reply::events(body))
+        Ok(reply::events(Body::stream(events)))
     }
 }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::decide::Outcome;
 use crate::engine::{ItemResult, Verdict};
+use crate::units::whole_ms;
 
 /// The whole reply.
 #[derive(Debug, Serialize)]
@@ -121,9 +122,4 @@ pub(super) const fn retry_after_ns(result: &ItemResult) -> Option<u64> {
         }
         _ => Some(0),
     }
-}
-
-/// Returns milliseconds, rounded up, so that a client that waits for that time is never early.
-pub(super) const fn whole_ms(ns: u64) -> u64 {
-    ns.div_ceil(1_000_000)
 }

@@ -11,6 +11,7 @@ use super::problem::Refused;
 use super::surrogates;
 use crate::engine::{Engine, Inline, ItemResult, Verb, Verdict};
 use crate::net::RefusalReason;
+use crate::units::seconds;
 
 /// The request. Unknown members are ignored, as in throttlecrab.
 #[derive(Debug, Deserialize)]
@@ -25,13 +26,10 @@ struct Throttle<'a> {
 
 /// Decides a request and returns the JSON reply, with the reason for which the call counts as
 /// refused, if it does.
-pub(super) fn throttle<C>(
-    engine: &Engine<C>,
+pub(super) fn throttle(
+    engine: &Engine<impl Clock + Clone + 'static>,
     body: &[u8],
-) -> Result<(Bytes, Option<RefusalReason>), Refused>
-where
-    C: Clock + Clone + 'static,
-{
+) -> Result<(Bytes, Option<RefusalReason>), Refused> {
     let mut mended = Vec::new();
     let request = surrogates::read(body, &mut mended, |body| {
         serde_json::from_slice::<Throttle<'_>>(body)
@@ -86,26 +84,4 @@ fn json(result: &ItemResult) -> Bytes {
         });
         json.push(b'}');
     })
-}
-
-/// Returns seconds as redis-cell and compatible tools do, rounded up if at least a millisecond is
-/// left over.
-const fn seconds(ns: u64) -> u64 {
-    let (whole, rest_ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
-    if rest_ns >= 1_000_000 { whole.saturating_add(1) } else { whole }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::seconds;
-
-    #[test]
-    fn seconds_are_rounded_up_from_a_millisecond_on() {
-        let s = 1_000_000_000;
-        let table =
-            [(0, 0), (999_999, 0), (1_000_000, 1), (s, 1), (s + 999_999, 1), (s + 1_000_000, 2)];
-        for (ns, expected) in table {
-            assert_eq!(seconds(ns), expected, "{ns}");
-        }
-    }
 }
