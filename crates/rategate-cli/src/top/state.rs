@@ -77,7 +77,7 @@ pub(super) enum Action {
 }
 
 /// The state of the view.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     /// The address of the service.
     pub(super) endpoint: String,
@@ -107,17 +107,7 @@ impl Order {
 
 impl State {
     pub(super) fn new(endpoint: String) -> Self {
-        let (overview, order) = (Overview::default(), Order::default());
-        Self {
-            endpoint,
-            overview,
-            history: HashMap::new(),
-            silence: None,
-            order,
-            is_reversed: false,
-            is_paused: false,
-            chosen: None,
-        }
+        Self { endpoint, ..Self::default() }
     }
 
     /// Stores the result of a fetch. A failed fetch keeps the old data, and is displayed.
