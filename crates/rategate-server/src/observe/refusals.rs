@@ -3,10 +3,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::Protocol;
 use super::status::Connections;
+use super::{Protocol, lock};
 use crate::net::{RefusalReason, Tally};
 
 /// The minimum time between two log lines about a reason of one listener, in nanoseconds.
@@ -60,26 +60,22 @@ impl Refusals {
             last_peer: Mutex::new(None),
             reported: Mutex::default(),
         });
-        self.lock().push(Arc::clone(&calls));
+        lock(&self.listeners).push(Arc::clone(&calls));
         calls
     }
 
     /// Returns the number of calls of a protocol that were refused for a reason.
     pub(super) fn count(&self, protocol: Protocol, reason: RefusalReason) -> u64 {
-        let listeners = self.lock();
+        let listeners = lock(&self.listeners);
         let of = listeners.iter().filter(|listener| listener.protocol == protocol);
         of.fold(0_u64, |all, listener| all.wrapping_add(listener.count(reason)))
     }
 
     /// Logs the refused calls, at `now_ns`. Called once a second.
     pub(super) fn tick(&self, now_ns: u64) {
-        for listener in self.lock().iter() {
+        for listener in lock(&self.listeners).iter() {
             listener.report(now_ns);
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<ListenerCalls>>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -123,7 +119,7 @@ impl ListenerCalls {
     }
 
     fn report(&self, now_ns: u64) {
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = lock(&self.reported);
         for (reason, reported) in RefusalReason::ALL.iter().zip(reported.iter_mut()) {
             let calls = self.count(*reason);
             let is_due =
@@ -136,7 +132,7 @@ impl ListenerCalls {
     }
 
     fn warn(&self, reason: RefusalReason, calls: u64) {
-        let last_peer = *self.last_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_peer = *lock(&self.last_peer);
         let last_peer = last_peer.map(tracing::field::display);
         let (listener, protocol) = (&*self.address, self.protocol.name());
         let is_of_token = matches!(reason, RefusalReason::NoToken | RefusalReason::InvalidToken);

@@ -1,8 +1,9 @@
 //! The status of the service: set by its parts, read by metrics and the page.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use super::lock;
 use super::refusals::{ListenerCalls, Refusals};
 use crate::engine::KeeperStats;
 
@@ -172,7 +173,6 @@ impl ServerStatus {
         self.details(|details| details.snapshot)
     }
 
-    /// Returns the counts of spans.
     #[cfg(feature = "otlp")]
     pub(super) const fn spans(&self) -> &super::spans::Counts {
         &self.spans
@@ -234,7 +234,7 @@ impl ServerStatus {
     }
 
     fn details<T>(&self, read: impl FnOnce(&mut Details) -> T) -> T {
-        read(&mut self.details.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&mut lock(&self.details))
     }
 }
 

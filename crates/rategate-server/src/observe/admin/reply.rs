@@ -90,7 +90,6 @@ impl Problem {
     }
 }
 
-/// Returns an answer as JSON.
 pub(in crate::observe) fn json(answer: &impl Serialize) -> Result<Response<Body>, Problem> {
     let body = serde_json::to_vec(answer)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;

@@ -7,9 +7,10 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::observe::lanes::Lanes;
+use crate::observe::lock;
 
 /// The time that a recorder should reach back, in nanoseconds.
 const REACH_NS: u64 = 900 * SECOND_NS;
@@ -267,10 +268,6 @@ impl ArrivalBuffer {
 #[inline]
 const fn is_sampled(id: u64, bits: u32) -> bool {
     id.trailing_zeros() >= bits
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
