@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rategate::Clock;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::answered::written;
 use super::invalid::Invalid;
@@ -22,6 +22,17 @@ struct Throttle<'a> {
     count_per_period: Whole,
     period: Whole,
     quantity: Option<Whole>,
+}
+
+/// The reply. Times are in seconds.
+#[derive(Debug, Serialize)]
+struct Reply {
+    allowed: bool,
+    limit: u64,
+    remaining: u64,
+    reset_after: u64,
+    /// -1 if waiting cannot help.
+    retry_after: i64,
 }
 
 /// Decides a request and returns the JSON reply, with the reason for which the call counts as
@@ -60,28 +71,17 @@ pub(super) fn throttle(
 }
 
 fn json(result: &ItemResult) -> Bytes {
-    let (allowed, retry_after): (&[u8], Option<u64>) = match result.verdict {
+    let (allowed, retry_after) = match result.verdict {
         Verdict::Denied { retry_after_ns, .. } => {
-            (b"false", retry_after_ns.map(|wait_ns| seconds(wait_ns.get())))
+            (false, retry_after_ns.map(|ns| seconds(ns.get())))
         }
-        _ => (b"true", Some(0)),
+        _ => (true, Some(0)),
     };
-    let mut digits = itoa::Buffer::new();
-    written(|json| {
-        json.extend_from_slice(b"{\"allowed\":");
-        json.extend_from_slice(allowed);
-        json.extend_from_slice(b",\"limit\":");
-        json.extend_from_slice(digits.format(result.limit).as_bytes());
-        json.extend_from_slice(b",\"remaining\":");
-        json.extend_from_slice(digits.format(result.remaining.unwrap_or(0)).as_bytes());
-        json.extend_from_slice(b",\"reset_after\":");
-        json.extend_from_slice(digits.format(seconds(result.reset_after_ns)).as_bytes());
-        json.extend_from_slice(b",\"retry_after\":");
-        json.extend_from_slice(match retry_after {
-            Some(seconds) => digits.format(seconds).as_bytes(),
-            // Waiting cannot help.
-            None => b"-1",
-        });
-        json.push(b'}');
+    written(&Reply {
+        allowed,
+        limit: result.limit,
+        remaining: result.remaining.unwrap_or(0),
+        reset_after: seconds(result.reset_after_ns),
+        retry_after: retry_after.and_then(|seconds| i64::try_from(seconds).ok()).unwrap_or(-1),
     })
 }
