@@ -42,27 +42,10 @@ impl Body {
     }
 }
 
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Self {
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        let bytes = bytes.into();
         if bytes.is_empty() { Self::Empty } else { Self::Full(bytes) }
-    }
-}
-
-impl From<&'static str> for Body {
-    fn from(text: &'static str) -> Self {
-        Bytes::from_static(text.as_bytes()).into()
-    }
-}
-
-impl From<Vec<u8>> for Body {
-    fn from(bytes: Vec<u8>) -> Self {
-        Bytes::from(bytes).into()
-    }
-}
-
-impl From<String> for Body {
-    fn from(text: String) -> Self {
-        Bytes::from(text).into()
     }
 }
 

@@ -6,7 +6,6 @@ use crate::config::settings::{self, Listener, Server};
 use crate::net::{self, Bound, Tls};
 use crate::observe;
 
-/// A bound listener.
 pub(super) struct BoundListener {
     pub(super) protocol: &'static str,
     pub(super) bound: Bound,

@@ -17,8 +17,8 @@ use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{Body, Unread, counted, read, text, typed};
 use crate::protocol::grpc::{Rls, no_token};
 use crate::protocol::http::{
-    Api, Caller, ConnectionLimits, Guard, OriginRefusal, RequestKind, refuse_host,
-    serve_connection, token_shown,
+    Api, Caller, ConnectionLimits, Guard, OriginRefusal, is_grpc, refuse_host, serve_connection,
+    token_shown,
 };
 use crate::protocol::rls;
 
@@ -69,7 +69,7 @@ impl Web {
         }
         let response = if attempt.may_proceed() {
             self.route(request, shown, caller).await
-        } else if RequestKind::of(&request) == RequestKind::Grpc {
+        } else if is_grpc(&request) {
             no_token()
         } else {
             refused(StatusCode::UNAUTHORIZED, "show the token\n")
@@ -94,7 +94,7 @@ impl Web {
         if let Err(origin_refusal) = self.guard.admit(&request, &caller) {
             return services.refuse_origin(origin_refusal);
         }
-        if RequestKind::of(&request) == RequestKind::Grpc {
+        if is_grpc(&request) {
             return services.rls.call(request, caller.token_required).await;
         }
         let path = request.uri().path();

@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use rategate_protocol::grpc::BadFrame;
-use rategate_protocol::grpc::Status;
+use rategate_protocol::grpc::{BadFrame, Status};
 use rategate_protocol::rls::{MalformedRequest, RlsRequest};
 
 use self::head::Method;

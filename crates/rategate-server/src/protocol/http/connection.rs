@@ -57,33 +57,14 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// The service that a request belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestKind {
-    /// A gRPC service.
-    Grpc,
-    /// Any other service, chosen by the path.
-    Plain,
-}
-
-impl RequestKind {
-    /// Returns the service of a request.
-    ///
-    /// A gRPC request has the content type of gRPC and a path like `/package.Service/Method`. The
-    /// path matters because a proxy may pass on its client's content type with a request of its
-    /// own.
-    #[must_use]
-    pub fn of<B>(request: &Request<B>) -> Self {
-        let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-        match content_type {
-            Some(value)
-                if value.starts_with(b"application/grpc") && is_method(request.uri().path()) =>
-            {
-                Self::Grpc
-            }
-            _ => Self::Plain,
-        }
-    }
+/// Returns `true` if a request is for a gRPC service, and `false` for any other, chosen by the path.
+///
+/// A gRPC request has the content type of gRPC and a path like `/package.Service/Method`. The path
+/// matters because a proxy may pass on its client's content type with a request of its own.
+pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
+        && is_method(request.uri().path())
 }
 
 /// Returns `true` if a path has the form of gRPC. No other path here has a dot in its first

@@ -37,7 +37,8 @@ use rategate::{Clock, MonotonicClock};
 
 use self::auth::AuthRequest;
 use self::check_request::{CheckRequest, Counter};
-pub use self::connection::{ConnectionLimits, RequestKind, serve_connection};
+pub(crate) use self::connection::is_grpc;
+pub use self::connection::{ConnectionLimits, serve_connection};
 pub use self::guard::{Guard, OriginRefusal};
 pub(crate) use self::host::refuse as refuse_host;
 pub use self::options::{IsReady, Options, Proxies};

@@ -1,8 +1,7 @@
 //! The commands: their names, the rights they need, and their replies.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::{RespWriter, Version};
+use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 
 use self::CommandKind::Check;
 use super::Resp;
@@ -21,7 +20,6 @@ struct Command {
     what: CommandKind,
     /// The minimum number of words, including the name.
     min_words: usize,
-    /// The maximum number of words.
     max_words: usize,
     /// `true` if the word after the name is a key.
     is_keyed: bool,

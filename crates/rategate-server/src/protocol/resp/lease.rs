@@ -14,8 +14,7 @@
 //!   there is no lease.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::RespWriter;
+use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;

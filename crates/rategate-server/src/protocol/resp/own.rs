@@ -15,8 +15,7 @@
 //! - `reset_after_ms`: the time until nothing is in use, rounded up; -1 if that never happens.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::{RespWriter, Version};
+use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 use smallvec::SmallVec;
 
 use super::Resp;

@@ -11,8 +11,7 @@
 //! These commands never wait, allocate nothing, and use no store.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::RespWriter;
+use rategate_protocol::resp::{CommandWords, RespWriter};
 
 use super::Resp;
 use super::commands::NO_AUTH;

@@ -7,9 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use rategate::Clock;
-use rategate_protocol::resp::RespWriter;
-use rategate_protocol::resp::WordSpans;
-use rategate_protocol::resp::{Step, parse, words};
+use rategate_protocol::resp::{RespWriter, Step, WordSpans, parse, words};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
