@@ -62,7 +62,7 @@ pub(super) enum Order {
     Name,
 }
 
-/// A change of the view.
+/// A request of the user at the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Up,
@@ -74,6 +74,7 @@ pub(super) enum Action {
     Pause,
     /// The window was resized: only draw again.
     Redraw,
+    Quit,
 }
 
 /// The state of the view.
@@ -135,7 +136,7 @@ impl State {
             Action::Sort => self.order = self.order.next(),
             Action::Reverse => self.is_reversed = !self.is_reversed,
             Action::Pause => self.is_paused = !self.is_paused,
-            Action::Redraw => {}
+            Action::Redraw | Action::Quit => {}
         }
         self.sort();
         self.chosen != before

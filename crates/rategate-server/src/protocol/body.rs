@@ -122,6 +122,9 @@ pub(crate) fn counted(
     response
 }
 
+/// The longest time that a body may take once it has to be waited for.
+pub(crate) const WITHIN: Duration = Duration::from_secs(5);
+
 /// The reason why a request's body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {

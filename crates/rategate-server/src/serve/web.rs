@@ -2,7 +2,6 @@
 //! else to the API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -14,7 +13,7 @@ use crate::engine::Engine;
 use crate::net::{Access, Attempts, Drain, Peer, Protocol, RefusalReason, Right, TokenShown};
 use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
-use crate::protocol::body::{Body, Unread, counted, read, text, typed};
+use crate::protocol::body::{self, Body, Unread, counted, read, text, typed};
 use crate::protocol::grpc::{Rls, no_token};
 use crate::protocol::http::{
     Api, Caller, ConnectionLimits, Guard, OriginRefusal, is_grpc, refuse_host, serve_connection,
@@ -41,9 +40,6 @@ pub(super) struct WebServices {
     /// The options of replies to Envoy.
     pub(super) options: rls::Options,
 }
-
-/// The longest time that a body may take once it has to be waited for.
-const BODY_WITHIN: Duration = Duration::from_secs(5);
 
 impl Web {
     pub(super) fn new(services: WebServices) -> Self {
@@ -144,7 +140,7 @@ impl WebServices {
             return refused(StatusCode::UNAUTHORIZED, "show the token\n");
         }
         let may_credit = may(Right::Credit);
-        let answer = match read(request.into_body(), self.max_body_bytes, BODY_WITHIN).await {
+        let answer = match read(request.into_body(), self.max_body_bytes, body::WITHIN).await {
             Ok(body) => rls::json(&body, &self.engine, self.options, may_credit).await,
             Err(Unread::TooLong) => rls::too_long(self.options),
             Err(Unread::TooSlow | Unread::BrokenOff) => {

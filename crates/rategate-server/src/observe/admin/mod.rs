@@ -23,7 +23,6 @@ mod validate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -37,12 +36,10 @@ use self::shapes::{Config, Overview, Tops};
 use super::dashboard;
 use super::metrics::{Library, render};
 use super::{Observe, View};
-use crate::protocol::body::{Body, read};
+use crate::protocol::body::{self, Body, read};
 
 /// The maximum length of a request's body, in bytes.
 const MAX_BODY_BYTES: usize = 65_536;
-/// The maximum time for a body to arrive once the service waits for it.
-const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// The default number of keys that `/v1/top` returns.
 const TOP: usize = 20;
 
@@ -161,7 +158,7 @@ impl Admin {
         }
         let max = if path == "/v1/config/validate" { validate::MAX_BYTES } else { MAX_BODY_BYTES };
         let (head, body) = request.into_parts();
-        let body = read(body, max, BODY_WITHIN).await.map_err(Problem::unread)?;
+        let body = read(body, max, body::WITHIN).await.map_err(Problem::unread)?;
         let Shared { view, readings, .. } = &*self.shared;
         match &*path {
             "/v1/config/validate" => validate::call(readings, &head.headers, &body).await,

@@ -12,6 +12,7 @@ use rategate_tower::key::{self, Client, Field, Network, Trust};
 use super::problem::Refused;
 use super::token_shown;
 use crate::net::{Access, Right, TokenShown};
+use crate::protocol::body::WITHIN;
 
 /// A check that returns `true` if the service is ready for calls.
 pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -86,7 +87,7 @@ impl Default for Options {
             proxies: Proxies::default(),
             fields: vec![Dialect::Current],
             max_body_bytes: 64 * 1024,
-            body_within: Duration::from_secs(5),
+            body_within: WITHIN,
         }
     }
 }
