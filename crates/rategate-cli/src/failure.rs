@@ -39,23 +39,14 @@ impl Failure {
     /// Prints the error to stderr, and returns the exit status.
     pub(crate) fn report(&self) -> u8 {
         match self {
-            Self::Usage(complaint)
-            | Self::Unanswered(complaint)
-            | Self::RuleMismatch(complaint) => {
-                complain(complaint);
-                2
-            }
-            Self::Io(what, error) => {
-                complain(format_args!("{what}: {error}"));
-                1
-            }
+            Self::OutputClosed => return 0,
             Self::Invalid(list) => {
                 // A closed stderr leaves no way to report.
                 let _ = io::stderr().write_all(list.as_bytes());
-                1
             }
-            Self::OutputClosed => 0,
+            _ => complain(self),
         }
+        if matches!(self, Self::Io(..) | Self::Invalid(_)) { 1 } else { 2 }
     }
 }
 

@@ -28,9 +28,40 @@ pub(crate) fn retry_ns(retry_after: Duration) -> Option<NonZeroU64> {
     NonZeroU64::new(whole_ns(retry_after))
 }
 
+/// Returns whole seconds as redis-cell and compatible tools do, rounded up if at least a
+/// millisecond is left over.
+pub(crate) const fn seconds(ns: u64) -> u64 {
+    let (whole, rest_ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    if rest_ns >= 1_000_000 { whole.saturating_add(1) } else { whole }
+}
+
+/// Returns milliseconds, rounded up, so that a client that waits for that time is never early.
+pub(crate) const fn whole_ms(ns: u64) -> u64 {
+    ns.div_ceil(1_000_000)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::meant;
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up_from_a_millisecond_on() {
+        let s = 1_000_000_000;
+        let table = [
+            (0, 0),
+            (999_999, 0),
+            (1_000_000, 1),
+            (999_999_999, 1),
+            (s, 1),
+            (s + 999_999, 1),
+            (s + 1_000_000, 2),
+            (u64::MAX, 18_446_744_074),
+        ];
+        for (ns, expected) in table {
+            assert_eq!(seconds(ns), expected, "{ns}");
+        }
+        assert_eq!([0, 1, u64::MAX].map(whole_ms), [0, 1, 18_446_744_073_710]);
+    }
 
     #[test]
     fn unit_names_of_other_programs_are_suggested() {

@@ -7,6 +7,7 @@ use rategate_core::fair::ClassId;
 use rategate_core::verdict::{Grant, Settled};
 
 use crate::report::Outcome;
+use crate::steps::Answer;
 use crate::wait_queue::QueuedLimits;
 use crate::world::Subject;
 
@@ -29,19 +30,6 @@ struct One {
     /// `true` once a settlement or refund has used the reservation, which then cannot be
     /// cancelled.
     is_used: bool,
-}
-
-/// The result of a settlement or a refund.
-pub(crate) struct Returned {
-    pub(crate) outcome: Outcome,
-    pub(crate) back: Option<u64>,
-    pub(crate) owed: Option<u64>,
-}
-
-impl Returned {
-    const fn only(outcome: Outcome) -> Self {
-        Self { outcome, back: None, owed: None }
-    }
 }
 
 impl<'s> NamedGrants<'s> {
@@ -73,25 +61,25 @@ impl<'s> NamedGrants<'s> {
         now_ns: u64,
         limits: &mut QueuedLimits<impl Subject>,
         all: &mut [(u64, u64)],
-    ) -> Returned {
-        let Some(one) = self.find(name) else { return Returned::only(Outcome::Ungranted) };
+    ) -> Answer {
+        let Some(one) = self.find(name) else { return Answer::only(Outcome::Ungranted) };
         one.is_used = true;
         // Each grant is settled once, and not after a part of it was refunded.
         if one.is_settled || one.left < one.grant.permits {
-            return Returned::only(Outcome::TooLate);
+            return Answer::only(Outcome::TooLate);
         }
         let debt = actual.saturating_sub(one.grant.permits);
-        let mut returned = Returned::only(Outcome::Settled);
+        let mut returned = Answer::only(Outcome::Settled);
         match limits.settle(now_ns, one.class, &one.grant, actual) {
             Ok(Settled::Even) => {}
             Ok(Settled::Back { permits }) => returned.back = Some(permits),
             Ok(Settled::Owed { permits }) => returned.owed = Some(permits),
             Err(DebtError::Unpayable { left }) => {
-                returned = Returned::only(Outcome::Unpayable);
+                returned = Answer::only(Outcome::Unpayable);
                 returned.owed = Some(debt.saturating_sub(left));
             }
             // Nothing was taken.
-            Err(_) => return Returned::only(Outcome::Unpayable),
+            Err(_) => return Answer::only(Outcome::Unpayable),
         }
         one.is_settled = true;
         if let Some((_, permits)) = all.get_mut(one.index) {
@@ -108,11 +96,11 @@ impl<'s> NamedGrants<'s> {
         now_ns: u64,
         limits: &mut QueuedLimits<impl Subject>,
         all: &mut [(u64, u64)],
-    ) -> Returned {
-        let Some(one) = self.find(name) else { return Returned::only(Outcome::Ungranted) };
+    ) -> Answer {
+        let Some(one) = self.find(name) else { return Answer::only(Outcome::Ungranted) };
         one.is_used = true;
         if one.is_settled || one.left == 0 {
-            return Returned::only(Outcome::TooLate);
+            return Answer::only(Outcome::TooLate);
         }
         // No permit is refunded twice.
         let back = limits.refund(now_ns, one.class, &one.grant, permits.min(one.left));
@@ -120,7 +108,9 @@ impl<'s> NamedGrants<'s> {
         if let Some((_, permits)) = all.get_mut(one.index) {
             *permits = permits.saturating_sub(back);
         }
-        Returned { back: Some(back), ..Returned::only(Outcome::Refunded) }
+        let mut returned = Answer::only(Outcome::Refunded);
+        returned.back = Some(back);
+        returned
     }
 
     fn find(&mut self, name: &str) -> Option<&mut One> {

@@ -7,7 +7,7 @@ use rategate_core::fair::ClassId;
 use rategate_core::queue::{Outcome as Ended, QueueRejection, Request};
 use rategate_core::verdict::{Grant, Refusal, Verdict};
 
-use crate::given::{NamedGrants, Returned};
+use crate::given::NamedGrants;
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
 use crate::wait_queue::{QueuedLimits, Waiter};
@@ -35,12 +35,12 @@ pub(crate) struct Answer {
     scheduled_ns: Option<u64>,
     retry_after_ns: Option<u64>,
     ended_ns: Option<u64>,
-    back: Option<u64>,
-    owed: Option<u64>,
+    pub(crate) back: Option<u64>,
+    pub(crate) owed: Option<u64>,
 }
 
 impl Answer {
-    const fn only(outcome: Outcome) -> Self {
+    pub(crate) const fn only(outcome: Outcome) -> Self {
         let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
         let (back, owed) = (None, None);
         Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, back, owed }
@@ -82,11 +82,6 @@ impl Answer {
                 Self { retry_after_ns: Some(wait_ns), ..Self::only(Outcome::Denied) }
             }
         }
-    }
-
-    const fn returned(returned: &Returned) -> Self {
-        let (back, owed) = (returned.back, returned.owed);
-        Self { back, owed, ..Self::only(returned.outcome) }
     }
 
     fn wait_ns(&self) -> Option<u64> {
@@ -267,12 +262,12 @@ impl<'s> Steps<'s> {
                 ("cancel", permits, Answer::only(outcome))
             }
             Call::Settle { name, actual } => {
-                let returned = self.given.settle((name, *actual), now_ns, limits, grants);
-                ("settle", Some(*actual), Answer::returned(&returned))
+                let answer = self.given.settle((name, *actual), now_ns, limits, grants);
+                ("settle", Some(*actual), answer)
             }
             Call::Refund { name, permits } => {
-                let returned = self.given.refund((name, *permits), now_ns, limits, grants);
-                ("refund", Some(*permits), Answer::returned(&returned))
+                let answer = self.given.refund((name, *permits), now_ns, limits, grants);
+                ("refund", Some(*permits), answer)
             }
             Call::Set { limits: policies } => {
                 // The reader of the file has checked that the policies are of equal kinds.

@@ -2,6 +2,7 @@
 
 use hyper::Method;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::http::Client;
@@ -64,45 +65,45 @@ struct Ranked {
     at_most: u64,
 }
 
-/// A rule by its name, and its name in Envoy's format where that differs.
-pub(crate) struct Named {
-    pub(crate) name: String,
-    pub(crate) given: Option<String>,
+/// Returns all rules, in the service's order, without the rows that stand for several.
+pub(crate) fn rules(client: &mut Client) -> Result<Vec<Row>, Failure> {
+    // Such a row has a name that no rule could have.
+    let is_one = |row: &Row| !row.name.starts_with('*');
+    Ok(rows(client)?.into_iter().filter(is_one).collect())
 }
 
-/// Returns all rules by name, in the service's order.
-pub(crate) fn names(client: &mut Client) -> Result<Vec<Named>, Failure> {
-    let answer = send(client, &Method::GET, "/v1/rules", b"")?;
-    let rules: Rules = read(client, &answer)?;
-    let named = |Live { name, envoy_name: given, .. }: Live| Named { name, given };
-    // A row for several rules has a name that no rule could have.
-    let rules = rules.rules.into_iter().filter(|rule| !rule.name.starts_with('*'));
-    Ok(rules.map(named).collect())
+fn rows(client: &mut Client) -> Result<Vec<Row>, Failure> {
+    let rules: Rules = get(client, "/v1/rules")?;
+    Ok(rules.rules.into_iter().map(Live::row).collect())
+}
+
+fn get<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<T, Failure> {
+    let answer = send(client, &Method::GET, path, b"")?;
+    read(client, &answer)
+}
+
+fn tops<T: DeserializeOwned>(client: &mut Client, rule: &str) -> Result<T, Failure> {
+    get(client, &format!("/v1/top?rule={}", in_path(rule)))
 }
 
 /// Returns all rules, and the keys of the one named.
 pub(crate) fn overview(client: &mut Client, rule: Option<&str>) -> Result<Overview, Failure> {
-    let answer = send(client, &Method::GET, "/v1/rules", b"")?;
-    let rules: Rules = read(client, &answer)?;
-    let rules: Vec<Row> = rules.rules.into_iter().map(Live::row).collect();
+    let rules = rows(client)?;
     let is_there = |name: &&str| rules.iter().any(|row| row.name == **name);
     let Some(name) = rule.filter(is_there) else {
         return Ok(Overview { rules, keys_of: None, keys: Vec::new() });
     };
-    let answer = send(client, &Method::GET, &format!("/v1/top?rule={}", in_path(name)), b"")?;
-    let tops: Tops = read(client, &answer)?;
+    let tops: Tops = tops(client, name)?;
     Ok(Overview { rules, keys_of: Some(name.to_owned()), keys: tops.keys() })
 }
 
 /// Returns the replies unchanged, with the keys of all rules.
 pub(crate) fn raw(client: &mut Client) -> Result<Value, Failure> {
-    let answer = send(client, &Method::GET, "/v1/rules", b"")?;
-    let rules: Value = read(client, &answer)?;
+    let rules: Value = get(client, "/v1/rules")?;
     let mut top = serde_json::Map::new();
-    for Named { name, .. } in names(client)? {
-        let path = format!("/v1/top?rule={}", in_path(&name));
-        let answer = send(client, &Method::GET, &path, b"")?;
-        top.insert(name, read(client, &answer)?);
+    for Row { name, .. } in self::rules(client)? {
+        let tops = tops(client, &name)?;
+        top.insert(name, tops);
     }
     Ok(serde_json::json!({ "rules": rules, "top": top }))
 }

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use hyper::Method;
 
 use super::args::{CheckArgs, PingArgs, ResetArgs, WhyArgs};
-use super::fetch::{self, Named};
+use super::fetch;
 use super::http::Client;
 use super::wire::{CheckRequest, Checked, Item, Verb, check as send_check, send};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::top::printable;
+use crate::top::{Row, printable};
 
 /// The exit status of a denial.
 const DENIED: u8 = 1;
@@ -71,7 +71,7 @@ pub(crate) fn why(args: &WhyArgs) -> Result<u8, Failure> {
     let (mut text, mut status, mut consulted) = (String::new(), 0, 0_usize);
     let rules = rules(&mut client, args)?;
     let is_the_one = args.rule.is_some() && rules.len() == 1;
-    for Named { name, given } in rules {
+    for Row { name, given, .. } in rules {
         let answer = match peek(&mut client, &name, args) {
             // The rule is for other keys, and was not named.
             Err(Failure::RuleMismatch(_)) if !is_the_one => continue,
@@ -106,17 +106,17 @@ pub(crate) fn why(args: &WhyArgs) -> Result<u8, Failure> {
 ///
 /// An unknown name is queried too: the service may not list the rule, and reports if it does not
 /// exist.
-fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Named>, Failure> {
-    let all = fetch::names(client)?;
+fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Row>, Failure> {
+    let all = fetch::rules(client)?;
     let Some(wanted) = &args.rule else { return Ok(all) };
-    let is_called_so = |rule: &Named| rule.given.as_ref() == Some(wanted);
+    let is_called_so = |rule: &Row| rule.given.as_ref() == Some(wanted);
     let has_name = all.iter().any(|rule| rule.name == *wanted);
     if !has_name && all.iter().any(is_called_so) {
         return Ok(all.into_iter().filter(is_called_so).collect());
     }
     // The service lists some hundreds, but knows all.
     let given = all.into_iter().find(|rule| rule.name == *wanted).and_then(|rule| rule.given);
-    Ok(vec![Named { name: wanted.clone(), given }])
+    Ok(vec![Row { name: wanted.clone(), given, ..Row::default() }])
 }
 
 /// Returns the decision that a request would receive now.

@@ -89,10 +89,10 @@ fn show(
         terminal.draw(|frame| view::draw(frame, state))?;
         let wait = next.saturating_duration_since(Instant::now()).min(GLANCE);
         match wish(wait)? {
-            Some(Wish::Quit) => return Ok(()),
+            Some(Action::Quit) => return Ok(()),
             // Another rule is selected: its keys are needed at once.
-            Some(Wish::Do(wanted)) if state.apply(wanted) => next = Instant::now(),
-            Some(Wish::Do(_)) | None => {}
+            Some(wanted) if state.apply(wanted) => next = Instant::now(),
+            Some(_) | None => {}
         }
         if Instant::now() >= next {
             if !state.is_paused() {
@@ -111,39 +111,32 @@ fn refresh(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silenc
     })
 }
 
-/// The request of the user at the keyboard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
-    Quit,
-    Do(Action),
-}
-
 /// Waits at most `wait` for a key, and returns its meaning.
-fn wish(wait: Duration) -> std::io::Result<Option<Wish>> {
+fn wish(wait: Duration) -> std::io::Result<Option<Action>> {
     if !event::poll(wait)? {
         return Ok(None);
     }
     Ok(match event::read()? {
         Event::Key(key) if key.kind != KeyEventKind::Release => meant(key),
-        Event::Resize(..) => Some(Wish::Do(Action::Redraw)),
+        Event::Resize(..) => Some(Action::Redraw),
         _ => None,
     })
 }
 
-fn meant(key: KeyEvent) -> Option<Wish> {
+fn meant(key: KeyEvent) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         // In raw mode the terminal sends no signal.
-        return matches!(key.code, KeyCode::Char('c' | 'd')).then_some(Wish::Quit);
+        return matches!(key.code, KeyCode::Char('c' | 'd')).then_some(Action::Quit);
     }
     Some(match key.code {
-        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit,
-        KeyCode::Up | KeyCode::Char('k') => Wish::Do(Action::Up),
-        KeyCode::Down | KeyCode::Char('j') => Wish::Do(Action::Down),
-        KeyCode::Home | KeyCode::Char('g') => Wish::Do(Action::First),
-        KeyCode::End | KeyCode::Char('G') => Wish::Do(Action::Last),
-        KeyCode::Char('s') => Wish::Do(Action::Sort),
-        KeyCode::Char('r') => Wish::Do(Action::Reverse),
-        KeyCode::Char('p' | ' ') => Wish::Do(Action::Pause),
+        KeyCode::Char('q') | KeyCode::Esc => Action::Quit,
+        KeyCode::Up | KeyCode::Char('k') => Action::Up,
+        KeyCode::Down | KeyCode::Char('j') => Action::Down,
+        KeyCode::Home | KeyCode::Char('g') => Action::First,
+        KeyCode::End | KeyCode::Char('G') => Action::Last,
+        KeyCode::Char('s') => Action::Sort,
+        KeyCode::Char('r') => Action::Reverse,
+        KeyCode::Char('p' | ' ') => Action::Pause,
         _ => return None,
     })
 }
@@ -162,18 +155,18 @@ Exit status:
 mod tests {
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-    use super::{Action, Wish, meant};
+    use super::{Action, meant};
 
     #[test]
     fn keys_mean_what_the_help_says() {
         let plain = |code| meant(KeyEvent::new(code, KeyModifiers::NONE));
-        assert_eq!(plain(KeyCode::Char('q')), Some(Wish::Quit));
-        assert_eq!(plain(KeyCode::Char('j')), Some(Wish::Do(Action::Down)));
-        assert_eq!(plain(KeyCode::Up), Some(Wish::Do(Action::Up)));
-        assert_eq!(plain(KeyCode::Char('s')), Some(Wish::Do(Action::Sort)));
+        assert_eq!(plain(KeyCode::Char('q')), Some(Action::Quit));
+        assert_eq!(plain(KeyCode::Char('j')), Some(Action::Down));
+        assert_eq!(plain(KeyCode::Up), Some(Action::Up));
+        assert_eq!(plain(KeyCode::Char('s')), Some(Action::Sort));
         assert_eq!(plain(KeyCode::Char('x')), None);
         let control = |code| meant(KeyEvent::new(code, KeyModifiers::CONTROL));
-        assert_eq!(control(KeyCode::Char('c')), Some(Wish::Quit));
+        assert_eq!(control(KeyCode::Char('c')), Some(Action::Quit));
         assert_eq!(control(KeyCode::Char('s')), None);
     }
 }

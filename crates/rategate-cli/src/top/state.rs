@@ -62,7 +62,7 @@ pub(super) enum Order {
     Name,
 }
 
-/// A change of the view.
+/// A request of the user at the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Up,
@@ -74,10 +74,11 @@ pub(super) enum Action {
     Pause,
     /// The window was resized: only draw again.
     Redraw,
+    Quit,
 }
 
 /// The state of the view.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     /// The address of the service.
     pub(super) endpoint: String,
@@ -107,17 +108,7 @@ impl Order {
 
 impl State {
     pub(super) fn new(endpoint: String) -> Self {
-        let (overview, order) = (Overview::default(), Order::default());
-        Self {
-            endpoint,
-            overview,
-            history: HashMap::new(),
-            silence: None,
-            order,
-            is_reversed: false,
-            is_paused: false,
-            chosen: None,
-        }
+        Self { endpoint, ..Self::default() }
     }
 
     /// Stores the result of a fetch. A failed fetch keeps the old data, and is displayed.
@@ -145,7 +136,7 @@ impl State {
             Action::Sort => self.order = self.order.next(),
             Action::Reverse => self.is_reversed = !self.is_reversed,
             Action::Pause => self.is_paused = !self.is_paused,
-            Action::Redraw => {}
+            Action::Redraw | Action::Quit => {}
         }
         self.sort();
         self.chosen != before

@@ -48,27 +48,23 @@ pub fn accept<P: Protocol>(
     Ok(acceptor.run(socket, name))
 }
 
-/// A counter of the connections and calls of a listener.
+/// A counter of the connections and calls of a listener. The defaults count nothing.
 pub trait Tally: Send + Sync {
     /// Counts a connection that is admitted and served.
-    fn opened(&self);
-    /// Counts the end of an admitted connection.
-    fn closed(&self);
-    /// Counts a connection that is refused because a cap is reached.
-    fn refused(&self);
-    /// Counts a call refused for `reason` on a connection from `peer`.
-    fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>);
-    /// Counts a call that shows the token.
-    fn call_admitted(&self);
-}
-
-impl Tally for () {
     fn opened(&self) {}
+    /// Counts the end of an admitted connection.
     fn closed(&self) {}
+    /// Counts a connection that is refused because a cap is reached.
     fn refused(&self) {}
-    fn call_refused(&self, _: RefusalReason, _: Option<SocketAddr>) {}
+    /// Counts a call refused for `reason` on a connection from `peer`.
+    fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
+        let _ = (reason, peer);
+    }
+    /// Counts a call that shows the token.
     fn call_admitted(&self) {}
 }
+
+impl Tally for () {}
 
 /// A guard that counts its connection as closed on drop, however the connection ended.
 struct Open(Arc<dyn Tally>);

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 /// Threads with an event loop each. Dropping them ends the threads and all that runs on them.
 #[derive(Debug)]
 pub struct Workers {
-    all: Arc<[Worker]>,
+    all: Spread,
     /// Dropping the senders ends the threads.
     stops: Vec<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -28,15 +28,10 @@ struct Worker {
 
 /// The workers, for the assignment of connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Spread {
-    all: Arc<[Worker]>,
-}
+pub(crate) struct Spread(Arc<[Arc<Worker>]>);
 
 /// A count of one connection of a worker, which ends on drop.
-struct Counted {
-    all: Arc<[Worker]>,
-    index: usize,
-}
+struct Counted(Arc<Worker>);
 
 impl Workers {
     /// Starts `threads` threads, at least one.
@@ -51,10 +46,8 @@ impl Workers {
         for number in 0..threads.max(1) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (stop, stopped) = oneshot::channel::<()>();
-            workers.push(Worker {
-                handle: runtime.handle().clone(),
-                connections: AtomicUsize::new(0),
-            });
+            let handle = runtime.handle().clone();
+            workers.push(Arc::new(Worker { handle, connections: AtomicUsize::new(0) }));
             let named = thread::Builder::new().name(format!("worker-{number}"));
             joins.push(named.spawn(move || {
                 // An error means that the sender is dropped, which is a stop, too.
@@ -62,17 +55,17 @@ impl Workers {
             })?);
             stops.push(stop);
         }
-        Ok(Self { all: workers.into(), stops, threads: joins })
+        Ok(Self { all: Spread(workers.into()), stops, threads: joins })
     }
 
     /// Returns the number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.all.len()
+        self.all.0.len()
     }
 
     pub(crate) fn spread(&self) -> Spread {
-        Spread { all: Arc::clone(&self.all) }
+        self.all.clone()
     }
 
     /// Ends all threads, and waits for them.
@@ -102,11 +95,10 @@ impl Spread {
     where
         F: Future<Output = ()> + Send,
     {
-        let loads = self.all.iter().map(|worker| worker.connections.load(Ordering::Relaxed));
-        let Some((index, _)) = loads.enumerate().min_by_key(|(_, load)| *load) else { return };
-        let Some(worker) = self.all.get(index) else { return };
+        let load = |worker: &&Arc<Worker>| worker.connections.load(Ordering::Relaxed);
+        let Some(worker) = self.0.iter().min_by_key(load) else { return };
         worker.connections.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted { all: Arc::clone(&self.all), index };
+        let counted = Counted(Arc::clone(worker));
         worker.handle.spawn(async move {
             let _counted = counted;
             pin!(make()).await;
@@ -116,8 +108,6 @@ impl Spread {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(worker) = self.all.get(self.index) {
-            worker.connections.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rategate::keyed::{Hashing, Seeds};
 use rategate::{Gcra, Limiter, ManualClock};
 
+use super::lock;
 use crate::config::settings::LogKeys;
 
 /// The number of denials that are kept.
@@ -121,7 +122,7 @@ impl Denials {
                 "denied"
             );
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         if last.len() >= MAX_DENIALS {
             last.pop_front();
         }
@@ -138,7 +139,7 @@ impl Denials {
 
     /// Returns the denials, the newest last.
     pub(super) fn all(&self) -> Vec<Denial> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        lock(&self.last).iter().cloned().collect()
     }
 }
 

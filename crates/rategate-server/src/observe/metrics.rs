@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 use super::record::Record;
 use super::status::{Protocol, ServerStatus, Store};
 use super::tally::{Kind, Sum};
-use super::view::View;
+use super::view::{Taken, View};
 use super::waits::ENDS_MS;
 use super::{Observe, summary};
 use crate::engine::KeeperStats;
@@ -54,15 +54,12 @@ impl std::fmt::Debug for Library {
 
 /// Returns all metrics as text.
 pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> String {
-    let mut text = Text(String::with_capacity(16 * 1_024));
-    let records: Vec<(Arc<Record>, Sum)> = observe
-        .records()
-        .into_iter()
-        .map(|record| {
-            let sum = record.tally.sum();
-            (record, sum)
-        })
-        .collect();
+    let mut text = Text { text: String::with_capacity(16 * 1_024), name: "" };
+    let with_sum = |record: Arc<Record>| {
+        let sum = record.tally.sum();
+        (record, sum)
+    };
+    let records: Vec<_> = observe.records().into_iter().map(with_sum).collect();
     decisions(&mut text, &records);
     waits(&mut text, &records);
     usages(&mut text, &records, view);
@@ -71,18 +68,14 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     names(&mut text, &records);
     configuration(&mut text, observe.status(), view);
     metrics::with_local_recorder(&library.recorder, || view.publish());
-    let Text(mut text) = text;
-    text.push_str(&library.handle.render());
-    text
+    text.text.push_str(&library.handle.render());
+    text.text
 }
 
 /// A function that reads a figure of an outcome.
 type Figure = fn(&Sum, Kind) -> u64;
 
 fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
-    let all = |sum: &Sum, kinds: &[Kind], of: Figure| {
-        kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)))
-    };
     let figures: [(&str, &str, Figure); 2] = [
         ("rategate_decisions_total", "Decided items by outcome", Sum::calls),
         ("rategate_decided_permits_total", "Permits of decided items", Sum::permits),
@@ -91,21 +84,19 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
         text.metric(name, "counter", what);
         for (record, sum) in records {
             for (outcome, kinds) in OUTCOMES {
-                let labels = [("rule", &*record.name), ("outcome", outcome)];
-                text.line(name, &labels, all(sum, kinds, of));
+                let all = kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)));
+                text.line(&[("rule", &record.name), ("outcome", outcome)], all);
             }
         }
     }
-    let name = "rategate_near_limit_total";
-    text.metric(name, "counter", "Granted items that left less than a tenth of the limit");
-    for (record, sum) in records {
-        text.line(name, &[("rule", &record.name)], sum.calls(Kind::Near));
-    }
+    let what = "Granted items that left less than a tenth of the limit";
+    text.metric("rategate_near_limit_total", "counter", what);
+    text.each("rule", records.iter().map(|(record, sum)| (&*record.name, sum.calls(Kind::Near))));
 }
 
 fn waits(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
-    let name = "rategate_retry_after_seconds";
-    text.metric(name, "histogram", "Waits of denied items; those that never fit are in +Inf only");
+    let what = "Waits of denied items; those that never fit are in +Inf only";
+    text.metric("rategate_retry_after_seconds", "histogram", what);
     for (record, sum) in records {
         let mut cumulative = 0_u64;
         let ends = ENDS_MS.iter().map(Some).chain([None, None]);
@@ -117,48 +108,37 @@ fn waits(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
                 None if ends.peek().is_none() => "+Inf".to_owned(),
                 None => continue,
             };
-            text.line(
-                &format!("{name}_bucket"),
-                &[("rule", &record.name), ("le", &le)],
-                cumulative,
-            );
+            let labels = [("rule", &*record.name), ("le", &le)];
+            text.value("_bucket", &labels, &cumulative.to_string());
         }
-        text.value(&format!("{name}_sum"), &[("rule", &record.name)], &millis(sum.waits_ms));
-        text.line(&format!("{name}_count"), &[("rule", &record.name)], cumulative);
+        text.value("_sum", &[("rule", &record.name)], &millis(sum.waits_ms));
+        text.value("_count", &[("rule", &record.name)], &cumulative.to_string());
     }
 }
 
 fn usages(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
-    let usages: Vec<_> = records
-        .iter()
-        .filter_map(|(record, _)| Some((&record.name, view.taken(&record.name)?)))
-        .collect();
+    let usage = |(record, _): &'_ (Arc<Record>, Sum)| {
+        Some((Arc::clone(&record.name), view.taken(&record.name)?))
+    };
+    let usages: Vec<_> = records.iter().filter_map(usage).collect();
     text.metric("rategate_rule_keys", "gauge", "Keys of a rule that are in use");
-    for (name, taken) in &usages {
-        text.line(
-            "rategate_rule_keys",
-            &[("rule", name)],
-            u64::try_from(taken.keys).unwrap_or(u64::MAX),
-        );
-    }
-    let name = "rategate_rule_overflows_total";
-    text.metric(name, "counter", "New keys that found a rule's table full");
-    for (rule, taken) in &usages {
-        text.line(name, &[("rule", rule)], taken.overflows);
-    }
+    let keys = |taken: &Taken| u64::try_from(taken.keys).unwrap_or(u64::MAX);
+    text.each("rule", usages.iter().map(|(rule, taken)| (&**rule, keys(taken))));
+    text.metric(
+        "rategate_rule_overflows_total",
+        "counter",
+        "New keys that found a rule's table full",
+    );
+    text.each("rule", usages.iter().map(|(rule, taken)| (&**rule, taken.overflows)));
 }
 
 fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
-    let name = "rategate_rule_info";
-    text.metric(
-        name,
-        "gauge",
-        "Always 1; the name of a rule in answers to Envoy, where it differs",
-    );
+    let what = "Always 1; the name of a rule in answers to Envoy, where it differs";
+    text.metric("rategate_rule_info", "gauge", what);
     for (record, _) in records {
         let rule = record.rule.load();
         if let Some(given) = rule.as_deref().and_then(Rule::given) {
-            text.line(name, &[("rule", &record.name), ("envoy_name", given)], 1);
+            text.line(&[("rule", &record.name), ("envoy_name", given)], 1);
         }
     }
 }
@@ -166,93 +146,72 @@ fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
 fn service(text: &mut Text, status: &ServerStatus) {
     let connections = Protocol::ALL.map(|protocol| (protocol.name(), status.connections(protocol)));
     text.metric("rategate_connections", "gauge", "Open connections");
-    for (protocol, (open, _, _)) in connections {
-        text.line("rategate_connections", &[("protocol", protocol)], open);
-    }
+    text.each("protocol", connections.map(|(protocol, (open, ..))| (protocol, open)));
     text.metric("rategate_connections_accepted_total", "counter", "Connections that were accepted");
-    for (protocol, (_, accepted, _)) in connections {
-        text.line("rategate_connections_accepted_total", &[("protocol", protocol)], accepted);
-    }
+    text.each("protocol", connections.map(|(protocol, (_, accepted, _))| (protocol, accepted)));
     text.metric("rategate_connections_refused_total", "counter", "Connections that were refused");
-    for (protocol, (_, _, refused)) in connections {
-        text.line("rategate_connections_refused_total", &[("protocol", protocol)], refused);
-    }
-    let name = "rategate_calls_refused_total";
-    text.metric(name, "counter", "Calls that were refused before anything was decided");
+    text.each("protocol", connections.map(|(protocol, (.., refused))| (protocol, refused)));
+    let what = "Calls that were refused before anything was decided";
+    text.metric("rategate_calls_refused_total", "counter", what);
     for protocol in Protocol::ALL {
         for reason in RefusalReason::ALL {
             let labels = [("protocol", protocol.name()), ("reason", reason.name())];
-            text.line(name, &labels, status.refusals().count(protocol, reason));
+            text.line(&labels, status.refusals().count(protocol, reason));
         }
     }
     let (sites, hosts) = status.foreign_requests();
-    let name = "rategate_http_foreign_requests_total";
-    text.metric(name, "counter", "Browser requests that were refused, by reason");
-    text.line(name, &[("why", "other_site")], sites);
-    text.line(name, &[("why", "other_host")], hosts);
+    let what = "Browser requests that were refused, by reason";
+    text.metric("rategate_http_foreign_requests_total", "counter", what);
+    text.each("why", [("other_site", sites), ("other_host", hosts)]);
     text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
-    for store in [Store::None, Store::Well, Store::Quarantined, Store::Unavailable] {
-        let is_it = u64::from(store == status.store());
-        text.line("rategate_store_health", &[("state", store.name())], is_it);
-    }
+    let stores = [Store::None, Store::Well, Store::Quarantined, Store::Unavailable];
+    text.each("state", stores.map(|store| (store.name(), u64::from(store == status.store()))));
     #[cfg(feature = "otlp")]
     {
         text.metric("rategate_spans_total", "counter", "Spans of decisions by outcome");
-        for (outcome, count) in status.spans().read() {
-            text.line("rategate_spans_total", &[("outcome", outcome)], count);
-        }
+        text.each("outcome", status.spans().read());
     }
     text.metric("rategate_build_info", "gauge", "Always 1; the version of the service");
-    text.line("rategate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.line(&[("version", env!("CARGO_PKG_VERSION"))], 1);
 }
 
 fn snapshot(text: &mut Text, status: &ServerStatus) {
     let Some(KeeperStats { saved, failed, keys, bytes, saved_at_ns }) = status.snapshot() else {
         return;
     };
-    let name = "rategate_snapshot_saves_total";
-    text.metric(name, "counter", "Saves of the counters by outcome");
-    text.line(name, &[("outcome", "saved")], saved);
-    text.line(name, &[("outcome", "failed")], failed);
-    let name = "rategate_snapshot_saved_timestamp_seconds";
-    text.metric(name, "gauge", "When counters were last saved; 0 before that");
-    text.line(name, &[], saved_at_ns.div_euclid(1_000_000_000));
+    text.metric("rategate_snapshot_saves_total", "counter", "Saves of the counters by outcome");
+    text.each("outcome", [("saved", saved), ("failed", failed)]);
+    let what = "When counters were last saved; 0 before that";
+    text.metric("rategate_snapshot_saved_timestamp_seconds", "gauge", what);
+    text.line(&[], saved_at_ns.div_euclid(1_000_000_000));
     text.metric("rategate_snapshot_keys", "gauge", "Keys in the last file of counters");
-    text.line("rategate_snapshot_keys", &[], keys);
+    text.line(&[], keys);
     text.metric("rategate_snapshot_bytes", "gauge", "Bytes of the last file of counters");
-    text.line("rategate_snapshot_bytes", &[], bytes);
+    text.line(&[], bytes);
 }
 
 fn configuration(text: &mut Text, status: &ServerStatus, view: &dyn View) {
     let rules = view.rules();
     let what = "1 if the newest configuration was refused and an older one is in force";
     text.metric("rategate_config_reload_failed", "gauge", what);
-    text.line("rategate_config_reload_failed", &[], u64::from(status.config_failed()));
+    text.line(&[], u64::from(status.config_failed()));
     let (loaded, refused) = status.loads();
     text.metric("rategate_config_loads_total", "counter", "Configurations loaded and refused");
-    text.line("rategate_config_loads_total", &[("outcome", "loaded")], loaded);
-    text.line("rategate_config_loads_total", &[("outcome", "refused")], refused);
-    text.metric(
-        "rategate_config_loaded_timestamp_seconds",
-        "gauge",
-        "When the configuration in force was loaded",
-    );
-    text.line("rategate_config_loaded_timestamp_seconds", &[], status.loaded_at_s());
+    text.each("outcome", [("loaded", loaded), ("refused", refused)]);
+    let what = "When the configuration in force was loaded";
+    text.metric("rategate_config_loaded_timestamp_seconds", "gauge", what);
+    text.line(&[], status.loaded_at_s());
     let what = "1 if the newest certificates were refused and older ones are in use";
     text.metric("rategate_tls_reload_failed", "gauge", what);
-    let is_refused = status.certificate_error().is_some();
-    text.line("rategate_tls_reload_failed", &[], u64::from(is_refused));
+    text.line(&[], u64::from(status.certificate_error().is_some()));
     let (loaded, refused) = status.certificate_loads();
     text.metric("rategate_tls_loads_total", "counter", "Certificates read again, and refused");
-    text.line("rategate_tls_loads_total", &[("outcome", "loaded")], loaded);
-    text.line("rategate_tls_loads_total", &[("outcome", "refused")], refused);
+    text.each("outcome", [("loaded", loaded), ("refused", refused)]);
     text.metric("rategate_config_info", "gauge", "Always 1; the digest of the rules in force");
     let hash = rules.as_ref().map(|rules| Arc::clone(&rules.hash)).unwrap_or_default();
-    text.line("rategate_config_info", &[("hash", &hash)], 1);
+    text.line(&[("hash", &hash)], 1);
     text.metric("rategate_config_rules", "gauge", "Rules in force, by whether they are enforced");
-    for (enforcement, count) in summary::by_enforcement(rules.as_deref()) {
-        text.line("rategate_config_rules", &[("enforcement", enforcement)], count);
-    }
+    text.each("enforcement", summary::by_enforcement(rules.as_deref()));
 }
 
 /// Formats thousandths as a decimal, exactly.
@@ -263,36 +222,41 @@ fn millis(value: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-struct Text(String);
+/// Metrics as text, and the name of the last one.
+struct Text {
+    text: String,
+    name: &'static str,
+}
 
 impl Text {
-    fn metric(&mut self, name: &str, kind: &str, what: &str) {
+    /// Begins a metric, whose values follow.
+    fn metric(&mut self, name: &'static str, kind: &str, what: &str) {
         // Writing to a string does not fail.
-        let _ = writeln!(self.0, "# HELP {name} {what}\n# TYPE {name} {kind}");
+        let _ = writeln!(self.text, "# HELP {name} {what}\n# TYPE {name} {kind}");
+        self.name = name;
     }
 
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
-        self.value(name, labels, &value.to_string());
-    }
-
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        self.0.push_str(name);
-        for (at, (label, text)) in labels.iter().enumerate() {
-            self.0.push(if at == 0 { '{' } else { ',' });
-            self.0.push_str(label);
-            self.0.push_str("=\"");
-            for character in text.chars() {
-                match character {
-                    '\\' => self.0.push_str("\\\\"),
-                    '"' => self.0.push_str("\\\""),
-                    '\n' => self.0.push_str("\\n"),
-                    other => self.0.push(other),
-                }
-            }
-            self.0.push('"');
+    /// Writes a value for each value of one label.
+    fn each<'a>(&mut self, label: &str, values: impl IntoIterator<Item = (&'a str, u64)>) {
+        for (of, value) in values {
+            self.line(&[(label, of)], value);
         }
-        self.0.push_str(if labels.is_empty() { " " } else { "} " });
-        self.0.push_str(value);
-        self.0.push('\n');
+    }
+
+    fn line(&mut self, labels: &[(&str, &str)], value: u64) {
+        self.value("", labels, &value.to_string());
+    }
+
+    fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {
+        self.text.push_str(self.name);
+        self.text.push_str(suffix);
+        for (at, (label, text)) in labels.iter().enumerate() {
+            self.text.push(if at == 0 { '{' } else { ',' });
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.text, "{label}=\"{text}\"");
+        }
+        self.text.push_str(if labels.is_empty() { " " } else { "} " });
+        self.text.push_str(value);
+        self.text.push('\n');
     }
 }

@@ -28,7 +28,7 @@ mod view;
 mod waits;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of threads with counters of their own; as many again are shared.
 const MAX_LANES: usize = 32;
@@ -127,8 +127,8 @@ impl Observe {
         self.lock().by_name.get(name).cloned()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        lock(&self.records)
     }
 }
 
@@ -184,6 +184,11 @@ impl Records {
             is_used
         });
     }
+}
+
+/// Locks figures, which are consistent even after a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the Unix second of an instant.

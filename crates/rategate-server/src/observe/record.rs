@@ -1,6 +1,6 @@
 //! The record of one rule: its watcher on the path of each decision, and its readers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwapOption;
 use rategate::keyed::{Hashing, Seeds};
@@ -12,7 +12,7 @@ use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
 use super::top_keys::{Ranking, TopKeys, Weight};
 use super::waits::Buckets;
-use super::{name, summary};
+use super::{lock, name, summary};
 use crate::engine::{ItemResult, Verdict, Watch};
 use crate::rule::Rule;
 
@@ -116,7 +116,6 @@ impl Record {
         Arc::clone(&sentence.1)
     }
 
-    /// Returns the name of a key.
     fn name_of(&self, key: &[u8]) -> String {
         let values = self.rule.load().as_deref().map_or(1, Rule::values_needed);
         name::of_key(key, values)
@@ -176,10 +175,6 @@ impl Watch for Record {
             _ => {}
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::Protocol;
-use crate::net::RefusalReason;
+use super::status::Connections;
+use super::{Protocol, lock};
+use crate::net::{RefusalReason, Tally};
 
 /// The minimum time between two log lines about a reason of one listener, in nanoseconds.
 const PAUSE_NS: u64 = 10_000_000_000;
@@ -19,10 +20,11 @@ pub(super) struct Refusals {
     listeners: Mutex<Vec<Arc<ListenerCalls>>>,
 }
 
-/// The refused calls of one listener.
+/// The connections and refused calls of one listener.
 #[derive(Debug)]
 pub struct ListenerCalls {
     protocol: Protocol,
+    connections: Arc<Connections>,
     address: Box<str>,
     /// `true` if every call needs the token.
     token_required: bool,
@@ -46,9 +48,11 @@ impl Refusals {
         protocol: Protocol,
         address: &str,
         token_required: bool,
+        connections: Arc<Connections>,
     ) -> Arc<ListenerCalls> {
         let calls = Arc::new(ListenerCalls {
             protocol,
+            connections,
             address: address.into(),
             token_required,
             is_admitted: AtomicBool::new(false),
@@ -56,32 +60,40 @@ impl Refusals {
             last_peer: Mutex::new(None),
             reported: Mutex::default(),
         });
-        self.lock().push(Arc::clone(&calls));
+        lock(&self.listeners).push(Arc::clone(&calls));
         calls
     }
 
     /// Returns the number of calls of a protocol that were refused for a reason.
     pub(super) fn count(&self, protocol: Protocol, reason: RefusalReason) -> u64 {
-        let listeners = self.lock();
+        let listeners = lock(&self.listeners);
         let of = listeners.iter().filter(|listener| listener.protocol == protocol);
         of.fold(0_u64, |all, listener| all.wrapping_add(listener.count(reason)))
     }
 
     /// Logs the refused calls, at `now_ns`. Called once a second.
     pub(super) fn tick(&self, now_ns: u64) {
-        for listener in self.lock().iter() {
+        for listener in lock(&self.listeners).iter() {
             listener.report(now_ns);
         }
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<ListenerCalls>>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl ListenerCalls {
-    /// Counts a refused call.
-    pub fn refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
+impl Tally for ListenerCalls {
+    fn opened(&self) {
+        self.connections.accepted.fetch_add(1, Ordering::Relaxed);
+        self.connections.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn closed(&self) {
+        self.connections.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn refused(&self) {
+        self.connections.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
         let counters = RefusalReason::ALL.iter().zip(&self.refused);
         for (_, counter) in counters.filter(|(known, _)| **known == reason) {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -92,13 +104,14 @@ impl ListenerCalls {
         }
     }
 
-    /// Records that a call has shown the token.
-    pub fn admitted(&self) {
+    fn call_admitted(&self) {
         if !self.is_admitted.load(Ordering::Relaxed) {
             self.is_admitted.store(true, Ordering::Relaxed);
         }
     }
+}
 
+impl ListenerCalls {
     fn count(&self, reason: RefusalReason) -> u64 {
         let mut counters = RefusalReason::ALL.iter().zip(&self.refused);
         let counter = counters.find(|(known, _)| **known == reason);
@@ -106,7 +119,7 @@ impl ListenerCalls {
     }
 
     fn report(&self, now_ns: u64) {
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = lock(&self.reported);
         for (reason, reported) in RefusalReason::ALL.iter().zip(reported.iter_mut()) {
             let calls = self.count(*reason);
             let is_due =
@@ -119,7 +132,7 @@ impl ListenerCalls {
     }
 
     fn warn(&self, reason: RefusalReason, calls: u64) {
-        let last_peer = *self.last_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_peer = *lock(&self.last_peer);
         let last_peer = last_peer.map(tracing::field::display);
         let (listener, protocol) = (&*self.address, self.protocol.name());
         let is_of_token = matches!(reason, RefusalReason::NoToken | RefusalReason::InvalidToken);

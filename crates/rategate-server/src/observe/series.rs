@@ -2,29 +2,39 @@
 
 use std::collections::VecDeque;
 
+use serde::Serialize;
+
 use super::tally::{Kind, Sum};
 
 /// The number of seconds that are kept.
 pub(super) const SECONDS: usize = 900;
 
 /// The figures of a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Second {
     /// The requested permits, whatever the outcome.
+    #[serde(rename = "requested_permits")]
     pub(super) requested: u64,
     /// The permits that were granted.
+    #[serde(rename = "granted_permits")]
     pub(super) granted: u64,
     /// The permits of items that were denied.
+    #[serde(rename = "denied_permits")]
     pub(super) denied: u64,
     /// The permits of items that left less than a tenth of the limit.
+    #[serde(rename = "near_permits")]
     pub(super) near: u64,
     /// The items that passed: granted, or admitted while the store was unavailable.
+    #[serde(rename = "passed")]
     pub(super) passed_calls: u64,
     /// The items that were denied.
+    #[serde(rename = "denied")]
     pub(super) denied_calls: u64,
     /// The items that would have been denied if the rule were enforced for them.
+    #[serde(rename = "shadow_denied")]
     pub(super) shadow_calls: u64,
     /// The granted items that left less than a tenth of the limit.
+    #[serde(rename = "near")]
     pub(super) near_calls: u64,
 }
 

@@ -1,8 +1,9 @@
 //! The status of the service: set by its parts, read by metrics and the page.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use super::lock;
 use super::refusals::{ListenerCalls, Refusals};
 use crate::engine::KeeperStats;
 
@@ -34,7 +35,7 @@ pub enum Store {
 /// The status of the service. Each part writes its own fields, without waiting.
 #[derive(Debug, Default)]
 pub struct ServerStatus {
-    connections: [Connections; 3],
+    connections: [Arc<Connections>; 3],
     refusals: Refusals,
     other_sites: AtomicU64,
     other_hosts: AtomicU64,
@@ -50,11 +51,12 @@ pub struct ServerStatus {
     details: Mutex<Details>,
 }
 
+/// The connections of a protocol, which all its listeners count.
 #[derive(Debug, Default)]
-struct Connections {
-    open: AtomicU64,
-    accepted: AtomicU64,
-    refused: AtomicU64,
+pub(super) struct Connections {
+    pub(super) open: AtomicU64,
+    pub(super) accepted: AtomicU64,
+    pub(super) refused: AtomicU64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -97,25 +99,8 @@ impl Store {
 }
 
 impl ServerStatus {
-    /// Records that a connection was accepted.
-    pub fn opened(&self, protocol: Protocol) {
-        let connections = self.of(protocol);
-        connections.accepted.fetch_add(1, Ordering::Relaxed);
-        connections.open.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records that a connection has ended.
-    pub fn closed(&self, protocol: Protocol) {
-        self.of(protocol).open.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Records that a connection was refused: too many, not allowed, or not understood.
-    pub fn refused(&self, protocol: Protocol) {
-        self.of(protocol).refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Adds a listener for the counts of refused calls. `token_required` is `true` if every call
-    /// needs the token.
+    /// Adds a listener, which counts its connections and refused calls. `token_required` is `true`
+    /// if every call needs the token.
     #[must_use]
     pub fn listener(
         &self,
@@ -123,7 +108,8 @@ impl ServerStatus {
         address: &str,
         token_required: bool,
     ) -> Arc<ListenerCalls> {
-        self.refusals.listener(protocol, address, token_required)
+        let connections = Arc::clone(self.of(protocol));
+        self.refusals.listener(protocol, address, token_required, connections)
     }
 
     pub(super) const fn refusals(&self) -> &Refusals {
@@ -187,7 +173,6 @@ impl ServerStatus {
         self.details(|details| details.snapshot)
     }
 
-    /// Returns the counts of spans.
     #[cfg(feature = "otlp")]
     pub(super) const fn spans(&self) -> &super::spans::Counts {
         &self.spans
@@ -233,13 +218,13 @@ impl ServerStatus {
 
     /// Returns the numbers of connections open, accepted and refused.
     pub(super) fn connections(&self, protocol: Protocol) -> (u64, u64, u64) {
-        let Connections { open, accepted, refused } = self.of(protocol);
+        let Connections { open, accepted, refused } = &**self.of(protocol);
         // A close may be read before its open, which would wrap.
         let open = open.load(Ordering::Relaxed).min(u64::MAX >> 1);
         (open, accepted.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
     }
 
-    fn of(&self, protocol: Protocol) -> &Connections {
+    fn of(&self, protocol: Protocol) -> &Arc<Connections> {
         let [resp, http, grpc] = &self.connections;
         match protocol {
             Protocol::Resp => resp,
@@ -249,7 +234,7 @@ impl ServerStatus {
     }
 
     fn details<T>(&self, read: impl FnOnce(&mut Details) -> T) -> T {
-        read(&mut self.details.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&mut lock(&self.details))
     }
 }
 

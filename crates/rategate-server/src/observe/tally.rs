@@ -30,7 +30,6 @@ pub(super) enum Kind {
     UnavailableDenied,
     /// Passed uncounted: unlimited, or under no rule.
     Free,
-    /// Refunded.
     Refunded,
 }
 

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem::replace;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rategate::stats::{Lanes, Top};
 
-use super::MAX_LANES;
+use super::{MAX_LANES, lock};
 
 /// The number of keys in each ranking.
 pub(super) const MAX_KEYS: usize = 64;
@@ -195,10 +195,6 @@ impl Ranks {
         };
         Ranking { total: top.total(), ranked: top.ranked().into_iter().filter_map(named).collect() }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns `true` if the call with this number is sampled. The number is mixed first, so that a

@@ -1,4 +1,4 @@
-//! HTTP bodies: those of responses, and bounded reading of request bodies.
+//! HTTP responses with their bodies, and bounded reading of request bodies.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -6,9 +6,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::net::RefusalReason;
 
 /// The reason why a streamed body ended early.
 pub type BodyError = Box<dyn Error + Send + Sync>;
@@ -21,7 +25,9 @@ pub enum Body {
     Empty,
     /// A whole body, so that decisions need no boxed stream.
     Full(Bytes),
-    /// A stream of frames: streams and trailers.
+    /// A message of gRPC with its trailers, which needs no boxed stream either.
+    Message(Bytes, Box<HeaderMap>),
+    /// A stream of frames.
     Stream(UnsyncBoxBody<Bytes, BodyError>),
 }
 
@@ -36,27 +42,10 @@ impl Body {
     }
 }
 
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Self {
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        let bytes = bytes.into();
         if bytes.is_empty() { Self::Empty } else { Self::Full(bytes) }
-    }
-}
-
-impl From<&'static str> for Body {
-    fn from(text: &'static str) -> Self {
-        Bytes::from_static(text.as_bytes()).into()
-    }
-}
-
-impl From<Vec<u8>> for Body {
-    fn from(bytes: Vec<u8>) -> Self {
-        Bytes::from(bytes).into()
-    }
-}
-
-impl From<String> for Body {
-    fn from(text: String) -> Self {
-        Bytes::from(text).into()
     }
 }
 
@@ -77,13 +66,21 @@ impl HttpBody for Body {
                 *body = Self::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
+            Self::Message(message, _) if !message.is_empty() => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(message)))))
+            }
+            Self::Message(_, trailers) => {
+                let trailers = std::mem::take(&mut **trailers);
+                *body = Self::Empty;
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Full(_) => false,
+            Self::Full(_) | Self::Message(..) => false,
             Self::Stream(stream) => stream.is_end_stream(),
         }
     }
@@ -94,10 +91,39 @@ impl HttpBody for Body {
             Self::Full(bytes) => {
                 SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
             }
+            Self::Message(..) => SizeHint::default(),
             Self::Stream(stream) => stream.size_hint(),
         }
     }
 }
+
+/// Builds a response with a content type.
+pub(crate) fn typed(kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Builds a response of plain text.
+pub(crate) fn text(status: StatusCode, text: impl Into<Body>) -> Response<Body> {
+    let mut response = typed("text/plain; charset=utf-8", text);
+    *response.status_mut() = status;
+    response
+}
+
+/// Marks a response as a refused call, if there is a reason.
+pub(crate) fn counted(
+    mut response: Response<Body>,
+    refusal: Option<RefusalReason>,
+) -> Response<Body> {
+    if let Some(reason) = refusal {
+        response.extensions_mut().insert(reason);
+    }
+    response
+}
+
+/// The longest time that a body may take once it has to be waited for.
+pub(crate) const WITHIN: Duration = Duration::from_secs(5);
 
 /// The reason why a request's body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +164,7 @@ where
                 Poll::Ready(Some(Ok(frame))) => {
                     // Trailers have no meaning here.
                     let Ok(data) = frame.into_data() else { continue };
-                    if collected.len().saturating_add(data.len()) > max_bytes {
+                    if collected.so_far().len().saturating_add(data.len()) > max_bytes {
                         return Poll::Ready(Err(Unread::TooLong));
                     }
                     collected.add(data);
@@ -158,18 +184,14 @@ where
 
 /// The first frame unchanged, or a copy of several.
 #[derive(Debug, Default)]
-struct Collected {
+pub(super) struct Collected {
     first: Bytes,
     all: BytesMut,
 }
 
 impl Collected {
-    fn len(&self) -> usize {
-        self.first.len().max(self.all.len())
-    }
-
-    fn add(&mut self, data: Bytes) {
-        if self.len() == 0 {
+    pub(super) fn add(&mut self, data: Bytes) {
+        if self.so_far().is_empty() {
             self.first = data;
             return;
         }
@@ -179,7 +201,11 @@ impl Collected {
         self.all.extend_from_slice(&data);
     }
 
-    fn take(&mut self) -> Bytes {
+    pub(super) fn so_far(&self) -> &[u8] {
+        if self.all.is_empty() { &self.first } else { &self.all }
+    }
+
+    pub(super) fn take(&mut self) -> Bytes {
         if self.all.is_empty() {
             std::mem::take(&mut self.first)
         } else {

@@ -1,11 +1,10 @@
 //! Problem details (RFC 9457) for requests without a reply of their own, in every protocol over
 //! HTTP.
 
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use rategate_tower::problem::{BLANK, CONTENT_TYPE as PROBLEM, Problem};
 
+use super::body::{Body, typed};
 use crate::engine::EngineError;
 
 /// Creates a problem with only a status and a sentence about it.
@@ -23,11 +22,10 @@ pub(crate) fn plain(status: StatusCode, detail: &str) -> Problem<'_> {
 }
 
 /// Builds the response of a problem.
-pub(crate) fn response<B: From<Bytes>>(problem: &Problem<'_>) -> Response<B> {
-    let mut response = Response::new(B::from(problem.to_json().into()));
+pub(crate) fn response(problem: &Problem<'_>) -> Response<Body> {
+    let mut response = typed(PROBLEM, problem.to_json());
     let status = StatusCode::from_u16(problem.status);
     *response.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
     response
 }
 

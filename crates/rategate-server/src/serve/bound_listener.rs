@@ -1,15 +1,11 @@
-//! Bound listeners: the checks before binding, and the counts of their connections and calls.
-
-use std::net::SocketAddr;
-use std::sync::Arc;
+//! Bound listeners, and the checks before binding.
 
 use super::{Listening, StartError};
 use crate::config::Settings;
 use crate::config::settings::{Listener, Server};
-use crate::net::{self, Bound, RefusalReason, Tally, Tls};
-use crate::observe::{self, ListenerCalls, Observe};
+use crate::net::{self, Bound, Tls};
+use crate::observe;
 
-/// A bound listener.
 pub(super) struct BoundListener {
     pub(super) protocol: &'static str,
     pub(super) bound: Bound,
@@ -18,6 +14,15 @@ pub(super) struct BoundListener {
 }
 
 impl BoundListener {
+    /// Returns the protocol as the observer knows it.
+    pub(super) fn observed_protocol(&self) -> observe::Protocol {
+        match self.protocol {
+            "resp" => observe::Protocol::Resp,
+            "grpc" => observe::Protocol::Grpc,
+            _ => observe::Protocol::Http,
+        }
+    }
+
     pub(super) fn listening(&self) -> Listening {
         Listening {
             protocol: self.protocol,
@@ -85,57 +90,10 @@ fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
     }
 }
 
-/// A tally that reports the connections and calls of a listener to the observer.
-pub(super) struct Tallied {
-    pub(super) observe: Arc<Observe>,
-    pub(super) protocol: observe::Protocol,
-    pub(super) calls: Arc<ListenerCalls>,
-}
-
-impl Tallied {
-    /// Creates the counter of a listener that is about to accept connections.
-    pub(super) fn of(bound_listener: &BoundListener, observe: &Arc<Observe>) -> Self {
-        let protocol = observed_protocol(bound_listener.protocol);
-        let address = bound_listener.bound.address().to_string();
-        let calls = observe.status().listener(protocol, &address, bound_listener.token_required);
-        Self { observe: Arc::clone(observe), protocol, calls }
-    }
-}
-
-impl Tally for Tallied {
-    fn opened(&self) {
-        self.observe.status().opened(self.protocol);
-    }
-
-    fn closed(&self) {
-        self.observe.status().closed(self.protocol);
-    }
-
-    fn refused(&self) {
-        self.observe.status().refused(self.protocol);
-    }
-
-    fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
-        self.calls.refused(reason, peer);
-    }
-
-    fn call_admitted(&self) {
-        self.calls.admitted();
-    }
-}
-
-fn observed_protocol(protocol: &str) -> observe::Protocol {
-    match protocol {
-        "resp" => observe::Protocol::Resp,
-        "grpc" => observe::Protocol::Grpc,
-        _ => observe::Protocol::Http,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::config::settings::Secret;

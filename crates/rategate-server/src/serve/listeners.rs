@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use rategate::MonotonicClock;
 use rategate_protocol::resp::Bounds;
 
-use super::bound_listener::{BoundListener, Tallied};
+use super::bound_listener::BoundListener;
 use super::supervisor::Supervisor;
 use super::web::{Web, WebServices};
 use crate::config::settings;
@@ -41,8 +41,10 @@ impl Supervisor {
         let mut listeners: Vec<ListenerTask> = Vec::new();
         let guesses = net::Guesses::default();
         for bound_listener in bound_listeners {
-            let tally = Tallied::of(&bound_listener, &self.observe);
+            let observed = bound_listener.observed_protocol();
             let BoundListener { protocol, bound, tls, token_required } = bound_listener;
+            let address = bound.address().to_string();
+            let tally = self.observe.status().listener(observed, &address, token_required);
             let guard = self.guard(&bound, tls.is_some());
             let config = ListenerConfig {
                 tls,
@@ -51,7 +53,7 @@ impl Supervisor {
                 guesses: guesses.clone(),
                 limits,
                 drain: self.drainer.drain(),
-                tally: Arc::new(tally),
+                tally,
             };
             listeners.push(match protocol {
                 "resp" => Box::pin(net::accept(bound, config, resp.clone(), &self.workers)?),

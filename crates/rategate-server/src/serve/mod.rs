@@ -6,7 +6,6 @@ mod listeners;
 mod persistence;
 mod signals;
 mod supervisor;
-mod traced;
 mod web;
 
 use std::io;
@@ -14,8 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rategate::MonotonicClock;
 use tokio::runtime::Builder;
@@ -29,6 +27,8 @@ use crate::config::{Layers, Loaded, Settings};
 use crate::engine::{Engine, EngineSettings, LoadError, Observer};
 use crate::net::{self, Drainer, Tls, TlsError, Workers};
 use crate::observe::Observe;
+#[cfg(feature = "otlp")]
+use crate::observe::Spans;
 use crate::observe::admin::Admin;
 use crate::protocol::grpc::Health;
 
@@ -147,10 +147,13 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let store = settings.store.as_ref().map(persistence::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(observer), store);
     engine.load_compiled(&loaded.rules)?;
+    // Configuration files with a receiver are refused earlier, but settings may have another source.
     #[cfg(not(feature = "otlp"))]
-    traced::refuse(&settings.tracing)?;
+    if settings.tracing.otlp.is_some() {
+        return Err(StartError::Tracing("this rategate is built without OTLP".to_owned()));
+    }
     #[cfg(feature = "otlp")]
-    let spans = traced::spans(&settings.tracing, &observe)?;
+    let spans = Spans::start(&settings.tracing, &observe).map_err(StartError::Tracing)?;
     observe.status().loaded(unix_s());
     // The result is not needed: the limit is whatever the system grants.
     let _ = net::raise_descriptors();

@@ -4,18 +4,14 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::supervisor::Order;
+
 /// The streams of the signals that a service handles.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
-}
-
-/// The action that a signal requests.
-pub(super) enum SignalAction {
-    End,
-    Reload,
 }
 
 impl Signals {
@@ -27,17 +23,17 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal. Never returns if signals are not watched.
-    pub(super) async fn next(watched: &mut Option<Self>) -> SignalAction {
+    /// Waits for the next signal, and returns its order. Never returns if signals are not watched.
+    pub(super) async fn next(watched: &mut Option<Self>) -> Order {
         let Some(signals) = watched else { return std::future::pending().await };
         tokio::select! {
-            _ = signals.terminate.recv() => SignalAction::End,
-            _ = signals.interrupt.recv() => SignalAction::End,
-            _ = signals.hangup.recv() => SignalAction::Reload,
+            _ = signals.terminate.recv() => Order::Drain,
+            _ = signals.interrupt.recv() => Order::Drain,
+            _ = signals.hangup.recv() => Order::Reload,
         }
     }
 
     pub(super) async fn end(watched: &mut Option<Self>) {
-        while matches!(Self::next(watched).await, SignalAction::Reload) {}
+        while matches!(Self::next(watched).await, Order::Reload) {}
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::certificates::Certificates;
 use super::listeners::ListenerTask;
-use super::signals::{SignalAction, Signals};
+use super::signals::Signals;
 use super::{persistence, unix_ns};
 use crate::config::{Settings, Watch};
 use crate::engine::{Engine, Saver};
@@ -60,16 +60,17 @@ impl Supervisor {
         let mut seconds = interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let order = loop {
-            tokio::select! {
-                order = self.ordered.recv() => match order.unwrap_or(Order::Stop) {
-                    Order::Reload => self.read_again(),
-                    end => break end,
-                },
-                _ = seconds.tick() => self.tick(),
-                action = Signals::next(&mut signals) => match action {
-                    SignalAction::End => break Order::Drain,
-                    SignalAction::Reload => self.read_again(),
-                },
+            let order = tokio::select! {
+                order = self.ordered.recv() => order.unwrap_or(Order::Stop),
+                order = Signals::next(&mut signals) => order,
+                _ = seconds.tick() => {
+                    self.tick();
+                    continue;
+                }
+            };
+            match order {
+                Order::Reload => self.read_again(),
+                end => break end,
             }
         };
         self.is_ready.store(false, Ordering::Release);

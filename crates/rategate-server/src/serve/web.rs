@@ -2,10 +2,8 @@
 //! else to the API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use rategate::MonotonicClock;
@@ -15,11 +13,11 @@ use crate::engine::Engine;
 use crate::net::{Access, Attempts, Drain, Peer, Protocol, RefusalReason, Right, TokenShown};
 use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
-use crate::protocol::body::{Body, Unread, read};
+use crate::protocol::body::{self, Body, Unread, counted, read, text, typed};
 use crate::protocol::grpc::{Rls, no_token};
 use crate::protocol::http::{
-    Api, Caller, ConnectionLimits, Guard, OriginRefusal, RequestKind, refuse_host,
-    serve_connection, token_shown,
+    Api, Caller, ConnectionLimits, Guard, OriginRefusal, is_grpc, refuse_host, serve_connection,
+    token_shown,
 };
 use crate::protocol::rls;
 
@@ -42,9 +40,6 @@ pub(super) struct WebServices {
     /// The options of replies to Envoy.
     pub(super) options: rls::Options,
 }
-
-/// The longest time that a body may take once it has to be waited for.
-const BODY_WITHIN: Duration = Duration::from_secs(5);
 
 impl Web {
     pub(super) fn new(services: WebServices) -> Self {
@@ -70,10 +65,10 @@ impl Web {
         }
         let response = if attempt.may_proceed() {
             self.route(request, shown, caller).await
-        } else if RequestKind::of(&request) == RequestKind::Grpc {
-            no_token().map(Body::stream)
+        } else if is_grpc(&request) {
+            no_token()
         } else {
-            refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned())
+            refused(StatusCode::UNAUTHORIZED, "show the token\n")
         };
         let pause = attempt.end(response.extensions().get::<RefusalReason>().copied());
         if !pause.is_zero() {
@@ -95,13 +90,13 @@ impl Web {
         if let Err(origin_refusal) = self.guard.admit(&request, &caller) {
             return services.refuse_origin(origin_refusal);
         }
-        if RequestKind::of(&request) == RequestKind::Grpc {
-            return services.rls.call(request, caller.token_required).await.map(Body::stream);
+        if is_grpc(&request) {
+            return services.rls.call(request, caller.token_required).await;
         }
         let path = request.uri().path();
         if Admin::owns(path) {
             let rights = services.rights(shown, &caller);
-            return services.admin.call(request, rights).await.map(Body::stream);
+            return services.admin.call(request, rights).await;
         }
         if path == "/json" {
             return services.json(request, shown, caller).await;
@@ -136,37 +131,32 @@ impl WebServices {
         caller: Caller,
     ) -> Response<Body> {
         if request.method() != Method::POST {
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n".to_owned());
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             response.headers_mut().insert("allow", HeaderValue::from_static("POST"));
             return response;
         }
         let may = |right| self.access.permits(right, shown, caller.token_required).is_ok();
         if !may(Right::Ask) {
-            return refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
+            return refused(StatusCode::UNAUTHORIZED, "show the token\n");
         }
         let may_credit = may(Right::Credit);
-        let answer = match read(request.into_body(), self.max_body_bytes, BODY_WITHIN).await {
+        let answer = match read(request.into_body(), self.max_body_bytes, body::WITHIN).await {
             Ok(body) => rls::json(&body, &self.engine, self.options, may_credit).await,
             Err(Unread::TooLong) => rls::too_long(self.options),
             Err(Unread::TooSlow | Unread::BrokenOff) => {
-                let text = "the body is incomplete, or late\n";
-                return refused(StatusCode::BAD_REQUEST, text.to_owned());
+                return refused(StatusCode::BAD_REQUEST, "the body is incomplete, or late\n");
             }
         };
         let status = StatusCode::from_u16(answer.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = if matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) {
+        let response = if matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) {
             refused(status, answer.body)
         } else {
-            let mut response = plain(status, answer.body);
-            let json = HeaderValue::from_static("application/json");
-            response.headers_mut().insert(CONTENT_TYPE, json);
+            let mut response = typed("application/json", answer.body);
+            *response.status_mut() = status;
             response
         };
-        if let Some(reason) = answer.refusal {
-            response.extensions_mut().insert(reason);
-        }
-        response
+        counted(response, answer.refusal)
     }
 }
 
@@ -208,8 +198,8 @@ impl Protocol for Web {
 }
 
 /// Builds the response to a call that is malformed or not permitted.
-fn refused(status: StatusCode, text: String) -> Response<Body> {
-    let mut response = plain(status, text);
+fn refused(status: StatusCode, why: impl Into<Body>) -> Response<Body> {
+    let mut response = text(status, why);
     let reason = if status == StatusCode::UNAUTHORIZED {
         let scheme = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
@@ -217,14 +207,5 @@ fn refused(status: StatusCode, text: String) -> Response<Body> {
     } else {
         RefusalReason::Malformed
     };
-    response.extensions_mut().insert(reason);
-    response
-}
-
-fn plain(status: StatusCode, text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(Bytes::from(text)));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
+    counted(response, Some(reason))
 }

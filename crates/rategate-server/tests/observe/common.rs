@@ -16,6 +16,7 @@ use rategate_server::config::settings::LogKeys;
 use rategate_server::engine::{
     Engine, EngineSettings, Inline, Item, Observer, Request, Target, Verb,
 };
+use rategate_server::net::Tally as _;
 use rategate_server::observe::admin::{Admin, Rights};
 use rategate_server::observe::{Observe, Protocol, Store};
 use rategate_server::rule::{
@@ -244,12 +245,13 @@ fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let calls = observe.status().listener(Protocol::Http, "127.0.0.1:8080", false);
         while !stop.load(Ordering::Relaxed) {
             let next = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
             let Ok(Ok((stream, _))) = next else { continue };
-            let (admin, observe) = (admin.clone(), Arc::clone(observe));
+            let (admin, calls) = (admin.clone(), Arc::clone(&calls));
             tokio::spawn(async move {
-                observe.status().opened(Protocol::Http);
+                calls.opened();
                 let answer = service_fn(|request: http::Request<hyper::body::Incoming>| {
                     let admin = admin.clone();
                     let shown = request.headers().get("authorization").cloned();
@@ -262,7 +264,7 @@ fn serve(
                     }
                 });
                 let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
-                observe.status().closed(Protocol::Http);
+                calls.closed();
             });
         }
     });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rategate_server::config::settings::LogKeys;
-use rategate_server::net::RefusalReason;
+use rategate_server::net::{RefusalReason, Tally as _};
 use rategate_server::observe::Protocol;
 use rategate_server::observe::admin::Rights;
 
@@ -110,13 +110,13 @@ fn refused_calls_are_a_line_in_ten_seconds() {
     let lines = logged(|| {
         for second in 0..21 {
             for _ in 0..100 {
-                listener.refused(RefusalReason::NoToken, peer);
+                listener.call_refused(RefusalReason::NoToken, peer);
             }
             if second == 5 {
-                listener.refused(RefusalReason::Malformed, peer);
+                listener.call_refused(RefusalReason::Malformed, peer);
             }
             if second == 15 {
-                listener.admitted();
+                listener.call_admitted();
             }
             bench.second();
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rategate_server::engine::{Decided, Inline, Item, Request, Target, Verb};
+use rategate_server::net::Tally as _;
 use rategate_server::observe::Protocol;
 use rategate_server::rule::{Limit, Rule, RuleSet, Unit};
 
@@ -129,9 +130,10 @@ fn decisions_are_counted_by_rule_and_outcome() {
     }
     bench.engine.inline(inline, b"k", Verb::Peek, 1).unwrap();
     bench.engine.inline(inline, b"k", Verb::Take, 0).unwrap();
-    bench.observe.status().opened(Protocol::Resp);
-    bench.observe.status().opened(Protocol::Resp);
-    bench.observe.status().closed(Protocol::Resp);
+    let listener = bench.observe.status().listener(Protocol::Resp, "127.0.0.1:6380", false);
+    listener.opened();
+    listener.opened();
+    listener.closed();
     let scrape = scrape(&bench);
     let decisions = |rule, outcome| {
         scrape.value("rategate_decisions_total", &[("rule", rule), ("outcome", outcome)])

@@ -119,13 +119,9 @@ fn a_call_that_waits_is_answered_later() {
 struct Reasons(Mutex<Vec<RefusalReason>>);
 
 impl Tally for Reasons {
-    fn opened(&self) {}
-    fn closed(&self) {}
-    fn refused(&self) {}
     fn call_refused(&self, reason: RefusalReason, _: Option<SocketAddr>) {
         self.0.lock().unwrap().push(reason);
     }
-    fn call_admitted(&self) {}
 }
 
 #[test]

@@ -1,36 +1,26 @@
 //! `[[step]]` tables: explicit calls, and the expected result of each.
 
 use rategate_core::any_policy::AnyPolicy;
-use toml::Spanned;
-use toml::de::DeValue;
 
 use super::classes::Classes;
-use super::fields::{Field, Fields, Source};
+use super::fields::{Field, Fields};
 use super::limits::LimitTable;
 use super::read::build_all;
 use super::{Call, ScenarioError, Step, StepExpect};
 
-pub(super) fn read_steps<'t>(
-    source: Source<'t>,
-    fields: &mut Fields<'t>,
+pub(super) fn read_steps(
+    fields: &mut Fields<'_>,
     mut limits: Vec<LimitTable>,
     classes: &Classes,
 ) -> Result<Vec<Step>, ScenarioError> {
     let mut names = Names::default();
-    let tables = fields.tables("step").into_iter();
-    tables
-        .map(|value| {
-            let mut fields = Fields::new(source, "[[step]]", value)?;
-            let at_ns = fields.need("at", "\"100ms\"")?.duration()?;
-            let call = read_call(source, &mut fields, &mut limits, &mut names, classes)?;
-            let expect = match fields.get("expect") {
-                Some(expect) => read_step_expect(Fields::new(source, "expect", expect.value())?)?,
-                None => StepExpect::default(),
-            };
-            fields.finish()?;
-            Ok(Step { at_ns, call, expect })
-        })
-        .collect()
+    fields.tables("step", "[[step]]", |mut fields| {
+        let at_ns = fields.need("at", "\"100ms\"")?.duration()?;
+        let call = read_call(&mut fields, &mut limits, &mut names, classes)?;
+        let expect = fields.read("expect", |expect| read_step_expect(expect.table("expect")?))?;
+        fields.finish()?;
+        Ok(Step { at_ns, call, expect: expect.unwrap_or_default() })
+    })
 }
 
 /// The names of earlier steps, by the kind of call.
@@ -41,21 +31,21 @@ struct Names<'t> {
     tried: Vec<&'t str>,
 }
 
-impl<'t> Names<'t> {
-    /// Reads the name of an earlier call that may have been granted.
-    fn granted(&self, fields: &mut Fields<'t>) -> Result<String, ScenarioError> {
-        let name = fields.need("name", "\"a\"")?;
-        let text = name.text()?;
-        let Self { reserved, waits, tried } = self;
-        if [reserved, waits, tried].iter().all(|names| !names.contains(&text)) {
-            return Err(name.error(format!("no earlier try, reserve or wait is named \"{text}\"")));
-        }
-        Ok(text.to_owned())
+/// Reads the name of an earlier call, which is among `names`; `what` is their kind.
+fn earlier(
+    fields: &mut Fields<'_>,
+    what: &str,
+    names: &[&[&str]],
+) -> Result<String, ScenarioError> {
+    let name = fields.need("name", "\"a\"")?;
+    let text = name.text()?;
+    if names.iter().all(|names| !names.contains(&text)) {
+        return Err(name.error(format_args!("no earlier {what} is named \"{text}\"")));
     }
+    Ok(text.to_owned())
 }
 
 fn read_call<'t>(
-    source: Source<'t>,
     fields: &mut Fields<'t>,
     limits: &mut [LimitTable],
     names: &mut Names<'t>,
@@ -65,19 +55,23 @@ fn read_call<'t>(
         "try, reserve, cancel, wait, leave, settle, refund, set, peek, refill or release";
     let call = fields.need("call", "\"try\"")?;
     let permits = |fields: &mut Fields<'t>| -> Result<u64, ScenarioError> {
-        Ok(fields.get("permits").map(|permits| permits.count()).transpose()?.unwrap_or(1))
+        Ok(fields.read("permits", Field::count)?.unwrap_or(1))
+    };
+    let granted = |fields: &mut Fields<'t>, names: &Names<'t>| {
+        let Names { reserved, waits, tried } = names;
+        earlier(fields, "try, reserve or wait", &[reserved, waits, tried])
     };
     Ok(match call.text()? {
         "try" => {
-            let name = fields.get("name").map(|name| name.text()).transpose()?;
+            let name = fields.read("name", Field::text)?;
             names.tried.extend(name);
             Call::Try { permits: permits(fields)?, name: name.map(str::to_owned) }
         }
         "settle" => {
-            let name = names.granted(fields)?;
+            let name = granted(fields, names)?;
             Call::Settle { name, actual: fields.need("actual", "1200")?.count()? }
         }
-        "refund" => Call::Refund { name: names.granted(fields)?, permits: permits(fields)? },
+        "refund" => Call::Refund { name: granted(fields, names)?, permits: permits(fields)? },
         "peek" => Call::Peek { permits: permits(fields)? },
         "refill" => {
             if !build_all(limits)?.iter().any(|limit| matches!(limit, AnyPolicy::BackfillPool(_))) {
@@ -86,28 +80,19 @@ fn read_call<'t>(
             Call::Refill { permits: permits(fields)? }
         }
         "reserve" => {
-            let name = fields.get("name").map(|name| name.text()).transpose()?;
+            let name = fields.read("name", Field::text)?;
             names.reserved.extend(name);
-            let max_wait = fields.get("max_wait").map(|wait| wait.duration()).transpose()?;
-            let (permits, name) = (permits(fields)?, name.map(str::to_owned));
-            Call::Reserve { permits, name, max_wait_ns: max_wait }
+            let max_wait_ns = fields.read("max_wait", Field::duration)?;
+            Call::Reserve { permits: permits(fields)?, name: name.map(str::to_owned), max_wait_ns }
         }
         "wait" => {
-            let name = fields.get("name").map(|name| name.text()).transpose()?;
+            let name = fields.read("name", Field::text)?;
             names.waits.extend(name);
-            let max_wait = fields.get("max_wait").map(|wait| wait.duration()).transpose()?;
+            let max_wait_ns = fields.read("max_wait", Field::duration)?;
             let (permits, name) = (permits(fields)?, name.map(str::to_owned));
-            let class = classes.class_of(fields, true)?;
-            Call::Wait { permits, name, max_wait_ns: max_wait, class }
+            Call::Wait { permits, name, max_wait_ns, class: classes.class_of(fields, true)? }
         }
-        "leave" => {
-            let name = fields.need("name", "\"a\"")?;
-            let text = name.text()?;
-            if !names.waits.contains(&text) {
-                return Err(name.error(format!("no earlier wait is named \"{text}\"")));
-            }
-            Call::Leave { name: text.to_owned() }
-        }
+        "leave" => Call::Leave { name: earlier(fields, "wait", &[&names.waits])? },
         "release" => {
             let counts = |limit: &AnyPolicy| {
                 matches!(limit, AnyPolicy::Concurrency(_) | AnyPolicy::CommitLog(_))
@@ -118,17 +103,9 @@ fn read_call<'t>(
             }
             Call::Release { permits: permits(fields)? }
         }
-        "cancel" => {
-            let name = fields.need("name", "\"a\"")?;
-            let text = name.text()?;
-            if !names.reserved.contains(&text) {
-                return Err(name.error(format!("no earlier reserve is named \"{text}\"")));
-            }
-            Call::Cancel { name: text.to_owned() }
-        }
+        "cancel" => Call::Cancel { name: earlier(fields, "reserve", &[&names.reserved])? },
         "set" => {
-            let limit = fields.need("limit", "{ rate = \"10/s\" }")?;
-            change(source, limit.value(), limits)?;
+            change(&fields.need("limit", "{ rate = \"10/s\" }")?, limits)?;
             Call::Set { limits: build_all(limits)? }
         }
         other => return Err(call.error(format!("is \"{other}\"; it is {CALLS}"))),
@@ -136,16 +113,12 @@ fn read_call<'t>(
 }
 
 /// Copies the keys of a `set` into the limits that have them.
-fn change<'t>(
-    source: Source<'t>,
-    value: &'t Spanned<DeValue<'t>>,
-    limits: &mut [LimitTable],
-) -> Result<(), ScenarioError> {
+fn change(set: &Field<'_>, limits: &mut [LimitTable]) -> Result<(), ScenarioError> {
+    let fields = set.table("limit")?;
     if let [only] = limits {
-        *only = only.clone().changed(Fields::new(source, "limit", value)?)?;
+        *only = only.clone().changed(fields)?;
         return Ok(());
     }
-    let fields = Fields::new(source, "limit", value)?;
     for key in fields.keys().filter(|key| *key != "policy") {
         if !limits.iter().any(|limit| limit.keys().contains(&key)) {
             return Err(fields.error_at(key, format!("no limit here has the key `{key}`")));
@@ -153,7 +126,7 @@ fn change<'t>(
     }
     let mut taken = false;
     for limit in limits {
-        let mut fields = Fields::new(source, "limit", value)?;
+        let mut fields = set.table("limit")?;
         if limit.takes(&mut fields)? {
             *limit = limit.clone().changed(fields.ignoring_others())?;
             taken = true;
@@ -163,13 +136,16 @@ fn change<'t>(
 }
 
 fn read_step_expect(mut fields: Fields<'_>) -> Result<StepExpect, ScenarioError> {
-    let outcome = fields.get("outcome").map(|outcome| outcome.parse()).transpose()?;
-    let mut duration = |key| fields.get(key).map(|value| value.duration()).transpose();
-    let (start_ns, retry_after_ns, wait_ns) =
-        (duration("start")?, duration("retry_after")?, duration("wait")?);
-    let ended_ns = duration("ended")?;
-    let mut count = |key| fields.get(key).map(|value: Field<'_>| value.count()).transpose();
-    let (back, owed, remaining) = (count("back")?, count("owed")?, count("remaining")?);
+    let expect = StepExpect {
+        outcome: fields.read("outcome", Field::parse)?,
+        start_ns: fields.read("start", Field::duration)?,
+        retry_after_ns: fields.read("retry_after", Field::duration)?,
+        wait_ns: fields.read("wait", Field::duration)?,
+        ended_ns: fields.read("ended", Field::duration)?,
+        back: fields.read("back", Field::count)?,
+        owed: fields.read("owed", Field::count)?,
+        remaining: fields.read("remaining", Field::count)?,
+    };
     fields.finish()?;
-    Ok(StepExpect { outcome, start_ns, retry_after_ns, wait_ns, ended_ns, back, owed, remaining })
+    Ok(expect)
 }

@@ -43,21 +43,6 @@ pub(super) struct Field<'t> {
 }
 
 impl<'t> Fields<'t> {
-    pub(super) fn new(
-        source: Source<'t>,
-        name: &'static str,
-        value: &'t Spanned<DeValue<'t>>,
-    ) -> Result<Self, ScenarioError> {
-        let span = value.span();
-        match value.get_ref() {
-            DeValue::Table(table) => {
-                Ok(Self { source, name, span, table, known: Vec::new(), lenient: false })
-            }
-            other => Err(source
-                .error(&span, format_args!("`{name}` is {}; it must be a table", kind(other)))),
-        }
-    }
-
     pub(super) fn root(source: Source<'t>, table: &'t DeTable<'t>) -> Self {
         Self { source, name: "the file", span: 0..0, table, known: Vec::new(), lenient: false }
     }
@@ -67,6 +52,15 @@ impl<'t> Fields<'t> {
         self.known.push(key);
         let value = self.table.get(key)?;
         Some(Field { source: self.source, table: self.name, key, value })
+    }
+
+    /// Reads the value of `key` with `read`, if present.
+    pub(super) fn read<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&Field<'t>) -> Result<T, ScenarioError>,
+    ) -> Result<Option<T>, ScenarioError> {
+        self.get(key).map(|field| read(&field)).transpose()
     }
 
     /// Returns the value of `key`, which must be present; `example` shows one.
@@ -94,15 +88,15 @@ impl<'t> Fields<'t> {
             .collect()
     }
 
-    /// Returns each value of `key`, which is one table or an array of tables.
-    pub(super) fn tables(&mut self, key: &'static str) -> Vec<&'t Spanned<DeValue<'t>>> {
-        match self.get(key).map(|field| field.value) {
-            None => Vec::new(),
-            Some(value) => match value.get_ref() {
-                DeValue::Array(values) => values.iter().collect(),
-                _ => vec![value],
-            },
-        }
+    /// Reads each value of `key`, which is one table or an array of tables, called `name`.
+    pub(super) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        name: &'static str,
+        mut read: impl FnMut(Self) -> Result<T, ScenarioError>,
+    ) -> Result<Vec<T>, ScenarioError> {
+        let values = self.get(key).map(|field| field.each()).unwrap_or_default();
+        values.iter().map(|value| read(value.table(name)?)).collect()
     }
 
     /// Returns the table with unread keys allowed, since they belong to other limits.
@@ -143,12 +137,20 @@ impl<'t> Fields<'t> {
 }
 
 impl<'t> Field<'t> {
-    pub(super) fn value(&self) -> &'t Spanned<DeValue<'t>> {
-        self.value
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Table(_))
     }
 
-    pub(super) fn source(&self) -> Source<'t> {
-        self.source
+    /// Returns the table, which is called `name`.
+    pub(super) fn table(&self, name: &'static str) -> Result<Fields<'t>, ScenarioError> {
+        let (source, span) = (self.source, self.value.span());
+        match self.value.get_ref() {
+            DeValue::Table(table) => {
+                Ok(Fields { source, name, span, table, known: Vec::new(), lenient: false })
+            }
+            other => Err(source
+                .error(&span, format_args!("`{name}` is {}; it must be a table", kind(other)))),
+        }
     }
 
     pub(super) fn error(&self, message: impl Display) -> ScenarioError {
@@ -171,6 +173,17 @@ impl<'t> Field<'t> {
     pub(super) fn parse<T: std::str::FromStr<Err: Display>>(&self) -> Result<T, ScenarioError> {
         let text = self.text()?;
         text.parse().map_err(|error| self.error(format_args!("\"{text}\" is {error}")))
+    }
+
+    /// Reads one of some words, each with its meaning.
+    pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, ScenarioError> {
+        let text = self.text()?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*meaning);
+        }
+        let mut known: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let last = known.pop().unwrap_or_default();
+        Err(self.error(format_args!("is \"{text}\"; it is {} or {last}", known.join(", "))))
     }
 
     /// Reads a whole number, zero or more.

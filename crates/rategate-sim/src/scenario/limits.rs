@@ -15,8 +15,7 @@ use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::ScenarioError;
 use super::fields::{Field, Fields, Source};
@@ -88,13 +87,6 @@ impl CatchUp {
 }
 
 impl LimitTable {
-    pub(super) fn read<'t>(
-        source: Source<'t>,
-        value: &'t Spanned<DeValue<'t>>,
-    ) -> Result<Self, ScenarioError> {
-        Self::default().changed(Fields::new(source, "[limit]", value)?)
-    }
-
     /// Returns `true` if a `set` with these keys applies to this limit.
     pub(super) fn takes(&self, fields: &mut Fields<'_>) -> Result<bool, ScenarioError> {
         if let Some(policy) = fields.get("policy") {
@@ -224,11 +216,7 @@ fn names() -> String {
 }
 
 fn anchor(field: &Field<'_>) -> Result<Anchor, ScenarioError> {
-    match field.text()? {
-        "epoch" => Ok(Anchor::Epoch),
-        "first-call" => Ok(Anchor::FirstCall),
-        other => Err(field.error(format!("is \"{other}\"; it is \"epoch\" or \"first-call\""))),
-    }
+    field.one_of(&[("epoch", Anchor::Epoch), ("first-call", Anchor::FirstCall)])
 }
 
 fn ratio(field: &Field<'_>) -> Result<Ratio, ScenarioError> {
@@ -238,7 +226,7 @@ fn ratio(field: &Field<'_>) -> Result<Ratio, ScenarioError> {
 
 fn mode(field: &Field<'_>) -> Result<Mode, ScenarioError> {
     const RIGHT: &str = "\"average\", \"strict\", { damped = 0.25 } or { burst = 1.5 }";
-    if !matches!(field.value().get_ref(), DeValue::Table(_)) {
+    if !field.is_table() {
         return match field.text() {
             Ok("average") => Ok(Mode::Average),
             Ok("strict") => Ok(Mode::Strict),
@@ -246,7 +234,7 @@ fn mode(field: &Field<'_>) -> Result<Mode, ScenarioError> {
             Err(_) => Err(field.error(format!("it is {RIGHT}"))),
         };
     }
-    let mut fields = Fields::new(field.source(), "mode", field.value())?;
+    let mut fields = field.table("mode")?;
     let mode = match (fields.get("damped"), fields.get("burst")) {
         (Some(damped), None) => {
             let text = damped.decimal()?;

@@ -22,32 +22,25 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         source.error(&span, format_args!("not TOML: {}", error.message().replace('\n', "; ")))
     })?;
     let mut fields = Fields::root(source, document.get_ref());
-    let title = fields.get("title").map(|title| title.text()).transpose()?.map(str::to_owned);
+    let title = fields.read("title", Field::text)?.map(str::to_owned);
 
-    let tables = fields.tables("limit");
-    if tables.is_empty() {
+    let read_limit = |fields| LimitTable::default().changed(fields);
+    let limit_tables = fields.tables("limit", "[limit]", read_limit)?;
+    if limit_tables.is_empty() {
         return Err(fields.error("no [limit]; a scenario needs at least one"));
     }
-    let limit_tables: Result<Vec<_>, _> =
-        tables.into_iter().map(|value| LimitTable::read(source, value)).collect();
-    let limit_tables = limit_tables?;
     let limits = build_all(&limit_tables)?;
 
-    let (clock_start_ns, sleep_error_ns) = match fields.get("clock") {
-        Some(clock) => read_clock(Fields::new(source, "[clock]", clock.value())?)?,
-        None => (0, Vec::new()),
-    };
-    let queue = match fields.get("queue") {
-        Some(queue) => Some(read_queue(source, Fields::new(source, "[queue]", queue.value())?)?),
-        None => None,
-    };
+    let clock = fields.read("clock", |clock| read_clock(clock.table("[clock]")?))?;
+    let (clock_start_ns, sleep_error_ns) = clock.unwrap_or_default();
+    let queue = fields.read("queue", |queue| read_queue(queue.table("[queue]")?))?;
     let (queue, classes) = queue.unzip();
     let classes = classes.unwrap_or_default();
-    let caller = |fields| read_caller(fields, &classes);
-    let callers = each(&mut fields, source, "caller", "[[caller]]", caller)?;
-    let arrival = |fields| read_arrivals(fields, &classes);
-    let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", arrival)?;
-    let steps = read_steps(source, &mut fields, limit_tables, &classes)?;
+    let read_one = |fields| read_caller(fields, &classes);
+    let callers = fields.tables("caller", "[[caller]]", read_one)?;
+    let read_one = |fields| read_arrivals(fields, &classes);
+    let arrivals = fields.tables("arrivals", "[[arrivals]]", read_one)?;
+    let steps = read_steps(&mut fields, limit_tables, &classes)?;
     let waits = callers.iter().any(|caller| caller.call_mode == CallMode::Wait)
         || arrivals.iter().any(|arrivals| arrivals.call_mode == CallMode::Wait)
         || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
@@ -55,11 +48,8 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         let message = "[queue] bounds waiters, but no call waits; add call = \"wait\"";
         return Err(fields.error_at("queue", message));
     }
-    let checks = each(&mut fields, source, "check", "[[check]]", read_check)?;
-    let expect = match fields.get("expect") {
-        Some(expect) => read_expect(Fields::new(source, "[expect]", expect.value())?)?,
-        None => Expect::default(),
-    };
+    let checks = fields.tables("check", "[[check]]", read_check)?;
+    let expect = fields.read("expect", |expect| read_expect(expect.table("[expect]")?))?;
     bound(&fields, &callers, &arrivals, steps.len())?;
     fields.finish()?;
     Ok(Scenario {
@@ -73,19 +63,8 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         arrivals,
         steps,
         checks,
-        expect,
+        expect: expect.unwrap_or_default(),
     })
-}
-
-fn each<'t, T>(
-    fields: &mut Fields<'t>,
-    source: Source<'t>,
-    key: &'static str,
-    name: &'static str,
-    read: impl Fn(Fields<'t>) -> Result<T, ScenarioError>,
-) -> Result<Vec<T>, ScenarioError> {
-    let tables = fields.tables(key).into_iter();
-    tables.map(|value| read(Fields::new(source, name, value)?)).collect()
 }
 
 pub(super) fn build_all(tables: &[LimitTable]) -> Result<Vec<AnyPolicy>, ScenarioError> {
@@ -116,135 +95,72 @@ fn bound(
 }
 
 fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError> {
-    let start_ns = fields.get("start").map(|start| start.duration()).transpose()?.unwrap_or(0);
-    let errors = fields.get("sleep_error").map(|errors| errors.each()).unwrap_or_default();
-    let errors: Result<Vec<_>, _> = errors.iter().map(Field::signed_duration).collect();
+    let start_ns = fields.read("start", Field::duration)?.unwrap_or(0);
+    let errors = fields
+        .read("sleep_error", |errors| errors.each().iter().map(Field::signed_duration).collect())?;
     fields.finish()?;
-    Ok((start_ns, errors?))
+    Ok((start_ns, errors.unwrap_or_default()))
 }
 
-fn read_queue<'t>(
-    source: Source<'t>,
-    mut fields: Fields<'t>,
-) -> Result<(QueueBounds, Classes), ScenarioError> {
-    let waiters = match fields.get("waiters") {
-        None => QueueBounds::default().waiters(),
-        Some(waiters) => {
-            let max = waiters.count()?;
-            let within = u32::try_from(max).ok().filter(|max| (1..=MAX_WAITERS).contains(max));
-            within.ok_or_else(|| {
-                waiters.error(format!("is {max}; it must be at least 1, at most {MAX_WAITERS}"))
-            })?
-        }
-    };
-    let mut bounds = QueueBounds::new(waiters);
-    if let Some(permits) = fields.get("permits") {
-        bounds = bounds.with_permits(match permits.count()? {
-            0 => return Err(permits.error("is 0, so no call could wait; it must be at least 1")),
-            max => max,
-        });
+fn read_queue(mut fields: Fields<'_>) -> Result<(QueueBounds, Classes), ScenarioError> {
+    let waiters = fields.read("waiters", |waiters| {
+        let max = waiters.count()?;
+        let within = u32::try_from(max).ok().filter(|max| (1..=MAX_WAITERS).contains(max));
+        within.ok_or_else(|| {
+            waiters.error(format!("is {max}; it must be at least 1, at most {MAX_WAITERS}"))
+        })
+    })?;
+    let mut bounds = QueueBounds::new(waiters.unwrap_or(QueueBounds::default().waiters()));
+    let permits = fields.read("permits", |permits| match permits.count()? {
+        0 => Err(permits.error("is 0, so no call could wait; it must be at least 1")),
+        max => Ok(max),
+    })?;
+    if let Some(permits) = permits {
+        bounds = bounds.with_permits(permits);
     }
-    if let Some(on_full) = fields.get("on_full") {
-        bounds = bounds.when_full(match on_full.text()? {
-            "refuse" => WhenFull::Refuse,
-            "evict-newest" => WhenFull::EvictNewest,
-            other => {
-                let message = format!("is \"{other}\"; it is \"refuse\" or \"evict-newest\"");
-                return Err(on_full.error(message));
-            }
-        });
+    let known = [("refuse", WhenFull::Refuse), ("evict-newest", WhenFull::EvictNewest)];
+    if let Some(on_full) = fields.read("on_full", |on_full| on_full.one_of(&known))? {
+        bounds = bounds.when_full(on_full);
     }
-    let classes = match fields.get("classes") {
-        Some(classes) => Classes::read(Fields::new(source, "classes", classes.value())?)?,
-        None => Classes::default(),
-    };
+    let classes = fields.read("classes", |classes| Classes::read(classes.table("classes")?))?;
     fields.finish()?;
-    Ok((bounds, classes))
+    Ok((bounds, classes.unwrap_or_default()))
 }
 
 fn read_caller(mut fields: Fields<'_>, classes: &Classes) -> Result<Caller, ScenarioError> {
-    let threads = fields.get("threads").map(|threads| threads.count()).transpose()?;
+    let threads = fields.read("threads", Field::count)?.unwrap_or(1);
     let operations = fields.need("operations", "100")?.count()?;
-    let latency = fields.get("latency").map(|latency| latency.each()).unwrap_or_default();
-    let latency: Result<Vec<_>, _> = latency.iter().map(Field::duration).collect();
-    let mut latency_ns = latency?;
-    if latency_ns.is_empty() {
-        latency_ns.push(0);
-    }
-    let gate = match fields.get("gate") {
-        None => Gate::Before,
-        Some(gate) => match gate.text()? {
-            "before" => Gate::Before,
-            "after" => Gate::After,
-            other => {
-                return Err(gate.error(format!("is \"{other}\"; it is \"before\" or \"after\"")));
-            }
-        },
-    };
-    let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
-    let start_ns = fields.get("start").map(|start| start.duration()).transpose()?;
-    let call_mode = match fields.get("call") {
-        None => CallMode::Reserve,
-        Some(call) => match call.text()? {
-            "reserve" => CallMode::Reserve,
-            "wait" => CallMode::Wait,
-            other => {
-                return Err(call.error(format!("is \"{other}\"; it is \"reserve\" or \"wait\"")));
-            }
-        },
-    };
+    let latency_ns: Option<Vec<_>> =
+        fields.read("latency", |latency| latency.each().iter().map(Field::duration).collect())?;
+    let gates = [("before", Gate::Before), ("after", Gate::After)];
+    let gate = fields.read("gate", |gate| gate.one_of(&gates))?.unwrap_or(Gate::Before);
+    let permits = fields.read("permits", Field::count)?.unwrap_or(1);
+    let start_ns = fields.read("start", Field::duration)?.unwrap_or(0);
+    let modes = [("reserve", CallMode::Reserve), ("wait", CallMode::Wait)];
+    let call_mode = fields.read("call", |call| call.one_of(&modes))?.unwrap_or(CallMode::Reserve);
     let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
     fields.finish()?;
-    Ok(Caller {
-        threads: threads.unwrap_or(1),
-        operations,
-        latency_ns,
-        gate,
-        permits: permits.unwrap_or(1),
-        start_ns: start_ns.unwrap_or(0),
-        call_mode,
-        class,
-    })
+    let latency_ns = latency_ns.filter(|all| !all.is_empty()).unwrap_or_else(|| vec![0]);
+    Ok(Caller { threads, operations, latency_ns, gate, permits, start_ns, call_mode, class })
 }
 
 fn read_arrivals(mut fields: Fields<'_>, classes: &Classes) -> Result<Arrivals, ScenarioError> {
-    let poisson = match fields.get("shape") {
-        None => false,
-        Some(shape) => match shape.text()? {
-            "constant" => false,
-            "poisson" => true,
-            other => {
-                let message = format!("is \"{other}\"; it is \"constant\" or \"poisson\"");
-                return Err(shape.error(message));
-            }
-        },
-    };
+    let shapes = [("constant", false), ("poisson", true)];
+    let poisson = fields.read("shape", |shape| shape.one_of(&shapes))?.unwrap_or(false);
     let rate = fields.need("rate", "\"300/s\"")?;
     let Some(fraction) = rate.parse::<Rate>()?.fraction() else {
         return Err(rate.error(format!("arrivals need a finite rate; {}", RateError::Malformed)));
     };
     let count = fields.need("count", "1000")?.count()?;
-    let seed = match fields.get("seed") {
-        Some(seed) if !poisson => return Err(seed.error("only poisson arrivals have a seed")),
-        Some(seed) => seed.count()?,
-        None => 0,
-    };
-    let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
-    let call_mode = match fields.get("call") {
-        None => CallMode::Reserve,
-        Some(call) => match call.text()? {
-            "reserve" => CallMode::Reserve,
-            "try" => CallMode::Try,
-            "wait" => CallMode::Wait,
-            other => {
-                let message = format!("is \"{other}\"; it is \"reserve\", \"wait\" or \"try\"");
-                return Err(call.error(message));
-            }
-        },
-    };
+    let seed = fields.read("seed", |seed| {
+        if poisson { seed.count() } else { Err(seed.error("only poisson arrivals have a seed")) }
+    })?;
+    let permits = fields.read("permits", Field::count)?.unwrap_or(1);
+    let modes = [("reserve", CallMode::Reserve), ("wait", CallMode::Wait), ("try", CallMode::Try)];
+    let call_mode = fields.read("call", |call| call.one_of(&modes))?.unwrap_or(CallMode::Reserve);
     let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
     fields.finish()?;
-    let (poisson_seed, permits) = (poisson.then_some(seed), permits.unwrap_or(1));
+    let poisson_seed = poisson.then_some(seed.unwrap_or(0));
     Ok(Arrivals { poisson_seed, rate: fraction, count, permits, call_mode, class })
 }
 
@@ -260,9 +176,9 @@ fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {
 }
 
 fn read_expect(mut fields: Fields<'_>) -> Result<Expect, ScenarioError> {
-    let tape = fields.get("tape").map(|tape| tape.text()).transpose()?.map(str::to_owned);
-    let elapsed_ns = fields.get("elapsed").map(|elapsed| elapsed.duration()).transpose()?;
-    let granted = fields.get("granted").map(|granted| granted.count()).transpose()?;
+    let tape = fields.read("tape", Field::text)?.map(str::to_owned);
+    let elapsed_ns = fields.read("elapsed", Field::duration)?;
+    let granted = fields.read("granted", Field::count)?;
     fields.finish()?;
     Ok(Expect { tape, elapsed_ns, granted })
 }

@@ -2,7 +2,7 @@
 
 use rategate_core::verdict::{Grant, Verdict};
 
-use super::{Event, Subject, World};
+use super::{Event, Subject, World, requested};
 use crate::report::{Operation, Outcome, Sleep};
 use crate::scenario::{CallMode, Caller, Gate};
 use crate::wait_queue::{Requester, Waiter};
@@ -218,14 +218,11 @@ impl<L: Subject> World<'_, L> {
         let permits = thread.caller.permits;
         self.happened.tape.operation();
         self.happened.operations.push(Operation {
-            caller: u64::try_from(index).unwrap_or(u64::MAX),
-            arrival_ns,
             scheduled_ns: Some(scheduled_ns),
             promised_ns: Some(promised_ns),
             start_ns: Some(self.now_ns),
             end_ns: Some(end_ns),
-            permits,
-            outcome: Outcome::Granted,
+            ..requested(index, arrival_ns, permits, Outcome::Granted)
         });
         self.cause(self.true_ns.saturating_add(latency_ns), Event::Ready { thread: index });
     }
@@ -246,16 +243,7 @@ impl<L: Subject> World<'_, L> {
             return;
         }
         thread.begun = thread.begun.saturating_add(1);
-        let operation = Operation {
-            caller: u64::try_from(index).unwrap_or(u64::MAX),
-            arrival_ns: thread.requested_ns,
-            scheduled_ns: None,
-            promised_ns: None,
-            start_ns: None,
-            end_ns: None,
-            permits: thread.caller.permits,
-            outcome,
-        };
+        let operation = requested(index, thread.requested_ns, thread.caller.permits, outcome);
         self.happened.operations.push(operation);
     }
 }

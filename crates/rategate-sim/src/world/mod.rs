@@ -263,16 +263,8 @@ impl<'s, L: Subject> World<'s, L> {
         let Some(arrivals) = self.scenario.arrivals.get(table) else { return };
         let caller = self.threads.len().saturating_add(table);
         let operation = self.happened.operations.len();
-        self.happened.operations.push(Operation {
-            caller: u64::try_from(caller).unwrap_or(u64::MAX),
-            arrival_ns: self.now_ns,
-            scheduled_ns: None,
-            promised_ns: None,
-            start_ns: None,
-            end_ns: None,
-            permits: arrivals.permits,
-            outcome: Outcome::Denied,
-        });
+        let requested = requested(caller, self.now_ns, arrivals.permits, Outcome::Denied);
+        self.happened.operations.push(requested);
         match arrivals.call_mode {
             CallMode::Reserve | CallMode::Wait
                 if arrivals.call_mode == CallMode::Wait || self.limits.takes() =>
@@ -362,6 +354,13 @@ impl<'s, L: Subject> World<'s, L> {
             self.waiting.pop_front();
         }
     }
+}
+
+/// Returns the operation of a request that has not started.
+fn requested(caller: usize, arrival_ns: u64, permits: u64, outcome: Outcome) -> Operation {
+    let caller = u64::try_from(caller).unwrap_or(u64::MAX);
+    let (scheduled_ns, promised_ns, start_ns, end_ns) = (None, None, None, None);
+    Operation { caller, arrival_ns, scheduled_ns, promised_ns, start_ns, end_ns, permits, outcome }
 }
 
 /// Returns the limits as the run finds them. Where callers wait after their operations, a pacer's

@@ -4,11 +4,11 @@ use http::Response;
 use serde::{Deserialize, Serialize};
 
 use super::super::{View, name, summary};
-use super::Body;
 use super::reply::{Problem, json};
 use super::shapes::Written;
 use crate::config::hint;
 use crate::engine::{Answer, Item, ItemResult, Request, Target, Verb, Verdict};
+use crate::protocol::body::Body;
 
 /// A descriptor, as Envoy writes it in JSON.
 #[derive(Debug, Deserialize)]

@@ -15,7 +15,7 @@
 //!
 //! Nothing here changes anything.
 
-mod body;
+mod events;
 mod inspect;
 pub(super) mod reply;
 mod shapes;
@@ -23,27 +23,23 @@ mod validate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use hyper::body::Body as HttpBody;
 use tokio::sync::Semaphore;
 
-use self::body::StreamPermit;
-pub use self::body::{Body, Events};
-use self::reply::{Problem, json, text};
+use self::events::{Events, StreamPermit};
+use self::reply::{Problem, full, json};
 use self::shapes::{Config, Overview, Tops};
 #[cfg(feature = "dashboard")]
 use super::dashboard;
 use super::metrics::{Library, render};
 use super::{Observe, View};
-use crate::protocol::body::read;
+use crate::protocol::body::{self, Body, read};
 
 /// The maximum length of a request's body, in bytes.
 const MAX_BODY_BYTES: usize = 65_536;
-/// The maximum time for a body to arrive once the service waits for it.
-const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// The default number of keys that `/v1/top` returns.
 const TOP: usize = 20;
 
@@ -162,7 +158,7 @@ impl Admin {
         }
         let max = if path == "/v1/config/validate" { validate::MAX_BYTES } else { MAX_BODY_BYTES };
         let (head, body) = request.into_parts();
-        let body = read(body, max, BODY_WITHIN).await.map_err(Problem::unread)?;
+        let body = read(body, max, body::WITHIN).await.map_err(Problem::unread)?;
         let Shared { view, readings, .. } = &*self.shared;
         match &*path {
             "/v1/config/validate" => validate::call(readings, &head.headers, &body).await,
@@ -180,7 +176,7 @@ impl Admin {
         let Shared { observe, view, library, .. } = &*self.shared;
         let rule = reply::field(query, "rule");
         match path {
-            "/metrics" => Ok(text(
+            "/metrics" => Ok(full(
                 "text/plain; version=0.0.4; charset=utf-8",
                 render(observe, &**view, library),
             )),
@@ -213,13 +209,13 @@ impl Admin {
     fn events(&self, rule: Option<String>) -> Result<Response<Body>, Problem> {
         let permit = StreamPermit::take(&self.shared.streams).ok_or_else(Problem::busy)?;
         let shared = Arc::clone(&self.shared);
-        let body = Body::events(permit, move || {
+        let events = Events::new(permit, move || {
             if shared.is_closing.load(Ordering::Relaxed) {
                 return None;
             }
             let overview = Overview::of(&shared.observe, &*shared.view, rule.as_deref(), false);
             serde_json::to_string(&overview).ok()
         });
-        Ok(reply::events(body))
+        Ok(reply::events(Body::stream(events)))
     }
 }

@@ -1,16 +1,12 @@
 //! Responses, and fields of queries.
 
-use bytes::Bytes;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-};
+use http::header::{ALLOW, CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use serde::Serialize;
 
-use super::Body;
 use crate::engine::EngineError;
 use crate::net::RefusalReason;
-use crate::protocol::body::Unread;
+use crate::protocol::body::{Body, Unread, counted, typed};
 use crate::protocol::http::query;
 use crate::protocol::problem;
 
@@ -80,10 +76,7 @@ impl Problem {
         if let Some((name, value)) = &self.header {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        if let Some(reason) = self.reason() {
-            response.extensions_mut().insert(reason);
-        }
-        response
+        counted(response, self.reason())
     }
 
     /// Returns the reason under which the request counts as a refused call, if it does.
@@ -97,30 +90,22 @@ impl Problem {
     }
 }
 
-/// Returns an answer as JSON.
 pub(in crate::observe) fn json(answer: &impl Serialize) -> Result<Response<Body>, Problem> {
     let body = serde_json::to_vec(answer)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    Ok(full("application/json", body.into()))
-}
-
-pub(super) fn text(kind: &'static str, text: String) -> Response<Body> {
-    full(kind, text.into())
+    Ok(full("application/json", body))
 }
 
 pub(super) fn events(body: Body) -> Response<Body> {
-    let mut response = full("text/event-stream", Bytes::new());
+    let mut response = full("text/event-stream", body);
     // Prevents proxies from holding events back.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    *response.body_mut() = body;
     response
 }
 
 /// Returns a response with this content type.
-pub(in crate::observe) fn full(kind: &'static str, body: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    uncached(response)
+pub(in crate::observe) fn full(kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    uncached(typed(kind, body))
 }
 
 /// Adds header fields against caching and content sniffing.

@@ -71,21 +71,9 @@ pub(super) struct Live {
     in_flight: Option<u64>,
     overflows: Option<u64>,
     /// The newest complete second.
-    second: Figures,
+    second: Second,
     /// The newest sixty seconds.
-    minute: Figures,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Figures {
-    requested_permits: u64,
-    granted_permits: u64,
-    denied_permits: u64,
-    near_permits: u64,
-    passed: u64,
-    denied: u64,
-    shadow_denied: u64,
-    near: u64,
+    minute: Second,
 }
 
 /// The details of a rule.
@@ -262,8 +250,8 @@ impl Live {
             keys: taken.map(|taken| taken.keys),
             in_flight: rule.as_deref().and_then(|rule| in_flight(rule, view)),
             overflows: taken.map(|taken| taken.overflows),
-            second: Figures::of(&second),
-            minute: Figures::of(&minute),
+            second,
+            minute,
         }
     }
 }
@@ -281,21 +269,6 @@ fn in_flight(rule: &Rule, view: &dyn View) -> Option<u64> {
     let Decided::Now(Ok(answer)) = view.evaluate(&peek) else { return None };
     let result = answer.results.first()?;
     Some(result.limit.saturating_sub(result.remaining?))
-}
-
-impl Figures {
-    const fn of(second: &Second) -> Self {
-        Self {
-            requested_permits: second.requested,
-            granted_permits: second.granted,
-            denied_permits: second.denied,
-            near_permits: second.near,
-            passed: second.passed_calls,
-            denied: second.denied_calls,
-            shadow_denied: second.shadow_calls,
-            near: second.near_calls,
-        }
-    }
 }
 
 impl Detail {

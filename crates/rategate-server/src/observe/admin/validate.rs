@@ -5,9 +5,9 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::Body;
 use super::reply::{Problem, json};
 use crate::config::{self, ConfigError, Loaded, Problem as ConfigProblem};
+use crate::protocol::body::Body;
 
 /// The maximum length of a configuration, in bytes.
 pub(super) const MAX_BYTES: usize = 1 << 20;

@@ -7,11 +7,11 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rategate::stats::{Lanes, Own};
 
-use crate::observe::MAX_LANES;
+use crate::observe::{MAX_LANES, lock};
 
 /// The time that a recorder should reach back, in nanoseconds.
 const REACH_NS: u64 = 900 * SECOND_NS;
@@ -269,10 +269,6 @@ impl ArrivalBuffer {
 #[inline]
 const fn is_sampled(id: u64, bits: u32) -> bool {
     id.trailing_zeros() >= bits
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

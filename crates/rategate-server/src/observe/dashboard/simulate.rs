@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::recorder::{Arrival, Recorded};
-use crate::observe::admin::Body;
 use crate::observe::admin::reply::{Problem, json};
 use crate::observe::{Observe, seconds, summary};
+use crate::protocol::body::Body;
 use crate::rule::Limit;
 
 /// The maximum number of decisions for one limit.

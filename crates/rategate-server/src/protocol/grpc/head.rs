@@ -8,7 +8,7 @@ use super::status::reason;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
 
 /// The relevant content of a request's head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) is_post: bool,
     pub(crate) is_grpc: bool,
@@ -57,18 +57,6 @@ pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 pub(crate) const HEALTH: &str = "grpc.health.v1.Health";
 
 impl Head {
-    /// The head of a request without any field.
-    pub(crate) const EMPTY: Self = Self {
-        is_post: false,
-        is_grpc: false,
-        token: TokenShown::Nothing,
-        method: None,
-        is_compressed: false,
-        timeout: Timeout::Absent,
-        #[cfg(feature = "otlp")]
-        span: None,
-    };
-
     /// Reads the head of an HTTP request.
     pub(crate) fn of(request: &http::request::Parts, access: &Access) -> Self {
         let field = |name| request.headers.get(name).map(http::HeaderValue::as_bytes);

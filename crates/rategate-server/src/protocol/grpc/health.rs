@@ -50,12 +50,6 @@ impl Health {
         self.serving.send_if_modified(|was| std::mem::replace(was, state) != state);
     }
 
-    /// Returns `true` if the service serves.
-    #[must_use]
-    pub fn is_serving(&self) -> bool {
-        *self.serving.borrow() == State::Serving
-    }
-
     /// Subscribes to the next change.
     pub(super) fn subscribe(&self) -> watch::Receiver<State> {
         self.serving.subscribe()
@@ -66,7 +60,7 @@ impl Health {
         if !is_known(message)? {
             return Err(Status::new(Code::NotFound, "there is no such service"));
         }
-        state(Some(self.is_serving()), out);
+        state(Some(*self.serving.borrow() == State::Serving), out);
         Ok(())
     }
 

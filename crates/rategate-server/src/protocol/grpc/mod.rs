@@ -5,7 +5,6 @@
 //! other services, too. [`Rls::serve`] owns the connections of a listener for gRPC only, with its
 //! own minimal HTTP/2 (`http2`).
 
-mod body;
 mod head;
 mod health;
 mod http2;
@@ -17,11 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use rategate_protocol::grpc::BadFrame;
-use rategate_protocol::grpc::Status;
+use rategate_protocol::grpc::{BadFrame, Status};
 use rategate_protocol::rls::{MalformedRequest, RlsRequest};
 
-pub use self::body::Body;
 use self::head::Method;
 pub use self::health::Health;
 pub(crate) use self::service::no_token;

@@ -38,6 +38,17 @@ struct Index {
     services: Vec<String>,
 }
 
+/// The kind of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Message,
+    Service,
+    /// A descriptor that declares nothing that is indexed: that of a field, a oneof, an
+    /// enumeration, an extension or a method.
+    Leaf,
+}
+
 static INDEX: LazyLock<Index> = LazyLock::new(|| Index::new(FILES).unwrap_or_default());
 
 /// Answers one message of a call.
@@ -126,75 +137,56 @@ impl Index {
                 _ => {}
             }
         }
-        let mut fields = Reader::new(file);
-        while let Some((number, value)) = fields.field()? {
-            match number {
-                4 => self.message(file, package, value.bytes()?)?,
-                // Enumerations, and extensions.
-                5 | 7 => drop(self.name(file, package, value.bytes()?)?),
-                6 => {
-                    let name = self.name(file, package, value.bytes()?)?;
-                    self.index_members(file, &name, value.bytes()?, &[2])?;
-                    self.services.push(name);
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        self.declarations(Kind::File, file, package, file)
     }
 
-    fn message(
+    /// Indexes the declarations in a descriptor, whose full names begin with `within`.
+    fn declarations(
         &mut self,
+        kind: Kind,
         file: &'static [u8],
         within: &str,
-        message: &'static [u8],
+        descriptor: &'static [u8],
     ) -> Result<(), Malformed> {
-        let name = self.name(file, within, message)?;
-        // Fields, enumerations, extensions and oneofs.
-        self.index_members(file, &name, message, &[2, 4, 6, 8])?;
-        let mut fields = Reader::new(message);
+        let mut fields = Reader::new(descriptor);
         while let Some((number, value)) = fields.field()? {
-            if number == 3 {
-                self.message(file, &name, value.bytes()?)?;
+            let Some(kind) = kind.declares(number) else { continue };
+            let declared = value.bytes()?;
+            let name = full_name(within, declared)?;
+            self.declarations(kind, file, &name, declared)?;
+            if kind == Kind::Service {
+                self.services.push(name.clone());
             }
+            self.symbols.insert(name, file);
         }
         Ok(())
     }
+}
 
-    fn index_members(
-        &mut self,
-        file: &'static [u8],
-        within: &str,
-        whole: &'static [u8],
-        numbers: &[u32],
-    ) -> Result<(), Malformed> {
-        let mut fields = Reader::new(whole);
-        while let Some((number, value)) = fields.field()? {
-            if numbers.contains(&number) {
-                self.name(file, within, value.bytes()?)?;
+impl Kind {
+    /// Returns the kind of the declarations that the field with this number holds, if it does.
+    const fn declares(self, number: u32) -> Option<Self> {
+        match (self, number) {
+            (Self::File, 4) | (Self::Message, 3) => Some(Self::Message),
+            (Self::File, 6) => Some(Self::Service),
+            (Self::File, 5 | 7) | (Self::Message, 2 | 4 | 6 | 8) | (Self::Service, 2) => {
+                Some(Self::Leaf)
             }
+            _ => None,
         }
-        Ok(())
     }
+}
 
-    /// Indexes a declaration, whose first field is its name, and returns its full name.
-    fn name(
-        &mut self,
-        file: &'static [u8],
-        within: &str,
-        declared: &'static [u8],
-    ) -> Result<String, Malformed> {
-        let mut name = "";
-        let mut fields = Reader::new(declared);
-        while let Some((number, value)) = fields.field()? {
-            if number == 1 {
-                name = value.text()?;
-            }
+/// Returns the full name of a declaration, whose first field is its name.
+fn full_name(within: &str, declared: &'static [u8]) -> Result<String, Malformed> {
+    let mut name = "";
+    let mut fields = Reader::new(declared);
+    while let Some((number, value)) = fields.field()? {
+        if number == 1 {
+            name = value.text()?;
         }
-        let name = if within.is_empty() { name.to_owned() } else { format!("{within}.{name}") };
-        self.symbols.insert(name.clone(), file);
-        Ok(name)
     }
+    Ok(if within.is_empty() { name.to_owned() } else { format!("{within}.{name}") })
 }
 
 #[cfg(test)]

@@ -5,17 +5,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame};
 use rategate_protocol::grpc::{self, BadFrame, Code, ENCODING, Status};
 
-use super::body::{Body, trailers};
 use super::head::{Head, Method, Refusal};
 use super::health::{State, Watcher};
 use super::{Rls, Unary, reflection};
 use crate::net::RefusalReason;
+use crate::protocol::body::{Body, Collected, counted, typed};
 use crate::protocol::rls::{self, Decide};
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
@@ -43,7 +42,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 max_message_bytes: self.max_message_bytes(),
                 ended: false,
             };
-            return answered(Body::stream(UnsyncBoxBody::new(stream)));
+            return answered(Body::stream(stream));
         }
         let may_credit = self.may_credit(head.token, token_required);
         match tokio::time::timeout(wait, self.one(method, may_credit, &mut body)).await {
@@ -72,15 +71,13 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             Err(bad) => {
                 let mut out = BytesMut::new();
                 self.bad_frame(method, bad, &mut out)?;
-                let mut response = answered(Body::message(out.freeze()));
-                response.extensions_mut().insert(RefusalReason::TooLong);
-                return Ok(response);
+                return Ok(counted(succeeded(out), Some(RefusalReason::TooLong)));
             }
         };
         if method == Method::Watch {
             let watcher = self.inner.health.watch(&message)?;
             let watching = Watching { watcher, change: None, ended: false };
-            return Ok(answered(Body::stream(UnsyncBoxBody::new(watching))));
+            return Ok(answered(Body::stream(watching)));
         }
         let mut out = BytesMut::with_capacity(96);
         let refusal = match self.unary(method, may_credit, &message, &mut out) {
@@ -92,11 +89,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 answer.refusal()
             }
         };
-        let mut response = answered(Body::message(out.freeze()));
-        if let Some(reason) = refusal {
-            response.extensions_mut().insert(reason);
-        }
-        Ok(response)
+        Ok(counted(succeeded(out), refusal))
     }
 
     /// Reads the only message of a call. Usually its bytes arrive at once and are not copied.
@@ -104,7 +97,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
-        let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+        let mut collected = Collected::default();
         let max_message_bytes = self.max_message_bytes().saturating_add(grpc::PREFIX);
         while !body.is_end_stream() {
             let Some(chunk) = body.frame().await else { break };
@@ -112,15 +105,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 return Err(Status::new(Code::Internal, "the call's body ended early"));
             };
             let Ok(chunk) = chunk.into_data() else { continue };
-            if first.is_empty() && all.is_empty() {
-                first = chunk;
-            } else {
-                if all.is_empty() {
-                    all.extend_from_slice(&std::mem::take(&mut first));
-                }
-                all.extend_from_slice(&chunk);
-            }
-            let so_far: &[u8] = if all.is_empty() { &first } else { &all };
+            collected.add(chunk);
+            let so_far = collected.so_far();
             if let Err(bad) = grpc::length(so_far, self.max_message_bytes()) {
                 return Ok(Err(bad));
             }
@@ -128,7 +114,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 return Ok(Err(BadFrame::Several));
             }
         }
-        let bytes = if all.is_empty() { first } else { all.freeze() };
+        let bytes = collected.take();
         Ok(grpc::only(&bytes, self.max_message_bytes()).map(|_| bytes.slice(grpc::PREFIX..)))
     }
 }
@@ -138,18 +124,28 @@ pub(crate) fn no_token() -> Response<Body> {
     refused(Refusal::Grpc(Status::no_token()))
 }
 
+fn succeeded(message: BytesMut) -> Response<Body> {
+    answered(Body::Message(message.freeze(), Box::new(trailers(&Status::OK))))
+}
+
 fn answered(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    let fields = response.headers_mut();
-    fields.insert("content-type", HeaderValue::from_static("application/grpc"));
-    response
+    typed("application/grpc", body)
+}
+
+/// Returns the trailers that end a call.
+fn trailers(status: &Status) -> HeaderMap {
+    let mut fields = HeaderMap::with_capacity(2);
+    fields.insert("grpc-status", HeaderValue::from_static(status.code.number()));
+    if status.code != Code::Ok
+        && let Ok(message) = HeaderValue::from_str(&status.field())
+    {
+        fields.insert("grpc-message", message);
+    }
+    fields
 }
 
 fn refused(refusal: Refusal) -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    if let Some(reason) = refusal.reason() {
-        response.extensions_mut().insert(reason);
-    }
+    let mut response = counted(Response::new(Body::Empty), refusal.reason());
     match refusal {
         Refusal::Http(status) => {
             *response.status_mut() =

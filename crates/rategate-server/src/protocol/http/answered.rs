@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::decide::Outcome;
 use crate::engine::{ItemResult, Verdict};
+use crate::units::whole_ms;
 
 /// The whole reply.
 #[derive(Debug, Serialize)]
@@ -64,22 +65,18 @@ pub(super) fn json(outcome: &Outcome) -> Bytes {
             ends_after_ns: ns,
         }))
     });
-    let answered = Answered { allowed: answer.allowed, taken: *taken, lease, items: &items };
-    written(|json| {
-        // Serializing numbers and text cannot fail.
-        let _ = serde_json::to_writer(json, &answered);
-    })
+    written(&Answered { allowed: answer.allowed, taken: *taken, lease, items: &items })
 }
 
-/// Collects what `write` writes into a buffer of the thread, and returns it as bytes of exactly
-/// that length.
-pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+/// Writes a reply into a buffer of the thread, and returns it as bytes of exactly that length.
+pub(super) fn written(reply: &impl Serialize) -> Bytes {
     thread_local! {
         static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(1024));
     }
     BUFFER.with_borrow_mut(|buffer| {
         buffer.clear();
-        write(buffer);
+        // Serializing numbers and text cannot fail.
+        let _ = serde_json::to_writer(&mut *buffer, reply);
         Bytes::copy_from_slice(buffer)
     })
 }
@@ -121,9 +118,4 @@ pub(super) const fn retry_after_ns(result: &ItemResult) -> Option<u64> {
         }
         _ => Some(0),
     }
-}
-
-/// Returns milliseconds, rounded up, so that a client that waits for that time is never early.
-pub(super) const fn whole_ms(ns: u64) -> u64 {
-    ns.div_ceil(1_000_000)
 }

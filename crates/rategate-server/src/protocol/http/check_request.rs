@@ -52,9 +52,7 @@ pub(super) enum Verb {
 /// Permits of one counter.
 #[derive(Debug)]
 pub(super) struct CheckItem<'a> {
-    /// The counter.
     pub(super) counter: Counter<'a>,
-    /// The number of permits.
     pub(super) permits: u64,
 }
 
@@ -87,7 +85,6 @@ struct Written<'a> {
     permits: Option<Whole>,
 }
 
-/// An item as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenItem<'a> {

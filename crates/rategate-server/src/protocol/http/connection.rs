@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rategate_protocol::http2::PREFACE;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
@@ -56,33 +57,14 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// The service that a request belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestKind {
-    /// A gRPC service.
-    Grpc,
-    /// Any other service, chosen by the path.
-    Plain,
-}
-
-impl RequestKind {
-    /// Returns the service of a request.
-    ///
-    /// A gRPC request has the content type of gRPC and a path like `/package.Service/Method`. The
-    /// path matters because a proxy may pass on its client's content type with a request of its
-    /// own.
-    #[must_use]
-    pub fn of<B>(request: &Request<B>) -> Self {
-        let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-        match content_type {
-            Some(value)
-                if value.starts_with(b"application/grpc") && is_method(request.uri().path()) =>
-            {
-                Self::Grpc
-            }
-            _ => Self::Plain,
-        }
-    }
+/// Returns `true` if a request is for a gRPC service, and `false` for any other, chosen by the path.
+///
+/// A gRPC request has the content type of gRPC and a path like `/package.Service/Method`. The path
+/// matters because a proxy may pass on its client's content type with a request of its own.
+pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
+        && is_method(request.uri().path())
 }
 
 /// Returns `true` if a path has the form of gRPC. No other path here has a dot in its first
@@ -91,9 +73,6 @@ fn is_method(path: &str) -> bool {
     let components = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     components.is_some_and(|(service, method)| service.contains('.') && !method.contains('/'))
 }
-
-/// The first bytes of an HTTP/2 connection.
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The initial window of a stream, which fits the longest body that is read here.
 const STREAM_WINDOW: u32 = 64 * 1024;

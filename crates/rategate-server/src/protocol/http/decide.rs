@@ -3,12 +3,13 @@
 use rategate::Clock;
 use smallvec::{SmallVec, smallvec};
 
+use super::Api;
 use super::check_request::{CheckItem, CheckRequest, Counter, Verb};
 use super::invalid::Invalid;
 use super::json::{Key, Pairs};
 use super::problem::Refused;
 use crate::engine::{
-    self, Answer, Decided, Engine, EngineError, Item, Lease, LeaseName, LeaseVerb, Request, Target,
+    self, Answer, Decided, EngineError, Item, Lease, LeaseName, LeaseVerb, Request, Target,
 };
 
 /// A result of the engine, with additions for the reply.
@@ -24,26 +25,161 @@ pub(super) struct Outcome {
 /// The maximum number of tries to take fewer permits while other callers take them.
 const MAX_TRIES: usize = 4;
 
-/// Decides a request.
-pub(super) async fn decide<C>(
-    engine: &Engine<C>,
-    check_request: &CheckRequest<'_>,
-) -> Result<Outcome, Refused>
-where
-    C: Clock + Clone + 'static,
-{
-    let verb = match check_request.verb {
-        Verb::Take if check_request.at_most => return take_at_most(engine, check_request).await,
-        Verb::Take => engine::Verb::Take,
-        Verb::Peek => engine::Verb::Peek,
-        Verb::Refund => engine::Verb::Refund,
-        Verb::Reset => engine::Verb::Reset,
-        Verb::Lease => return lease(engine, check_request, LeaseVerb::Take).await,
-        Verb::Renew => return lease(engine, check_request, LeaseVerb::Renew).await,
-        Verb::Release => return lease(engine, check_request, LeaseVerb::Release).await,
-    };
-    let answer = answered(ask(engine, check_request, verb, None)?, check_request).await?;
-    Ok(Outcome { answer, taken: None, lease: None })
+impl<C: Clock + Clone + 'static> Api<C> {
+    /// Decides a request.
+    pub(super) async fn decide(
+        &self,
+        check_request: &CheckRequest<'_>,
+    ) -> Result<Outcome, Refused> {
+        let verb = match check_request.verb {
+            Verb::Take if check_request.at_most => return self.take_at_most(check_request).await,
+            Verb::Take => engine::Verb::Take,
+            Verb::Peek => engine::Verb::Peek,
+            Verb::Refund => engine::Verb::Refund,
+            Verb::Reset => engine::Verb::Reset,
+            Verb::Lease => return self.lease(check_request, LeaseVerb::Take).await,
+            Verb::Renew => return self.lease(check_request, LeaseVerb::Renew).await,
+            Verb::Release => return self.lease(check_request, LeaseVerb::Release).await,
+        };
+        let answer = answered(self.ask(check_request, verb, None)?, check_request).await?;
+        Ok(Outcome { answer, taken: None, lease: None })
+    }
+
+    /// Takes as many permits as available: the same number of each item, and at most the smallest
+    /// number requested.
+    async fn take_at_most(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
+        let mut permits = check_request.items.iter().map(|item| item.permits).min().unwrap_or(0);
+        let mut tries = 1_usize;
+        loop {
+            let decided = self.ask(check_request, engine::Verb::Take, Some(permits))?;
+            let answer = answered(decided, check_request).await?;
+            let over = answer.results.iter().filter(|result| result.verdict.is_over());
+            let fewer = over.filter_map(|result| result.remaining).min().unwrap_or(0);
+            if answer.allowed || fewer == 0 || tries >= MAX_TRIES {
+                let taken = if answer.allowed { permits } else { 0 };
+                return Ok(Outcome { answer, taken: Some(taken), lease: None });
+            }
+            permits = fewer.min(permits.saturating_sub(1));
+            tries = tries.saturating_add(1);
+        }
+    }
+
+    /// Takes, renews or releases the lease of one rule.
+    async fn lease(
+        &self,
+        check_request: &CheckRequest<'_>,
+        verb: LeaseVerb,
+    ) -> Result<Outcome, Refused> {
+        let name = check_request.lease.unwrap_or_else(|| self.engine.new_lease());
+        let decided = match check_request.items.as_slice() {
+            [item @ CheckItem { counter: Counter::Rule { name: rule, .. }, permits }] => {
+                let KeyValues { values, .. } = self.key_values_of(check_request, 0, item)?;
+                let lease = Lease { name, rule: &rule.0, values: &values, permits: *permits };
+                self.engine.lease(verb, &lease)
+            }
+            // Parsing refuses such requests.
+            _ => Decided::Now(Err(EngineError::NotFor("a lease is of one rule"))),
+        };
+        let answer = answered(decided, check_request).await?;
+        Ok(Outcome { answer, taken: None, lease: Some(name) })
+    }
+
+    /// Submits all items, each with its own permits or with the given number.
+    fn ask(
+        &self,
+        check_request: &CheckRequest<'_>,
+        verb: engine::Verb,
+        permits: Option<u64>,
+    ) -> Result<Decided, Refused> {
+        if let ([item], engine::Verb::Take | engine::Verb::Peek) =
+            (check_request.items.as_slice(), verb)
+            && let Counter::Inline { limit, key } = &item.counter
+        {
+            let permits = permits.unwrap_or(item.permits);
+            let result = self.engine.inline(*limit, &key.0, verb, permits);
+            return Ok(Decided::Now(result.map(|result| Answer {
+                allowed: !result.verdict.is_over(),
+                results: smallvec![result],
+            })));
+        }
+        let mut all = SmallVec::<[KeyValues<'_>; 1]>::new();
+        for (index, item) in check_request.items.iter().enumerate() {
+            all.push(self.key_values_of(check_request, index, item)?);
+        }
+        let items = check_request.items.iter().zip(&all);
+        let items = items.map(|(item, KeyValues { values, entries })| {
+            let target = match &item.counter {
+                Counter::Rule { name, .. } => Target::Rule { name: &name.0, values },
+                Counter::Descriptor { domain, .. } => {
+                    Target::Descriptor { domain: &domain.0, entries, limit: None }
+                }
+                Counter::Inline { limit, key } => Target::Inline { limit: *limit, key: &key.0 },
+            };
+            Item::of(target, permits.unwrap_or(item.permits))
+        });
+        let items: SmallVec<[Item<'_>; 1]> = items.collect();
+        Ok(self.engine.decide(&Request { verb, items: &items, counts_denied: false }))
+    }
+
+    /// Returns the values or the entries of the item at an index, in the engine's form.
+    fn key_values_of<'a>(
+        &self,
+        check_request: &CheckRequest<'_>,
+        index: usize,
+        item: &'a CheckItem<'_>,
+    ) -> Result<KeyValues<'a>, Refused> {
+        let mut key_values = KeyValues::default();
+        match &item.counter {
+            Counter::Rule { name, key: Some(key) } => {
+                key_values.values = match key {
+                    Key::One(value) => smallvec![&*value.0],
+                    Key::Many(values) => values.iter().map(|value| &*value.0).collect(),
+                    Key::Named(named) => {
+                        self.in_order(&name.0, named, || check_request.pointer(index))?
+                    }
+                };
+            }
+            Counter::Descriptor { entries, .. } => {
+                let pairs = entries.iter().map(|(name, value)| (name.0.as_bytes(), &*value.0));
+                key_values.entries = pairs.collect();
+            }
+            Counter::Rule { key: None, .. } | Counter::Inline { .. } => {}
+        }
+        Ok(key_values)
+    }
+
+    /// Returns values that are given by name in the order of the rule's entries.
+    fn in_order<'a>(
+        &self,
+        name: &str,
+        named: &'a Pairs<'_>,
+        pointer: impl Fn() -> String,
+    ) -> Result<SmallVec<[&'a [u8]; 2]>, Refused> {
+        let Some(rule) = self.engine.rule_named(name) else {
+            let fault = self.engine.no_such_rule(name);
+            let pointer =
+                if fault == EngineError::NotLoaded { String::new() } else { pointer() + "/rule" };
+            return Err(Refused::EngineError(fault, pointer));
+        };
+        let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
+        let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);
+        let values = entries().map(|entry| find(&entry.key).map(|(_, value)| &*value.0));
+        match values.collect::<Option<SmallVec<_>>>() {
+            Some(values) if values.len() == named.len() => Ok(values),
+            _ => {
+                let keys: Vec<&str> = entries().map(|entry| &*entry.key).collect();
+                let detail = format!("a key of this rule has these names: {}", keys.join(", "));
+                Err(Invalid::at(format!("{}/key", pointer()), detail).into())
+            }
+        }
+    }
+}
+
+/// The values of an item that names a rule, or the entries of its descriptor.
+#[derive(Default)]
+struct KeyValues<'a> {
+    values: SmallVec<[&'a [u8]; 2]>,
+    entries: SmallVec<[(&'a [u8], &'a [u8]); 2]>,
 }
 
 /// Waits for the decision. Where a full table cannot count a request, taking is denied. A credit
@@ -57,160 +193,6 @@ async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<
         Verb::Refund | Verb::Reset | Verb::Renew | Verb::Release => answer,
     };
     answer.map_err(|fault| refused(fault, check_request))
-}
-
-/// Takes as many permits as available: the same number of each item, and at most the smallest
-/// number requested.
-async fn take_at_most<C>(
-    engine: &Engine<C>,
-    check_request: &CheckRequest<'_>,
-) -> Result<Outcome, Refused>
-where
-    C: Clock + Clone + 'static,
-{
-    let mut permits = check_request.items.iter().map(|item| item.permits).min().unwrap_or(0);
-    let mut tries = 1_usize;
-    loop {
-        let decided = ask(engine, check_request, engine::Verb::Take, Some(permits))?;
-        let answer = answered(decided, check_request).await?;
-        let over = answer.results.iter().filter(|result| result.verdict.is_over());
-        let fewer = over.filter_map(|result| result.remaining).min().unwrap_or(0);
-        if answer.allowed || fewer == 0 || tries >= MAX_TRIES {
-            let taken = if answer.allowed { permits } else { 0 };
-            return Ok(Outcome { answer, taken: Some(taken), lease: None });
-        }
-        permits = fewer.min(permits.saturating_sub(1));
-        tries = tries.saturating_add(1);
-    }
-}
-
-/// Takes, renews or releases the lease of one rule.
-async fn lease<C>(
-    engine: &Engine<C>,
-    check_request: &CheckRequest<'_>,
-    verb: LeaseVerb,
-) -> Result<Outcome, Refused>
-where
-    C: Clock + Clone + 'static,
-{
-    let name = check_request.lease.unwrap_or_else(|| engine.new_lease());
-    let decided = match check_request.items.as_slice() {
-        [item @ CheckItem { counter: Counter::Rule { name: rule, .. }, permits }] => {
-            let key_values = key_values_of(engine, item, || check_request.pointer(0))?;
-            let values =
-                if let KeyValues::Values(values) = &key_values { values.as_slice() } else { &[] };
-            engine.lease(verb, &Lease { name, rule: &rule.0, values, permits: *permits })
-        }
-        // Parsing refuses such requests.
-        _ => Decided::Now(Err(EngineError::NotFor("a lease is of one rule"))),
-    };
-    let answer = answered(decided, check_request).await?;
-    Ok(Outcome { answer, taken: None, lease: Some(name) })
-}
-
-/// The names and values of an item, in the engine's form.
-enum KeyValues<'a> {
-    Values(SmallVec<[&'a [u8]; 2]>),
-    Entries(SmallVec<[(&'a [u8], &'a [u8]); 2]>),
-    None,
-}
-
-/// Submits all items, each with its own permits or with the given number.
-fn ask<C>(
-    engine: &Engine<C>,
-    check_request: &CheckRequest<'_>,
-    verb: engine::Verb,
-    permits: Option<u64>,
-) -> Result<Decided, Refused>
-where
-    C: Clock + Clone + 'static,
-{
-    if let ([item], engine::Verb::Take | engine::Verb::Peek) =
-        (check_request.items.as_slice(), verb)
-        && let Counter::Inline { limit, key } = &item.counter
-    {
-        let permits = permits.unwrap_or(item.permits);
-        let result = engine.inline(*limit, &key.0, verb, permits);
-        return Ok(Decided::Now(result.map(|result| Answer {
-            allowed: !result.verdict.is_over(),
-            results: smallvec![result],
-        })));
-    }
-    let mut key_values = SmallVec::<[KeyValues<'_>; 1]>::new();
-    for (index, item) in check_request.items.iter().enumerate() {
-        key_values.push(key_values_of(engine, item, || check_request.pointer(index))?);
-    }
-    let items = check_request.items.iter().zip(&key_values).map(|(item, key_values)| {
-        let target = match (&item.counter, key_values) {
-            (Counter::Rule { name, .. }, KeyValues::Values(values)) => {
-                Target::Rule { name: &name.0, values }
-            }
-            (Counter::Rule { name, .. }, _) => Target::Rule { name: &name.0, values: &[] },
-            (Counter::Descriptor { domain, .. }, KeyValues::Entries(entries)) => {
-                Target::Descriptor { domain: &domain.0, entries, limit: None }
-            }
-            (Counter::Descriptor { domain, .. }, _) => {
-                Target::Descriptor { domain: &domain.0, entries: &[], limit: None }
-            }
-            (Counter::Inline { limit, key }, _) => Target::Inline { limit: *limit, key: &key.0 },
-        };
-        Item::of(target, permits.unwrap_or(item.permits))
-    });
-    let items: SmallVec<[Item<'_>; 1]> = items.collect();
-    Ok(engine.decide(&Request { verb, items: &items, counts_denied: false }))
-}
-
-fn key_values_of<'a, C>(
-    engine: &Engine<C>,
-    item: &'a CheckItem<'_>,
-    pointer: impl Fn() -> String,
-) -> Result<KeyValues<'a>, Refused>
-where
-    C: Clock + Clone + 'static,
-{
-    Ok(match &item.counter {
-        Counter::Rule { key: Some(Key::One(value)), .. } => KeyValues::Values(smallvec![&*value.0]),
-        Counter::Rule { key: Some(Key::Many(values)), .. } => {
-            KeyValues::Values(values.iter().map(|value| &*value.0).collect())
-        }
-        Counter::Rule { name, key: Some(Key::Named(named)) } => {
-            KeyValues::Values(in_order(engine, &name.0, named, pointer)?)
-        }
-        Counter::Descriptor { entries, .. } => {
-            let pairs = entries.iter().map(|(name, value)| (name.0.as_bytes(), &*value.0));
-            KeyValues::Entries(pairs.collect())
-        }
-        Counter::Rule { key: None, .. } | Counter::Inline { .. } => KeyValues::None,
-    })
-}
-
-/// Returns values that are given by name in the order of the rule's entries.
-fn in_order<'a, C>(
-    engine: &Engine<C>,
-    name: &str,
-    named: &'a Pairs<'_>,
-    pointer: impl Fn() -> String,
-) -> Result<SmallVec<[&'a [u8]; 2]>, Refused>
-where
-    C: Clock + Clone + 'static,
-{
-    let Some(rule) = engine.rule_named(name) else {
-        let fault = engine.no_such_rule(name);
-        let pointer =
-            if fault == EngineError::NotLoaded { String::new() } else { pointer() + "/rule" };
-        return Err(Refused::EngineError(fault, pointer));
-    };
-    let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
-    let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);
-    let values = entries().map(|entry| find(&entry.key).map(|(_, value)| &*value.0));
-    match values.collect::<Option<SmallVec<_>>>() {
-        Some(values) if values.len() == named.len() => Ok(values),
-        _ => {
-            let keys: Vec<&str> = entries().map(|entry| &*entry.key).collect();
-            let detail = format!("a key of this rule has these names: {}", keys.join(", "));
-            Err(Invalid::at(format!("{}/key", pointer()), detail).into())
-        }
-    }
 }
 
 /// Returns a fault with the pointer of the first item that it can concern.

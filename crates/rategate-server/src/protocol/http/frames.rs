@@ -5,6 +5,8 @@
 
 use std::time::Instant;
 
+use rategate_protocol::http2::{DATA, END_STREAM, HEAD, HEADERS, RST_STREAM};
+
 use crate::protocol::budget::{Budget, Overspent, RESET};
 
 /// The frames of a connection, after its preface.
@@ -17,13 +19,6 @@ pub(super) struct Frames {
     payload: usize,
     budget: Budget,
 }
-
-const HEAD: usize = 9;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const END_STREAM: u8 = 1;
 
 impl Frames {
     pub(super) fn new(now: Instant) -> Self {

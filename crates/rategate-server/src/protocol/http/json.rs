@@ -31,7 +31,6 @@ pub(super) type Pairs<'a> = Vec<(Text<'a>, Value<'a>)>;
 /// The key of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key<'a> {
-    /// One value.
     One(Value<'a>),
     /// Values in the order of the rule's entries.
     Many(Vec<Value<'a>>),

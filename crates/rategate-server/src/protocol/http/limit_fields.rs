@@ -3,30 +3,28 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Response, StatusCode};
-use rategate::Clock;
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, QuotaStatus, write_retry_after};
 use rategate_tower::problem::{Problem, QUOTA_EXCEEDED};
 use smallvec::SmallVec;
 
-use super::answered::{retry_after_ns, whole_ms};
-use crate::engine::{Answer, Engine, Inline, ItemResult, Verdict};
+use super::answered::retry_after_ns;
+use crate::engine::{Answer, Inline, ItemResult, Verdict};
 use crate::protocol::body::Body;
 use crate::protocol::problem;
+use crate::units::whole_ms;
 
 /// The name of limits without a name of their own, or with a name that a field cannot hold.
 const NAMELESS: &str = "limit";
 
-/// Writes the fields of all limits of a result. Shadow rules are not disclosed to clients.
-pub(super) fn write<C>(
-    engine: &Engine<C>,
+/// Writes the fields of all limits of a result, at `now_ns` since 1970. Shadow rules are not disclosed to clients.
+pub(super) fn write(
+    now_ns: u64,
     dialects: &[Dialect],
     answer: &Answer,
     inline: impl Fn(usize) -> Option<Inline>,
     headers: &mut HeaderMap,
-) where
-    C: Clock + Clone + 'static,
-{
-    let since_1970 = Duration::from_nanos(engine.clock().now_ns());
+) {
+    let since_1970 = Duration::from_nanos(now_ns);
     let now = SystemTime::UNIX_EPOCH.checked_add(since_1970).unwrap_or(SystemTime::UNIX_EPOCH);
     for (index, result) in
         answer.results.iter().enumerate().filter(|(_, result)| is_reported(result))

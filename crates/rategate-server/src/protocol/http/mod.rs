@@ -29,7 +29,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Body as HttpBody;
@@ -37,14 +37,15 @@ use rategate::{Clock, MonotonicClock};
 
 use self::auth::AuthRequest;
 use self::check_request::{CheckRequest, Counter};
-pub use self::connection::{ConnectionLimits, RequestKind, serve_connection};
+pub(crate) use self::connection::is_grpc;
+pub use self::connection::{ConnectionLimits, serve_connection};
 pub use self::guard::{Guard, OriginRefusal};
 pub(crate) use self::host::refuse as refuse_host;
 pub use self::options::{IsReady, Options, Proxies};
 use self::problem::Refused;
-use super::body::{Body, read};
+use super::body::{Body, counted, read, text, typed};
 use crate::engine::Engine;
-use crate::net::{Access, RefusalReason, Right, TokenShown};
+use crate::net::{Access, Right, TokenShown};
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +62,6 @@ pub struct Api<C: Clock = MonotonicClock> {
     options: Arc<Options>,
 }
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// The description of this API. Without the page there are no replays.
@@ -94,25 +94,22 @@ impl<C: Clock + Clone + 'static> Api<C> {
             "/throttle" => self.throttle(&head, body, caller).await,
             "/v1/check" => self.check(&head, body, caller).await,
             "/v1/auth" => self.auth(&head, caller).await,
-            "/healthz" | "/health" => get(&head, || plain(StatusCode::OK, "OK")),
-            "/healthcheck" => get(&head, || {
-                if (self.options.ready)() {
-                    plain(StatusCode::OK, "OK")
-                } else {
-                    plain(StatusCode::INTERNAL_SERVER_ERROR, "not ready")
-                }
-            }),
-            "/readyz" => get(&head, || {
-                if (self.options.ready)() {
-                    plain(StatusCode::OK, "ready")
-                } else {
-                    plain(StatusCode::SERVICE_UNAVAILABLE, "not ready")
-                }
-            }),
+            "/healthz" | "/health" => get(&head, || text(StatusCode::OK, "OK")),
+            "/healthcheck" => self.readiness(&head, "OK", StatusCode::INTERNAL_SERVER_ERROR),
+            "/readyz" => self.readiness(&head, "ready", StatusCode::SERVICE_UNAVAILABLE),
             "/openapi.json" => get(&head, || with_type(OPENAPI.clone())),
             _ => Err(Refused::NotFound),
         };
         response.unwrap_or_else(|refused| refused.response())
+    }
+
+    /// Answers `ready` if the service is ready for calls, and `unready` with its own text if not.
+    fn readiness(&self, head: &Parts, ready: &'static str, unready: StatusCode) -> Answered {
+        let is_ready = || (self.options.ready)();
+        get(
+            head,
+            || if is_ready() { text(StatusCode::OK, ready) } else { text(unready, "not ready") },
+        )
     }
 
     async fn throttle<B>(&self, head: &Parts, body: B, caller: &Caller) -> Answered
@@ -135,7 +132,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let mut mended = Vec::new();
         let check_request = surrogates::read(&body, &mut mended, CheckRequest::read)?;
         self.options.admit(&head.headers, check_request.verb.right(), caller.token_required)?;
-        let outcome = decide::decide(&self.engine, &check_request).await?;
+        let outcome = self.decide(&check_request).await?;
         let mut response = if wants_status && !outcome.answer.allowed {
             limit_fields::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
         } else {
@@ -154,7 +151,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let client = || self.options.proxies.name(caller.address, &head.headers);
         let AuthRequest { check_request, deny, pass } =
             AuthRequest::read(&head.uri, &head.headers, client)?;
-        let outcome = decide::decide(&self.engine, &check_request).await?;
+        let outcome = self.decide(&check_request).await?;
         let mut response = if outcome.answer.allowed {
             let mut response = Response::new(Body::Empty);
             *response.status_mut() = pass;
@@ -179,7 +176,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
             Some(Counter::Inline { limit, .. }) => Some(*limit),
             _ => None,
         };
-        limit_fields::write(&self.engine, &self.options.fields, &outcome.answer, inline, headers);
+        let now_ns = self.engine.clock().now_ns();
+        limit_fields::write(now_ns, &self.options.fields, &outcome.answer, inline, headers);
     }
 
     /// Checks that a request uses `POST` and is permitted.
@@ -209,26 +207,8 @@ fn get(head: &Parts, answer: impl FnOnce() -> Response<Body>) -> Answered {
     }
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
-}
-
 fn with_type(json: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::from(json));
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
-}
-
-/// Marks a response as a refused call, if there is a reason.
-fn counted(mut response: Response<Body>, refusal: Option<RefusalReason>) -> Response<Body> {
-    if let Some(reason) = refusal {
-        response.extensions_mut().insert(reason);
-    }
-    response
+    typed("application/json", json)
 }
 
 /// Returns `true` if denials are to have their own status: `?status=429`, or `Prefer: status=429`

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use rategate_tower::headers::Dialect;
-use rategate_tower::key::{self, Client, Field, Network, Peer, Trust};
+use rategate_tower::key::{self, Client, Field, Network, Trust};
 
 use super::problem::Refused;
 use super::token_shown;
 use crate::net::{Access, Right, TokenShown};
+use crate::protocol::body::WITHIN;
 
 /// A check that returns `true` if the service is ready for calls.
 pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -38,17 +39,13 @@ pub struct Options {
 pub struct Proxies(Client);
 
 impl Proxies {
-    /// Creates the set of trusted proxies with the field that they write. Addresses are grouped by
-    /// their leading bits, `v4_bits` or `v6_bits`.
-    #[must_use]
-    pub fn new(trust: Trust, field: Field, v4_bits: u8, v6_bits: u8) -> Self {
-        Self(key::client(no_peer().group_v4(v4_bits).group_v6(v6_bits), field, trust))
-    }
-
-    /// Trusts proxies in these networks, which write `X-Forwarded-For`.
+    /// Trusts proxies in these networks, which write `X-Forwarded-For`. IPv6 addresses are grouped
+    /// by their first 64 bits.
     #[must_use]
     pub fn in_networks(networks: Vec<Network>) -> Self {
-        Self::new(Trust::Networks(networks), Field::XForwardedFor, 32, 64)
+        // The peer is known from the connection, so none is found in a request.
+        let peer = key::peer(|(): &()| None).group_v4(32).group_v6(64);
+        Self(key::client(peer, Field::XForwardedFor, Trust::Networks(networks)))
     }
 
     pub(super) fn name(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<String> {
@@ -61,11 +58,6 @@ impl Default for Proxies {
     fn default() -> Self {
         Self::in_networks(Vec::new())
     }
-}
-
-/// Returns a peer source that finds no peer in the request. The peer is known from the connection.
-fn no_peer() -> Peer {
-    key::peer(|(): &()| None)
 }
 
 impl Options {
@@ -95,7 +87,7 @@ impl Default for Options {
             proxies: Proxies::default(),
             fields: vec![Dialect::Current],
             max_body_bytes: 64 * 1024,
-            body_within: Duration::from_secs(5),
+            body_within: WITHIN,
         }
     }
 }

@@ -9,7 +9,7 @@ use rategate_tower::problem::{FieldError, Problem};
 use super::invalid::Invalid;
 use crate::engine::EngineError;
 use crate::net::RefusalReason;
-use crate::protocol::body::{Body, Unread};
+use crate::protocol::body::{Body, Unread, counted};
 use crate::protocol::problem;
 
 /// A request without a reply of its own.
@@ -75,10 +75,7 @@ impl Refused {
         if let Some((name, value)) = field {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        if let Some(reason) = self.reason() {
-            response.extensions_mut().insert(reason);
-        }
-        response
+        counted(response, self.reason())
     }
 
     fn field_error<'a>(&'a self, detail: &'a str) -> Option<FieldError<'a>> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rategate::Clock;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::answered::written;
 use super::invalid::Invalid;
@@ -11,6 +11,7 @@ use super::problem::Refused;
 use super::surrogates;
 use crate::engine::{Engine, Inline, ItemResult, Verb, Verdict};
 use crate::net::RefusalReason;
+use crate::units::seconds;
 
 /// The request. Unknown members are ignored, as in throttlecrab.
 #[derive(Debug, Deserialize)]
@@ -23,15 +24,23 @@ struct Throttle<'a> {
     quantity: Option<Whole>,
 }
 
+/// The reply. Times are in seconds.
+#[derive(Debug, Serialize)]
+struct Reply {
+    allowed: bool,
+    limit: u64,
+    remaining: u64,
+    reset_after: u64,
+    /// -1 if waiting cannot help.
+    retry_after: i64,
+}
+
 /// Decides a request and returns the JSON reply, with the reason for which the call counts as
 /// refused, if it does.
-pub(super) fn throttle<C>(
-    engine: &Engine<C>,
+pub(super) fn throttle(
+    engine: &Engine<impl Clock + Clone + 'static>,
     body: &[u8],
-) -> Result<(Bytes, Option<RefusalReason>), Refused>
-where
-    C: Clock + Clone + 'static,
-{
+) -> Result<(Bytes, Option<RefusalReason>), Refused> {
     let mut mended = Vec::new();
     let request = surrogates::read(body, &mut mended, |body| {
         serde_json::from_slice::<Throttle<'_>>(body)
@@ -62,50 +71,17 @@ where
 }
 
 fn json(result: &ItemResult) -> Bytes {
-    let (allowed, retry_after): (&[u8], Option<u64>) = match result.verdict {
+    let (allowed, retry_after) = match result.verdict {
         Verdict::Denied { retry_after_ns, .. } => {
-            (b"false", retry_after_ns.map(|wait_ns| seconds(wait_ns.get())))
+            (false, retry_after_ns.map(|ns| seconds(ns.get())))
         }
-        _ => (b"true", Some(0)),
+        _ => (true, Some(0)),
     };
-    let mut digits = itoa::Buffer::new();
-    written(|json| {
-        json.extend_from_slice(b"{\"allowed\":");
-        json.extend_from_slice(allowed);
-        json.extend_from_slice(b",\"limit\":");
-        json.extend_from_slice(digits.format(result.limit).as_bytes());
-        json.extend_from_slice(b",\"remaining\":");
-        json.extend_from_slice(digits.format(result.remaining.unwrap_or(0)).as_bytes());
-        json.extend_from_slice(b",\"reset_after\":");
-        json.extend_from_slice(digits.format(seconds(result.reset_after_ns)).as_bytes());
-        json.extend_from_slice(b",\"retry_after\":");
-        json.extend_from_slice(match retry_after {
-            Some(seconds) => digits.format(seconds).as_bytes(),
-            // Waiting cannot help.
-            None => b"-1",
-        });
-        json.push(b'}');
+    written(&Reply {
+        allowed,
+        limit: result.limit,
+        remaining: result.remaining.unwrap_or(0),
+        reset_after: seconds(result.reset_after_ns),
+        retry_after: retry_after.and_then(|seconds| i64::try_from(seconds).ok()).unwrap_or(-1),
     })
-}
-
-/// Returns seconds as redis-cell and compatible tools do, rounded up if at least a millisecond is
-/// left over.
-const fn seconds(ns: u64) -> u64 {
-    let (whole, rest_ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
-    if rest_ns >= 1_000_000 { whole.saturating_add(1) } else { whole }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::seconds;
-
-    #[test]
-    fn seconds_are_rounded_up_from_a_millisecond_on() {
-        let s = 1_000_000_000;
-        let table =
-            [(0, 0), (999_999, 0), (1_000_000, 1), (s, 1), (s + 999_999, 1), (s + 1_000_000, 2)];
-        for (ns, expected) in table {
-            assert_eq!(seconds(ns), expected, "{ns}");
-        }
-    }
 }

@@ -1,13 +1,14 @@
 //! The commands: their names, the rights they need, and their replies.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::{RespWriter, Version};
+use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 
+use self::CommandKind::Check;
+use super::Resp;
 use super::number::integer;
-use super::own::{self, Pending};
+use super::own::Pending;
 use super::session::Session;
-use super::{Resp, lease, throttle};
+use super::throttle::Dialect;
 use crate::engine::Verb;
 use crate::net::{RefusalReason, Right};
 
@@ -19,7 +20,6 @@ struct Command {
     what: CommandKind,
     /// The minimum number of words, including the name.
     min_words: usize,
-    /// The maximum number of words.
     max_words: usize,
     /// `true` if the word after the name is a key.
     is_keyed: bool,
@@ -33,9 +33,7 @@ enum CommandKind {
     Check(Verb),
     Client,
     Command,
-    Crab,
     DbSize,
-    Cell,
     Echo,
     Explain,
     Hello,
@@ -45,26 +43,20 @@ enum CommandKind {
     Quit,
     Reset,
     Select,
+    Throttle(Dialect),
 }
 
 const UNBOUNDED: usize = usize::MAX;
 
 /// The most frequent commands come first.
 const COMMANDS: &[Command] = &[
-    of("CL.THROTTLE", CommandKind::Cell, 5, 6, true, Some(Right::Ask)),
-    of("THROTTLE", CommandKind::Crab, 5, 6, true, Some(Right::Ask)),
-    of("RATEGATE.CHECK", CommandKind::Check(Verb::Take), 3, UNBOUNDED, false, Some(Right::Ask)),
-    of("RATEGATE.PEEK", CommandKind::Check(Verb::Peek), 3, UNBOUNDED, false, Some(Right::Ask)),
-    of(
-        "RATEGATE.REFUND",
-        CommandKind::Check(Verb::Refund),
-        3,
-        UNBOUNDED,
-        false,
-        Some(Right::Credit),
-    ),
+    of("CL.THROTTLE", CommandKind::Throttle(Dialect::Cell), 5, 6, true, Some(Right::Ask)),
+    of("THROTTLE", CommandKind::Throttle(Dialect::Crab), 5, 6, true, Some(Right::Ask)),
+    of("RATEGATE.CHECK", Check(Verb::Take), 3, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.PEEK", Check(Verb::Peek), 3, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.REFUND", Check(Verb::Refund), 3, UNBOUNDED, false, Some(Right::Credit)),
     of("RATEGATE.LEASE", CommandKind::Lease, 2, UNBOUNDED, false, Some(Right::Ask)),
-    of("RATEGATE.RESET", CommandKind::Check(Verb::Reset), 2, UNBOUNDED, false, Some(Right::Admin)),
+    of("RATEGATE.RESET", Check(Verb::Reset), 2, UNBOUNDED, false, Some(Right::Admin)),
     of("RATEGATE.EXPLAIN", CommandKind::Explain, 2, 2, false, Some(Right::Ask)),
     of("PING", CommandKind::Ping, 1, 2, false, Some(Right::Ask)),
     of("ECHO", CommandKind::Echo, 2, 2, false, Some(Right::Ask)),
@@ -90,26 +82,201 @@ const fn of(
     Command { name, what, min_words, max_words, is_keyed, right }
 }
 
-/// Runs a command, and counts it if it is refused. Its reply is appended to `out`, or follows
-/// later.
-pub(super) fn run<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    out: &mut Vec<u8>,
-) -> Option<Pending>
-where
-    C: Clock + Clone + 'static,
-{
-    let start = out.len();
-    session.refusal = None;
-    let pending = answer(resp, session, words, out);
-    let is_error = out.get(start) == Some(&b'-');
-    let from_error = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
-    if let Some(reason) = session.refusal.take().or_else(from_error) {
-        session.refused(reason);
+impl<C: Clock + Clone + 'static> Resp<C> {
+    /// Runs a command, and counts it if it is refused. Its reply is appended to `out`, or follows
+    /// later.
+    pub(super) fn run(
+        &self,
+        session: &mut Session,
+        words: CommandWords<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Pending> {
+        let start = out.len();
+        session.refusal = None;
+        let pending = self.answer(session, words, out);
+        let is_error = out.get(start) == Some(&b'-');
+        let from_error = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
+        if let Some(reason) = session.refusal.take().or_else(from_error) {
+            session.refused(reason);
+        }
+        pending
     }
-    pending
+
+    fn answer(
+        &self,
+        session: &mut Session,
+        words: CommandWords<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Pending> {
+        let name = words.at(0);
+        let mut reply = RespWriter::new(out, session.version);
+        let Some(command) =
+            COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
+        else {
+            // A browser that was made to send a form here would go on to send the contents of its
+            // page.
+            if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
+                session.is_over = true;
+            } else if session.is_unauthenticated() {
+                reply.error(NO_AUTH);
+            } else {
+                unknown(words, &mut reply);
+            }
+            return None;
+        };
+        if command.right.is_some_and(|right| !self.may(session, right)) {
+            reply.error(NO_AUTH);
+            return None;
+        }
+        if words.len() < command.min_words || words.len() > command.max_words {
+            argument_count_error(command.name, &mut reply);
+            return None;
+        }
+        match command.what {
+            CommandKind::Throttle(dialect) => self.throttle(session, dialect, words, reply),
+            Check(verb) => return self.check(session, verb, words, out),
+            CommandKind::Lease => return self.lease(session, words, out),
+            CommandKind::Explain => self.explain(session, words, reply),
+            CommandKind::Ping => match words.get(1) {
+                Some(message) => reply.bulk(message),
+                None => reply.simple("PONG"),
+            },
+            CommandKind::Echo => reply.bulk(words.at(1)),
+            CommandKind::Hello => self.hello(session, words, out),
+            CommandKind::Auth => self.auth(session, words, &mut reply),
+            CommandKind::Client => client(session, words, &mut reply),
+            CommandKind::Command => command_about(words, &mut reply),
+            CommandKind::Select => select(session, words.at(1), &mut reply),
+            CommandKind::Info => reply.bulk(self.info().as_bytes()),
+            CommandKind::DbSize => {
+                reply.unsigned(u64::try_from(self.engine().keys()).unwrap_or(u64::MAX));
+            }
+            CommandKind::Quit => {
+                reply.ok();
+                session.is_over = true;
+            }
+            CommandKind::Reset => {
+                session.reset();
+                RespWriter::new(out, session.version).simple("RESET");
+            }
+        }
+        None
+    }
+
+    /// Returns `true` if a connection has a right, by the token that it has shown.
+    pub(super) fn may(&self, session: &Session, right: Right) -> bool {
+        self.access().permits(right, session.token(), session.token_required).is_ok()
+    }
+
+    fn hello(&self, session: &mut Session, words: CommandWords<'_>, out: &mut Vec<u8>) {
+        let version = match words.get(1).map(integer) {
+            None => session.version,
+            Some(Some(2)) => Version::Two,
+            Some(Some(3)) => Version::Three,
+            Some(Some(_)) => {
+                return RespWriter::new(out, session.version)
+                    .error("NOPROTO unsupported protocol version");
+            }
+            Some(None) => {
+                return RespWriter::new(out, session.version)
+                    .error("ERR Protocol version is not an integer or out of range");
+            }
+        };
+        let mut reply = RespWriter::new(out, session.version);
+        let mut options = words.skip(2);
+        let mut name = None;
+        while let Some(option) = options.next() {
+            if option.eq_ignore_ascii_case(b"AUTH") && options.len() >= 2 {
+                let (_user, password) = (options.next(), options.next());
+                if self.access().is_guarded() && !self.access().admits(password.unwrap_or_default())
+                {
+                    return reply.error(WRONG_PASS);
+                }
+                if self.access().is_guarded() {
+                    session.admitted();
+                }
+            } else if option.eq_ignore_ascii_case(b"SETNAME") && options.len() >= 1 {
+                name = options.next();
+            } else {
+                let option = option.get(..SHOWN).unwrap_or(option);
+                let option = String::from_utf8_lossy(option);
+                return reply.error(&format!("ERR Syntax error in HELLO option '{option}'"));
+            }
+        }
+        if session.is_unauthenticated() {
+            return reply.error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                 HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                 select the RESP protocol version at the same time",
+            );
+        }
+        if let Some(name) = name
+            && !set_name(session, name)
+        {
+            return reply.error(BAD_NAME);
+        }
+        session.version = version;
+        let mut reply = RespWriter::new(out, version);
+        reply.map(7);
+        reply.bulk(b"server");
+        reply.bulk(b"rategate");
+        reply.bulk(b"version");
+        reply.bulk(env!("CARGO_PKG_VERSION").as_bytes());
+        reply.bulk(b"proto");
+        reply.integer(if version == Version::Three { 3 } else { 2 });
+        reply.bulk(b"id");
+        reply.integer(session.id);
+        reply.bulk(b"mode");
+        reply.bulk(b"standalone");
+        reply.bulk(b"role");
+        reply.bulk(b"master");
+        reply.bulk(b"modules");
+        reply.array(0);
+    }
+
+    fn auth(&self, session: &mut Session, words: CommandWords<'_>, reply: &mut RespWriter<'_>)
+    where
+        C: Clock + Clone + 'static,
+    {
+        if words.len() > 3 {
+            return reply.error("ERR syntax error");
+        }
+        let password = words.at(words.len().saturating_sub(1));
+        if !self.access().is_guarded() {
+            // In Redis, a user without a password can log in by name. There are no users here.
+            session.refusal = Some(RefusalReason::EngineError);
+            return match words.len() {
+                2 => reply.error(
+                    "ERR AUTH <password> called without any password configured for the default user. \
+                     Are you sure your configuration is correct?",
+                ),
+                _ => reply.error(WRONG_PASS),
+            };
+        }
+        if self.access().admits(password) {
+            session.admitted();
+            reply.ok();
+        } else {
+            reply.error(WRONG_PASS);
+        }
+    }
+
+    /// Returns the text of `INFO`. The Redis version is the one whose clients are supported.
+    fn info(&self) -> String {
+        let rules = self.engine().rules();
+        let (rules, hash) = rules.as_ref().map_or((0, ""), |set| (set.rules.len(), &*set.hash));
+        format!(
+            "# Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrategate_version:{}\r\n\
+             process_id:{}\r\nuptime_in_seconds:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n\
+             # Rules\r\nrules:{rules}\r\nrules_hash:{hash}\r\nkeys:{}\r\n\r\n\
+             # Replication\r\nrole:master\r\nconnected_slaves:0\r\n",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id(),
+            self.started().elapsed().as_secs(),
+            self.open(),
+            self.engine().keys(),
+        )
+    }
 }
 
 /// Returns the reason of an error by its first word. An error without a reason of its own counts
@@ -122,79 +289,6 @@ fn reason(error: &[u8]) -> RefusalReason {
     } else {
         RefusalReason::Malformed
     }
-}
-
-fn answer<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    out: &mut Vec<u8>,
-) -> Option<Pending>
-where
-    C: Clock + Clone + 'static,
-{
-    let name = words.at(0);
-    let mut reply = RespWriter::new(out, session.version);
-    let Some(command) =
-        COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
-    else {
-        // A browser that was made to send a form here would go on to send the contents of its
-        // page.
-        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
-            session.is_over = true;
-        } else if session.is_unauthenticated() {
-            reply.error(NO_AUTH);
-        } else {
-            unknown(words, &mut reply);
-        }
-        return None;
-    };
-    if command.right.is_some_and(|right| !may(resp, session, right)) {
-        reply.error(NO_AUTH);
-        return None;
-    }
-    if words.len() < command.min_words || words.len() > command.max_words {
-        argument_count_error(command.name, &mut reply);
-        return None;
-    }
-    match command.what {
-        CommandKind::Cell => throttle::cell(resp, session, words, reply),
-        CommandKind::Crab => throttle::crab(resp, session, words, reply),
-        CommandKind::Check(verb) => return own::check(resp, session, verb, words, out),
-        CommandKind::Lease => return lease::run(resp, session, words, out),
-        CommandKind::Explain => own::explain(resp, session, words, reply),
-        CommandKind::Ping => match words.get(1) {
-            Some(message) => reply.bulk(message),
-            None => reply.simple("PONG"),
-        },
-        CommandKind::Echo => reply.bulk(words.at(1)),
-        CommandKind::Hello => hello(resp, session, words, out),
-        CommandKind::Auth => auth(resp, session, words, &mut reply),
-        CommandKind::Client => client(session, words, &mut reply),
-        CommandKind::Command => command_about(words, &mut reply),
-        CommandKind::Select => select(session, words.at(1), &mut reply),
-        CommandKind::Info => reply.bulk(info(resp).as_bytes()),
-        CommandKind::DbSize => {
-            reply.unsigned(u64::try_from(resp.engine().keys()).unwrap_or(u64::MAX));
-        }
-        CommandKind::Quit => {
-            reply.ok();
-            session.is_over = true;
-        }
-        CommandKind::Reset => {
-            session.reset();
-            RespWriter::new(out, session.version).simple("RESET");
-        }
-    }
-    None
-}
-
-/// Returns `true` if a connection has a right, by the token that it has shown.
-pub(super) fn may<C>(resp: &Resp<C>, session: &Session, right: Right) -> bool
-where
-    C: Clock + Clone + 'static,
-{
-    resp.access().permits(right, session.token(), session.token_required).is_ok()
 }
 
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
@@ -225,105 +319,6 @@ fn unknown(words: CommandWords<'_>, reply: &mut RespWriter<'_>) {
 pub(super) fn argument_count_error(name: &str, reply: &mut RespWriter<'_>) {
     let name = name.to_ascii_lowercase();
     reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
-}
-
-fn hello<C>(resp: &Resp<C>, session: &mut Session, words: CommandWords<'_>, out: &mut Vec<u8>)
-where
-    C: Clock + Clone + 'static,
-{
-    let version = match words.get(1).map(integer) {
-        None => session.version,
-        Some(Some(2)) => Version::Two,
-        Some(Some(3)) => Version::Three,
-        Some(Some(_)) => {
-            return RespWriter::new(out, session.version)
-                .error("NOPROTO unsupported protocol version");
-        }
-        Some(None) => {
-            return RespWriter::new(out, session.version)
-                .error("ERR Protocol version is not an integer or out of range");
-        }
-    };
-    let mut reply = RespWriter::new(out, session.version);
-    let mut options = words.skip(2);
-    let mut name = None;
-    while let Some(option) = options.next() {
-        if option.eq_ignore_ascii_case(b"AUTH") && options.len() >= 2 {
-            let (_user, password) = (options.next(), options.next());
-            if resp.access().is_guarded() && !resp.access().admits(password.unwrap_or_default()) {
-                return reply.error(WRONG_PASS);
-            }
-            if resp.access().is_guarded() {
-                session.admitted();
-            }
-        } else if option.eq_ignore_ascii_case(b"SETNAME") && options.len() >= 1 {
-            name = options.next();
-        } else {
-            let option = option.get(..SHOWN).unwrap_or(option);
-            let option = String::from_utf8_lossy(option);
-            return reply.error(&format!("ERR Syntax error in HELLO option '{option}'"));
-        }
-    }
-    if session.is_unauthenticated() {
-        return reply.error(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
-             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
-             select the RESP protocol version at the same time",
-        );
-    }
-    if let Some(name) = name
-        && !set_name(session, name)
-    {
-        return reply.error(BAD_NAME);
-    }
-    session.version = version;
-    let mut reply = RespWriter::new(out, version);
-    reply.map(7);
-    reply.bulk(b"server");
-    reply.bulk(b"rategate");
-    reply.bulk(b"version");
-    reply.bulk(env!("CARGO_PKG_VERSION").as_bytes());
-    reply.bulk(b"proto");
-    reply.integer(if version == Version::Three { 3 } else { 2 });
-    reply.bulk(b"id");
-    reply.integer(session.id);
-    reply.bulk(b"mode");
-    reply.bulk(b"standalone");
-    reply.bulk(b"role");
-    reply.bulk(b"master");
-    reply.bulk(b"modules");
-    reply.array(0);
-}
-
-fn auth<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    reply: &mut RespWriter<'_>,
-) where
-    C: Clock + Clone + 'static,
-{
-    if words.len() > 3 {
-        return reply.error("ERR syntax error");
-    }
-    let password = words.at(words.len().saturating_sub(1));
-    if !resp.access().is_guarded() {
-        // In Redis, a user without a password can log in by name. There are no users here.
-        session.refusal = Some(RefusalReason::EngineError);
-        return match words.len() {
-            2 => reply.error(
-                "ERR AUTH <password> called without any password configured for the default user. \
-                 Are you sure your configuration is correct?",
-            ),
-            _ => reply.error(WRONG_PASS),
-        };
-    }
-    if resp.access().admits(password) {
-        session.admitted();
-        reply.ok();
-    } else {
-        reply.error(WRONG_PASS);
-    }
 }
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
@@ -440,24 +435,4 @@ fn select(session: &mut Session, index: &[u8], reply: &mut RespWriter<'_>) {
         }
         None => reply.error("ERR value is not an integer or out of range"),
     }
-}
-
-/// Returns the text of `INFO`. The Redis version is the one whose clients are supported.
-fn info<C>(resp: &Resp<C>) -> String
-where
-    C: Clock + Clone + 'static,
-{
-    let rules = resp.engine().rules();
-    let (rules, hash) = rules.as_ref().map_or((0, ""), |set| (set.rules.len(), &*set.hash));
-    format!(
-        "# Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrategate_version:{}\r\n\
-         process_id:{}\r\nuptime_in_seconds:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n\
-         # Rules\r\nrules:{rules}\r\nrules_hash:{hash}\r\nkeys:{}\r\n\r\n\
-         # Replication\r\nrole:master\r\nconnected_slaves:0\r\n",
-        env!("CARGO_PKG_VERSION"),
-        std::process::id(),
-        resp.started().elapsed().as_secs(),
-        resp.open(),
-        resp.engine().keys(),
-    )
 }

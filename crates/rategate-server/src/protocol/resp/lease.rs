@@ -14,8 +14,7 @@
 //!   there is no lease.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::RespWriter;
+use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;
@@ -43,52 +42,51 @@ const HELP: [&str; 8] = [
     "HELP",
 ];
 
-/// Runs the command. Its reply is appended to `out`, or follows later.
-pub(super) fn run<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    out: &mut Vec<u8>,
-) -> Option<Pending>
-where
-    C: Clock + Clone + 'static,
-{
-    let mut reply = RespWriter::new(out, session.version);
-    let sub = words.at(1);
-    let found = VERBS.iter().find(|(name, ..)| sub.eq_ignore_ascii_case(name.as_bytes()));
-    let Some(&(sub_name, verb, reply_verb)) = found else {
-        if sub.eq_ignore_ascii_case(b"HELP") && words.len() == 2 {
-            reply.array(HELP.len());
-            for line in HELP {
-                reply.simple(line);
+impl<C: Clock + Clone + 'static> Resp<C> {
+    /// Runs `RATEGATE.LEASE`. Its reply is appended to `out`, or follows later.
+    pub(super) fn lease(
+        &self,
+        session: &mut Session,
+        words: CommandWords<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Pending> {
+        let mut reply = RespWriter::new(out, session.version);
+        let sub = words.at(1);
+        let found = VERBS.iter().find(|(name, ..)| sub.eq_ignore_ascii_case(name.as_bytes()));
+        let Some(&(sub_name, verb, reply_verb)) = found else {
+            if sub.eq_ignore_ascii_case(b"HELP") && words.len() == 2 {
+                reply.array(HELP.len());
+                for line in HELP {
+                    reply.simple(line);
+                }
+            } else {
+                unknown_sub(sub, "RATEGATE.LEASE", &mut reply);
             }
-        } else {
-            unknown_sub(sub, "RATEGATE.LEASE", &mut reply);
+            return None;
+        };
+        if words.len() < 5 {
+            argument_count_error(&format!("rategate.lease|{sub_name}"), &mut reply);
+            return None;
         }
-        return None;
-    };
-    if words.len() < 5 {
-        argument_count_error(&format!("rategate.lease|{sub_name}"), &mut reply);
-        return None;
+        let name = match (words.at(2), verb) {
+            (b"*", LeaseVerb::Take) => Some(self.engine().new_lease()),
+            (text, _) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+        };
+        let Some(name) = name else {
+            reply.error("ERR a lease's name is 32 hexadecimal digits, or * to take a new one");
+            return None;
+        };
+        let rule = own::rule_name(words.at(3), &mut reply)?;
+        let permits = own::permits(words.at(4), &mut reply)?;
+        let values: SmallVec<[&[u8]; 8]> = words.skip(5).collect();
+        let decided = self.engine().lease(verb, &Lease { name, rule, values: &values, permits });
+        own::reply_now_or_later(
+            decided,
+            CommandRequest { verb: reply_verb, permits, lease: Some(name) },
+            out,
+            session,
+        )
     }
-    let name = match (words.at(2), verb) {
-        (b"*", LeaseVerb::Take) => Some(resp.engine().new_lease()),
-        (text, _) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-    };
-    let Some(name) = name else {
-        reply.error("ERR a lease's name is 32 hexadecimal digits, or * to take a new one");
-        return None;
-    };
-    let rule = own::rule_name(words.at(3), &mut reply)?;
-    let permits = own::permits(words.at(4), &mut reply)?;
-    let values: SmallVec<[&[u8]; 8]> = words.skip(5).collect();
-    let decided = resp.engine().lease(verb, &Lease { name, rule, values: &values, permits });
-    own::reply_now_or_later(
-        decided,
-        CommandRequest { verb: reply_verb, permits, lease: Some(name) },
-        out,
-        session,
-    )
 }
 
 /// Writes the two fields that only the reply about a lease has.

@@ -15,19 +15,19 @@
 //! - `reset_after_ms`: the time until nothing is in use, rounded up; -1 if that never happens.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::{RespWriter, Version};
+use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 use smallvec::SmallVec;
 
 use super::Resp;
 use super::lease;
-use super::number::{milliseconds, unsigned};
+use super::number::{put_or_minus_one, unsigned};
 use super::session::Session;
 use crate::engine::{
     Answer, Decided, EngineError, Item, ItemResult, LeaseName, Request, Target, Verb, Verdict,
 };
 use crate::net::RefusalReason;
 use crate::rule::{CounterLocation, Enforcement, Limit, Rule, Value};
+use crate::units::whole_ms;
 
 /// A pending decision, and the form of its reply.
 #[derive(Debug)]
@@ -46,25 +46,68 @@ pub(super) struct CommandRequest {
     pub(super) lease: Option<LeaseName>,
 }
 
-/// Runs `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`. The reply is written, or follows later.
-pub(super) fn check<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    verb: Verb,
-    words: CommandWords<'_>,
-    out: &mut Vec<u8>,
-) -> Option<Pending>
-where
-    C: Clock + Clone + 'static,
-{
-    let mut reply = RespWriter::new(out, session.version);
-    let (permits, first) =
-        if verb == Verb::Reset { (0, 2) } else { (permits(words.at(2), &mut reply)?, 3) };
-    let name = rule_name(words.at(1), &mut reply)?;
-    let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
-    let items = [Item::of(Target::Rule { name, values: &values }, permits)];
-    let decided = resp.engine().decide(&Request { verb, items: &items, counts_denied: false });
-    reply_now_or_later(decided, CommandRequest { verb, permits, lease: None }, out, session)
+impl<C: Clock + Clone + 'static> Resp<C> {
+    /// Runs `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`. The reply is written, or follows later.
+    pub(super) fn check(
+        &self,
+        session: &mut Session,
+        verb: Verb,
+        words: CommandWords<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Pending> {
+        let mut reply = RespWriter::new(out, session.version);
+        let (permits, first) =
+            if verb == Verb::Reset { (0, 2) } else { (permits(words.at(2), &mut reply)?, 3) };
+        let name = rule_name(words.at(1), &mut reply)?;
+        let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
+        let items = [Item::of(Target::Rule { name, values: &values }, permits)];
+        let decided = self.engine().decide(&Request { verb, items: &items, counts_denied: false });
+        reply_now_or_later(decided, CommandRequest { verb, permits, lease: None }, out, session)
+    }
+
+    /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
+    ///
+    /// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`, `entries`.
+    /// All values are texts but `entries`, which is an array of texts.
+    pub(super) fn explain(
+        &self,
+        session: &mut Session,
+        words: CommandWords<'_>,
+        mut reply: RespWriter<'_>,
+    ) where
+        C: Clock + Clone + 'static,
+    {
+        let Some(name) = rule_name(words.at(1), &mut reply) else { return };
+        let rule = self.engine().rule_named(name);
+        let Some(rule) = rule.as_deref() else {
+            session.refusal = Some(RefusalReason::EngineError);
+            return reply.error(&format!("ERR {}", self.engine().no_such_rule(name)));
+        };
+        let texts = [
+            ("rule", rule.name.to_string()),
+            ("domain", rule.domain.to_string()),
+            ("limit", limit(rule)),
+            ("enforcement", enforcement(rule.enforcement)),
+            ("place", location(rule.location)),
+            ("written", rule.origin.to_string()),
+        ];
+        reply.map(texts.len().saturating_add(1));
+        for (name, text) in texts {
+            reply.bulk(name.as_bytes());
+            reply.bulk(text.as_bytes());
+        }
+        reply.bulk(b"entries");
+        reply.array(rule.entries.len());
+        for entry in &rule.entries {
+            let text = match &entry.value {
+                Value::Any => format!("{}", entry.key),
+                Value::Exact(value) => format!("{}={value}", entry.key),
+                Value::OneOf(values) => format!("{}={}", entry.key, values.join("|")),
+                Value::Pattern { text, .. } => format!("{}={text}", entry.key),
+            };
+            reply.bulk(text.as_bytes());
+        }
+    }
 }
 
 /// Parses a number of permits, or writes an error and returns `None`.
@@ -160,15 +203,9 @@ fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut RespWr
         None => reply.null(),
     }
     reply.bulk(b"retry_after_ms");
-    match result.verdict.retry_after_ns() {
-        Some(ns) => reply.unsigned(milliseconds(ns.get())),
-        None => reply.integer(-1),
-    }
+    put_or_minus_one(result.verdict.retry_after_ns().map(|ns| whole_ms(ns.get())), reply);
     reply.bulk(b"reset_after_ms");
-    match result.reset_after() {
-        Some(ns) => reply.unsigned(milliseconds(ns)),
-        None => reply.integer(-1),
-    }
+    put_or_minus_one(result.reset_after().map(whole_ms), reply);
 }
 
 /// Returns the word for a verdict. No other field states whether the rule is enforced.
@@ -177,50 +214,6 @@ const fn word(verdict: Verdict) -> &'static str {
         Verdict::Denied { enforced: false, .. } => "shadowed",
         Verdict::Unavailable { .. } => "unavailable",
         verdict => verdict.word(),
-    }
-}
-
-/// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
-///
-/// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`, `entries`.
-/// All values are texts but `entries`, which is an array of texts.
-pub(super) fn explain<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    mut reply: RespWriter<'_>,
-) where
-    C: Clock + Clone + 'static,
-{
-    let Some(name) = rule_name(words.at(1), &mut reply) else { return };
-    let rule = resp.engine().rule_named(name);
-    let Some(rule) = rule.as_deref() else {
-        session.refusal = Some(RefusalReason::EngineError);
-        return reply.error(&format!("ERR {}", resp.engine().no_such_rule(name)));
-    };
-    let texts = [
-        ("rule", rule.name.to_string()),
-        ("domain", rule.domain.to_string()),
-        ("limit", limit(rule)),
-        ("enforcement", enforcement(rule.enforcement)),
-        ("place", location(rule.location)),
-        ("written", rule.origin.to_string()),
-    ];
-    reply.map(texts.len().saturating_add(1));
-    for (name, text) in texts {
-        reply.bulk(name.as_bytes());
-        reply.bulk(text.as_bytes());
-    }
-    reply.bulk(b"entries");
-    reply.array(rule.entries.len());
-    for entry in &rule.entries {
-        let text = match &entry.value {
-            Value::Any => format!("{}", entry.key),
-            Value::Exact(value) => format!("{}={value}", entry.key),
-            Value::OneOf(values) => format!("{}={}", entry.key, values.join("|")),
-            Value::Pattern { text, .. } => format!("{}={text}", entry.key),
-        };
-        reply.bulk(text.as_bytes());
     }
 }
 
@@ -246,7 +239,7 @@ fn location(location: CounterLocation) -> String {
         CounterLocation::Here => "here".to_owned(),
         CounterLocation::StoreExact => "store".to_owned(),
         CounterLocation::StoreLeased { lease_ns } => {
-            format!("store, leased for {} ms", milliseconds(lease_ns))
+            format!("store, leased for {} ms", whole_ms(lease_ns))
         }
     }
 }

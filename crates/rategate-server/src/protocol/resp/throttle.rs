@@ -11,15 +11,24 @@
 //! These commands never wait, allocate nothing, and use no store.
 
 use rategate::Clock;
-use rategate_protocol::resp::CommandWords;
-use rategate_protocol::resp::RespWriter;
+use rategate_protocol::resp::{CommandWords, RespWriter};
 
 use super::Resp;
-use super::commands::{NO_AUTH, may};
-use super::number::{integer, nanoseconds, seconds};
+use super::commands::NO_AUTH;
+use super::number::{integer, nanoseconds, put_or_minus_one};
 use super::session::Session;
 use crate::engine::{Inline, ItemResult, Verb, Verdict};
 use crate::net::{RefusalReason, Right};
+use crate::units::seconds;
+
+/// The command that a call uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// `CL.THROTTLE`, of redis-cell.
+    Cell,
+    /// `THROTTLE`, of throttlecrab.
+    Crab,
+}
 
 /// A parsed call.
 struct Call<'a> {
@@ -47,91 +56,71 @@ enum Unreadable {
 /// The maximum number of bytes of an invalid number that an error shows.
 const SHOWN: usize = 32;
 
-/// Runs `CL.THROTTLE`.
-pub(super) fn cell<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    mut reply: RespWriter<'_>,
-) where
-    C: Clock + Clone + 'static,
-{
-    let Some(result) = decide(resp, session, words, 1, &mut reply) else { return };
-    let (is_limited, retry_after) = match result.verdict {
-        Verdict::Denied { retry_after_ns, .. } => (1, retry_after_ns.map(|ns| seconds(ns.get()))),
-        _ => (0, None),
-    };
-    reply.array(5);
-    reply.integer(is_limited);
-    reply.unsigned(result.limit);
-    reply.unsigned(result.remaining.unwrap_or_default());
-    match retry_after {
-        Some(after) => reply.unsigned(after),
-        None => reply.integer(-1),
+impl<C: Clock + Clone + 'static> Resp<C> {
+    /// Runs `CL.THROTTLE` or `THROTTLE`.
+    pub(super) fn throttle(
+        &self,
+        session: &mut Session,
+        dialect: Dialect,
+        words: CommandWords<'_>,
+        mut reply: RespWriter<'_>,
+    ) {
+        let extra = u64::from(dialect == Dialect::Cell);
+        let Some(result) = self.decide(session, words, extra, &mut reply) else { return };
+        // redis-cell writes -1 for a call that fits now, too.
+        let (is_denied, retry_after) = match (result.verdict, dialect) {
+            (Verdict::Denied { retry_after_ns, .. }, _) => {
+                (true, retry_after_ns.map(|ns| seconds(ns.get())))
+            }
+            (_, Dialect::Cell) => (false, None),
+            (_, Dialect::Crab) => (false, Some(0)),
+        };
+        let reset_after = Some(seconds(result.reset_after_ns));
+        let (first, times) = match dialect {
+            Dialect::Cell => (is_denied, [retry_after, reset_after]),
+            Dialect::Crab => (!is_denied, [reset_after, retry_after]),
+        };
+        reply.array(5);
+        reply.integer(first.into());
+        reply.unsigned(result.limit);
+        reply.unsigned(result.remaining.unwrap_or_default());
+        for time in times {
+            put_or_minus_one(time, &mut reply);
+        }
     }
-    reply.unsigned(seconds(result.reset_after_ns));
-}
 
-/// Runs `THROTTLE`.
-pub(super) fn crab<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    mut reply: RespWriter<'_>,
-) where
-    C: Clock + Clone + 'static,
-{
-    let Some(result) = decide(resp, session, words, 0, &mut reply) else { return };
-    let (allowed, retry_after) = match result.verdict {
-        Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns.map(|ns| seconds(ns.get()))),
-        _ => (1, Some(0)),
-    };
-    reply.array(5);
-    reply.integer(allowed);
-    reply.unsigned(result.limit);
-    reply.unsigned(result.remaining.unwrap_or_default());
-    reply.unsigned(seconds(result.reset_after_ns));
-    match retry_after {
-        Some(after) => reply.unsigned(after),
-        // -1 instead of 0, since the call never fits.
-        None => reply.integer(-1),
-    }
-}
-
-/// Decides a call, or writes an error and returns `None`.
-fn decide<C>(
-    resp: &Resp<C>,
-    session: &mut Session,
-    words: CommandWords<'_>,
-    extra: u64,
-    reply: &mut RespWriter<'_>,
-) -> Option<ItemResult>
-where
-    C: Clock + Clone + 'static,
-{
-    let call = match read(words, extra) {
-        Ok(call) => call,
-        Err(error) => {
-            reply.error(&error.to_string());
+    /// Decides a call, or writes an error and returns `None`.
+    fn decide(
+        &self,
+        session: &mut Session,
+        words: CommandWords<'_>,
+        extra: u64,
+        reply: &mut RespWriter<'_>,
+    ) -> Option<ItemResult> {
+        let call = match read(words, extra) {
+            Ok(call) => call,
+            Err(error) => {
+                reply.error(&error.to_string());
+                return None;
+            }
+        };
+        if call.verb == Verb::Refund && !self.may(session, Right::Credit) {
+            reply.error(NO_AUTH);
             return None;
         }
-    };
-    if call.verb == Verb::Refund && !may(resp, session, Right::Credit) {
-        reply.error(NO_AUTH);
-        return None;
-    }
-    match resp.engine().inline(call.limit, call.key, call.verb, call.permits) {
-        Ok(result) => Some(result),
-        Err(fault)
-            if fault.is_out_of_capacity() && matches!(call.verb, Verb::Take | Verb::Peek) =>
-        {
-            session.refusal = Some(RefusalReason::NoCapacity);
-            Some(ItemResult { limit: call.limit.capacity, ..ItemResult::WITHOUT_CAPACITY })
-        }
-        Err(fault) => {
-            session.refusal = Some(RefusalReason::EngineError);
-            reply.error(&format!("ERR {fault}"));
-            None
+        match self.engine().inline(call.limit, call.key, call.verb, call.permits) {
+            Ok(result) => Some(result),
+            Err(fault)
+                if fault.is_out_of_capacity() && matches!(call.verb, Verb::Take | Verb::Peek) =>
+            {
+                session.refusal = Some(RefusalReason::NoCapacity);
+                Some(ItemResult { limit: call.limit.capacity, ..ItemResult::WITHOUT_CAPACITY })
+            }
+            Err(fault) => {
+                session.refusal = Some(RefusalReason::EngineError);
+                reply.error(&format!("ERR {fault}"));
+                None
+            }
         }
     }
 }

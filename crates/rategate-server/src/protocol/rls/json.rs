@@ -250,23 +250,15 @@ impl Visitor<'_> for UnitVisitor {
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<u32, E> {
-        let mut numbers = 1..=7;
-        let found = numbers.find(|number| Unit::of_number(*number).map(unit_name) == Some(value));
+        let named = Unit::ALL.into_iter().find(|unit| unit_name(*unit) == value);
+        let found = named.map(|unit| unit.number().into());
         let unknown = (value == "UNKNOWN").then_some(0);
         found.or(unknown).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
     }
 }
 
-const fn unit_name(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Second => "SECOND",
-        Unit::Minute => "MINUTE",
-        Unit::Hour => "HOUR",
-        Unit::Day => "DAY",
-        Unit::Week => "WEEK",
-        Unit::Month => "MONTH",
-        Unit::Year => "YEAR",
-    }
+fn unit_name(unit: Unit) -> String {
+    unit.name().to_ascii_uppercase()
 }
 
 /// Writes a `RateLimitResponse`. Zero values are left out, as the mapping defines.

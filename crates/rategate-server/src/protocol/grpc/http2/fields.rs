@@ -70,7 +70,7 @@ pub(super) enum Meaning {
 }
 
 /// The state of decoding a head.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Seen {
     head: Head,
     /// `true` for each of `:method`, `:path`, `:scheme` and `:authority` that has occurred.
@@ -78,18 +78,6 @@ struct Seen {
     length: Option<u64>,
     is_past_pseudo: bool,
     is_invalid: bool,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self {
-            head: Head::EMPTY,
-            pseudo: [false; 4],
-            length: None,
-            is_past_pseudo: false,
-            is_invalid: false,
-        }
-    }
 }
 
 impl Seen {

@@ -22,7 +22,6 @@ pub(super) struct Stream {
     pub(super) attempt: Option<Attempt>,
     /// The head, while the call waits for the pause of its token.
     pub(super) hold: Option<Box<Unpacked>>,
-    /// The span of the caller.
     #[cfg(feature = "otlp")]
     pub(super) span: Option<crate::engine::CallerSpan>,
     /// The received bytes, if not all arrived at once.

@@ -1,20 +1,18 @@
 //! Input of a connection: reading, running complete commands, and keeping the rest.
 
+use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use rategate::Clock;
-use rategate_protocol::resp::RespWriter;
-use rategate_protocol::resp::WordSpans;
-use rategate_protocol::resp::{Step, parse, words};
+use rategate_protocol::resp::{RespWriter, Step, WordSpans, parse, words};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::shared::{Shared, lend};
 use super::{Connection, MAX_UNWRITTEN, NextStep};
 use crate::net::RefusalReason;
-use crate::protocol::resp::commands;
 
 /// The number of bytes of one read.
 pub(super) const READ: usize = 16 << 10;
@@ -97,8 +95,7 @@ where
                 }
                 Step::Command(count) => {
                     used = used.saturating_add(count);
-                    let pending =
-                        commands::run(&self.resp, &mut self.session, words(rest, spans), replies);
+                    let pending = self.resp.run(&mut self.session, words(rest, spans), replies);
                     if let Some(pending) = pending {
                         self.later.push(pending);
                     }
@@ -148,4 +145,34 @@ fn poll_read<S: AsyncRead + Unpin>(
 ) -> Poll<io::Result<usize>> {
     let mut fresh = ReadBuf::new(buffer);
     Pin::new(stream).poll_read(cx, &mut fresh).map_ok(|()| fresh.filled().len())
+}
+
+/// Buffers that all connections of a thread share, so that idle connections need none.
+#[derive(Default)]
+struct Shared {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    spans: WordSpans,
+}
+
+thread_local! {
+    static SHARED: Cell<Option<Box<Shared>>> = const { Cell::new(None) };
+}
+
+/// Lends the buffers to `to`, which must not wait meanwhile.
+fn lend<T>(to: impl FnOnce(&mut Shared) -> T) -> T {
+    let mut shared = SHARED.take().unwrap_or_default();
+    let result = to(&mut shared);
+    SHARED.set(Some(shared));
+    result
+}
+
+impl Shared {
+    /// Returns the input buffer at the positions `range`, which it grows as needed.
+    fn buffer(&mut self, range: Range<usize>) -> &mut [u8] {
+        if self.input.len() < range.end {
+            self.input.resize(range.end, 0);
+        }
+        self.input.get_mut(range).unwrap_or_default()
+    }
 }

@@ -2,22 +2,20 @@
 //! that waits.
 //!
 //! An idle connection holds no buffers besides its task. Reads and writes use buffers that all
-//! connections of a thread share (`shared`). A connection keeps only the start of an incomplete
-//! command (`input`), replies that the peer has not taken (`output`), and replies behind pending
-//! decisions (`later`). All three are bounded. A peer that does not read its replies is not read
+//! connections of a thread share. A connection keeps only the start of an incomplete command
+//! (`input`), replies that the peer has not taken, and replies behind pending decisions (`later`).
+//! All three are bounded. A peer that does not read its replies is not read
 //! from.
 
 mod input;
 mod later;
-mod output;
-mod shared;
 #[cfg(test)]
 mod tests;
 
 use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rategate::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -215,5 +213,25 @@ where
     /// Returns `true` if another command may be run.
     fn may_run(&self) -> bool {
         !self.session.is_over && self.session.pause.is_zero() && self.later.has_capacity()
+    }
+
+    fn has_unwritten(&self) -> bool {
+        self.is_unflushed || self.written < self.output.len()
+    }
+
+    /// Writes replies, all of them or as many as the peer takes.
+    fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.output.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
+                // A stream that takes no bytes will not take any later.
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.written = self.written.saturating_add(count),
+            }
+            (self.last, self.is_unflushed) = (now, true);
+        }
+        (self.output, self.written) = (Vec::new(), 0);
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        (self.is_unflushed, self.last) = (false, now);
+        Poll::Ready(Ok(()))
     }
 }

@@ -1,11 +1,9 @@
 //! Heads: collected from frames, decoded, and dispatched to calls.
 
 use bytes::BytesMut;
-use rategate_protocol::grpc::BadFrame;
-use rategate_protocol::grpc::Status;
-use rategate_protocol::http2::Unpacking;
+use rategate_protocol::grpc::{BadFrame, Status};
 use rategate_protocol::http2::{
-    END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_http_refusal, put_refusal,
+    END_HEADERS, END_STREAM, Frame, Reason, Unpacking, WITH_PRIORITY, put_http_refusal, put_refusal,
 };
 
 use super::Connection;

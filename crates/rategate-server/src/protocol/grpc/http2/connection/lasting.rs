@@ -1,8 +1,7 @@
 //! Calls of many messages: health watches and reflection.
 
 use bytes::BytesMut;
-use rategate_protocol::grpc::BadFrame;
-use rategate_protocol::grpc::Status;
+use rategate_protocol::grpc::{BadFrame, Status};
 use rategate_protocol::http2::{put_answer, put_window};
 
 use super::Connection;
