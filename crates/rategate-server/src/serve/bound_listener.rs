@@ -38,10 +38,12 @@ pub(super) fn bound_listener(
     if server.is_open(listener) && !server.insecure {
         return Err(StartError::Open { protocol, address: address() });
     }
-    if listener.auth && server.token.is_none() {
+    // It is required for every call.
+    let token_required = server.requires_token(listener);
+    if token_required && server.token.is_none() {
         return Err(StartError::NoToken { protocol, address: address() });
     }
-    let tls = match (listener.tls, &server.tls) {
+    let tls = match (server.uses_tls(listener), &server.tls) {
         (false, _) => None,
         (true, None) => return Err(StartError::NoCertificate { protocol, address: address() }),
         (true, Some(tls)) => {
@@ -53,8 +55,6 @@ pub(super) fn bound_listener(
             Some(Tls::read(&tls.cert, &tls.key, tls.client_ca.as_deref(), offers)?)
         }
     };
-    // A listener with `auth` requires the token for every call.
-    let token_required = listener.auth;
     warn_of_exposure(server, protocol, listener);
     let bound = net::bind(&at(listener)).map_err(|error| StartError::Bind {
         protocol,
@@ -75,7 +75,7 @@ fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
             "any machine that reaches this address may take, reset and read everything (insecure = \
              true): set a token, require client certificates, or listen on 127.0.0.1"
         );
-    } else if address.is_public() && server.token.is_some() && !listener.tls {
+    } else if address.is_public() && server.token.is_some() && !server.uses_tls(listener) {
         tracing::warn!(
             protocol,
             %address,
@@ -88,9 +88,10 @@ fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
 fn at(listener: &Listener) -> net::Address {
     match &listener.address {
         settings::Address::Tcp(address) => net::Address::Tcp(*address),
-        settings::Address::Unix(path) => {
-            net::Address::Unix { path: path.clone(), mode: listener.mode }
-        }
+        settings::Address::Unix(path) => net::Address::Unix {
+            path: path.clone(),
+            mode: listener.mode.unwrap_or(settings::SOCKET_MODE),
+        },
     }
 }
 
@@ -169,7 +170,7 @@ mod tests {
         settings.server.insecure = insecure;
         settings.server.token = token.then(|| Secret::new("s3cret".to_owned()));
         let listener = Listener {
-            auth: token,
+            auth: Some(token),
             ..Listener::plain(settings::Address::Tcp(address.parse().unwrap()))
         };
         let lines = Lines::default();
