@@ -151,16 +151,11 @@ pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.rule {
-            Some(rule) => write_rule(f, rule)?,
-            None if self.is_domain => {
-                f.write_str("no rule: the call passes, and nothing is counted\n")?;
-            }
-            None => {
-                f.write_str(
-                    "no rule is of this domain: the call passes, and nothing is counted\n",
-                )?;
-            }
+        if let Some(rule) = &self.rule {
+            write_rule(f, rule)?;
+        } else {
+            let domain = if self.is_domain { "" } else { " is of this domain" };
+            writeln!(f, "no rule{domain}: the call passes, and nothing is counted")?;
         }
         if let Some(hint) = &self.hint {
             writeln!(f, "{hint}")?;

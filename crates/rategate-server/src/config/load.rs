@@ -44,8 +44,8 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
 /// Returns [`ConfigError`] with all problems.
 pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigError> {
     match path.map(files::read) {
-        None => read(&[], layers),
-        Some(Ok(files)) => read(&files, layers),
+        None => read(&[], layers, false),
+        Some(Ok(files)) => read(&files, layers, false),
         Some(Err(problems)) => Err(ConfigError::of(problems)),
     }
 }
@@ -56,7 +56,7 @@ pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigE
 ///
 /// Returns [`ConfigError`] with all problems.
 pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
-    read(&[file(name, text)], &Layers::default())
+    read(&[file(name, text)], &Layers::default(), false)
 }
 
 /// Loads a text from an untrusted client: no file that it names is opened, and no variable is
@@ -66,7 +66,7 @@ pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
 ///
 /// Returns [`ConfigError`] with all problems.
 pub(crate) fn load_foreign(name: &str, text: &str) -> Result<Loaded, ConfigError> {
-    read_all(&[file(name, text)], &Layers::default(), true)
+    read(&[file(name, text)], &Layers::default(), true)
 }
 
 fn file(name: &str, text: &str) -> ConfigFile {
@@ -74,12 +74,8 @@ fn file(name: &str, text: &str) -> ConfigFile {
     ConfigFile { format, source: Source::new(Path::new(name), text) }
 }
 
-pub(crate) fn read(files: &[ConfigFile], layers: &Layers) -> Result<Loaded, ConfigError> {
-    read_all(files, layers, false)
-}
-
 /// Reads files. With `is_foreign` no file and no variable that they name is read.
-fn read_all(
+pub(crate) fn read(
     files: &[ConfigFile],
     layers: &Layers,
     is_foreign: bool,

@@ -54,21 +54,17 @@ pub(crate) fn text<'de, D: Deserializer<'de>, T: Grammar>(deserializer: D) -> Re
 }
 
 /// Reads a list of values by their grammar.
-pub(crate) fn texts<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Grammar,
-{
+pub(crate) fn texts<'de, D: Deserializer<'de>, T: Grammar>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     let all: Vec<Text<T>> = Vec::deserialize(deserializer)?;
     Ok(all.into_iter().map(|text| text.0).collect())
 }
 
 /// Reads a value, or a list of values, by their grammar.
-pub(crate) fn one_or_more<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Grammar,
-{
+pub(crate) fn one_or_more<'de, D: Deserializer<'de>, T: Grammar>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     let all: OneOrMore<Text<T>> = OneOrMore::deserialize(deserializer)?;
     Ok(all.0.into_iter().map(|text| text.0).collect())
 }
@@ -188,6 +184,13 @@ pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, 
     text(deserializer).map(|Size(bytes)| bytes)
 }
 
+/// Returns a text of 1 to `max` letters, digits, `-`, `_` and `.`.
+pub(crate) fn plain(text: &str, max: usize) -> Option<String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let is_right = (1..=max).contains(&text.len()) && text.bytes().all(is_plain);
+    is_right.then(|| text.to_owned())
+}
+
 /// The name of a host, without a port.
 #[derive(Clone, Debug)]
 pub(crate) struct HostName(pub(crate) String);
@@ -197,13 +200,9 @@ impl Grammar for HostName {
     const EXAMPLES: &'static [&'static str] = &["limits.example.com"];
 
     fn read(text: &str) -> Result<Self, String> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        if (1..=253).contains(&text.len()) && text.bytes().all(is_plain) {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(format!(
-            "{text:?} is no host name like \"limits.example.com\", without scheme and port"
-        ))
+        plain(text, 253).map(Self).ok_or_else(|| {
+            format!("{text:?} is no host name like \"limits.example.com\", without scheme and port")
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::Secret;
 use crate::config::rules::Reader;
-use crate::config::text::{Grammar, OneOrMore, Text, one_or_more, text};
+use crate::config::text::{Grammar, OneOrMore, Text, one_or_more, plain, text};
 use crate::engine::OnCorruptSnapshot;
 
 /// The store of counters that several processes share.
@@ -177,11 +177,8 @@ impl Grammar for Prefix {
     const EXAMPLES: &'static [&'static str] = &["rategate"];
 
     fn read(text: &str) -> Result<Self, String> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        if (1..=32).contains(&text.len()) && text.bytes().all(is_plain) {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(format!("{text:?} is no prefix, which is {}", Self::WHAT))
+        let prefix = plain(text, 32).map(Self);
+        prefix.ok_or_else(|| format!("{text:?} is no prefix, which is {}", Self::WHAT))
     }
 }
 
