@@ -1,29 +1,34 @@
 //! Reading of values from a tree, with every problem of it in the words of a file.
 
+use std::cell::RefCell;
 use std::collections::btree_map;
 use std::fmt::{self, Display};
 use std::ops::Range;
-use std::ptr;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess,
     SeqAccess, Unexpected, Visitor,
 };
-use serde::forward_to_deserialize_any;
+use serde::{Deserialize as _, forward_to_deserialize_any};
 
-use super::error::Problem;
+use super::error::{MAX_FOUND, Problem};
+use super::gather::Gathered;
 use super::node::{Kind, Node, State};
-use super::source::Sources;
+use super::settings::Elsewhere;
 use crate::nearest::one_of;
 
-/// The maximum number of wrong values of a tree that are searched for.
-const MAX_FAULTS: usize = 20;
+/// The maximum number of wrong values of a tree that are searched for, as many as are printed.
+const MAX_FAULTS: usize = 50;
 /// The maximum length of a text in a message.
 const MAX_SHOWN: usize = 80;
 
 /// The name of [`super::text::OneOrMore`], which may be a single value.
 pub(super) const ONE_OR_MORE: &str = "$one or more";
+/// The name of values with a grammar, which are texts or tables.
+pub(super) const TEXT: &str = "$text";
+/// The name of secrets, whose tables say where they are.
+pub(super) const SECRET: &str = "$secret";
 
 /// The names of types in a program, and in a file.
 const TYPES: [(&str, &str); 10] = [
@@ -39,140 +44,78 @@ const TYPES: [(&str, &str); 10] = [
     ("a nonzero u32", "a whole number from 1 to 4294967295"),
 ];
 
-/// The form of messages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Style<'t> {
-    /// Of TOML: the position suffices. This is the name of the table, if it has settings.
-    Toml(&'t str),
-    /// Of YAML: messages begin with the path of the value, of which this is the first part.
-    Yaml(&'t str),
-}
-
-/// Reads a tree without the wrong values, each of which is marked and reported. Returns `None` if
-/// the rest is not such a value.
+/// Reads a tree without its unknown keys and wrong values, each of which is marked and reported.
+/// Returns `None` if the rest is not such a value.
+///
+/// Messages about YAML begin with the path of the value, of which `path` is the first part. Those
+/// about TOML have none: the position suffices.
 pub(crate) fn read<T: DeserializeOwned>(
-    sources: &Sources,
-    style: Style<'_>,
+    all: &mut Gathered,
+    path: Option<&str>,
     node: &Node,
-    problems: &mut Vec<Problem>,
 ) -> Option<T> {
-    let context = &Context { sources, style };
-    let reader = Reader { node, context, may_be_one: false };
+    let context = &Context { all, path, problems: RefCell::default() };
+    let reader = Reader { node, context, above: None, may_be_one: false };
+    let mut value = None;
     for _ in 0..MAX_FAULTS {
-        let fault = match T::deserialize(reader) {
-            Ok(value) => return Some(value),
-            Err(fault) => reader.blame(fault),
-        };
-        let is_settled = fault.is_settled;
-        problems.extend((!fault.is_echo).then(|| context.problem(fault)));
-        if !is_settled {
-            break;
+        match T::deserialize(reader) {
+            Ok(read) => value = Some(read),
+            Err(fault) => {
+                let (problem, is_settled) = reader.blame(fault);
+                context.problems.borrow_mut().extend(problem);
+                if is_settled {
+                    continue;
+                }
+            }
         }
+        break;
     }
-    None
+    let problems = context.problems.take();
+    all.problems.extend(problems);
+    value
 }
 
 struct Context<'t> {
-    sources: &'t Sources,
-    style: Style<'t>,
+    all: &'t Gathered,
+    path: Option<&'t str>,
+    problems: RefCell<Vec<Problem>>,
 }
 
 /// The reason why a value cannot be read.
 #[derive(Debug)]
-struct Fault {
-    cause: Cause,
-    span: Option<Range<usize>>,
-    /// The path of the value, the last part first.
-    path: Vec<String>,
-    /// `true` once the value is marked, so that the rest can be read without it.
-    is_settled: bool,
-    /// `true` if the value is an element of a list whose key is not known yet.
-    is_element: bool,
-    /// `true` if it follows from a problem that was reported.
-    is_echo: bool,
-}
-
-#[derive(Debug)]
-enum Cause {
+enum Fault {
     Other(String),
     /// The value is not the one wanted.
     Not(String),
     Missing(&'static str),
-    UnknownKey(String, &'static [&'static str]),
-    UnknownWord(String, &'static [&'static str]),
+    Blamed(Blame),
 }
 
-impl Context<'_> {
-    fn problem(&self, fault: Fault) -> Problem {
-        let location = self.sources.location(&fault.span.unwrap_or_default());
-        let path: String = fault.path.into_iter().rev().collect();
-        let path = match self.style {
-            Style::Toml(_) => String::new(),
-            Style::Yaml(first) => format!("{first}{path}").trim_start_matches('.').to_owned(),
-        };
-        let quoted = |word: &str| match self.style {
-            Style::Toml(_) => format!("`{word}`"),
-            Style::Yaml(_) => format!("{:?}", word.chars().take(MAX_SHOWN).collect::<String>()),
-        };
-        let (message, help) = match fault.cause {
-            Cause::Other(message) | Cause::Not(message) => (message, None),
-            Cause::Missing(key) => match (self.style, location.outside()) {
-                (Style::Toml(table), Some(_)) => (format!("give {table}.{key} too"), None),
-                _ => (format!("the key `{key}` is missing"), None),
-            },
-            Cause::UnknownKey(word, known) => {
-                (format!("unknown key {}", quoted(&word)), Some((word, known)))
-            }
-            Cause::UnknownWord(word, known) => {
-                let what = path.rsplit('.').next().filter(|key| !key.is_empty()).unwrap_or("word");
-                (format!("unknown {what} {}", quoted(&word)), Some((word, known)))
-            }
-        };
-        let message = if path.is_empty() { message } else { format!("{path}: {message}") };
-        let problem = Problem::at(location, message);
-        match help {
-            Some((word, known)) => problem.help(one_of(&word, &known.join(", "))),
-            None => problem,
-        }
-    }
-}
-
-impl Fault {
-    fn new(cause: Cause) -> Self {
-        let (span, path) = (None, Vec::new());
-        Self { cause, span, path, is_settled: false, is_element: false, is_echo: false }
-    }
-}
+/// The problem with the value that is to blame, or `None` if it follows from a reported one; and
+/// `true` once the value is marked, so that the rest can be read without it.
+type Blame = (Option<Problem>, bool);
 
 impl de::Error for Fault {
     fn custom<T: Display>(message: T) -> Self {
-        Self::new(Cause::Other(message.to_string()))
+        Self::Other(message.to_string())
     }
 
     fn invalid_type(_: Unexpected<'_>, wanted: &dyn Expected) -> Self {
-        Self::new(Cause::Not(wanted.to_string()))
+        Self::Not(wanted.to_string())
     }
 
     fn invalid_value(_: Unexpected<'_>, wanted: &dyn Expected) -> Self {
-        Self::new(Cause::Not(wanted.to_string()))
+        Self::Not(wanted.to_string())
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Self::new(Cause::Missing(key))
-    }
-
-    fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
-        Self::new(Cause::UnknownKey(key.to_owned(), known))
-    }
-
-    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
-        Self::new(Cause::UnknownWord(word.to_owned(), known))
+        Self::Missing(key)
     }
 }
 
 impl Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.cause)
+        fmt::Debug::fmt(self, f)
     }
 }
 
@@ -183,71 +126,100 @@ impl std::error::Error for Fault {}
 struct Reader<'t> {
     node: &'t Node,
     context: &'t Context<'t>,
+    /// The table or list that has the value, and its key or its number there.
+    above: Option<(&'t Reader<'t>, Step<'t>)>,
     /// `true` if a single value stands for a list of it.
     may_be_one: bool,
 }
 
+#[derive(Clone, Copy)]
+enum Step<'t> {
+    Key(&'t str),
+    Nth(usize),
+}
+
 impl Reader<'_> {
     /// Blames this value for a fault that no part of it has.
-    fn blame(self, mut fault: Fault) -> Fault {
-        if fault.span.is_some() {
-            return fault;
+    fn blame(&self, fault: Fault) -> Blame {
+        let message = match fault {
+            Fault::Blamed(blame) => return blame,
+            Fault::Missing(key) if self.node.is_reported(key) => return (None, false),
+            Fault::Missing(key) => self.missing(key),
+            Fault::Other(message) => message,
+            Fault::Not(wanted) => self.not(&wanted),
+        };
+        (Some(self.problem(&self.node.span, message)), false)
+    }
+
+    fn problem(&self, span: &Range<usize>, message: impl Display) -> Problem {
+        let location = self.context.all.sources.location(span);
+        Problem::of(&self.path().unwrap_or_default(), location, message)
+    }
+
+    fn unknown(&self, span: &Range<usize>, what: &str, word: &str, known: &[&str]) -> Problem {
+        let quoted = match self.context.path {
+            None => format!("`{word}`"),
+            Some(_) => format!("{:?}", word.chars().take(MAX_SHOWN).collect::<String>()),
+        };
+        let problem = self.problem(span, format!("unknown {what} {quoted}"));
+        problem.help(one_of(word, &known.join(", ")))
+    }
+
+    /// Returns the message for a table without a key.
+    fn missing(&self, key: &str) -> String {
+        let is_outside = self.context.all.sources.location(&self.node.span).outside().is_some();
+        match self.above {
+            Some((_, Step::Key(table))) if is_outside => format!("give {table}.{key} too"),
+            _ => format!("the key `{key}` is missing"),
         }
-        let span = self.node.span.clone();
-        match &mut fault.cause {
-            Cause::Missing(key) => fault.is_echo = self.node.is_reported(key),
-            Cause::Not(wanted) => *wanted = self.not(wanted),
-            _ => {}
-        }
-        fault.span = Some(span);
-        fault
+    }
+
+    /// Returns the path of the value, if messages have one.
+    fn path(&self) -> Option<String> {
+        let path = match self.above {
+            None => self.context.path?.to_owned(),
+            Some((above, Step::Key(key))) => format!("{}.{key}", above.path()?),
+            Some((above, Step::Nth(nth))) => format!("{}[{nth}]", above.path()?),
+        };
+        Some(path.trim_start_matches('.').to_owned())
     }
 
     /// Returns the message for a value that is not the one wanted.
-    fn not(self, wanted: &str) -> String {
-        let known = TYPES.iter().find(|(program, _)| *program == wanted);
-        let wanted = match known {
+    fn not(&self, wanted: &str) -> String {
+        let is_yaml = self.context.path.is_some();
+        let table = if is_yaml { "a mapping" } else { "a table" };
+        let wanted = match TYPES.iter().find(|(program, _)| *program == wanted) {
             Some((_, file)) => file,
-            None if wanted.starts_with("struct ") || wanted == "a map" => self.table(),
+            None if wanted.starts_with("struct ") || wanted == "a map" => table,
             None => wanted,
         };
-        let is_number = wanted.starts_with("a whole number");
-        let is_number = is_number && matches!(self.node.kind, Kind::Number(_));
-        match (self.context.style, self.written()) {
-            _ if matches!(self.node.kind, Kind::Outside(_)) => format!("it must be {wanted}"),
-            (Style::Toml(_), Some(text)) if is_number => {
-                format!("wrong value: {text}, not {wanted}")
-            }
-            (Style::Toml(_), Some(text)) => format!("wrong type: {text}, not {wanted}"),
-            (Style::Yaml(_), Some(text)) => {
+        let kind = &self.node.kind;
+        let is_number = matches!(kind, Kind::Number(_)) && wanted.starts_with("a whole number");
+        match self.written() {
+            _ if matches!(kind, Kind::Outside(_)) => format!("it must be {wanted}"),
+            Some(text) if is_yaml => {
                 format!("wrong type: {:?}, not {wanted}", text.trim_matches('"'))
             }
-            (_, None) => {
-                let is_table = matches!(self.node.kind, Kind::Map(_));
-                let what = if is_table { self.table() } else { self.node.what() };
-                format!("wrong type: {what}, not {wanted}")
-            }
+            Some(text) if is_number => format!("wrong value: {text}, not {wanted}"),
+            Some(text) => format!("wrong type: {text}, not {wanted}"),
+            None if matches!(kind, Kind::Map(_)) => format!("wrong type: {table}, not {wanted}"),
+            None => format!("wrong type: {}, not {wanted}", self.node.what()),
         }
     }
 
     /// Returns a text. Any scalar of YAML is one, as it is written.
     fn word(&self) -> Option<&str> {
-        match (&self.node.kind, self.context.style) {
-            (Kind::Text(text) | Kind::Outside(text), _) => Some(text),
-            (Kind::Bool(_) | Kind::Number(_) | Kind::Other, Style::Yaml(_)) => self.scalar(),
+        match &self.node.kind {
+            Kind::Text(text) | Kind::Outside(text) => Some(text),
+            Kind::Bool(_) | Kind::Number(_) | Kind::Other if self.context.path.is_some() => {
+                self.scalar()
+            }
             _ => None,
         }
     }
 
-    const fn table(&self) -> &'static str {
-        match self.context.style {
-            Style::Toml(_) => "a table",
-            Style::Yaml(_) => "a mapping",
-        }
-    }
-
     /// Returns a scalar value as it is written, unless it is long.
-    fn written(self) -> Option<String> {
+    fn written(&self) -> Option<String> {
         let text = match &self.node.kind {
             Kind::Text(text) => Some(format!("{text:?}")),
             Kind::Bool(_) | Kind::Number(_) | Kind::Other => self.scalar().map(str::to_owned),
@@ -257,7 +229,31 @@ impl Reader<'_> {
     }
 
     fn scalar(&self) -> Option<&str> {
-        self.context.sources.text(&self.node.span).map(str::trim)
+        self.context.all.sources.text(&self.node.span).map(str::trim)
+    }
+
+    /// Reads a value of this table or list, and marks it if it is wrong.
+    fn below<'de, T: DeserializeSeed<'de>>(
+        &self,
+        step: Step<'_>,
+        node: &Node,
+        seed: T,
+    ) -> Result<T::Value, Fault> {
+        let reader = Reader { node, above: Some((self, step)), may_be_one: false, ..*self };
+        seed.deserialize(reader).map_err(|fault| {
+            let (problem, is_settled) = reader.blame(fault);
+            // The elements of a text do not outlast the reading, and a single value is its own
+            // list: there the key is marked.
+            let is_list = matches!(self.node.kind, Kind::List(_));
+            let is_own = is_list || matches!(step, Step::Key(_));
+            if is_own && !is_settled {
+                node.state.set(State::Wrong);
+            }
+            if is_list && !is_settled {
+                self.node.state.set(State::InPart);
+            }
+            Fault::Blamed((problem, is_own || is_settled))
+        })
     }
 }
 
@@ -277,7 +273,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
             Kind::Text(text) | Kind::Outside(text) => visitor.visit_str(text),
             Kind::List(_) => self.deserialize_seq(visitor),
             Kind::Map(entries) => {
-                visitor.visit_map(Entries { of: self, left: entries.iter(), next: None })
+                visitor.visit_map(Entries { of: &self, left: entries.iter(), next: None })
             }
         }
     }
@@ -333,35 +329,43 @@ impl<'de> Deserializer<'de> for Reader<'_> {
 
     /// Reads a list, whose elements may be separated by commas.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let of_text =
+            |text: &str| Node::new(Kind::Outside(text.to_owned()), self.node.span.clone());
+        let parts: Vec<_>;
         let elements = match &self.node.kind {
-            Kind::List(all) => return visitor.visit_seq(Elements { of: self, left: all, nth: 0 }),
+            Kind::List(all) => all,
             Kind::Outside(text) if text.trim().is_empty() => {
                 return Err(de::Error::custom("it is empty; write \"off\" for none"));
             }
-            Kind::Outside(text) => text.split(',').map(str::trim).filter(|text| !text.is_empty()),
-            _ if self.may_be_one => {
-                let left = std::slice::from_ref(self.node);
-                return visitor.visit_seq(Elements { of: self, left, nth: 0 });
+            Kind::Outside(text) => {
+                let texts = text.split(',').map(str::trim);
+                parts = texts.filter(|text| !["", "off"].contains(text)).map(of_text).collect();
+                parts.as_slice()
             }
+            _ if self.may_be_one => std::slice::from_ref(self.node),
             _ => return self.deserialize_any(visitor),
         };
-        let of_text =
-            |text: &str| Node::new(Kind::Outside(text.to_owned()), self.node.span.clone());
-        let all: Vec<_> = elements.filter(|text| *text != "off").map(of_text).collect();
-        visitor.visit_seq(Elements { of: self, left: &all, nth: 0 })
+        visitor.visit_seq(Elements { of: &self, left: elements.iter().enumerate() })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,
-        _: &'static [&'static str],
+        known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        let word = self.word().ok_or_else(|| Fault::new(Cause::Not("a word".to_owned())))?;
+        let word = self.word().ok_or_else(|| Fault::Not("a word".to_owned()))?;
         // As Envoy's service reads units.
-        let is_in_any_case = name == "Unit" && matches!(self.context.style, Style::Yaml(_));
+        let is_in_any_case = name == "Unit" && self.context.path.is_some();
         let lower = is_in_any_case.then(|| word.to_ascii_lowercase());
-        let word: StrDeserializer<'_, Fault> = lower.as_deref().unwrap_or(word).into_deserializer();
+        let word = lower.as_deref().unwrap_or(word);
+        if !known.contains(&word) {
+            let path = self.path().unwrap_or_default();
+            let what = path.rsplit('.').next().filter(|key| !key.is_empty()).unwrap_or("word");
+            let problem = self.unknown(&self.node.span, what, word, known);
+            return Err(Fault::Blamed((Some(problem), false)));
+        }
+        let word: StrDeserializer<'_, Fault> = word.into_deserializer();
         visitor.visit_enum(word)
     }
 
@@ -370,20 +374,44 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        visitor.visit_newtype_struct(Self { may_be_one: name == ONE_OR_MORE, ..self })
+        match (name, &self.node.kind) {
+            (SECRET, Kind::Map(_)) => {
+                let text = Elsewhere::deserialize(self)?.text(self.context.all.is_foreign);
+                let is_echo = self.node.is_reported("");
+                visitor.visit_string(text.map_err(|message| {
+                    if is_echo { Fault::Blamed((None, false)) } else { Fault::Other(message) }
+                })?)
+            }
+            (TEXT, Kind::Map(_)) => visitor.visit_newtype_struct(self),
+            (TEXT | SECRET, _) => self.deserialize_str(visitor),
+            _ => visitor.visit_newtype_struct(Self { may_be_one: name == ONE_OR_MORE, ..self }),
+        }
     }
 
+    /// Reads a table, and reports all of its unknown keys.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        // Its fields have names.
-        match self.node.kind {
-            Kind::List(_) => Err(de::Error::invalid_type(Unexpected::Seq, &visitor)),
-            _ => self.deserialize_any(visitor),
+        let entries = match &self.node.kind {
+            Kind::Map(entries) => entries,
+            // Its fields have names.
+            Kind::List(_) => return Err(de::Error::invalid_type(Unexpected::Seq, &visitor)),
+            _ => return self.deserialize_any(visitor),
+        };
+        for (key, (span, node)) in entries {
+            if known.contains(&key.as_str()) || node.is_out() {
+                continue;
+            }
+            node.state.set(State::Unknown);
+            let mut problems = self.context.problems.borrow_mut();
+            if problems.len() < MAX_FOUND {
+                problems.push(self.unknown(span, "key", key, known));
+            }
         }
+        self.deserialize_any(visitor)
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -396,11 +424,10 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 }
 
-/// The elements of a list.
+/// The elements of a list, with their numbers.
 struct Elements<'t> {
-    of: Reader<'t>,
-    left: &'t [Node],
-    nth: usize,
+    of: &'t Reader<'t>,
+    left: std::iter::Enumerate<std::slice::Iter<'t, Node>>,
 }
 
 impl<'de> SeqAccess<'de> for Elements<'_> {
@@ -410,31 +437,16 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, Fault> {
-        let Some((node, left)) = self.left.split_first() else { return Ok(None) };
-        self.left = left;
-        self.nth = self.nth.saturating_add(1);
-        if node.is_out() {
-            return self.next_element_seed(seed);
+        match self.left.find(|(_, node)| !node.is_out()) {
+            Some((nth, node)) => self.of.below(Step::Nth(nth), node, seed).map(Some),
+            None => Ok(None),
         }
-        let reader = Reader { node, context: self.of.context, may_be_one: false };
-        seed.deserialize(reader).map(Some).map_err(|fault| {
-            let mut fault = reader.blame(fault);
-            fault.path.push(format!("[{}]", self.nth.saturating_sub(1)));
-            // An element of a text does not outlast the reading, and a single value is its own
-            // list: there the key is marked.
-            let is_own = !matches!(node.kind, Kind::Outside(_)) && !ptr::eq(node, self.of.node);
-            if !fault.is_settled && is_own {
-                node.state.set(State::Wrong);
-                (fault.is_settled, fault.is_element) = (true, true);
-            }
-            fault
-        })
     }
 }
 
 /// The keys of a mapping with their values.
 struct Entries<'t> {
-    of: Reader<'t>,
+    of: &'t Reader<'t>,
     left: btree_map::Iter<'t, String, (Range<usize>, Node)>,
     /// The key whose value is next.
     next: Option<(&'t str, &'t Node)>,
@@ -447,57 +459,15 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, Fault> {
-        let Some((key, (span, node))) = self.left.find(|(_, (_, node))| !node.is_out()) else {
-            return Ok(None);
-        };
-        self.next = Some((key, node));
-        let reader: StrDeserializer<'_, Fault> = key.as_str().into_deserializer();
-        seed.deserialize(reader).map(Some).map_err(|mut fault| {
-            node.state.set(State::Unknown);
-            fault.span = Some(span.clone());
-            fault.is_settled = true;
-            fault
-        })
+        let entry = self.left.find(|(_, (_, node))| !node.is_out());
+        self.next = entry.map(|(key, (_, node))| (key.as_str(), node));
+        let Some((key, _)) = self.next else { return Ok(None) };
+        let key: StrDeserializer<'_, Fault> = key.into_deserializer();
+        seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
-        let context = self.of.context;
-        let (key, node) = self.next.take().ok_or_else(|| de::Error::custom("no value"))?;
-        let reader = Reader { node, context, may_be_one: false };
-        seed.deserialize(reader).map_err(|fault| {
-            let mut fault = reader.blame(fault);
-            fault.path.push(format!(".{key}"));
-            if !fault.is_settled || fault.is_element {
-                node.state.set(if fault.is_element { State::InPart } else { State::Wrong });
-                (fault.is_settled, fault.is_element) = (true, false);
-            }
-            fault
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::config::{Problem, load_text};
-
-    #[test]
-    fn complaints_name_the_types_of_a_file() {
-        let long = "99999999999999999999";
-        let whole = "not a whole number from 0 to 18446744073709551615";
-        for (text, wanted) in [
-            ("server = \"x\"", "wrong type: \"x\", not a table"),
-            ("log = { filter = 5 }", "wrong type: 5, not a text"),
-            ("snapshot = { path = [] }", "wrong type: a list, not a path as text"),
-            ("grpc = { shadow = {} }", "wrong type: a table, not true or false"),
-            ("keys = { total = 1.5 }", "wrong type: 1.5, not a whole number from 1 on"),
-            ("rule = [{ burst = -1 }]", &format!("wrong value: -1, {whole}")),
-            (&format!("rule = [{{ burst = {long} }}]"), &format!("wrong value: {long}, {whole}")),
-            ("store = { queue = 5 }", "the key `url` is missing"),
-            ("server = { drain = \"0s\" }", "a duration of no time"),
-        ] {
-            let error = load_text("a.toml", text).unwrap_err();
-            let messages: Vec<_> = error.problems().iter().map(Problem::message).collect();
-            assert!(messages.contains(&wanted), "{messages:?}");
-        }
+        let (key, node) = self.next.take().ok_or_else(|| Fault::Other("no value".to_owned()))?;
+        self.of.below(Step::Key(key), node, seed)
     }
 }

@@ -6,14 +6,14 @@
 //! By default its limits are windows of the wall clock in UTC that count every hit, denied or
 //! not. So moving here changes no decision.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::de::{self, Style};
+use super::de;
 use super::gather::{Gathered, Kind as Draft};
 use super::limit::{Algorithm, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
@@ -27,7 +27,7 @@ use crate::rule::{
     Value,
 };
 
-const UNITS: &str = "second, minute, hour, day, week, month, year";
+const UNITS: &str = "unit: is one of second, minute, hour, day, week, month, year";
 
 /// A file.
 #[derive(Deserialize)]
@@ -42,12 +42,13 @@ struct File {
 /// A descriptor.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::zero_sized_map_values, reason = "metadata is a mapping, of which nothing is used")]
 struct Descriptor {
     key: Option<String>,
     value: Option<String>,
     /// Answers have no dynamic metadata, so any content is accepted.
     #[serde(rename = "metadata")]
-    _metadata: Option<Mapping>,
+    _metadata: Option<BTreeMap<String, IgnoredAny>>,
     rate_limit: Option<RateLimit>,
     shadow_mode: Option<bool>,
     detailed_metric: Option<bool>,
@@ -57,10 +58,6 @@ struct Descriptor {
     #[serde(rename = "descriptors")]
     _descriptors: Option<Vec<IgnoredAny>>,
 }
-
-/// A mapping of anything.
-#[derive(Deserialize)]
-struct Mapping {}
 
 /// A limit, the rules that it replaces, and the location of its counters.
 #[derive(Deserialize)]
@@ -98,13 +95,9 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
     let start = all.sources.add(Arc::clone(source));
     let root = match node::yaml(source, start) {
         Ok(root) => root,
-        Err(problem) => {
-            all.problems.push(problem);
-            return;
-        }
+        Err(problem) => return all.problems.push(problem),
     };
-    let file = de::read::<File>(&all.sources, Style::Yaml(""), &root, &mut all.problems);
-    let Some(file) = file else { return };
+    let Some(file) = de::read::<File>(all, Some(""), &root) else { return };
     let mut reader = Reader { node: &root, path: Some(String::new()), all };
     let domain = reader.domain(file.domain.as_deref());
     // Without a domain no rule matches any request, but each rule is still checked.
@@ -135,9 +128,7 @@ impl Level<'_> {
             let path = format!("{path}.descriptors[{nth}]");
             let path = path.trim_start_matches('.');
             let before = all.problems.len();
-            let style = Style::Yaml(path);
-            let table = de::read::<Descriptor>(&all.sources, style, node, &mut all.problems);
-            if let Some(table) = table {
+            if let Some(table) = de::read::<Descriptor>(all, Some(path), node) {
                 let mut reader = Reader { node, path: Some(path.to_owned()), all };
                 let entries = reader.descriptor(self, &table, before, &mut seen);
                 let is_faulty = self.is_faulty || table.key.is_none_or(|key| key.is_empty());
@@ -151,10 +142,7 @@ impl Reader<'_> {
     /// Reads the file's domain, or reports a problem with it.
     fn domain<'t>(&mut self, domain: Option<&'t str>) -> Option<&'t str> {
         let Some(domain) = domain.filter(|domain| !domain.is_empty()) else {
-            if !self.node.is_reported("domain") {
-                let problem = self.problem("", "empty domain");
-                self.all.problems.push(problem.help("write domain: and a name"));
-            }
+            self.miss("domain", "empty domain", "write domain: and a name");
             return None;
         };
         self.check_length("domain", Some(domain), "longer");
@@ -237,14 +225,12 @@ impl Reader<'_> {
 
     fn entry_of(&mut self, table: &Descriptor) -> Entry {
         let (key, value) = (table.key.as_deref().unwrap_or_default(), table.value.as_deref());
-        if key.is_empty() && !self.node.is_reported("key") {
-            let problem = self.problem("", "empty key").help("each descriptor has a key");
-            self.all.problems.push(problem);
+        if key.is_empty() {
+            self.miss("key", "empty key", "each descriptor has a key");
         }
         if key.contains('*') {
-            let problem = self.problem("key", "a * in a key: patterns are for values");
             let help = "write key: and value: apart, with the * in the value";
-            self.all.problems.push(problem.help(help));
+            self.suggest("key", "a * in a key: patterns are for values", help);
         }
         self.check_length("key", Some(key), "longer");
         self.check_length("value", value, "longer");
@@ -320,9 +306,8 @@ impl Reader<'_> {
     /// Reads a limit with a unit. Reports the problems of all its keys.
     fn windowed(&mut self, table: &RateLimit) -> (Limit, DisplayLimit) {
         let is_reported = |key| self.node.is_reported(key);
-        if table.unit.is_none() && !is_reported("unit") && !is_reported("unlimited") {
-            let problem = self.problem("", "no unit, and not unlimited");
-            self.all.problems.push(problem.help(format!("unit: is one of {UNITS}")));
+        if table.unit.is_none() && !is_reported("unlimited") {
+            self.miss("unit", "no unit, and not unlimited", UNITS);
         }
         let multiplier = table.unit_multiplier.unwrap_or(1);
         if multiplier == 0 {

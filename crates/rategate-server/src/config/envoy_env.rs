@@ -33,6 +33,23 @@ const FLAGS: [(&str, &str); 4] = [
     ("LIMIT_RESPONSE_HEADERS_ENABLED", "grpc.headers"),
 ];
 
+/// The variables with the text of a setting, and the conversion from that project's form.
+const TEXTS: [(&str, &str, Convert); 10] = [
+    ("GRPC_UDS", "server.grpc", |path| format!("unix:{path}")),
+    ("GRPC_SERVER_TLS_CERT", "server.tls.cert", str::to_owned),
+    ("GRPC_SERVER_TLS_KEY", "server.tls.key", str::to_owned),
+    ("GRPC_CLIENT_TLS_CACERT", "server.tls.client_ca", str::to_owned),
+    ("REDIS_TIMEOUT", "store.budget", span),
+    // Replacing a prefix that is refused could collide with another service's prefix and share
+    // its counters.
+    ("CACHE_KEY_PREFIX", "store.prefix", str::to_owned),
+    ("TRACING_SERVICE_NAME", "tracing.service", str::to_owned),
+    ("TRACING_SAMPLING_RATE", "tracing.sample", percentage),
+    ("LOG_LEVEL", "log.filter", level),
+    ("LOG_FORMAT", "log.format", str::to_ascii_lowercase),
+];
+type Convert = fn(&str) -> String;
+
 const HEADERS: &str = "header fields have the names RateLimit-Limit, -Remaining and -Reset";
 /// The supported values of variables; any other is refused with this reason.
 const ONLY: [(&str, &str, &str); 9] = [
@@ -116,13 +133,22 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
     path.push(value("RUNTIME_APPDIRECTORY").as_deref().unwrap_or("config"));
     let mut envoy_env = EnvoyEnv { path, ..EnvoyEnv::default() };
     envoy_env.listeners(value);
-    envoy_env.tls(value);
-    envoy_env.log(value);
+    match flag_of("GRPC_SERVER_USE_TLS", value) {
+        Ok(is_tls) => envoy_env.is_tls_of_grpc = is_tls == Some(true),
+        Err(complaint) => envoy_env.refused.push(complaint),
+    }
+    if let Err(complaint) = envoy_env.store(value) {
+        envoy_env.refused.push(complaint);
+    }
+    let has_store = envoy_env.raw_settings.iter().any(|setting| setting.key == "store.url");
+    for (name, key, convert) in TEXTS {
+        let applies = (has_store || !key.starts_with("store."))
+            && (envoy_env.is_tls_of_grpc || !key.starts_with("server.tls."));
+        envoy_env.set(key, name, value(name).filter(|_| applies).map(|text| convert(&text)));
+    }
     for (name, key) in FLAGS {
         match flag_of(name, value) {
-            Ok(is_set) => {
-                envoy_env.set(key, name, is_set.map(|is_set| is_set.to_string()));
-            }
+            Ok(is_set) => envoy_env.set(key, name, is_set.map(|is_set| is_set.to_string())),
             Err(complaint) => envoy_env.refused.push(complaint),
         }
     }
@@ -136,10 +162,6 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
             envoy_env.refused.push(format!("{name}={text}: {why}"));
         }
     }
-    if let Err(complaint) = envoy_env.store(value) {
-        envoy_env.refused.push(complaint);
-    }
-    envoy_env.spans(value);
     for (why, names) in idle() {
         let given = names.filter(|name| value(name).is_some());
         envoy_env.idle.extend(given.map(|name| format!("{name}: {why}")));
@@ -181,24 +203,6 @@ impl EnvoyEnv {
             let port = given_port.unwrap_or_else(|| usual.to_owned());
             self.set(key, name, Some(format!("{host}:{port}")));
         }
-        let path = value("GRPC_UDS").map(|path| format!("unix:{path}"));
-        self.set("server.grpc", "GRPC_UDS", path);
-    }
-
-    fn tls(&mut self, value: impl Fn(&str) -> Option<String>) {
-        let files = [
-            ("GRPC_SERVER_TLS_CERT", "server.tls.cert"),
-            ("GRPC_SERVER_TLS_KEY", "server.tls.key"),
-            ("GRPC_CLIENT_TLS_CACERT", "server.tls.client_ca"),
-        ];
-        match flag_of("GRPC_SERVER_USE_TLS", &value) {
-            Ok(is_tls) => self.is_tls_of_grpc = is_tls == Some(true),
-            Err(complaint) => self.refused.push(complaint),
-        }
-        let is_tls = self.is_tls_of_grpc;
-        for (name, key) in files.into_iter().filter(|_| is_tls) {
-            self.set(key, name, value(name));
-        }
     }
 
     /// Reads the variables for Redis. Errors omit texts that may hold a password.
@@ -227,37 +231,29 @@ impl EnvoyEnv {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         self.set("store.user", "REDIS_AUTH", given(user));
         self.set("store.password", "REDIS_AUTH", given(password));
-        // As Go writes it, in one unit: `10s`, `500ms`, `1m`.
-        let budget = value("REDIS_TIMEOUT").map(|text| match text.strip_suffix('m') {
-            Some(number) => format!("{number}min"),
-            None => text,
-        });
-        self.set("store.budget", "REDIS_TIMEOUT", budget);
-        // Replacing a prefix that is refused could collide with another service's prefix and
-        // share its counters.
-        self.set("store.prefix", "CACHE_KEY_PREFIX", value("CACHE_KEY_PREFIX"));
         Ok(())
     }
+}
 
-    fn spans(&mut self, value: impl Fn(&str) -> Option<String>) {
-        self.set("tracing.service", "TRACING_SERVICE_NAME", value("TRACING_SERVICE_NAME"));
-        // A fraction of one there, a percentage here.
-        let share = value("TRACING_SAMPLING_RATE").map(|rate| {
-            let share = rate.parse::<f64>().map(|rate| format!("{:.4}%", rate * 100.0));
-            share.unwrap_or(rate)
-        });
-        self.set("tracing.sample", "TRACING_SAMPLING_RATE", share);
+/// Converts a duration from Go's form with one unit: `10s`, `500ms`, `1m`.
+fn span(text: &str) -> String {
+    match text.strip_suffix('m') {
+        Some(number) => format!("{number}min"),
+        None => text.to_owned(),
     }
+}
 
-    fn log(&mut self, value: impl Fn(&str) -> Option<String>) {
-        let lower = |name| value(name).map(|text| text.to_ascii_lowercase());
-        let level = lower("LOG_LEVEL").map(|level| match level.as_str() {
-            "warning" => "warn".to_owned(),
-            "fatal" | "panic" => "error".to_owned(),
-            _ => level,
-        });
-        self.set("log.filter", "LOG_LEVEL", level);
-        self.set("log.format", "LOG_FORMAT", lower("LOG_FORMAT"));
+/// Converts a fraction of one to a percentage.
+fn percentage(text: &str) -> String {
+    let share = text.parse::<f64>().map(|share| format!("{:.4}%", share * 100.0));
+    share.unwrap_or_else(|_| text.to_owned())
+}
+
+fn level(text: &str) -> String {
+    match &*text.to_ascii_lowercase() {
+        "warning" => "warn".to_owned(),
+        "fatal" | "panic" => "error".to_owned(),
+        level => level.to_owned(),
     }
 }
 
@@ -294,90 +290,7 @@ fn address(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use rategate_redis::client::Server;
-
     use super::*;
-    use crate::config::load;
-    use crate::config::settings::{Secret, Store, StoreLocation};
-    use crate::config::{ConfigError, Layers};
-
-    /// The variables that make a store.
-    const STORE: [&str; 7] = [
-        "REDIS_URL",
-        "REDIS_SOCKET_TYPE",
-        "REDIS_TYPE",
-        "REDIS_AUTH",
-        "REDIS_TLS",
-        "REDIS_TIMEOUT",
-        "CACHE_KEY_PREFIX",
-    ];
-
-    fn of(variables: &[(&str, &str)]) -> Option<EnvoyEnv> {
-        read(|name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, text)| (*text).to_owned())
-        })
-    }
-
-    #[test]
-    fn an_environment_counts_if_it_names_the_folder_of_rules() {
-        assert_eq!(of(&[("PORT", "80"), ("SHADOW_MODE", "true"), ("HOST", "x")]), None);
-        let path = |variables: &[(&str, &str)]| of(variables).unwrap().path;
-        assert_eq!(path(&[("RUNTIME_ROOT", "/data")]), PathBuf::from("/data/config"));
-        let all = [("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "ratelimit")];
-        assert_eq!(path(&all), PathBuf::from("/data/ratelimit/config"));
-        let usual = [("RUNTIME_SUBDIRECTORY", "r"), ("RUNTIME_APPDIRECTORY", "a")];
-        assert_eq!(path(&usual), PathBuf::from("/srv/runtime_data/current/r/a"));
-    }
-
-    #[test]
-    fn variables_are_settings_or_are_named() {
-        let with = |variables: &[(&str, &str)]| {
-            of(&[&[("RUNTIME_ROOT", "/data")], variables].concat()).unwrap()
-        };
-        let raw_settings = |variables: &[(&str, &str)]| {
-            let raw_settings = with(variables).raw_settings.into_iter();
-            raw_settings
-                .map(|RawSetting { key, text, .. }| format!("{key}={}", text.unwrap()))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        assert_eq!(raw_settings(&[("PORT", "80")]), "server.http=127.0.0.1:80");
-        assert_eq!(raw_settings(&[("HOST", "0.0.0.0")]), "server.http=0.0.0.0:8080");
-        assert_eq!(raw_settings(&[("GRPC_HOST", "::")]), "server.grpc=[::]:8081");
-        assert_eq!(raw_settings(&[("GRPC_UDS", "/run/x")]), "server.grpc=unix:/run/x");
-        assert_eq!(
-            raw_settings(&[("LOG_LEVEL", "WARNING"), ("LOG_FORMAT", "json")]),
-            "log.filter=warn log.format=json"
-        );
-        assert_eq!(
-            raw_settings(&[("SHADOW_MODE", "1"), ("MERGE_DOMAIN_CONFIG", "false")]),
-            "grpc.shadow=true grpc.merge_domains=false"
-        );
-        let files = [("GRPC_SERVER_TLS_CERT", "c"), ("GRPC_SERVER_TLS_KEY", "k")];
-        assert_eq!(raw_settings(&files), "", "TLS is off");
-        let tls = with(&[&files[..], &[("GRPC_SERVER_USE_TLS", "true")]].concat());
-        assert!(tls.is_tls_of_grpc && tls.raw_settings.len() == 2);
-        for (name, right, invalid) in [
-            ("QUOTA_MODE", "false", "true"),
-            ("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW"),
-            ("BACKEND_TYPE", "redis", "memcache"),
-            ("LIMIT_RESET_HEADER", "RateLimit-Reset", "X-Reset"),
-            ("SHADOW_MODE", "0", "perhaps"),
-            ("GRPC_SERVER_USE_TLS", "F", "yes"),
-        ] {
-            assert!(with(&[(name, right)]).refused.is_empty(), "{name}");
-            assert!(with(&[(name, invalid)]).refused[0].starts_with(name), "{name}");
-        }
-        let idle = with(&[("REDIS_POOL_SIZE", "9"), ("USE_STATSD", "false")]).idle;
-        assert!(idle[0].starts_with("USE_STATSD: ") && idle[1].starts_with("REDIS_POOL_SIZE: "));
-        assert_eq!(
-            raw_settings(&[("TRACING_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.05")]),
-            "tracing.service=limits tracing.sample=5.0000%"
-        );
-    }
 
     /// Every variable of that project is in the guide, and has a use, a reason for its refusal,
     /// or a sentence.
@@ -404,90 +317,26 @@ mod tests {
         let idle = idle().flat_map(|(_, names)| names);
         let only = ONLY.iter().map(|(name, ..)| *name);
         let flags = FLAGS.iter().map(|(name, _)| *name);
-        for name in idle.chain(only).chain(flags).chain(STORE) {
+        let texts = TEXTS.iter().map(|(name, ..)| *name);
+        // What they mean together is tested with the store that they make.
+        let store = ["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS"];
+        let effects = |name: &str| {
+            let with = read(|variable: &str| match variable {
+                "RUNTIME_ROOT" => Some("/data".to_owned()),
+                "GRPC_SERVER_USE_TLS" => Some("true".to_owned()),
+                "REDIS_URL" => Some("h:1".to_owned()),
+                _ => (variable == name).then(|| "1".to_owned()),
+            });
+            let with = with.unwrap();
+            with.raw_settings.len() + with.idle.len() + with.refused.len()
+        };
+        let named_alone = idle.chain(only).chain(flags).chain(texts).chain(["REDIS_AUTH"]);
+        for name in named_alone {
             assert!(is_named(name), "{name}");
-            let with = with_one(name);
-            let effects = with.raw_settings.len() + with.idle.len() + with.refused.len();
-            let needs_more = STORE.contains(&name) && name != "REDIS_URL";
-            assert!(effects > 0 || needs_more, "{name} is passed over");
+            assert!(effects(name) > effects(""), "{name} is passed over");
         }
-    }
-
-    fn with_one(name: &str) -> EnvoyEnv {
-        of(&[("RUNTIME_ROOT", "/data"), (name, "1")]).unwrap()
-    }
-
-    /// Returns the store of a file and an environment, for a rule that needs one.
-    fn store(file: &str, variables: &[(&str, &str)]) -> Result<Store, ConfigError> {
-        let mut layers = Layers::default();
-        let all = [&[("RUNTIME_ROOT", "/data")], variables].concat();
-        layers.add_envoy_env(|name| {
-            let found = all.iter().find(|(known, _)| *known == name);
-            found.map(|(_, text)| (*text).to_owned())
-        });
-        let rule = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, \
-                    requests_per_unit: 5, store: exact, on_unavailable: deny}}]";
-        let files = [load::file("a.toml", file), load::file("a.yaml", rule)];
-        load::read(&files, &layers).map(|loaded| loaded.settings.store.unwrap())
-    }
-
-    #[test]
-    fn variables_for_redis_are_a_store() {
-        let tls_alone = of(&[("RUNTIME_ROOT", "/data"), ("REDIS_TLS", "true")]).unwrap();
-        assert!(tls_alone.raw_settings.is_empty());
-        let location = |variables: &[(&str, &str)]| store("", variables).unwrap().location;
-        let plain = location(&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")]);
-        assert_eq!(plain, StoreLocation::Server(Server::tcp("redis", 6379)));
-        assert_eq!(location(&[("REDIS_URL", "redis:6379")]), plain, "no path");
-        let tls = StoreLocation::Server(Server::Tls("r".into(), 6380));
-        assert_eq!(location(&[("REDIS_URL", "r:6380"), ("REDIS_TLS", "true")]), tls);
-        assert_eq!(location(&[("REDIS_URL", "redis://r:6380"), ("REDIS_TLS", "1")]), tls);
-        assert_eq!(location(&[("REDIS_URL", "rediss://r:6380")]), tls);
-        let socket = StoreLocation::Server(Server::Unix("/run/r.sock".into()));
-        assert_eq!(location(&[("REDIS_URL", "/run/r.sock")]), socket);
-        let of_sentinels = [("REDIS_URL", "mymaster,a:26379,b:26380"), ("REDIS_TYPE", "SENTINEL")];
-        let sentinels = vec![Server::tcp("a", 26379), Server::tcp("b", 26380)];
-        let expected = StoreLocation::Sentinel { name: "mymaster".to_owned(), sentinels };
-        assert_eq!(location(&of_sentinels), expected);
-        let nodes = vec![Server::tcp("a", 1), Server::tcp("b", 2)];
-        let cluster = location(&[("REDIS_URL", "a:1,b:2"), ("REDIS_TYPE", "cluster")]);
-        assert_eq!(cluster, StoreLocation::Cluster(nodes));
-    }
-
-    #[test]
-    fn who_asks_how_long_and_under_which_keys() {
-        let with = |name, text| store("", &[("REDIS_URL", "r:1"), (name, text)]).unwrap();
-        let password_only = with("REDIS_AUTH", "sesame");
-        assert_eq!(
-            (password_only.user, password_only.password),
-            (None, Some(Secret::new("sesame".to_owned())))
-        );
-        let both = with("REDIS_AUTH", "ann:se:same");
-        assert_eq!(both.user.as_deref(), Some("ann"));
-        assert_eq!(both.password, Some(Secret::new("se:same".to_owned())));
-        assert_eq!(with("REDIS_TIMEOUT", "500ms").budget, Duration::from_millis(500));
-        assert_eq!(with("REDIS_TIMEOUT", "1m").budget, Duration::from_secs(60));
-        assert_eq!(with("CACHE_KEY_PREFIX", "prod").prefix, "prod");
-        let file = "[store]\nurl = \"redis://r:1\"\nnodes = 3\nbudget = \"1s\"\n";
-        let over = store(file, &[("REDIS_URL", "other:2")]).unwrap();
-        assert_eq!((over.nodes.get(), over.budget), (3, Duration::from_secs(1)));
-    }
-
-    #[test]
-    fn a_complaint_names_its_variable() {
-        for (variables, expected_start) in [
-            (&[("REDIS_URL", "a:1,b:2")][..], "REDIS_URL: several"),
-            (&[("REDIS_URL", "a:1"), ("REDIS_TYPE", "SENTINEL")], "REDIS_URL: with"),
-            (&[("REDIS_URL", "a:1"), ("REDIS_TYPE", "ring")], "REDIS_TYPE: "),
-            (&[("REDIS_URL", "a:port")], "REDIS_URL: "),
-            (&[("REDIS_URL", "a:1"), ("REDIS_TIMEOUT", "soon")], "REDIS_TIMEOUT: "),
-            (&[("REDIS_URL", "a:1"), ("REDIS_TLS", "yes")], "REDIS_TLS: it is true or false"),
-            (&[("REDIS_URL", "a:1"), ("CACHE_KEY_PREFIX", "prod:")], "CACHE_KEY_PREFIX: \"prod:\""),
-        ] {
-            let complaint = store("", variables).unwrap_err().to_string();
-            assert!(complaint.starts_with(expected_start), "{complaint}");
+        for name in store {
+            assert!(is_named(name), "{name}");
         }
-        let secret = store("", &[("REDIS_URL", "redis://u:sesame@h:port")]).unwrap_err();
-        assert!(!secret.to_string().contains("sesame"));
     }
 }

@@ -59,6 +59,12 @@ impl Problem {
         }
     }
 
+    /// Creates a problem with a value. The path of the value precedes the message, if there is one.
+    pub(crate) fn of(path: &str, location: SourceLocation, message: impl fmt::Display) -> Self {
+        let sign = if path.is_empty() { "" } else { ": " };
+        Self::at(location, format!("{path}{sign}{message}"))
+    }
+
     /// Creates a problem without a position in a file.
     pub(crate) fn nowhere(message: impl Into<String>) -> Self {
         Self { message: message.into(), help: None, location: None, path: None, is_warning: false }
@@ -69,8 +75,9 @@ impl Problem {
         Self { path, ..Self::nowhere(format!("cannot be read: {error}")) }
     }
 
+    /// Adds the correction, unless it is empty.
     pub(crate) fn help(self, help: impl Into<String>) -> Self {
-        Self { help: Some(help.into()), ..self }
+        Self { help: Some(help.into()).filter(|help| !help.is_empty()), ..self }
     }
 
     pub(crate) fn warning(self) -> Self {
@@ -158,44 +165,3 @@ fn more_than(problems: &[Problem]) -> Option<String> {
 
 impl std::error::Error for Problem {}
 impl std::error::Error for ConfigError {}
-
-#[cfg(test)]
-mod tests {
-    use super::super::source::Source;
-    use super::*;
-
-    fn problem(text: &str, needle: &str) -> Problem {
-        let source = Source::new(Path::new("rules.toml"), text);
-        let start = text.find(needle).unwrap();
-        Problem::at(source.location(start..start + needle.len()), "wrong").help("write right")
-    }
-
-    #[test]
-    fn a_report_shows_the_line_with_carets_and_what_would_be_right() {
-        let error = ConfigError::of(vec![problem("a = 1\nlimit = \"x\"\n", "\"x\"")]);
-        assert_eq!(error.to_string(), "rules.toml:2:9: wrong");
-        let report = error.report();
-        for fragment in ["rules.toml:2:9", "limit = \"x\"", "^^^", "write right"] {
-            assert!(report.contains(fragment), "{fragment} in {report}");
-        }
-    }
-
-    #[test]
-    fn a_secret_is_not_reported() {
-        let report = ConfigError::of(vec![problem("token = \"sesame", "\"sesame")]).report();
-        assert!(!report.contains("sesame") && report.contains("rules.toml:1:9"), "{report}");
-        assert!(report.contains("write right"));
-    }
-
-    #[test]
-    fn problems_come_in_the_order_of_lines_and_not_without_end() {
-        let text = "a\n".repeat(200);
-        let source = Source::new(Path::new("f"), text);
-        let at = |line| Problem::at(source.location_at(line, 1), "m");
-        let error = ConfigError::of((1..=200).rev().map(at).collect());
-        let display = error.to_string();
-        assert!(display.starts_with("f:1:1: m\nf:2:1: m"));
-        assert!(display.ends_with("and 150 more") && display.lines().count() == 51);
-        assert_eq!(error.problems().len(), 200);
-    }
-}

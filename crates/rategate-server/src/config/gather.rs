@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
+use super::node::{self, Map, Node};
 use super::source::{SourceLocation, Sources};
 use crate::engine;
 use crate::nearest::nearest;
@@ -20,6 +21,12 @@ const MAX_COMBINATIONS: u64 = 1_000_000;
 pub(crate) struct Gathered {
     /// The texts that have been read.
     pub(crate) sources: Sources,
+    /// The tables of settings of all files, with what the environment and flags set in them.
+    pub(crate) root: Node,
+    /// `true` if an untrusted client wrote them: then no file or variable that they name is read.
+    pub(crate) is_foreign: bool,
+    /// `true` if TLS is for gRPC listeners alone, where a listener has no setting of its own.
+    pub(crate) is_tls_of_grpc: bool,
     drafts: Vec<Draft>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,
@@ -55,6 +62,11 @@ pub(crate) enum Kind {
 }
 
 impl Gathered {
+    pub(crate) fn new(is_foreign: bool) -> Self {
+        let root = Node::new(node::Kind::Map(Map::new()), 0..0);
+        Self { root, is_foreign, ..Self::default() }
+    }
+
     /// Adds a rule. Of a faulty one only the name is used.
     pub(crate) fn add(
         &mut self,
@@ -143,11 +155,9 @@ impl Gathered {
                     (None, Kind::Native) => {
                         let known = named.keys().filter(|(domain, _)| domain.is_none());
                         let meant = nearest(name, known.map(|(_, name)| &**name));
+                        let help = meant.map(|meant| format!("did you mean {meant:?}?"));
                         let problem = problem(format!("replaces {name:?}, which is no rule"));
-                        self.problems.push(match meant {
-                            Some(meant) => problem.help(format!("did you mean {meant:?}?")),
-                            None => problem,
-                        });
+                        self.problems.push(problem.help(help.unwrap_or_default()));
                     }
                     (None, Kind::Envoy) => self.warnings.push(
                         problem(format!(
@@ -207,7 +217,7 @@ impl Gathered {
     /// Envoy's format, as there, and except a rule with tiers.
     fn check_matches(&mut self) {
         let tiered: HashSet<&str> = self.drafts.iter().filter_map(Draft::tier_of).collect();
-        let mut seen: HashMap<(&str, Path<'_>), Vec<&Draft>> = HashMap::new();
+        let mut seen: HashMap<(&str, Path), Vec<&Draft>> = HashMap::new();
         for draft in self.drafts.iter().filter(|draft| !draft.is_faulty) {
             let has_tiers = |draft: &Draft| {
                 matches!(draft.kind, Kind::Tier) || tiered.contains(&*draft.rule.name)
@@ -277,35 +287,30 @@ impl Draft {
 type Named = (Option<Arc<str>>, Arc<str>);
 
 /// The entries of a descriptor.
-type Path<'a> = Vec<(&'a str, Key<'a>)>;
-
-/// The part of a value that decides whether two are equal.
-#[derive(PartialEq, Eq, Hash, Clone, Copy)]
-enum Key<'a> {
-    Any,
-    Exact(&'a str),
-    Pattern(&'a str),
-}
+type Path = Vec<(Arc<str>, Value)>;
 
 /// Returns the entries, once for each value of the first list. Several lists would multiply: of a
 /// further list only the first value is compared.
-fn keys(entries: &[Entry]) -> impl Iterator<Item = Path<'_>> {
-    let list = entries.iter().position(|entry| matches!(entry.value, Value::OneOf(_)));
-    let count = list.and_then(|list| match &entries.get(list)?.value {
+fn keys(entries: &[Entry]) -> impl Iterator<Item = Path> {
+    let values = |entry: &Entry| match &entry.value {
         Value::OneOf(values) => Some(values.len()),
         _ => None,
-    });
-    let key = move |at: usize, nth: usize, value| match value {
-        &Value::Any => Some(Key::Any),
-        Value::Exact(value) => Some(Key::Exact(value)),
-        Value::Pattern { text, .. } => Some(Key::Pattern(text)),
+    };
+    let list = entries.iter().position(|entry| values(entry).is_some());
+    let count = entries.iter().find_map(values);
+    let compared = move |at: usize, nth: usize, value: &Value| match value {
         Value::OneOf(values) => {
-            values.get(if list == Some(at) { nth } else { 0 }).map(|value| Key::Exact(value))
+            values.get(if list == Some(at) { nth } else { 0 }).cloned().map(Value::Exact)
         }
+        Value::Pattern { text, .. } => {
+            Some(Value::Pattern { text: Arc::clone(text), shared: false })
+        }
+        Value::Any | Value::Exact(_) => Some(value.clone()),
     };
     (0..count.unwrap_or(1)).filter_map(move |nth| {
         let path = entries.iter().enumerate();
-        path.map(|(at, entry)| Some((&*entry.key, key(at, nth, &entry.value)?))).collect()
+        path.map(|(at, entry)| Some((Arc::clone(&entry.key), compared(at, nth, &entry.value)?)))
+            .collect()
     })
 }
 

@@ -9,7 +9,7 @@ use super::envoy_env::{self, EnvoyEnv};
 use super::error::Problem;
 use super::gather::Gathered;
 use super::node::{Kind, Node};
-use super::settings::{StoreUrl, Tables};
+use super::settings::StoreUrl;
 use super::text::Grammar as _;
 use crate::net::Address;
 
@@ -116,12 +116,12 @@ impl Layers {
     }
 
     /// Puts all settings into the tables of the files.
-    pub(crate) fn apply(&self, tables: &mut Tables, all: &mut Gathered) {
+    pub(crate) fn apply(&self, all: &mut Gathered) {
         let mut envoy_settings = Vec::new();
         if let Some(envoy_env) = &self.envoy_env {
             // TLS in a file applies to all listeners.
-            let has_tls = tables.root.get("server.tls").is_some();
-            tables.is_tls_of_grpc = envoy_env.is_tls_of_grpc && !has_tls;
+            let has_tls = all.root.get("server.tls").is_some();
+            all.is_tls_of_grpc = envoy_env.is_tls_of_grpc && !has_tls;
             all.problems.extend(envoy_env.refused.iter().map(Problem::nowhere));
             let idle = envoy_env.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
             all.warnings.extend(idle);
@@ -141,8 +141,9 @@ impl Layers {
                 all.problems.push(Problem::nowhere(message));
                 continue;
             };
-            if !is_weak || tables.root.get(key).is_none() {
-                put(&mut tables.root, key, text, &all.sources.add_outside(name));
+            if !is_weak || all.root.get(key).is_none() {
+                let span = all.sources.add_outside(name);
+                put(&mut all.root, key, text, &span);
             }
         }
     }
@@ -158,13 +159,21 @@ fn no_rule_needs_it() -> Problem {
 /// Puts the text of a setting into its table.
 fn put(root: &mut Node, key: &str, text: &str, span: &Range<usize>) {
     let node = |kind| Node::new(kind, span.clone());
-    let outside = node(Kind::Outside(text.to_owned()));
-    match key {
-        "server.resp" | "server.http" | "server.grpc" => {
-            let listeners = listeners(&root.elements(key).collect::<Vec<_>>(), text, span);
-            root.put(key, listeners.unwrap_or(outside));
-            return;
+    let outside = |text: &str| node(Kind::Outside(text.to_owned()));
+    let value = match key {
+        "server.resp" | "server.http" | "server.grpc" if !text.trim().is_empty() => {
+            // The file's settings for the same address remain.
+            let known: Vec<_> = root.elements(key).collect();
+            let texts = text.split(',').map(str::trim).filter(|text| !["", "off"].contains(text));
+            let listener = |text: &str| {
+                let same = known.iter().find(|node| is_listener_at(node, text));
+                same.map_or_else(|| outside(text), |node| Node::clone(node))
+            };
+            node(Kind::List(texts.map(listener).collect()))
         }
+        _ => outside(text),
+    };
+    match key {
         // A secret has one source.
         "server.token.file" => root.put("server.token", node(Kind::Null)),
         "store.url" => keep_login(root, text, span),
@@ -172,28 +181,16 @@ fn put(root: &mut Node, key: &str, text: &str, span: &Range<usize>) {
         "store.kind" => root.put("store.name", node(Kind::Null)),
         _ => {}
     }
-    root.put(key, outside);
+    root.put(key, value);
 }
 
-/// Returns the listeners of a text. The file's settings for the same address remain; `None` if
-/// it has none.
-fn listeners(known: &[&Node], text: &str, span: &Range<usize>) -> Option<Node> {
-    let address = |node: &Node| match &node.get("address")?.kind {
-        Kind::Text(text) => Address::read(text).ok(),
-        _ => None,
-    };
-    let has_settings = known.iter().any(|node| address(node).is_some());
-    let addresses = text.split(',').map(str::trim).filter(|text| !["", "off"].contains(text));
-    let listener = |text: &str| {
-        let wanted = Address::read(text).ok();
-        let same = known.iter().find(|node| wanted.is_some() && address(node) == wanted);
-        same.map_or_else(
-            || Node::new(Kind::Outside(text.to_owned()), span.clone()),
-            |node| Node::clone(node),
-        )
-    };
-    let all: Vec<_> = addresses.map(listener).collect();
-    (has_settings && !all.is_empty()).then(|| Node::new(Kind::List(all), span.clone()))
+/// Returns `true` for a file's listener with settings at this address.
+fn is_listener_at(node: &Node, text: &str) -> bool {
+    let address = node.get("address").map(|node| &node.kind);
+    match (address, Address::read(text)) {
+        (Some(Kind::Text(known)), Ok(address)) => Address::read(known) == Ok(address),
+        _ => false,
+    }
 }
 
 /// Keeps the login and the database in the address of a file's store where the new address has

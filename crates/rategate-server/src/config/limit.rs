@@ -155,7 +155,8 @@ impl Written {
             Self::Exempt => Ok((Limit::Exempt, UNLIMITED)),
             Self::Nothing(display_limit) if algorithm == Algorithm::CountedWindow => {
                 let seconds = display_limit.unit.seconds().saturating_mul(display_limit.multiplier);
-                Ok((counted(Permits::Whole(0), seconds.saturating_mul(SECOND_NS))?, display_limit))
+                let period_ns = seconds.saturating_mul(SECOND_NS);
+                Ok((counted(Permits::Whole(0), period_ns)?, display_limit))
             }
             Self::Nothing(display_limit) => Ok((Limit::Nothing, display_limit)),
             Self::AtOnce(permits) if algorithm == Algorithm::Concurrency => {
@@ -165,14 +166,12 @@ impl Written {
             Self::AtOnce(permits) => Err(format!(
                 "the limit has no period: write \"{permits}/min\", or algorithm = \"concurrency\""
             )),
-            Self::Per { permits, period_ns, display_limit }
-                if algorithm == Algorithm::CountedWindow =>
-            {
-                Ok((counted(permits, period_ns)?, display_limit))
-            }
             Self::Per { permits, period_ns, display_limit } => {
-                let policy = policy(algorithm, permits, period_ns, burst)?;
-                Ok((Limit::Policy(policy), display_limit))
+                let limit = match algorithm {
+                    Algorithm::CountedWindow => counted(permits, period_ns)?,
+                    _ => Limit::Policy(policy(algorithm, permits, period_ns, burst)?),
+                };
+                Ok((limit, display_limit))
             }
         }
     }
@@ -267,78 +266,4 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, rest);
     }
     a
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn built(text: &str, algorithm: Algorithm) -> (AnyPolicy, String) {
-        match Written::parse(text).unwrap().build(algorithm, None).unwrap() {
-            (Limit::Policy(policy), display_limit) => (policy, display_limit.to_string()),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_rate_is_a_bucket_that_holds_a_period_of_it() {
-        let rate = |permits, seconds| Rate::new(permits, Duration::from_secs(seconds)).unwrap();
-        let bucket = |rate, burst| AnyPolicy::from(Gcra::new(rate, burst).unwrap());
-        let gcra = |text| built(text, Algorithm::Gcra);
-        assert_eq!(gcra("100/min"), (bucket(rate(100, 60), 100), "100 per minute".into()));
-        assert_eq!(gcra("1000/10s"), (bucket(rate(100, 1), 1000), "1000 per 10 seconds".into()));
-        assert_eq!(gcra("0.5/s"), (bucket(rate(1, 2), 1), "1 per 2 seconds".into()));
-        assert_eq!(gcra("2.5/min"), (bucket(rate(1, 24), 3), "1 per 24 seconds".into()));
-        assert_eq!(gcra("60/7d").1, "60 per 7 days");
-        assert_eq!(gcra("5/250ms"), (bucket(rate(20, 1), 5), "20 per second".into()));
-    }
-
-    #[test]
-    fn windows_keep_the_numbers_that_were_written() {
-        let window = FixedWindow::new(1000, Duration::from_nanos(10 * SECOND_NS), Anchor::Epoch);
-        assert_eq!(built("1000/10s", Algorithm::FixedWindow).0, window.into());
-        let log = SlidingLog::new(5, Duration::from_nanos(SECOND_NS / 4));
-        assert_eq!(built("5/250ms", Algorithm::SlidingLog), (log.into(), "20 per second".into()));
-        let log = CompactLog::new(7, Duration::from_nanos(60 * SECOND_NS));
-        assert_eq!(built("7/min", Algorithm::CompactLog).0, log.into());
-    }
-
-    #[test]
-    fn what_does_not_go_together_is_refused() {
-        let build = |written: Result<Written, String>, algorithm, burst| {
-            written.and_then(|written| written.build(algorithm, burst)).unwrap_err()
-        };
-        let rate = || Written::parse("100/min");
-        assert!(build(rate(), Algorithm::SlidingLog, Some(1)).contains("burst"));
-        assert!(build(Written::parse("never"), Algorithm::Gcra, Some(1)).contains("burst"));
-        assert!(build(rate(), Algorithm::Concurrency, None).contains("at a time"));
-        assert!(build(Ok(Written::AtOnce(5)), Algorithm::Gcra, None).contains("5/min"));
-        assert!(build(Written::parse("0.5/s"), Algorithm::FixedWindow, None).contains("whole"));
-        assert!(build(rate(), Algorithm::Gcra, Some(0)).contains("1 permit"));
-        assert!(build(Written::parse("0/s"), Algorithm::Gcra, None).contains("never"));
-        assert!(build(Written::parse("5"), Algorithm::Gcra, None).contains("N/PERIOD"));
-        assert!(build(Written::parse("5/fortnight"), Algorithm::Gcra, None).contains("unit"));
-        let long = Written::per_unit(1, 1000, Unit::Year);
-        assert!(build(long, Algorithm::Gcra, None).contains("584"));
-        assert!(
-            build(Written::per_unit(1, 0, Unit::Day), Algorithm::Gcra, None).contains("period")
-        );
-    }
-
-    #[test]
-    fn the_ends_have_names() {
-        let build =
-            |text: &str| Written::parse(text).unwrap().build(Algorithm::Gcra, None).unwrap();
-        assert_eq!(build("never"), (Limit::Nothing, NOTHING));
-        assert_eq!(build("unlimited"), (Limit::Unlimited, UNLIMITED));
-        let zero = Written::per_unit(0, 2, Unit::Day).unwrap();
-        let display_limit = DisplayLimit { permits: 0, multiplier: 2, unit: Unit::Day };
-        assert_eq!(
-            zero.build(Algorithm::FixedWindow, None).unwrap(),
-            (Limit::Nothing, display_limit)
-        );
-        let three = Written::AtOnce(3).build(Algorithm::Concurrency, None).unwrap();
-        let policy = Concurrency::new(3).into();
-        assert_eq!(three, (Limit::Policy(policy), at_a_time(3)));
-    }
 }

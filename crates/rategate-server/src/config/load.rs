@@ -7,9 +7,10 @@ use super::error::{ConfigError, Problem};
 use super::files::{self, ConfigFile, Format};
 use super::gather::Gathered;
 use super::layers::Layers;
-use super::settings::{Settings, Tables};
+use super::node::Kind;
+use super::settings::{self, Settings};
 use super::source::Source;
-use super::{envoy, native};
+use super::{envoy, node, rules};
 use crate::engine::Compiled;
 use crate::rule::RuleSet;
 
@@ -43,8 +44,8 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
 /// Returns [`ConfigError`] with all problems.
 pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigError> {
     match path.map(files::read) {
-        None => read(&[], layers),
-        Some(Ok(files)) => read(&files, layers),
+        None => read(&[], layers, false),
+        Some(Ok(files)) => read(&files, layers, false),
         Some(Err(problems)) => Err(ConfigError::of(problems)),
     }
 }
@@ -55,7 +56,7 @@ pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigE
 ///
 /// Returns [`ConfigError`] with all problems.
 pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
-    read(&[file(name, text)], &Layers::default())
+    read(&[file(name, text)], &Layers::default(), false)
 }
 
 /// Loads a text from an untrusted client: no file that it names is opened, and no variable is
@@ -65,42 +66,33 @@ pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
 ///
 /// Returns [`ConfigError`] with all problems.
 pub(crate) fn load_foreign(name: &str, text: &str) -> Result<Loaded, ConfigError> {
-    read_all(&[file(name, text)], &Layers::default(), true)
+    read(&[file(name, text)], &Layers::default(), true)
 }
 
-pub(super) fn file(name: &str, text: &str) -> ConfigFile {
+fn file(name: &str, text: &str) -> ConfigFile {
     let format = Format::of(Path::new(name)).unwrap_or(Format::Native);
     ConfigFile { format, source: Source::new(Path::new(name), text) }
 }
 
-pub(crate) fn read(files: &[ConfigFile], layers: &Layers) -> Result<Loaded, ConfigError> {
-    read_all(files, layers, false)
-}
-
 /// Reads files. With `is_foreign` no file and no variable that they name is read.
-fn read_all(
+pub(crate) fn read(
     files: &[ConfigFile],
     layers: &Layers,
     is_foreign: bool,
 ) -> Result<Loaded, ConfigError> {
-    let mut all = Gathered::default();
-    let mut tables = Tables::new(is_foreign);
+    let mut all = Gathered::new(is_foreign);
     for file in files {
         match file.format {
-            Format::Native => native::read(&file.source, &mut all, &mut tables),
+            Format::Native => read_native(&file.source, &mut all),
             Format::Envoy => envoy::read(&file.source, &mut all),
         }
     }
-    layers.apply(&mut tables, &mut all);
-    let settings = tables.read(&mut all);
+    layers.apply(&mut all);
+    let settings = settings::read(&mut all);
     let hash = files::digest(files);
     all.check_domains(settings.grpc.merge_domains);
     let rules = RuleSet { rules: all.finish(), hash: Arc::clone(&hash) };
-    let Gathered { mut problems, warnings, needs_store, .. } = all;
-    if let (Some(location), None) = (needs_store, &settings.store) {
-        let problem = Problem::at(location, "counters in the store, and there is none");
-        problems.push(problem.help("write [store] and url = \"redis://host:port\""));
-    }
+    let Gathered { mut problems, warnings, .. } = all;
     // The engine has the last word. Rules with problems are not compiled.
     if problems.is_empty() {
         match Compiled::new(rules) {
@@ -109,4 +101,31 @@ fn read_all(
         }
     }
     Err(ConfigError::of(problems))
+}
+
+/// Reads a file of the native format: its rules, and its tables of settings, which are read with
+/// those of all files.
+fn read_native(source: &Arc<Source>, all: &mut Gathered) {
+    let start = all.sources.add(Arc::clone(source));
+    let root = match node::toml(source, start) {
+        Ok(root) => root,
+        Err(problems) => return all.problems.extend(problems),
+    };
+    let Kind::Map(root) = root.kind else { return };
+    for (key, (span, value)) in root {
+        if all.is_hopeless() {
+            return;
+        }
+        if key == "rule" {
+            rules::read_all(&value, all);
+            continue;
+        }
+        let Kind::Map(known) = &mut all.root.kind else { return };
+        if let Some((first, _)) = known.get(&key) {
+            let first = all.sources.location(first).origin();
+            let location = all.sources.location(&span);
+            all.problems.push(Problem::at(location, format!("[{key}] is also at {first}")));
+        }
+        known.insert(key, (span, value));
+    }
 }

@@ -16,7 +16,6 @@ mod layers;
 mod limit;
 mod load;
 mod naming;
-mod native;
 mod node;
 mod rules;
 pub mod settings;

@@ -25,7 +25,7 @@ const STACK_BYTES: usize = 32 << 20;
 const MAX_NODES: usize = 2_000_000;
 
 /// A value with its position among all texts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) span: Range<usize>,
@@ -46,8 +46,9 @@ pub(crate) enum State {
 }
 
 /// The content of a value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Kind {
+    #[default]
     Null,
     Bool(bool),
     /// A whole number.
@@ -84,6 +85,16 @@ impl Node {
 
     pub(crate) fn is_out(&self) -> bool {
         matches!(self.state.get(), State::Wrong | State::Unknown)
+    }
+
+    /// Returns `true` if no problem with the value or with any part of it was reported.
+    pub(crate) fn is_right(&self) -> bool {
+        let is_whole = match &self.kind {
+            Kind::List(all) => all.iter().all(Self::is_right),
+            Kind::Map(entries) => entries.values().all(|(_, node)| node.is_right()),
+            _ => true,
+        };
+        is_whole && self.state.get() == State::Right
     }
 
     /// Returns the value at a path of keys, unless a problem with it was reported.
@@ -154,8 +165,7 @@ pub(crate) fn toml(source: &Arc<Source>, start: usize) -> Result<Node, Vec<Probl
         let location = source.location(error.span().unwrap_or(0..0));
         // The first line describes the problem, the rest the correction.
         let (cause, right) = error.message().split_once('\n').unwrap_or((error.message(), ""));
-        let problem = Problem::at(location, cause);
-        if right.is_empty() { problem } else { problem.help(right.replace('\n', "; ")) }
+        Problem::at(location, cause).help(right.replace('\n', "; "))
     };
     Err(errors.iter().take(MAX_SYNTAX).map(problem).collect())
 }
@@ -303,14 +313,6 @@ impl<'de> Visitor<'de> for KindVisitor {
 
     fn visit_unit<E: de::Error>(self) -> Result<Kind, E> {
         Ok(Kind::Null)
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<Kind, E> {
-        Ok(Kind::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Kind, D::Error> {
-        deserializer.deserialize_any(Self)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Kind, A::Error> {

@@ -1,16 +1,17 @@
 //! Conversion of the native format's tables to rules, and what both formats' rules share.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::de::{self, Style};
+use super::de;
 use super::error::Problem;
 use super::gather::{Gathered, Kind};
 use super::limit::{Algorithm, LEASE_NS, NOTHING, Written, check_burst};
 use super::naming::{self, MAX_TEXT_BYTES};
-use super::node::Node;
+use super::node::{self, Node};
 use super::source::SourceLocation;
 use super::tables::{EntryTable, PlaceText, RuleTable, ScheduleTable};
 use super::text::Text;
@@ -19,14 +20,32 @@ use crate::rule::{
     Scheduled, Value,
 };
 
+/// The message about a rule or a tier without a name.
+pub(super) const NO_NAME: &str = "no name; write name = \"...\"";
 const DAY_S: u32 = 86_400;
 /// The domain of rules that give none.
 const DEFAULT_DOMAIN: &str = "default";
 
+/// Reads the rules of a file, one by one so that all problems are reported at once.
+pub(crate) fn read_all(rules: &Node, all: &mut Gathered) {
+    let node::Kind::List(rules) = &rules.kind else {
+        let location = all.sources.location(&rules.span);
+        let problem = Problem::at(location, "`rule` is a list of tables");
+        all.problems.push(problem.help("write [[rule]]"));
+        return;
+    };
+    for rule in rules {
+        if all.is_hopeless() {
+            return;
+        }
+        read(rule, all);
+    }
+}
+
 /// Reads a rule and its tiers. A wrong value is reported; the others are still checked.
-pub(crate) fn read(node: &Node, all: &mut Gathered) {
+fn read(node: &Node, all: &mut Gathered) {
     let before = all.problems.len();
-    let table = de::read::<RuleTable>(&all.sources, Style::Toml(""), node, &mut all.problems);
+    let table = de::read::<RuleTable>(all, None, node);
     let Some(table) = table else { return };
     let mut reader = Reader { node, path: None, all };
     let algorithm = (!node.is_reported("algorithm")).then(|| table.algorithm.unwrap_or_default());
@@ -71,16 +90,26 @@ impl Reader<'_> {
     }
 
     /// Creates a problem with a key, or with the whole table if the key is empty.
-    pub(super) fn problem(&self, key: &str, message: impl Into<String>) -> Problem {
-        let path = self.path.as_ref().map(|path| format!("{path}.{key}"));
-        let path = path.as_deref().map(|path| path.trim_matches('.')).unwrap_or_default();
-        let (sign, message) = (if path.is_empty() { "" } else { ": " }, message.into());
-        Problem::at(self.location(key), format!("{path}{sign}{message}"))
+    pub(super) fn problem(&self, key: &str, message: impl Display) -> Problem {
+        let path = self.path.as_ref().map(|path| format!("{path}.{key}")).unwrap_or_default();
+        Problem::of(path.trim_matches('.'), self.location(key), message)
     }
 
-    pub(super) fn complain(&mut self, key: &str, message: impl Into<String>) {
-        let problem = self.problem(key, message);
+    pub(super) fn complain(&mut self, key: &str, message: impl Display) {
+        self.suggest(key, message, "");
+    }
+
+    /// Reports a problem with a key, and what would be right.
+    pub(super) fn suggest(&mut self, key: &str, message: impl Display, help: &str) {
+        let problem = self.problem(key, message).help(help);
         self.all.problems.push(problem);
+    }
+
+    /// Reports that a key is missing, unless that may follow from a reported problem.
+    pub(super) fn miss(&mut self, key: &str, message: &str, help: &str) {
+        if !self.node.is_reported(key) {
+            self.suggest("", message, help);
+        }
     }
 
     /// Returns names in a list with their positions.
@@ -130,12 +159,10 @@ impl Reader<'_> {
 
     /// Returns the name, or an empty one if it is missing.
     fn name<'t>(&mut self, name: Option<&'t String>) -> &'t str {
-        let checked = name.map_or(Ok(()), |name| naming::check(name));
-        if let Err(complaint) = checked {
-            self.complain("name", complaint);
-        }
-        if name.is_none() && !self.node.is_reported("name") {
-            self.complain("", "no name; write name = \"...\"");
+        match name.map(|name| naming::check(name)) {
+            Some(Err(complaint)) => self.complain("name", complaint),
+            Some(Ok(())) => {}
+            None => self.miss("name", NO_NAME, ""),
         }
         name.map_or("", |name| name)
     }
@@ -189,8 +216,8 @@ impl Reader<'_> {
         algorithm: KnownAlgorithm,
         burst: Option<u64>,
     ) -> (Limit, DisplayLimit) {
-        if limit.is_none() && !self.node.is_reported("limit") {
-            self.complain("", "no limit; write limit = \"100/min\"");
+        if limit.is_none() {
+            self.miss("limit", "no limit; write limit = \"100/min\"", "");
         }
         self.build("limit", limit.map(|limit| limit.0), algorithm, burst)
     }
@@ -241,8 +268,8 @@ impl Reader<'_> {
         let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, table.burst);
         let zone = table.zone.as_deref().unwrap_or("UTC");
         if let Err(error) = TimeZone::get(zone) {
-            let problem = self.problem("zone", format!("no time zone {zone:?}: {error}"));
-            self.all.problems.push(problem.help("write a name like \"Europe/Berlin\" or \"UTC\""));
+            let message = format!("no time zone {zone:?}: {error}");
+            self.suggest("zone", message, "write a name like \"Europe/Berlin\" or \"UTC\"");
         }
         if table.days.as_ref().is_some_and(Vec::is_empty) && !self.node.is_reported("days") {
             self.complain("days", "a limit for no days; leave out `days` for all");

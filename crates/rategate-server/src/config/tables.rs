@@ -3,52 +3,31 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess};
+use serde::de::{self, Deserializer};
 
 use super::limit::{Algorithm, Written};
-use super::settings::{Grpc, Http, Inline, Keys, Log, ServerTable, Snapshot, StoreTable, Tracing};
+use super::settings::Settings;
 use super::text::{Grammar, Text, percent};
 use crate::rule::{DAYS, Enforcement, OnUnavailable, Unit};
 
 /// Returns the JSON Schema of the native format, for editors that complete and check TOML.
 #[must_use]
 pub fn schema() -> String {
-    let schema = schemars::schema_for!(FileTable);
+    // TOML has no null, and text for what serde writes as a table.
+    let without_odd_defaults = RecursiveTransform(|schema: &mut Schema| {
+        if schema.get("default").is_some_and(|default| default.is_null() || default.is_object()) {
+            schema.remove("default");
+        }
+    });
+    let settings = SchemaSettings::default().with_transform(without_odd_defaults);
+    let schema = settings.into_generator().into_root_schema_for::<Settings>();
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
-}
-
-/// A configuration of rategate: the settings of the service, and its rules.
-// The tables are read one by one; this struct exists for the schema.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields, title = "rategate")]
-#[expect(dead_code, reason = "it is there for the schema alone")]
-struct FileTable {
-    /// The listeners of the service and its limits.
-    server: Option<ServerTable>,
-    /// The header fields of HTTP answers, and the accepted host names.
-    http: Option<Http>,
-    /// The behaviour of Envoy's protocol.
-    grpc: Option<Grpc>,
-    /// The store of counters that several processes share.
-    store: Option<StoreTable>,
-    /// The file in which counters survive a restart.
-    snapshot: Option<Snapshot>,
-    /// Inline limits, which come with calls.
-    inline: Option<Inline>,
-    /// The log.
-    log: Option<Log>,
-    /// Spans of decisions.
-    tracing: Option<Tracing>,
-    /// The capacity for keys.
-    keys: Option<Keys>,
-    /// The rules.
-    #[schemars(default)]
-    rule: Vec<RuleTable>,
 }
 
 /// A rule: the calls that it limits, the limit, and the handling of those over it.
@@ -190,8 +169,8 @@ impl Grammar for EntryTable {
         Ok(Self { key: key.to_owned(), ..Self::default() })
     }
 
-    fn of_table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        Self::deserialize(MapAccessDeserializer::new(map))
+    fn of_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+        Self::deserialize(table)
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Schema {
@@ -228,9 +207,8 @@ impl Grammar for Written {
         Some(number.map_err(|_| "a limit is never negative".to_owned()))
     }
 
-    fn of_table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        let LimitTable { permits, unit, multiplier } =
-            LimitTable::deserialize(MapAccessDeserializer::new(map))?;
+    fn of_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+        let LimitTable { permits, unit, multiplier } = LimitTable::deserialize(table)?;
         Self::per_unit(permits, multiplier.unwrap_or(1), unit).map_err(de::Error::custom)
     }
 
@@ -323,48 +301,5 @@ impl Grammar for TimeOfDay {
             return Err(invalid());
         }
         Ok(Self(of_day))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn enforcement() {
-        assert_eq!(Enforcement::read("12.5%"), Ok(Enforcement::Share(1_250)));
-        assert_eq!(Enforcement::read("0.01%"), Ok(Enforcement::Share(1)));
-        assert_eq!(Enforcement::read("0%"), Ok(Enforcement::Share(0)));
-        assert_eq!(Enforcement::read("100%"), Ok(Enforcement::All));
-        for invalid in ["", "%", "half", "-1%", "+1%", "100.01%", "1.234%", "1.%", "99999999%", "5"]
-        {
-            assert!(Enforcement::read(invalid).is_err(), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn days_and_times() {
-        let days = |text: &str| Days::read(text).map(|days| days.0.map(u8::from));
-        assert_eq!(days("mon-fri"), Ok([1, 1, 1, 1, 1, 0, 0]));
-        assert_eq!(days("sat-mon"), Ok([1, 0, 0, 0, 0, 1, 1]));
-        assert_eq!(days("wed"), Ok([0, 0, 1, 0, 0, 0, 0]));
-        assert!(days("monday").is_err() && days("mon-").is_err() && days("").is_err());
-        assert_eq!(TimeOfDay::read("09:30"), Ok(TimeOfDay(34_200)));
-        assert_eq!(TimeOfDay::read("23:59:59"), Ok(TimeOfDay(86_399)));
-        assert_eq!(TimeOfDay::read("24:00"), Ok(TimeOfDay(86_400)));
-        for invalid in [
-            "",
-            "9:00",
-            "24:01",
-            "25:00",
-            "12:60",
-            "12",
-            "12:00:60",
-            "12:00:00:00",
-            "1a:00",
-            "+9:00",
-        ] {
-            assert!(TimeOfDay::read(invalid).is_err(), "{invalid}");
-        }
     }
 }

@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use rategate_core::span;
 use rategate_tower::key::Network;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor};
+use serde::de::{self, Deserializer, Unexpected, Visitor};
+
+use super::de::TEXT;
 
 /// One value, or a list of them.
 // The deserializer knows it by this name.
@@ -23,6 +24,8 @@ pub(crate) trait Grammar: Sized {
     /// The description for messages and for the schema.
     const WHAT: &'static str;
     const EXAMPLES: &'static [&'static str] = &[];
+    /// The name by which the deserializer knows it.
+    const NAME: &'static str = TEXT;
 
     fn read(text: &str) -> Result<Self, String>;
 
@@ -32,8 +35,8 @@ pub(crate) trait Grammar: Sized {
     }
 
     /// Reads a table. Most values are none.
-    fn of_table<'de, A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
-        Err(de::Error::invalid_type(Unexpected::Map, &TextVisitor::<Self>(PhantomData)))
+    fn of_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+        table.deserialize_str(TextVisitor(PhantomData))
     }
 
     fn schema(_: &mut SchemaGenerator) -> Schema {
@@ -47,29 +50,23 @@ pub(crate) struct Text<T>(pub(crate) T);
 
 /// Reads a value by its grammar.
 pub(crate) fn text<'de, D: Deserializer<'de>, T: Grammar>(deserializer: D) -> Result<T, D::Error> {
-    deserializer.deserialize_str(TextVisitor(PhantomData))
-}
-
-/// Reads a whole number from 1 on.
-pub(crate) fn from_one<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: TryFrom<usize>,
-{
-    let number = NonZeroUsize::deserialize(deserializer)?.get();
-    // Only a `u32` is shorter.
-    let wanted = |_| de::Error::invalid_value(Unexpected::Other(""), &"a nonzero u32");
-    T::try_from(number).map_err(wanted)
+    deserializer.deserialize_newtype_struct(T::NAME, TextVisitor(PhantomData))
 }
 
 /// Reads a list of values by their grammar.
-pub(crate) fn texts<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Grammar,
-{
+pub(crate) fn texts<'de, D: Deserializer<'de>, T: Grammar>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     let all: Vec<Text<T>> = Vec::deserialize(deserializer)?;
     Ok(all.into_iter().map(|text| text.0).collect())
+}
+
+/// Reads a value, or a list of values, by their grammar.
+pub(crate) fn one_or_more<'de, D: Deserializer<'de>, T: Grammar>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let all: OneOrMore<Text<T>> = OneOrMore::deserialize(deserializer)?;
+    Ok(all.0.into_iter().map(|text| text.0).collect())
 }
 
 impl<'de, T: Grammar> Deserialize<'de> for Text<T> {
@@ -97,8 +94,8 @@ impl<'de, T: Grammar> Visitor<'de> for TextVisitor<T> {
         read.ok_or_else(|| E::invalid_type(Unexpected::Signed(number), &self))?.map_err(E::custom)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::of_table(map)
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, table: D) -> Result<T, D::Error> {
+        T::of_table(table)
     }
 }
 
@@ -187,6 +184,13 @@ pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, 
     text(deserializer).map(|Size(bytes)| bytes)
 }
 
+/// Returns a text of 1 to `max` letters, digits, `-`, `_` and `.`.
+pub(crate) fn plain(text: &str, max: usize) -> Option<String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let is_right = (1..=max).contains(&text.len()) && text.bytes().all(is_plain);
+    is_right.then(|| text.to_owned())
+}
+
 /// The name of a host, without a port.
 #[derive(Clone, Debug)]
 pub(crate) struct HostName(pub(crate) String);
@@ -196,13 +200,9 @@ impl Grammar for HostName {
     const EXAMPLES: &'static [&'static str] = &["limits.example.com"];
 
     fn read(text: &str) -> Result<Self, String> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        if (1..=253).contains(&text.len()) && text.bytes().all(is_plain) {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(format!(
-            "{text:?} is no host name like \"limits.example.com\", without scheme and port"
-        ))
+        plain(text, 253).map(Self).ok_or_else(|| {
+            format!("{text:?} is no host name like \"limits.example.com\", without scheme and port")
+        })
     }
 }
 
@@ -219,6 +219,11 @@ impl Grammar for SocketMode {
         let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
         mode.map(Self).ok_or_else(|| format!("{text:?} is not from \"0000\" to \"0777\""))
     }
+}
+
+/// Reads the access mode of a socket.
+pub(crate) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    text(deserializer).map(|SocketMode(mode)| Some(mode))
 }
 
 /// The grammar of an address or a network.
@@ -238,15 +243,4 @@ pub(crate) fn percent(text: &str, decimals: usize) -> Option<u32> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_right = is_number(whole) && is_number(part) && part.len() <= decimals;
     is_right.then(|| format!("{whole}{part:0<decimals$}").parse().ok())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_a_length() {
-        assert_eq!(Duration::read("20ms"), Ok(Duration::from_millis(20)));
-        assert!(Duration::read("0s").is_err() && Duration::read("5").is_err());
-    }
 }

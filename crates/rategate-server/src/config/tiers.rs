@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::naming;
-use super::rules::{KnownAlgorithm, Reader};
+use super::rules::{KnownAlgorithm, NO_NAME, Reader};
 use super::source::SourceLocation;
 use super::tables::{RuleTable, TierTable};
 use crate::rule::{Rule, Value};
@@ -51,9 +51,7 @@ impl Reader<'_> {
 
     fn tier_name(&mut self, rule: &Rule, tier: &TierTable) -> Option<Arc<str>> {
         let Some(tier) = &tier.name else {
-            if !self.node.is_reported("name") {
-                self.complain("", "no name; write name = \"...\"");
-            }
+            self.miss("name", NO_NAME, "");
             return None;
         };
         if tier.is_empty() {

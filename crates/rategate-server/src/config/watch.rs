@@ -163,24 +163,22 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
         // The files may have changed since they were loaded.
         self.check(false);
         loop {
-            match received.recv_timeout(CHECK_EVERY) {
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Order::Reload(done)) => self.reload(&done),
-                Err(RecvTimeoutError::Timeout) => self.check(false),
-                Ok(Order::Event) => match silence(received) {
-                    Some(Order::Stop) => return,
-                    Some(Order::Reload(done)) => self.reload(&done),
-                    Some(Order::Event) | None => self.check(false),
-                },
+            let order = match received.recv_timeout(CHECK_EVERY) {
+                Ok(Order::Event) => silence(received),
+                Err(RecvTimeoutError::Disconnected) => return,
+                order => order.ok(),
+            };
+            match order {
+                Some(Order::Stop) => return,
+                Some(Order::Reload(done)) => {
+                    self.check(true);
+                    let _ = done.send(());
+                }
+                Some(Order::Event) | None => self.check(false),
             }
             // Links may have changed.
             self.folders.watch(&self.path);
         }
-    }
-
-    fn reload(&mut self, done: &Sender<()>) {
-        self.check(true);
-        let _ = done.send(());
     }
 
     /// Reads the files. Puts them into force if they have changed, or if `again` is `true`.
@@ -213,7 +211,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
             self.state.store(Arc::new(State { last_error: None, ..state }));
             return;
         }
-        let loaded = match low_priority(|| load::read(files, &self.layers)) {
+        let loaded = match low_priority(|| load::read(files, &self.layers, false)) {
             Ok(loaded) => loaded,
             Err(error) => return self.refuse(error.to_string(), Some(error)),
         };

@@ -48,78 +48,64 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
     if algorithms.any(|other| other != algorithm) {
         return Err(ExportError { rule: rule.name.to_string(), what: "several algorithms" });
     }
-    text.push_str("[[rule]]\n");
-    let mut put = |key: &str, value: &str| {
-        // Writing to memory does not fail.
-        let _ = writeln!(text, "{key} = {value}");
+    let (store, lease_ns) = match rule.location {
+        CounterLocation::Here => (None, None),
+        CounterLocation::StoreExact => (Some("exact"), None),
+        CounterLocation::StoreLeased { lease_ns } => (Some("leased"), Some(lease_ns)),
     };
-    put("name", &quoted(&rule.name));
-    if rule.envoy_name != rule.name {
-        put("envoy_name", &quoted(&rule.envoy_name));
-    }
-    put("domain", &quoted(&rule.domain));
-    if !rule.entries.is_empty() {
-        put("match", &list(rule.entries.iter().map(entry)));
-    }
-    put("limit", &limit);
-    if algorithm != Algorithm::Gcra {
-        put("algorithm", &quoted(algorithm.name()));
-    }
-    if let Some(burst) = burst {
-        put("burst", &burst.to_string());
-    }
-    match rule.enforcement {
-        Enforcement::All => {}
-        Enforcement::Shadow => put("enforce", "\"shadow\""),
-        Enforcement::Share(share) => {
-            put("enforce", &quoted(&format!("{:.2}%", f64::from(share) / 100.0)));
-        }
-    }
-    if rule.quota {
-        put("quota", "true");
-    }
-    if !rule.replaces.is_empty() {
-        put("replaces", &list(rule.replaces.iter().map(|name| quoted(name))));
-    }
-    if rule.detailed_metric {
-        put("detailed_metric", "true");
-    }
-    match rule.location {
-        CounterLocation::Here => {}
-        CounterLocation::StoreExact => put("store", "\"exact\""),
-        CounterLocation::StoreLeased { lease_ns } => {
-            put("store", "\"leased\"");
-            put("lease", &quoted(&span::Text(lease_ns).to_string()));
-        }
-    }
-    if algorithm == Algorithm::Concurrency && rule.held_ns != HELD_NS {
-        put("lease", &quoted(&span::Text(rule.held_ns).to_string()));
-    }
-    match rule.on_unavailable {
-        OnUnavailable::Local => {}
-        OnUnavailable::Deny => put("on_unavailable", "\"deny\""),
-        OnUnavailable::Admit => put("on_unavailable", "\"admit\""),
-    }
-    if let Some(keys) = rule.max_keys {
-        put("keys", &keys.to_string());
-    }
+    let is_held = algorithm == Algorithm::Concurrency && rule.held_ns != HELD_NS;
+    let on_unavailable = match rule.on_unavailable {
+        OnUnavailable::Local => None,
+        OnUnavailable::Deny => Some("deny"),
+        OnUnavailable::Admit => Some("admit"),
+    };
+    let enforce = match rule.enforcement {
+        Enforcement::All => None,
+        Enforcement::Shadow => Some("shadow".to_owned()),
+        Enforcement::Share(share) => Some(format!("{:.2}%", f64::from(share) / 100.0)),
+    };
+    let flag = |is_set: bool| is_set.then(|| "true".to_owned());
+    let keys = [
+        ("name", Some(quoted(&rule.name))),
+        ("envoy_name", (rule.envoy_name != rule.name).then(|| quoted(&rule.envoy_name))),
+        ("domain", Some(quoted(&rule.domain))),
+        ("match", list(rule.entries.iter().map(entry))),
+        ("limit", Some(limit)),
+        ("algorithm", (algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
+        ("burst", burst.map(|burst| burst.to_string())),
+        ("enforce", enforce.as_deref().map(quoted)),
+        ("quota", flag(rule.quota)),
+        ("replaces", list(rule.replaces.iter().map(|name| quoted(name)))),
+        ("detailed_metric", flag(rule.detailed_metric)),
+        ("store", store.map(quoted)),
+        ("lease", lease_ns.or(is_held.then_some(rule.held_ns)).map(lease)),
+        ("on_unavailable", on_unavailable.map(quoted)),
+        ("keys", rule.max_keys.map(|keys| keys.to_string())),
+    ];
+    write_table(text, "rule", keys);
     for (scheduled, (_, limit, burst)) in schedule {
-        text.push_str("[[rule.schedule]]\n");
-        let mut put = |key: &str, value: &str| {
-            let _ = writeln!(text, "{key} = {value}");
-        };
         let (from, to) = scheduled.times();
-        put("days", &list(scheduled.days().map(quoted)));
-        put("from", &quoted(&from));
-        put("to", &quoted(&to));
-        put("zone", &quoted(&scheduled.zone));
-        put("limit", &limit);
-        if let Some(burst) = burst {
-            put("burst", &burst.to_string());
-        }
+        let keys = [
+            ("days", list(scheduled.days().map(quoted))),
+            ("from", Some(quoted(&from))),
+            ("to", Some(quoted(&to))),
+            ("zone", Some(quoted(&scheduled.zone))),
+            ("limit", Some(limit)),
+            ("burst", burst.map(|burst| burst.to_string())),
+        ];
+        write_table(text, "rule.schedule", keys);
     }
     text.push('\n');
     Ok(())
+}
+
+/// Writes the keys of a table that have a value.
+fn write_table<const N: usize>(text: &mut String, name: &str, keys: [(&str, Option<String>); N]) {
+    // Writing to memory does not fail.
+    let _ = writeln!(text, "[[{name}]]");
+    for (key, value) in keys {
+        let _ = value.map(|value| writeln!(text, "{key} = {value}"));
+    }
 }
 
 /// Returns the algorithm, if it has one, and the limit and burst as text that reads back as the
@@ -190,10 +176,8 @@ fn entry(entry: &Entry) -> String {
         Value::Any => key,
         Value::Exact(value) => format!("{{ key = {key}, value = {} }}", quoted(value)),
         Value::OneOf(values) => {
-            format!(
-                "{{ key = {key}, values = {} }}",
-                list(values.iter().map(|value| quoted(value)))
-            )
+            let values = list(values.iter().map(|value| quoted(value))).unwrap_or_default();
+            format!("{{ key = {key}, values = {values} }}")
         }
         Value::Pattern { text, shared } => {
             let shared = if *shared { ", shared = true" } else { "" };
@@ -202,8 +186,14 @@ fn entry(entry: &Entry) -> String {
     }
 }
 
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+/// Returns a list, unless it is empty.
+fn list(items: impl Iterator<Item = String>) -> Option<String> {
+    let items = items.collect::<Vec<_>>();
+    (!items.is_empty()).then(|| format!("[{}]", items.join(", ")))
+}
+
+fn lease(ns: u64) -> String {
+    quoted(&span::Text(ns).to_string())
 }
 
 fn quoted(text: &str) -> String {

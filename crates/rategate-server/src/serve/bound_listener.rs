@@ -2,7 +2,7 @@
 
 use super::{Listening, StartError};
 use crate::config::Settings;
-use crate::config::settings::{Listener, Server};
+use crate::config::settings::{Listener, SOCKET_MODE, Server};
 use crate::net::{self, Bound, Tls};
 use crate::observe;
 
@@ -43,10 +43,12 @@ pub(super) fn bound_listener(
     if server.is_open(listener) && !server.insecure {
         return Err(StartError::Open { protocol, address: address() });
     }
-    if listener.auth && server.token.is_none() {
+    // It is required for every call.
+    let token_required = server.requires_token(listener);
+    if token_required && server.token.is_none() {
         return Err(StartError::NoToken { protocol, address: address() });
     }
-    let tls = match (listener.tls, &server.tls) {
+    let tls = match (server.uses_tls(listener), &server.tls) {
         (false, _) => None,
         (true, None) => return Err(StartError::NoCertificate { protocol, address: address() }),
         (true, Some(tls)) => {
@@ -58,14 +60,9 @@ pub(super) fn bound_listener(
             Some(Tls::read(&tls.cert, &tls.key, tls.client_ca.as_deref(), offers)?)
         }
     };
-    // A listener with `auth` requires the token for every call.
-    let token_required = listener.auth;
     warn_of_exposure(server, protocol, listener);
-    let bound = net::bind(&listener.address, listener.mode).map_err(|error| StartError::Bind {
-        protocol,
-        address: address(),
-        error,
-    })?;
+    let bound = net::bind(&listener.address, listener.mode.unwrap_or(SOCKET_MODE))
+        .map_err(|error| StartError::Bind { protocol, address: address(), error })?;
     Ok(BoundListener { protocol, bound, tls, token_required })
 }
 
@@ -80,7 +77,7 @@ fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
             "any machine that reaches this address may take, reset and read everything (insecure = \
              true): set a token, require client certificates, or listen on 127.0.0.1"
         );
-    } else if address.is_public() && server.token.is_some() && !listener.tls {
+    } else if address.is_public() && server.token.is_some() && !server.uses_tls(listener) {
         tracing::warn!(
             protocol,
             %address,
@@ -118,7 +115,7 @@ mod tests {
         settings.server.insecure = insecure;
         settings.server.token = token.then(|| Secret::new("s3cret".to_owned()));
         let listener = Listener {
-            auth: token,
+            auth: Some(token),
             ..Listener::plain(net::Address::Tcp(address.parse().unwrap()))
         };
         let lines = Lines::default();

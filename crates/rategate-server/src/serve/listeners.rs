@@ -91,7 +91,7 @@ impl Supervisor {
         let settings = grpc::Settings {
             max_message_bytes: server.limits.body_bytes,
             max_wait: server.limits.header_time,
-            max_streams: server.limits.streams,
+            max_streams: server.limits.streams.get(),
             max_head_bytes: server.limits.header_bytes,
             options: self.rls_options(),
         };
@@ -135,7 +135,7 @@ impl Supervisor {
                 idle: limits.idle,
                 unread: limits.unread,
                 linger: limits.linger,
-                streams: server.limits.streams,
+                streams: server.limits.streams.get(),
                 ..ConnectionLimits::default()
             },
             max_body_bytes: server.limits.body_bytes,
@@ -156,8 +156,8 @@ const fn header_dialect(dialect: settings::Dialect) -> rategate_tower::headers::
 
 fn limits(server: &settings::Server) -> Limits {
     Limits {
-        connections: server.limits.connections,
-        connections_per_address: server.limits.connections_per_address,
+        connections: server.limits.connections.get(),
+        connections_per_address: server.limits.connections_per_address.get(),
         idle: server.limits.idle,
         arrival: server.limits.header_time,
         ..Limits::default()

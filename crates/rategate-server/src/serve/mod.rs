@@ -287,9 +287,9 @@ impl Drop for Running {
 
 fn engine_settings(settings: &Settings) -> EngineSettings {
     EngineSettings {
-        max_keys: settings.keys.total,
-        inline_keys: settings.inline.keys,
-        inline_limits: settings.inline.limits,
+        max_keys: settings.keys.total.get(),
+        inline_keys: settings.inline.keys.get(),
+        inline_limits: settings.inline.limits.get(),
         count_denied: settings.grpc.count_denied,
         count_over_only: settings.grpc.count_over_only,
     }

@@ -93,8 +93,8 @@ const NAMED: usize = 10;
 pub(super) fn store(
     store: &settings::Store,
 ) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
-    let opened =
-        RedisStore::open(store.config()).map_err(|error| StartError::Store(error.to_string()))?;
+    let config = store.config().map_err(|error| StartError::Store(error.to_owned()))?;
+    let opened = RedisStore::open(config).map_err(|error| StartError::Store(error.to_string()))?;
     Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes).with_budget(store.budget)))
 }
 

@@ -205,6 +205,10 @@ fn a_fault_is_reported_once() {
         (rule("limit = 5\nalgorithm = \"concurency\""), 4),
         ("[store]\nurl = 5".to_owned(), 2),
         ("[server]\nresp = \"x\"".to_owned(), 2),
+        ("[server]\nresp = {}".to_owned(), 2),
+        ("[store]\nurl = {}".to_owned(), 2),
+        ("[server]\nauth = true\ntoken = 5".to_owned(), 3),
+        (format!("[store]\nurl = 5\n{}", rule("limit = \"1/s\"\nstore = \"exact\"")), 2),
         (rule("limit = \"x\""), 3),
         (rule("limit = { permits = 1, unit = \"fortnight\" }"), 3),
         (rule("limit = { permits = 1, unit = \"day\", x = 1 }"), 3),
@@ -467,4 +471,67 @@ fn what_others_write_is_answered_with_what_is_meant() {
     let error = invalid("a.toml", &rule(burst)).to_string();
     assert!(error.contains("99999999999999999999, not a whole number from "), "{error}");
     assert!(!error.contains("i128") && !error.contains('`'), "{error}");
+}
+
+#[test]
+fn a_report_shows_the_line_with_carets_and_what_would_be_right() {
+    let error = invalid("rules.toml", "[server]\nhttp = \"0.0.0.0:80\"\n");
+    assert!(error.to_string().starts_with("rules.toml:2:8: "), "{error}");
+    let report = error.report();
+    let carets = format!("{}\n", "^".repeat(12));
+    for fragment in ["rules.toml:2:8", "http = \"0.0.0.0:80\"", &carets, "insecure = true"] {
+        assert!(report.contains(fragment), "{fragment} in {report}");
+    }
+}
+
+#[test]
+fn lines_with_secrets_are_not_shown() {
+    let is_shown = |text: &str, line: usize| {
+        let report = invalid("rules.toml", text).report();
+        assert!(report.contains(&format!("rules.toml:{line}:")), "{report}");
+        report.contains(&format!("{line} | "))
+    };
+    let text = "a = 1\ntoken = 5\nurl = \"redis://u:p@h\"\n";
+    assert!(is_shown(text, 1) && !is_shown(text, 2) && !is_shown(text, 3));
+    for secret in [
+        "[server.token]",
+        "token.value = 1",
+        "\"password\" = 1",
+        "a = { token= 1",
+        "token",
+        "token = \"sesame",
+        "auth_token = \"s3cret\"",
+        "redis_password = 's3cret'",
+        "Secret: s3cret",
+        "a = { x = 1, \"api-token\" = \"s3cret\" }",
+        "PASSWORD=s3cret",
+        "passwords.main\t= \"s3cret\"",
+    ] {
+        assert!(!is_shown(secret, 1), "{secret}");
+    }
+    for plain in [
+        "algorithm = \"token-bucket\"",
+        "name = \"token_user\"",
+        "key = \"by-token-x\"",
+        "auth = 5",
+        "token_needed = true",
+    ] {
+        assert!(is_shown(plain, 1), "{plain}");
+    }
+    let misplaced = invalid("rules.toml", "token = \"sesame\"").report();
+    assert!(!misplaced.contains("sesame") && misplaced.contains("rules.toml:1:1"), "{misplaced}");
+    assert!(misplaced.contains("help: it is one of server, "), "{misplaced}");
+}
+
+#[test]
+fn problems_come_in_the_order_of_lines_and_not_without_end() {
+    // The keys of a table are read in the order of their names.
+    let text: String = (1..=200).map(|line| format!("k{:03} = 1\n", 200 - line)).collect();
+    let error = invalid("f.toml", &text);
+    let display = error.to_string();
+    assert!(display.starts_with("f.toml:1:1: unknown key `k199`\nf.toml:2:1: unknown key"));
+    assert!(display.ends_with("and 150 more") && display.lines().count() == 51, "{display}");
+    assert_eq!(error.problems().len(), 200);
+    let text: String = (0..2_000).map(|nth| format!("k{nth} = 1\n")).collect();
+    assert_eq!(invalid("f.toml", &format!("[server]\n{text}")).problems().len(), 1_000);
 }

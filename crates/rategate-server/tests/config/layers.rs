@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rategate_redis::client::Server as StoreServer;
-use rategate_server::config::settings::{Dialect, LogFormat, LogKeys, StoreLocation};
+use rategate_server::config::settings::{Dialect, LogFormat, LogKeys, Server, StoreKind};
 use rategate_server::config::{ConfigError, Layers, Settings, keys, load_with, variable};
 use rategate_server::net::Address;
 
@@ -34,7 +34,7 @@ fn files_give_way_to_the_environment_and_that_to_flags() {
     let settings = settings(file, &variables, &[("keys.total", "3")]).unwrap();
     assert_eq!(settings.server.threads.unwrap().get(), 1);
     assert_eq!(settings.server.drain, Duration::from_secs(2));
-    assert_eq!(settings.keys.total, 3);
+    assert_eq!(settings.keys.total.get(), 3);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn each_key_can_be_set_from_outside() {
         server.listeners().map(|(name, one)| (name, one.address.to_string())).collect();
     let expected = [("resp", "127.0.0.1:1"), ("resp", "unix:/r"), ("grpc", "[::1]:3")];
     assert_eq!(addresses, expected.map(|(name, address)| (name, address.to_owned())));
-    assert!(server.listeners().all(|(_, one)| one.auth) && server.insecure);
+    assert!(server.listeners().all(|(_, one)| server.requires_token(one)) && server.insecure);
     assert_eq!(server.token.as_ref().unwrap().expose(), "from a file");
     let tls = server.tls.as_ref().unwrap();
     assert_eq!((tls.cert.as_path(), tls.key.as_path()), (Path::new("c"), Path::new("k")));
@@ -104,7 +104,8 @@ fn each_key_can_be_set_from_outside() {
     assert_eq!((server.threads.unwrap().get(), server.drain), (4, Duration::from_secs(4)));
     let limits = server.limits;
     assert_eq!((limits.frame_bytes, limits.header_bytes, limits.body_bytes), (4096, 4, 5));
-    assert_eq!((limits.streams, limits.connections, limits.connections_per_address), (6, 7, 8));
+    let connections = (limits.connections.get(), limits.connections_per_address.get());
+    assert_eq!((limits.streams.get(), connections), (6, (7, 8)));
     assert_eq!(
         (limits.idle, limits.header_time),
         (Duration::from_secs(9), Duration::from_secs(10))
@@ -116,7 +117,7 @@ fn each_key_can_be_set_from_outside() {
     assert!(grpc.count_denied && grpc.count_over_only && grpc.shadow);
     assert!(grpc.merge_domains && grpc.headers);
     let store = settings.store.as_ref().unwrap();
-    assert!(matches!(store.location, StoreLocation::Server(_)) && store.database == 2);
+    assert!(store.kind == StoreKind::Server && store.database == Some(2));
     assert_eq!(store.password.as_ref().unwrap().expose(), "other");
     assert_eq!(store.nodes.get(), 15);
     let snapshot = settings.snapshot.as_ref().unwrap();
@@ -124,7 +125,8 @@ fn each_key_can_be_set_from_outside() {
         (snapshot.path.as_path(), snapshot.every),
         (Path::new("s"), Duration::from_secs(11))
     );
-    assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (12, 13, 14));
+    let inline = settings.inline;
+    assert_eq!((inline.keys.get(), inline.limits.get(), settings.keys.total.get()), (12, 13, 14));
     assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
     assert_eq!(settings.log.keys, LogKeys::Plain);
     assert_eq!(settings.tracing.sample.of_a_million(), 125_000);
@@ -216,19 +218,21 @@ fn what_is_wrong_names_the_variable_and_no_secret() {
 fn what_a_file_says_of_an_address_goes_on() {
     let file = "[server]\ntoken = \"t\"\nresp = [{ address = \"127.0.0.1:1\", auth = true }]";
     let both = settings(file, &[("RATEGATE_SERVER_RESP", "127.0.0.1:1,127.0.0.1:2")], &[]).unwrap();
-    let auth: Vec<_> = both.server.resp.iter().map(|one| (one.address.clone(), one.auth)).collect();
+    let resp = both.server.resp.iter();
+    let auth: Vec<_> =
+        resp.map(|one| (one.address.clone(), both.server.requires_token(one))).collect();
     assert_eq!(auth, [(Address::loopback(1), true), (Address::loopback(2), false)]);
 }
 
 #[test]
 fn a_token_from_outside_closes_what_a_file_opens() {
     let file = "[server]\nhttp = \"0.0.0.0:1\"";
+    let requires_token = |server: &Server| server.requires_token(&server.http[0]);
     assert!(settings(file, &[], &[]).is_err());
     for name in ["RATEGATE_TOKEN", "RATEGATE_SERVER_TOKEN"] {
-        let closed = settings(file, &[(name, "t")], &[]).unwrap();
-        assert!(closed.server.http[0].auth);
+        assert!(requires_token(&settings(file, &[(name, "t")], &[]).unwrap().server));
     }
-    assert!(!settings(file, &[], &[("server.insecure", "true")]).unwrap().server.http[0].auth);
+    assert!(!requires_token(&settings(file, &[], &[("server.insecure", "true")]).unwrap().server));
 }
 
 #[test]
@@ -242,29 +246,30 @@ fn there_need_not_be_a_file() {
 #[test]
 fn other_servers_of_a_store_are_of_the_same_kind() {
     let location = |file: &str, url: &str| {
-        settings(file, &[("RATEGATE_STORE_URL", url)], &[])
-            .map(|settings| settings.store.unwrap().location)
+        let store = settings(file, &[("RATEGATE_STORE_URL", url)], &[])?.store.unwrap();
+        let servers = store.servers().cloned().collect::<Vec<_>>();
+        Ok::<_, ConfigError>((store.kind, store.name, servers))
     };
     let sentinel = "[store]\nkind = \"sentinel\"\nname = \"main\"\nurl = \"redis://a:1\"\n";
     let two = vec![StoreServer::tcp("b", 2), StoreServer::tcp("c", 3)];
     assert_eq!(
         location(sentinel, "redis://b:2, redis://c:3").unwrap(),
-        StoreLocation::Sentinel { name: "main".to_owned(), sentinels: two.clone() }
+        (StoreKind::Sentinel, Some("main".to_owned()), two.clone())
     );
     let cluster = "[store]\nkind = \"cluster\"\nurl = \"redis://a:1\"\n";
     assert_eq!(
         location(cluster, "redis://b:2,redis://c:3").unwrap(),
-        StoreLocation::Cluster(two.clone())
+        (StoreKind::Cluster, None, two.clone())
     );
     let primary = "[store]\nkind = \"primary-of\"\nurl = [\"redis://a:1\", \"redis://d:1\"]\n";
     assert_eq!(
         location(primary, "redis://b:2,redis://c:3").unwrap(),
-        StoreLocation::PrimaryOf(two)
+        (StoreKind::PrimaryOf, None, two)
     );
     let plain = "[store]\nurl = \"redis://a:1\"\n";
     assert_eq!(
         location(plain, "redis://b:2").unwrap(),
-        StoreLocation::Server(StoreServer::tcp("b", 2))
+        (StoreKind::Server, None, vec![StoreServer::tcp("b", 2)])
     );
     for (file, url, invalid) in [
         (plain, "redis://b:2,redis://c:3", "several servers"),
@@ -340,7 +345,9 @@ fn an_environment_of_theirs_stands_between_files_and_our_own() {
     assert!(settings.grpc.shadow && settings.grpc.headers);
     assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:81");
     assert_eq!(settings.server.tls.as_ref().unwrap().cert.as_path(), Path::new("theirs"));
-    assert!(settings.server.grpc[0].tls && !settings.server.http[0].tls, "TLS is for gRPC alone");
+    let server = &settings.server;
+    let (grpc, http) = (server.uses_tls(&server.grpc[0]), server.uses_tls(&server.http[0]));
+    assert!(grpc && !http, "TLS is for gRPC alone");
     assert_eq!(settings.store, None, "no rule has its counters there");
     let settings =
         with(&[("RATEGATE_GRPC_SHADOW", "false"), ("RATEGATE_SERVER_HTTP", "127.0.0.1:82")]);
@@ -350,8 +357,8 @@ fn an_environment_of_theirs_stands_between_files_and_our_own() {
     let tls = "[server.tls]\ncert = \"c\"\nkey = \"k\"\n";
     std::fs::write(&path, format!("{file}{tls}")).unwrap();
     let server = with(&[]).server;
+    assert!(server.listeners().all(|(_, one)| server.uses_tls(one)));
     assert_eq!(server.tls.unwrap().cert.as_path(), Path::new("theirs"));
-    assert!(server.grpc[0].tls && server.http[0].tls && server.resp[0].tls);
 }
 
 /// The store of that environment is used if a rule has its counters there, with the file's other
@@ -387,11 +394,12 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
         "{reported:?}"
     );
     let store = rule(", store: exact, on_unavailable: deny").settings.store.unwrap();
-    assert_eq!(store.location, StoreLocation::Server(StoreServer::tcp("redis.example", 6379)));
+    assert_eq!(store.kind, StoreKind::Server);
+    assert!(store.servers().eq([&StoreServer::tcp("redis.example", 6379)]));
     assert_eq!(store.user.as_deref(), Some("ann"));
     std::fs::write(folder.path().join("b.toml"), "[store]\nurl = \"redis://file:1\"\nnodes = 7\n")
         .unwrap();
     let store = rule(", store: exact, on_unavailable: deny").settings.store.unwrap();
     assert_eq!((store.nodes.get(), store.user.as_deref()), (7, Some("ann")), "both say something");
-    assert!(format!("{:?}", store.location).contains("redis.example"));
+    assert!(store.servers().eq([&StoreServer::tcp("redis.example", 6379)]));
 }

@@ -1,7 +1,9 @@
 //! Configurations: the rules and settings that files load to, the problems of wrong ones, and
 //! changes of files.
 
+mod ceilings;
 mod envoy;
+mod envoy_env;
 mod faults;
 mod files;
 mod fuzz;
@@ -10,4 +12,5 @@ mod layers;
 mod names;
 mod native;
 mod theirs;
+mod values;
 mod watch;

@@ -233,3 +233,59 @@ fn unknown_keys_are_no_work_without_end() {
     assert!(hint.contains("did you mean `k"), "{hint}");
     assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
 }
+
+#[test]
+fn a_name_is_a_string_of_structured_fields_without_escapes() {
+    let is_name = |name: &str| {
+        let name = toml::Value::String(name.to_owned());
+        load_text("a.toml", &format!("[[rule]]\nname = {name}\nlimit = \"1/s\"")).is_ok()
+    };
+    for name in ["a", "api/gold", "edge.plan_free.user", "a b", "~", &"x".repeat(128)] {
+        assert!(is_name(name), "{name}");
+    }
+    for name in ["", " a", "a ", "a\"b", "a\\b", "a\nb", "ä", "\u{7f}", &"x".repeat(129)] {
+        assert!(!is_name(name), "{name}");
+    }
+}
+
+type Path<'a> = [(&'a str, Option<&'a str>)];
+
+/// Returns the descriptor of a path in Envoy's format, which JSON is too.
+fn descriptor(path: &Path<'_>) -> serde_json::Value {
+    let [(key, value), rest @ ..] = path else { panic!("an empty path") };
+    let mut one = serde_json::json!({ "key": key });
+    if let Some(value) = value {
+        one["value"] = serde_json::json!(value);
+    }
+    if rest.is_empty() {
+        one["rate_limit"] = serde_json::json!({ "unit": "day", "requests_per_unit": 1 });
+    } else {
+        one["descriptors"] = serde_json::json!([descriptor(rest)]);
+    }
+    one
+}
+
+fn name_of(domain: &str, path: &Path<'_>) -> String {
+    let file = serde_json::json!({ "domain": domain, "descriptors": [descriptor(path)] });
+    names(&text("a.yaml", &file.to_string())).remove(0)
+}
+
+#[test]
+fn a_path_becomes_a_name() {
+    let path = [("plan", Some("free")), ("user", None)];
+    assert_eq!(name_of("edge", &path), "edge.plan=free.user");
+    let address = [("remote_address", Some("50.0.0.5"))];
+    assert_eq!(name_of("edge", &address), "edge.remote_address=50.0.0.5");
+    assert_eq!(name_of("edge", &[("path", Some("/a=b/*"))]), "edge.path=/a=b/*");
+    let odd = name_of("edge", &[("pläne", Some("a\"b\n"))]);
+    assert!(odd.starts_with("edge.pl_ne=a_b_~") && odd.is_ascii(), "{odd}");
+}
+
+#[test]
+fn long_paths_are_cut_and_stay_distinct() {
+    let key = "k".repeat(500);
+    let long = |end: &str| name_of("d", &[(&key, Some(end))]);
+    assert_eq!(long("a").len(), rategate_server::config::MAX_NAME_BYTES);
+    assert_ne!(long("a"), long("b"));
+    assert_eq!(long("a"), long("a"));
+}

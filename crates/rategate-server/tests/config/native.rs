@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
-use rategate_server::config::settings::{Dialect, Listener, LogFormat, Settings, StoreLocation};
+use rategate_server::config::settings::{Dialect, Listener, LogFormat, Settings, StoreKind};
 use rategate_server::config::{ConfigError, Loaded, load_text, to_toml};
 use rategate_server::engine::OnCorruptSnapshot;
 use rategate_server::net::Address;
@@ -265,10 +265,14 @@ fn all_settings() {
     let settings = load(text).settings;
     let server = &settings.server;
     let unix = Address::Unix("/run/r".into());
-    assert_eq!(server.resp[0], Listener { tls: true, ..Listener::plain(Address::loopback(1)) });
-    assert_eq!(server.resp[1], Listener { auth: true, mode: 0o660, ..Listener::plain(unix) });
+    assert_eq!(server.resp[0], Listener::plain(Address::loopback(1)));
+    let mode = Some(0o660);
+    assert_eq!(server.resp[1], Listener { auth: Some(true), mode, ..Listener::plain(unix) });
     let public = Address::Tcp(([0, 0, 0, 0], 2).into());
-    assert_eq!(server.http, [Listener { auth: true, ..Listener::plain(public) }]);
+    assert_eq!(server.http, [Listener { tls: Some(false), ..Listener::plain(public) }]);
+    let resolved = |one| (server.uses_tls(one), server.requires_token(one));
+    let resolved: Vec<_> = server.listeners().map(|(_, one)| resolved(one)).collect();
+    assert_eq!(resolved, [(true, false), (false, true), (false, true)]);
     assert!(server.grpc.is_empty() && server.token.as_ref().unwrap().expose() == "sesame");
     assert_eq!((server.threads.unwrap().get(), server.drain), (3, Duration::from_secs(3)));
     let limits = server.limits;
@@ -276,7 +280,8 @@ fn all_settings() {
         (limits.frame_bytes, limits.header_bytes, limits.body_bytes),
         (65_536, 1_000, 2 << 20)
     );
-    assert_eq!((limits.streams, limits.connections, limits.connections_per_address), (7, 8, 9));
+    let connections = (limits.connections.get(), limits.connections_per_address.get());
+    assert_eq!((limits.streams.get(), connections), (7, (8, 9)));
     assert_eq!(
         (limits.idle, limits.header_time),
         (Duration::from_secs(60), Duration::from_secs(2))
@@ -287,11 +292,10 @@ fn all_settings() {
     assert_eq!(settings.http.trusted_proxies, trusted);
     assert!(settings.grpc.count_denied && settings.grpc.headers);
     let store = settings.store.as_ref().unwrap();
-    assert!(matches!(
-        &store.location,
-        StoreLocation::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2
-    ));
-    assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
+    assert_eq!((store.kind, store.name.as_deref()), (StoreKind::Sentinel, Some("main")));
+    assert_eq!(store.servers().count(), 2);
+    assert_eq!((store.user.as_deref(), store.database), (Some("u"), Some(4)));
+    assert_eq!((store.prefix.as_str(), store.budget), ("x", Duration::from_millis(5)));
     assert_eq!(store.password.as_ref().unwrap().expose(), "p");
     assert_eq!(store.nodes.get(), 6);
     let snapshot = settings.snapshot.as_ref().unwrap();
@@ -299,7 +303,8 @@ fn all_settings() {
         (snapshot.every, snapshot.when_torn),
         (Duration::from_secs(5), OnCorruptSnapshot::Refuse)
     );
-    assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));
+    let inline = settings.inline;
+    assert_eq!((inline.keys.get(), inline.limits.get(), settings.keys.total.get()), (10, 11, 12));
     assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
     assert_eq!(settings.tracing.sample.of_a_million(), 5_000);
     assert_eq!((&settings.tracing.otlp, settings.tracing.service.as_str()), (&None, "limits"));
@@ -353,9 +358,13 @@ fn open_listeners_are_refused_unless_allowed() {
     let error = invalid(open);
     assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (Some(2), Some(8)));
     assert!(error.report().contains("insecure"), "{}", error.report());
-    assert!(!load(&format!("{open}insecure = true")).settings.server.http[0].auth);
-    assert!(load(&format!("{open}token = \"t\"")).settings.server.http[0].auth);
-    assert!(!load(&format!("{open}token = \"t\"\nauth = false")).settings.server.http[0].auth);
+    let requires_token = |more: &str| {
+        let server = load(&format!("{open}{more}")).settings.server;
+        server.requires_token(&server.http[0])
+    };
+    assert!(!requires_token("insecure = true"));
+    assert!(requires_token("token = \"t\""));
+    assert!(!requires_token("token = \"t\"\nauth = false"));
     assert!(invalid("[server]\nauth = true").to_string().contains("token"));
     assert!(
         invalid("[server]\nresp = { address = \"127.0.0.1:1\", tls = true }")

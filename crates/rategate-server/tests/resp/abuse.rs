@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use super::client::{Client, Reply, address, line, serve, text};
@@ -172,9 +173,13 @@ fn who_reads_nothing_is_not_read_from() {
     assert_eq!(client.rest(), "");
 }
 
+fn bound(connections: usize) -> NonZeroUsize {
+    NonZeroUsize::new(connections).unwrap()
+}
+
 #[test]
 fn there_are_no_more_connections_than_there_may_be() {
-    let running = serve(|settings| settings.server.limits.connections_per_address = 3);
+    let running = serve(|settings| settings.server.limits.connections_per_address = bound(3));
     let mut all: Vec<Client> = (0..3).map(|_| Client::to(&running)).collect();
     for client in &mut all {
         assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
@@ -209,8 +214,8 @@ fn resident_bytes() -> usize {
 /// in server and client, which share a process.
 fn idle_connections(count: usize) -> usize {
     let running = serve(|settings| {
-        settings.server.limits.connections = count + 10;
-        settings.server.limits.connections_per_address = count + 10;
+        settings.server.limits.connections = bound(count + 10);
+        settings.server.limits.connections_per_address = bound(count + 10);
     });
     let address = address(&running);
     let connect = || {

@@ -279,7 +279,7 @@ fn the_token_opens_what_it_guards() {
     use rategate_server::config::settings::Secret;
     let running = serve(|settings| {
         settings.server.token = Some(Secret::new("sesame".into()));
-        settings.server.resp[0].auth = true;
+        settings.server.resp[0].auth = Some(true);
     });
     let mut client = Client::to(&running);
     let no_auth = "NOAUTH Authentication required.";

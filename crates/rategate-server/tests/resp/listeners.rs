@@ -50,7 +50,7 @@ fn a_socket_may_be_others_too() {
     let path = folder.path().join("rategate.sock");
     let address = Address::Unix(path.clone());
     let running = serve(|settings| {
-        settings.server.resp = vec![Listener { mode: 0o666, ..Listener::plain(address) }];
+        settings.server.resp = vec![Listener { mode: Some(0o666), ..Listener::plain(address) }];
     });
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
     running.stop();
@@ -88,11 +88,11 @@ fn open_listeners_are_refused_unless_allowed() {
     })
     .unwrap();
     assert!(matches!(
-        try_start(|settings| settings.server.resp[0].auth = true),
+        try_start(|settings| settings.server.resp[0].auth = Some(true)),
         Err(StartError::NoToken { .. })
     ));
     assert!(matches!(
-        try_start(|settings| settings.server.resp[0].tls = true),
+        try_start(|settings| settings.server.resp[0].tls = Some(true)),
         Err(StartError::NoCertificate { .. })
     ));
     assert!(matches!(try_start(|settings| settings.server.resp.clear()), Err(StartError::Nowhere)));
@@ -169,7 +169,7 @@ fn tls_carries_the_same() {
     let certificates = Certificates::new();
     let running = serve(|settings| {
         settings.server.tls = Some(certificates.tls(false));
-        settings.server.resp[0].tls = true;
+        settings.server.resp[0].tls = Some(true);
     });
     let mut client = certificates.client(address(&running), false);
     assert_eq!(client.ask("PING"), pong());
@@ -189,7 +189,7 @@ fn client_certificates_are_required() {
     let certificates = Certificates::new();
     let running = serve(|settings| {
         settings.server.tls = Some(certificates.tls(true));
-        settings.server.resp[0].tls = true;
+        settings.server.resp[0].tls = Some(true);
     });
     assert_eq!(certificates.client(address(&running), true).ask("PING"), pong());
     let mut anonymous = certificates.client(address(&running), false);

@@ -6,54 +6,68 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use rategate_redis::client::{
     Config as StoreConfig, DEFAULT_BUDGET, DEFAULT_QUEUE, Server as StoreServer,
 };
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-use super::{Reader, Secret, SecretText};
-use crate::config::text::{Grammar, OneOrMore, Text, text};
+use super::Secret;
+use crate::config::rules::Reader;
+use crate::config::text::{Grammar, OneOrMore, Text, one_or_more, plain, text};
 use crate::engine::OnCorruptSnapshot;
 
 /// The store of counters that several processes share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Store {
-    /// The servers, and the way to find the primary.
-    pub location: StoreLocation,
+    /// The way to find the primary among the servers of `url`. Default: "server".
+    #[serde(default)]
+    pub kind: StoreKind,
+    /// The address of one or several servers: `redis://host:port`, `rediss://` for TLS,
+    /// `unix:/path`.
+    #[serde(deserialize_with = "one_or_more")]
+    #[schemars(with = "OneOrMore<Text<StoreUrl>>")]
+    pub(crate) url: Vec<StoreUrl>,
+    /// The name of the primary in the sentinels' configuration.
+    pub name: Option<String>,
     /// The user name, where the store has users.
     pub user: Option<String>,
     /// The password.
+    #[schemars(with = "Option<Text<Secret>>")]
     pub password: Option<Secret>,
-    /// The number of the database.
-    pub database: u16,
-    /// The prefix of all keys.
+    /// The number of the database. Default: 0.
+    pub database: Option<u16>,
+    /// The prefix of all keys. Default: "rategate".
+    #[serde(default = "usual_prefix", deserialize_with = "prefix")]
+    #[schemars(with = "Text<Prefix>")]
     pub prefix: String,
-    /// The maximum time of a request to the store.
+    /// The maximum time of a request to the store. Default: 20ms.
+    #[serde(default = "usual_budget", deserialize_with = "text")]
+    #[schemars(with = "Text<Duration>")]
     pub budget: Duration,
-    /// The maximum number of requests without a reply.
-    pub queue: usize,
-    /// The maximum number of servers that share the limits. While the store is unavailable, each
-    /// enforces that fraction of a limit by itself.
+    /// The maximum number of requests without a reply. Default: 65 536.
+    pub queue: Option<NonZeroUsize>,
+    /// The maximum number of servers that share the limits. Default: 1.
+    /// While the store is unavailable, each server enforces that fraction of a limit by itself.
+    #[serde(default = "usual_nodes")]
     pub nodes: NonZeroU32,
 }
 
-/// The servers of a store, and the way to find the primary.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreLocation {
+/// The way to find the primary of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreKind {
     /// The given server.
-    Server(StoreServer),
-    /// The server among these that reports itself as the primary.
-    PrimaryOf(Vec<StoreServer>),
+    #[default]
+    Server,
+    /// The server that reports itself as the primary.
+    PrimaryOf,
     /// The server that sentinels name.
-    Sentinel {
-        /// The name of the primary.
-        name: String,
-        /// The addresses of the sentinels.
-        sentinels: Vec<StoreServer>,
-    },
+    Sentinel,
     /// The nodes of a cluster; the others are discovered.
-    Cluster(Vec<StoreServer>),
+    Cluster,
 }
 
 /// The file in which counters survive a restart.
@@ -77,125 +91,80 @@ const fn every_minute() -> Duration {
     Duration::from_secs(60)
 }
 
+fn usual_prefix() -> String {
+    "rategate".to_owned()
+}
+
+const fn usual_budget() -> Duration {
+    DEFAULT_BUDGET
+}
+
+const fn usual_nodes() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
 impl Store {
-    /// Returns the configuration of the store's client.
-    #[must_use]
-    pub fn config(&self) -> StoreConfig {
-        let config = match &self.location {
-            StoreLocation::Server(server) => StoreConfig::server(server.clone()),
-            StoreLocation::PrimaryOf(servers) => StoreConfig::primary_of(servers.iter().cloned()),
-            StoreLocation::Sentinel { name, sentinels } => {
-                StoreConfig::sentinel(name, sentinels.iter().cloned())
-            }
-            StoreLocation::Cluster(servers) => StoreConfig::cluster(servers.iter().cloned()),
-        };
-        let config = config.database(self.database).prefix(&self.prefix);
-        let config = config.budget(self.budget).queue(self.queue);
-        let config = match &self.user {
-            Some(user) => config.user(user),
-            None => config,
-        };
-        match &self.password {
-            Some(password) => config.password(password.expose()),
-            None => config,
-        }
+    /// Returns the servers in the configuration.
+    pub fn servers(&self) -> impl Iterator<Item = &StoreServer> {
+        self.url.iter().map(|url| &url.server)
     }
-}
 
-/// The store of counters that several processes share.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StoreTable {
-    /// The way to find the primary among the servers of `url`. Default: "server".
-    #[serde(default)]
-    kind: StoreKind,
-    /// The address of one or several servers: `redis://host:port`, `rediss://` for TLS,
-    /// `unix:/path`.
-    url: OneOrMore<Text<StoreUrl>>,
-    /// The name of the primary in the sentinels' configuration.
-    name: Option<String>,
-    /// The user name, where the store has users.
-    user: Option<String>,
-    /// The password.
-    password: Option<SecretText>,
-    /// The number of the database. Default: 0.
-    database: Option<u16>,
-    /// The prefix of all keys. Default: "rategate".
-    prefix: Option<Text<Prefix>>,
-    /// The maximum time of a request to the store. Default: 20ms.
-    budget: Option<Text<Duration>>,
-    /// The maximum number of requests without a reply. Default: 65 536.
-    queue: Option<NonZeroUsize>,
-    /// The maximum number of servers that share the limits. Default: 1.
-    /// While the store is unavailable, each server enforces that fraction of a limit by itself.
-    nodes: Option<NonZeroU32>,
-}
-
-/// The way to find the primary of a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-enum StoreKind {
-    /// The given server.
-    #[default]
-    Server,
-    /// The server that reports itself as the primary.
-    PrimaryOf,
-    /// The server that sentinels name.
-    Sentinel,
-    /// The nodes of a cluster.
-    Cluster,
-}
-
-impl StoreTable {
-    /// Returns the store, or `None` if there is no way to find its primary, which is reported.
-    pub(super) fn read(self, reader: &mut Reader<'_>) -> Option<Store> {
-        let OneOrMore(urls) = self.url;
-        let Some(Text(first)) = urls.first().cloned() else {
-            reader.complain("store.url", "no server; write \"redis://127.0.0.1:6379\"");
-            return None;
+    /// Returns the configuration of the store's client.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why its settings are no way to a primary. A store that was loaded has
+    /// one.
+    pub fn config(&self) -> Result<StoreConfig, &'static str> {
+        let servers = || self.servers().cloned();
+        let config = match (self.kind, &self.name, self.url.as_slice()) {
+            (_, _, []) => return Err("no server; write \"redis://127.0.0.1:6379\""),
+            (StoreKind::Server, _, [one]) => StoreConfig::server(one.server.clone()),
+            (StoreKind::Server, ..) => {
+                return Err("several servers need a kind, which sets how the primary is found: \
+                            write kind = \"primary-of\", \"sentinel\" or \"cluster\"");
+            }
+            (StoreKind::PrimaryOf, ..) => StoreConfig::primary_of(servers()),
+            (StoreKind::Cluster, ..) => StoreConfig::cluster(servers()),
+            (StoreKind::Sentinel, Some(name), _) => StoreConfig::sentinel(name, servers()),
+            (StoreKind::Sentinel, None, _) => {
+                return Err("sentinels need the name of the primary; write name = \"...\"");
+            }
         };
-        if !urls.iter().all(|Text(url)| url.login() == first.login()) {
-            reader.complain("store.url", "all servers have the same user, password and database");
+        let queue = self.queue.map_or(DEFAULT_QUEUE, Into::into);
+        let config = config.prefix(&self.prefix).budget(self.budget).queue(queue);
+        let mut config = config.database(self.database.unwrap_or(0));
+        if let Some(user) = &self.user {
+            config = config.user(user);
+        }
+        if let Some(password) = &self.password {
+            config = config.password(password.expose());
+        }
+        Ok(config)
+    }
+
+    /// Takes the login and the database of its address where no setting has them, and reports
+    /// settings that do not go together.
+    pub(super) fn settle(&mut self, reader: &mut Reader<'_>) {
+        if let Some(first) = self.url.first().cloned() {
+            if !self.url.iter().all(|url| url.login() == first.login()) {
+                let message = "all servers have the same user, password and database";
+                reader.complain("store.url", message);
+            }
+            self.user = self.user.take().or(first.user);
+            self.password = self.password.take().or(first.password.map(Secret::new));
+            self.database = self.database.or(first.database);
         }
         if self.name.is_some() && self.kind != StoreKind::Sentinel {
             let message = "a name belongs to kind = \"sentinel\"; leave out one of the two";
             reader.complain("store.name", message);
         }
-        let database = self.database.or(first.database).unwrap_or(0);
-        if database > 0 && self.kind == StoreKind::Cluster {
+        if self.database > Some(0) && self.kind == StoreKind::Cluster {
             reader.complain("store.url", "a cluster has only database 0");
         }
-        let servers: Vec<_> = urls.into_iter().map(|Text(url)| url.server).collect();
-        let location = match (self.kind, self.name) {
-            (StoreKind::Server, _) if servers.len() > 1 => {
-                let message = "several servers need a kind, which sets how the primary is found";
-                let help = "kind = \"primary-of\", \"sentinel\" or \"cluster\"";
-                reader.problem("store.url", message, help);
-                return None;
-            }
-            (StoreKind::Server, _) => StoreLocation::Server(first.server),
-            (StoreKind::PrimaryOf, _) => StoreLocation::PrimaryOf(servers),
-            (StoreKind::Cluster, _) => StoreLocation::Cluster(servers),
-            (StoreKind::Sentinel, Some(name)) => {
-                StoreLocation::Sentinel { name, sentinels: servers }
-            }
-            (StoreKind::Sentinel, None) => {
-                let message = "sentinels need the name of the primary; write name = \"...\"";
-                reader.complain("store.url", message);
-                return None;
-            }
-        };
-        let password = self.password.and_then(|password| reader.secret("store.password", password));
-        Some(Store {
-            location,
-            user: self.user.or(first.user),
-            password: password.or_else(|| first.password.map(Secret::new)),
-            database,
-            prefix: self.prefix.map_or_else(|| "rategate".to_owned(), |Text(prefix)| prefix.0),
-            budget: self.budget.map_or(DEFAULT_BUDGET, |Text(budget)| budget),
-            queue: self.queue.map_or(DEFAULT_QUEUE, Into::into),
-            nodes: self.nodes.unwrap_or(NonZeroU32::MIN),
-        })
+        if let Err(message) = self.config() {
+            reader.complain("store.url", message);
+        }
     }
 }
 
@@ -208,12 +177,13 @@ impl Grammar for Prefix {
     const EXAMPLES: &'static [&'static str] = &["rategate"];
 
     fn read(text: &str) -> Result<Self, String> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        if (1..=32).contains(&text.len()) && text.bytes().all(is_plain) {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(format!("{text:?} is no prefix, which is {}", Self::WHAT))
+        let prefix = plain(text, 32).map(Self);
+        prefix.ok_or_else(|| format!("{text:?} is no prefix, which is {}", Self::WHAT))
     }
+}
+
+fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    text(deserializer).map(|Prefix(prefix)| prefix)
 }
 
 /// A server of a store, with the login and database of its address.
@@ -303,49 +273,14 @@ fn host_and_port(address: &str) -> Result<(String, u16), String> {
 /// Decodes `%40`s in a text of an address; `None` if it is empty.
 fn unescaped(text: &str) -> Result<Option<String>, String> {
     const INVALID: &str = "a % in a name or password must be followed by two hexadecimal digits";
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit().ok_or(INVALID)?, digit().ok_or(INVALID)?);
-        let byte = u8::try_from(high.saturating_mul(16).saturating_add(low));
-        bytes.push(byte.map_err(|_| INVALID)?);
+    // The library passes over those that are none.
+    let is_escape = |rest: &str| {
+        let digits = rest.as_bytes().first_chunk::<2>();
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(INVALID.to_owned());
     }
-    let text = String::from_utf8(bytes).map_err(|_| INVALID)?;
-    Ok((!text.is_empty()).then_some(text))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_of_a_store() {
-        let url = StoreUrl::read("rediss://us%40er:p%3Aw@h.example:1/3").unwrap();
-        assert_eq!(url.server, StoreServer::Tls("h.example".into(), 1));
-        assert_eq!((url.user.as_deref(), url.password.as_deref()), (Some("us@er"), Some("p:w")));
-        assert_eq!(url.database, Some(3));
-        let plain = StoreUrl::read("redis://[::1]").unwrap();
-        assert_eq!((plain.server, plain.user), (StoreServer::tcp("::1", 6379), None));
-        let password_only = StoreUrl::read("redis://:secret@h:1/").unwrap();
-        assert_eq!((password_only.user, password_only.password.as_deref()), (None, Some("secret")));
-        assert_eq!(StoreUrl::read("unix:/s").unwrap().server, StoreServer::Unix("/s".into()));
-        for invalid in [
-            "h:1",
-            "http://h:1",
-            "redis://",
-            "redis://h:x",
-            "redis://h/x",
-            "redis://%zz@h",
-            "unix:",
-        ] {
-            assert!(StoreUrl::read(invalid).is_err(), "{invalid}");
-        }
-        let error = StoreUrl::read("redis://u:sesame@h:port").unwrap_err();
-        assert!(!error.contains("sesame") && !format!("{url:?}").contains("p:w"));
-    }
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| INVALID)?;
+    Ok((!text.is_empty()).then(|| text.into_owned()))
 }

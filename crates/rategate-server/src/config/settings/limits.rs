@@ -1,11 +1,12 @@
 //! Bounds on memory, connections and times.
 
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::text::{Size, Text, from_one, size, text};
+use crate::config::text::{Size, Text, size, text};
 
 /// The bounds on memory, connections and times, which no client can exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -25,18 +26,12 @@ pub struct Limits {
     #[schemars(with = "Text<Size>")]
     pub body_bytes: usize,
     /// The maximum number of concurrent calls on one HTTP/2 connection. Default: 256.
-    #[serde(deserialize_with = "from_one")]
-    #[schemars(range(min = 1))]
-    pub streams: u32,
+    pub streams: NonZeroU32,
     /// The maximum number of open connections. Default: 10 000.
-    #[serde(deserialize_with = "from_one")]
-    #[schemars(range(min = 1))]
-    pub connections: usize,
+    pub connections: NonZeroUsize,
     /// The maximum number of open connections from one address. Sockets in the file system have
     /// no such maximum. Default: 1 000.
-    #[serde(deserialize_with = "from_one")]
-    #[schemars(range(min = 1))]
-    pub connections_per_address: usize,
+    pub connections_per_address: NonZeroUsize,
     /// The maximum time that a connection may be idle. Default: 5min.
     #[serde(deserialize_with = "text")]
     #[schemars(with = "Text<Duration>")]
@@ -52,13 +47,9 @@ pub struct Limits {
 #[serde(default, deny_unknown_fields)]
 pub struct Inline {
     /// The maximum number of keys of each table. Up to 31 limits share one. Default: 100 000.
-    #[serde(deserialize_with = "from_one")]
-    #[schemars(range(min = 1))]
-    pub keys: usize,
+    pub keys: NonZeroUsize,
     /// The maximum number of distinct limits. Default: 1 000.
-    #[serde(deserialize_with = "from_one")]
-    #[schemars(range(min = 1))]
-    pub limits: usize,
+    pub limits: NonZeroUsize,
 }
 
 /// The capacity for keys.
@@ -66,9 +57,7 @@ pub struct Inline {
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {
     /// The maximum number of keys of all rules together. Default: 1 000 000.
-    #[serde(deserialize_with = "from_one")]
-    #[schemars(range(min = 1))]
-    pub total: usize,
+    pub total: NonZeroUsize,
 }
 
 impl Default for Limits {
@@ -77,9 +66,9 @@ impl Default for Limits {
             frame_bytes: 64 << 10,
             header_bytes: 16 << 10,
             body_bytes: 1 << 20,
-            streams: 256,
-            connections: 10_000,
-            connections_per_address: 1_000,
+            streams: NonZeroU32::MIN.saturating_add(255),
+            connections: number(10_000),
+            connections_per_address: number(1_000),
             idle: Duration::from_secs(300),
             header_time: Duration::from_secs(10),
         }
@@ -88,12 +77,20 @@ impl Default for Limits {
 
 impl Default for Inline {
     fn default() -> Self {
-        Self { keys: 100_000, limits: 1_000 }
+        Self { keys: number(100_000), limits: number(1_000) }
     }
 }
 
 impl Default for Keys {
     fn default() -> Self {
-        Self { total: 1_000_000 }
+        Self { total: number(1_000_000) }
+    }
+}
+
+/// Returns a default, none of which is 0.
+const fn number(number: usize) -> NonZeroUsize {
+    match NonZeroUsize::new(number) {
+        Some(number) => number,
+        None => NonZeroUsize::MIN,
     }
 }

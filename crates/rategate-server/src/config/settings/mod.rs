@@ -7,30 +7,30 @@ mod protocols;
 mod secret;
 mod server;
 
-use serde::de::DeserializeOwned;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use super::de::{self, Style};
+use super::de;
 use super::error::Problem;
 use super::gather::Gathered;
-use super::node::{Kind, Map, Node};
+use super::node::Node;
+use super::rules::Reader;
+use super::tables::RuleTable;
 
-pub use self::counters::{Snapshot, Store, StoreLocation};
-pub(crate) use self::counters::{StoreTable, StoreUrl};
+pub(crate) use self::counters::StoreUrl;
+pub use self::counters::{Snapshot, Store, StoreKind};
 pub use self::limits::{Inline, Keys, Limits};
 pub use self::observe::{Log, LogFormat, LogKeys, Receiver, Sample, Tracing};
 pub use self::protocols::{Dialect, Grpc, Http};
+pub(crate) use self::secret::Elsewhere;
 pub use self::secret::Secret;
-use self::secret::SecretText;
-pub(crate) use self::server::ServerTable;
+pub(crate) use self::server::SOCKET_MODE;
 pub use self::server::{Listener, Server, Tls};
 
-/// The names of the tables.
-pub(crate) const TABLES: [&str; 9] =
-    ["server", "http", "grpc", "store", "snapshot", "inline", "log", "tracing", "keys"];
-
-/// The settings of the service, apart from its rules. [`Settings::default`] applies without a
-/// configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A configuration of rategate: the settings of the service, and its rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "rategate")]
 pub struct Settings {
     /// The listeners of the service and its limits.
     pub server: Server,
@@ -42,81 +42,44 @@ pub struct Settings {
     pub store: Option<Store>,
     /// The file in which counters survive a restart.
     pub snapshot: Option<Snapshot>,
-    /// The settings of inline limits, which come with calls.
+    /// Inline limits, which come with calls.
     pub inline: Inline,
-    /// The settings of the log.
+    /// The log.
     pub log: Log,
-    /// The settings of spans of decisions.
+    /// Spans of decisions.
     pub tracing: Tracing,
     /// The capacity for keys.
     pub keys: Keys,
+    /// The rules.
+    // They are read one by one. The field is there for the schema, and for the list of keys.
+    #[doc(hidden)]
+    #[schemars(with = "Vec<RuleTable>")]
+    pub rule: (),
 }
 
-/// The tables of the files, with what the environment and flags set in them.
-#[derive(Debug)]
-pub(crate) struct Tables {
-    pub(crate) root: Node,
-    /// `true` if an untrusted client wrote them: then no file or variable that they name is read.
-    pub(crate) is_foreign: bool,
-    /// `true` if TLS is for gRPC listeners only, where a listener has no setting of its own.
-    pub(crate) is_tls_of_grpc: bool,
-}
-
-impl Tables {
-    pub(crate) const fn new(is_foreign: bool) -> Self {
-        let root = Node::new(Kind::Map(Map::new()), 0..0);
-        Self { root, is_foreign, is_tls_of_grpc: false }
+/// Reads the settings of all files, of the environment and of flags, and reports all problems
+/// with them.
+pub(crate) fn read(all: &mut Gathered) -> Settings {
+    let root = std::mem::take(&mut all.root);
+    let mut settings: Settings = de::read(all, None, &root).unwrap_or_default();
+    let is_right = |key: &str| root.child(key).is_none_or(Node::is_right);
+    let reader = &mut Reader { node: &root, path: None, all };
+    if reader.all.is_tls_of_grpc {
+        let Server { resp, http, .. } = &mut settings.server;
+        resp.iter_mut().chain(http).for_each(|listener| {
+            listener.tls.get_or_insert(false);
+        });
     }
-
-    /// Reads the settings, and reports all problems with them. A table with a problem counts as
-    /// not given.
-    pub(crate) fn read(&self, all: &mut Gathered) -> Settings {
-        let reader = &mut Reader { all, root: &self.root, is_foreign: self.is_foreign };
-        let server = reader.table::<ServerTable>("server");
-        let store = reader.table::<StoreTable>("store");
-        Settings {
-            server: server.map(|table| table.read(self.is_tls_of_grpc, reader)).unwrap_or_default(),
-            store: store.and_then(|table| table.read(reader)),
-            snapshot: reader.table("snapshot"),
-            http: reader.table("http").unwrap_or_default(),
-            grpc: reader.table("grpc").unwrap_or_default(),
-            inline: reader.table("inline").unwrap_or_default(),
-            log: reader.table("log").unwrap_or_default(),
-            tracing: reader.table("tracing").unwrap_or_default(),
-            keys: reader.table("keys").unwrap_or_default(),
-        }
+    // Conditions over several settings are checked only if each of them is right.
+    if is_right("server") {
+        settings.server.check(reader);
     }
-}
-
-struct Reader<'a> {
-    all: &'a mut Gathered,
-    root: &'a Node,
-    is_foreign: bool,
-}
-
-impl Reader<'_> {
-    fn table<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
-        let node = self.root.get(key)?;
-        let Gathered { sources, problems, .. } = &mut *self.all;
-        let before = problems.len();
-        let table = de::read(sources, Style::Toml(key), node, problems);
-        // Conditions over several settings are checked only if each of them is right.
-        table.filter(|_| problems.len() == before)
+    if let Some(store) = settings.store.as_mut().filter(|_| is_right("store")) {
+        store.settle(reader);
     }
-
-    /// Reports a problem with a key, at the nearest table if it is not given.
-    fn complain(&mut self, key: &str, message: impl Into<String>) {
-        let location = self.all.sources.location(self.root.spot(key));
-        self.all.problems.push(Problem::at(location, message));
+    if let (Some(location), None) = (&all.needs_store, root.child("store")) {
+        let problem = Problem::at(location.clone(), "counters in the store, and there is none");
+        all.problems.push(problem.help("write [store] and url = \"redis://host:port\""));
     }
-
-    fn problem(&mut self, key: &str, message: impl Into<String>, help: &str) {
-        let location = self.all.sources.location(self.root.spot(key));
-        self.all.problems.push(Problem::at(location, message).help(help));
-    }
-
-    fn secret(&mut self, key: &str, text: SecretText) -> Option<Secret> {
-        let read = text.read(self.is_foreign);
-        read.map_err(|complaint| self.complain(key, complaint)).ok()
-    }
+    settings
 }

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+
+use crate::config::de::SECRET;
+use crate::config::text::{Grammar, text};
 
 /// The maximum size of a file with a secret, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -33,18 +36,29 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A secret: its text, or the file or variable that has it.
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a text, or { env = \"NAME\" }, or { file = \"PATH\" }")]
-pub(crate) enum SecretText {
-    /// The text of the secret.
-    Value(String),
-    /// A table with the location of the secret.
-    Elsewhere(Elsewhere),
+/// The grammar of a secret: its text, or a table with its location.
+impl Grammar for Secret {
+    const WHAT: &'static str = "a text, or { env = \"NAME\" }, or { file = \"PATH\" }";
+    const NAME: &'static str = SECRET;
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Self(text.to_owned())) }
+    }
+
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        let elsewhere = generator.subschema_for::<Elsewhere>();
+        json_schema!({ "anyOf": [{ "type": "string" }, elsewhere] })
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text(deserializer)
+    }
 }
 
 /// The location of a secret.
-#[derive(Default, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Elsewhere {
     /// The path of a file that contains it. A final line break is ignored.
@@ -55,32 +69,21 @@ pub(crate) struct Elsewhere {
     value: Option<String>,
 }
 
-impl SecretText {
-    /// Returns the secret. That of an untrusted client is assumed to exist if it is outside the
-    /// text, since it must not be read.
-    pub(super) fn read(self, is_foreign: bool) -> Result<Secret, String> {
-        let given = match self {
-            Self::Value(value) => Elsewhere { value: Some(value), ..Elsewhere::default() },
-            Self::Elsewhere(given) => given,
-        };
-        let text = match (given.file, given.env, given.value) {
-            (None, None, Some(value)) => value,
-            (Some(_), ..) | (_, Some(_), _) if is_foreign => "elsewhere".to_owned(),
+impl Elsewhere {
+    /// Returns the text of the secret. That of an untrusted client is assumed to exist if it is
+    /// outside the configuration, since it must not be read.
+    pub(crate) fn text(self, is_foreign: bool) -> Result<String, String> {
+        match (self.file, self.env, self.value) {
+            (None, None, Some(value)) => Ok(value),
+            (Some(_), ..) | (_, Some(_), _) if is_foreign => Ok("elsewhere".to_owned()),
             (Some(path), None, None) => {
                 let text = file(&path).map_err(|what| format!("{}: {what}", path.display()))?;
-                text.trim_end_matches(['\r', '\n']).to_owned()
+                Ok(text.trim_end_matches(['\r', '\n']).to_owned())
             }
             (None, Some(name), None) => std::env::var(&name)
-                .map_err(|_| format!("the variable {name} is not set, or no text"))?,
-            _ => return Err("one of value, file and env".to_owned()),
-        };
-        if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Secret(text)) }
-    }
-}
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
+                .map_err(|_| format!("the variable {name} is not set, or no text")),
+            _ => Err("one of value, file and env".to_owned()),
+        }
     }
 }
 
@@ -90,14 +93,4 @@ fn file(path: &Path) -> Result<String, String> {
         return Err("not a file of at most 64 KiB".to_owned());
     }
     std::fs::read_to_string(path).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_is_not_shown() {
-        assert_eq!(format!("{:?}", Secret::new("sesame".to_owned())), "***");
-    }
 }

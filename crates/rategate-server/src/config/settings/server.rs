@@ -7,49 +7,65 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess};
+use serde::de::{self, Deserializer};
 
-use super::{Limits, Reader, Secret, SecretText};
-use crate::config::text::{Grammar, OneOrMore, SocketMode, Text};
+use super::{Limits, Secret};
+use crate::config::rules::Reader;
+use crate::config::text::{Grammar, OneOrMore, SocketMode, Text, mode, one_or_more, text};
 use crate::net::Address;
 
 /// The listeners of the service and its limits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// The listeners for Redis' protocol. Defaults to 127.0.0.1:6380; an empty list turns it off.
+    /// The addresses for Redis' protocol. Default: 127.0.0.1:6380. An empty list turns it off.
+    #[serde(deserialize_with = "one_or_more")]
+    #[schemars(with = "OneOrMore<Text<Listener>>")]
     pub resp: Vec<Listener>,
-    /// The listeners for HTTP. Defaults to 127.0.0.1:8080.
+    /// The addresses for HTTP. Default: 127.0.0.1:8080.
+    #[serde(deserialize_with = "one_or_more")]
+    #[schemars(with = "OneOrMore<Text<Listener>>")]
     pub http: Vec<Listener>,
-    /// The listeners for gRPC. Defaults to 127.0.0.1:8081.
+    /// The addresses for gRPC. Default: 127.0.0.1:8081.
+    #[serde(deserialize_with = "one_or_more")]
+    #[schemars(with = "OneOrMore<Text<Listener>>")]
     pub grpc: Vec<Listener>,
-    /// The token that calls present if they change something, and all calls to listeners with
-    /// [`Listener::auth`].
+    /// Require the token for all calls, at listeners without a setting of their own.
+    /// Default: at listeners that other machines can reach, once there is a token.
+    pub auth: Option<bool>,
+    /// The token that calls present if they change something.
+    #[schemars(with = "Option<Text<Secret>>")]
     pub token: Option<Secret>,
-    /// The certificate of the listeners with [`Listener::tls`].
+    /// The certificate of all listeners but sockets in the file system.
     pub tls: Option<Tls>,
-    /// The number of worker threads. `None` means one for each core.
+    /// The number of worker threads. Default: one for each core.
     pub threads: Option<NonZeroUsize>,
     /// The bounds on memory, connections and times.
     pub limits: Limits,
-    /// The maximum time for open calls to end when the service stops.
+    /// The maximum time for open calls to end when the service stops. Default: 10s.
+    #[serde(deserialize_with = "text")]
+    #[schemars(with = "Text<Duration>")]
     pub drain: Duration,
-    /// Permits listeners that other machines can reach although clients are not authenticated.
+    /// Listen where other machines can connect, although clients are not authenticated.
     pub insecure: bool,
 }
 
-/// An address to listen at, with its settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A listener with more than its address.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Listener {
     /// The address.
+    #[serde(deserialize_with = "text")]
+    #[schemars(with = "Text<Address>")]
     pub address: Address,
-    /// Requires the token for all calls. Otherwise only calls that change something need it.
-    pub auth: bool,
-    /// Uses TLS, which requires a [`Server::tls`].
-    pub tls: bool,
-    /// The access mode of a socket in the file system. Defaults to 0o600, the service's user
-    /// only.
-    pub mode: u32,
+    /// Require the token for all calls.
+    pub auth: Option<bool>,
+    /// Use TLS.
+    pub tls: Option<bool>,
+    /// The access mode of a socket in the file system. Default: "0600", the service's user only.
+    #[serde(default, deserialize_with = "mode")]
+    #[schemars(with = "Option<Text<SocketMode>>")]
+    pub mode: Option<u32>,
 }
 
 /// The default mode of a socket in the file system: the service's user only.
@@ -70,58 +86,7 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// The listeners of the service and its limits.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ServerTable {
-    /// The addresses for Redis' protocol. Default: 127.0.0.1:6380. An empty list turns it off.
-    resp: Option<Listeners>,
-    /// The addresses for HTTP. Default: 127.0.0.1:8080.
-    http: Option<Listeners>,
-    /// The addresses for gRPC. Default: 127.0.0.1:8081.
-    grpc: Option<Listeners>,
-    /// Require the token for all calls, at listeners without a setting of their own.
-    /// Default: at listeners that other machines can reach, once there is a token.
-    auth: Option<bool>,
-    /// The token that calls present if they change something.
-    token: Option<SecretText>,
-    /// The certificate of all listeners but sockets in the file system.
-    tls: Option<Tls>,
-    /// The number of worker threads. Default: one for each core.
-    threads: Option<NonZeroUsize>,
-    /// The bounds on memory, connections and times.
-    #[serde(default)]
-    limits: Limits,
-    /// The maximum time for open calls to end when the service stops. Default: 10s.
-    drain: Option<Text<Duration>>,
-    /// Listen where other machines can connect, although clients are not authenticated.
-    #[serde(default)]
-    insecure: bool,
-}
-
-type Listeners = OneOrMore<Text<ListenerTable>>;
-
-/// A listener with more than its address.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct ListenerTable {
-    /// The address.
-    address: Text<Address>,
-    /// Require the token for all calls.
-    auth: Option<bool>,
-    /// Use TLS.
-    tls: Option<bool>,
-    /// The access mode of a socket in the file system. Default: "0600", the service's user only.
-    mode: Option<Text<SocketMode>>,
-}
-
-impl ListenerTable {
-    const fn plain(address: Address) -> Self {
-        Self { address: Text(address), auth: None, tls: None, mode: None }
-    }
-}
-
-impl Grammar for ListenerTable {
+impl Grammar for Listener {
     const WHAT: &'static str =
         "an address like \"127.0.0.1:6380\", { address, auth, tls, mode }, or a list of these";
 
@@ -129,12 +94,12 @@ impl Grammar for ListenerTable {
         Address::read(text).map(Self::plain)
     }
 
-    fn of_table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        let table = Self::deserialize(MapAccessDeserializer::new(map))?;
-        if table.mode.is_some() && matches!(table.address.0, Address::Tcp(_)) {
+    fn of_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+        let listener = Self::deserialize(table)?;
+        if listener.mode.is_some() && matches!(listener.address, Address::Tcp(_)) {
             return Err(de::Error::custom("only a socket in the file system has a mode"));
         }
-        Ok(table)
+        Ok(listener)
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Schema {
@@ -163,42 +128,14 @@ impl Grammar for Address {
     }
 }
 
-impl ServerTable {
-    /// Returns the settings, and reports those that do not go together. With `is_tls_of_grpc`,
-    /// TLS is for gRPC listeners only, where a listener has no setting of its own.
-    pub(super) fn read(self, is_tls_of_grpc: bool, reader: &mut Reader<'_>) -> Server {
-        let default = Server::default();
-        let token = self.token.and_then(|token| reader.secret("server.token", token));
-        let listen = |protocol, given: Option<Listeners>, default: Vec<Listener>| {
-            let default = default.into_iter().map(|one| Text(ListenerTable::plain(one.address)));
-            let all = given.map_or_else(|| default.collect(), |given| given.0);
-            let resolve = |Text(ListenerTable { address: Text(address), auth, tls, mode })| {
-                let by_default = address.is_public() && token.is_some();
-                let may_speak = matches!(address, Address::Tcp(_)) && self.tls.is_some();
-                Listener {
-                    auth: auth.or(self.auth).unwrap_or(by_default),
-                    tls: tls.unwrap_or(may_speak && (!is_tls_of_grpc || protocol == "grpc")),
-                    mode: mode.map_or(SOCKET_MODE, |mode| mode.0.0),
-                    address,
-                }
-            };
-            all.into_iter().map(resolve).collect::<Vec<_>>()
-        };
-        let server = Server {
-            resp: listen("resp", self.resp, default.resp),
-            http: listen("http", self.http, default.http),
-            grpc: listen("grpc", self.grpc, default.grpc),
-            threads: self.threads,
-            limits: self.limits,
-            drain: self.drain.map_or(default.drain, |drain| drain.0),
-            insecure: self.insecure,
-            tls: self.tls,
-            token,
-        };
-        if server.threads.is_some_and(|threads| threads.get() > 1024) {
+impl Server {
+    /// Reports settings that do not go together, such as listeners that cannot be, or are open to
+    /// others by accident.
+    pub(super) fn check(&self, reader: &mut Reader<'_>) {
+        if self.threads.is_some_and(|threads| threads.get() > 1024) {
             reader.complain("server.threads", "at most 1024 threads");
         }
-        if let Some(Tls { cert, key, .. }) = &server.tls {
+        if let Some(Tls { cert, key, .. }) = &self.tls {
             let files = [("server.tls.cert", cert), ("server.tls.key", key)];
             let missing = files.into_iter().find(|(_, path)| path.as_os_str().is_empty());
             if let Some((missing, _)) = missing {
@@ -207,28 +144,21 @@ impl ServerTable {
                 reader.complain("server.tls", message);
             }
         }
-        server.check(reader);
-        server
-    }
-}
-
-impl Server {
-    /// Reports listeners that cannot be, or are open to others by accident.
-    fn check(&self, reader: &mut Reader<'_>) {
         let mut seen = HashMap::new();
         for (protocol, listener) in self.listeners() {
             let (key, address) = (&*format!("server.{protocol}"), &listener.address);
-            if listener.tls && self.tls.is_none() {
+            let uses_tls = self.uses_tls(listener);
+            if uses_tls && self.tls.is_none() {
                 let message = format!("{address} uses TLS, but there is no certificate");
-                reader.problem(key, message, "give [server.tls] cert and key");
+                reader.suggest(key, message, "give [server.tls] cert and key");
             }
-            if listener.tls && matches!(address, Address::Unix(_)) {
+            if uses_tls && matches!(address, Address::Unix(_)) {
                 reader.complain(key, format!("{address} is a file, and TLS is for networks"));
             }
-            if listener.auth && self.token.is_none() {
-                let key = if reader.root.get(key).is_some() { key } else { "server.auth" };
+            if self.requires_token(listener) && self.token.is_none() {
+                let key = if reader.node.get(key).is_some() { key } else { "server.auth" };
                 let message = format!("calls to {address} need a token, and there is none");
-                reader.problem(key, message, "give [server] token, or RATEGATE_SERVER_TOKEN");
+                reader.suggest(key, message, "give [server] token, or RATEGATE_SERVER_TOKEN");
             }
             if self.is_open(listener) && !self.insecure {
                 let message = format!(
@@ -236,7 +166,7 @@ impl Server {
                 );
                 let help = "give a token or tls.client_ca under [server], \
                     or set insecure = true to accept any client";
-                reader.problem(key, message, help);
+                reader.suggest(key, message, help);
             }
             let is_any_port = matches!(address, Address::Tcp(address) if address.port() == 0);
             if !is_any_port && let Some(other) = seen.insert(address, protocol) {
@@ -251,20 +181,35 @@ impl Server {
         of("resp", &self.resp).chain(of("http", &self.http)).chain(of("grpc", &self.grpc))
     }
 
+    /// Returns `true` if the listener requires the token for all calls. Otherwise only calls that
+    /// change something need it.
+    #[must_use]
+    pub fn requires_token(&self, listener: &Listener) -> bool {
+        let by_default = listener.address.is_public() && self.token.is_some();
+        listener.auth.or(self.auth).unwrap_or(by_default)
+    }
+
+    /// Returns `true` if the listener uses TLS.
+    #[must_use]
+    pub fn uses_tls(&self, listener: &Listener) -> bool {
+        let may_speak = matches!(listener.address, Address::Tcp(_)) && self.tls.is_some();
+        listener.tls.unwrap_or(may_speak)
+    }
+
     /// Returns `true` if any machine can use this listener without authentication.
     #[must_use]
     pub fn is_open(&self, listener: &Listener) -> bool {
         let requires_certificate =
-            listener.tls && self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+            self.uses_tls(listener) && self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         listener.address.is_public() && self.token.is_none() && !requires_certificate
     }
 }
 
 impl Listener {
-    /// Creates a listener with neither token nor TLS.
+    /// Creates a listener without settings of its own.
     #[must_use]
     pub const fn plain(address: Address) -> Self {
-        Self { address, auth: false, tls: false, mode: SOCKET_MODE }
+        Self { address, auth: None, tls: None, mode: None }
     }
 }
 
@@ -275,6 +220,7 @@ impl Default for Server {
             resp: at(6380),
             http: at(8080),
             grpc: at(8081),
+            auth: None,
             token: None,
             tls: None,
             threads: None,
@@ -282,34 +228,5 @@ impl Default for Server {
             drain: Duration::from_secs(10),
             insecure: false,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses() {
-        assert_eq!(Address::read("127.0.0.1:1"), Ok(Address::loopback(1)));
-        assert_eq!(Address::read("unix:/run/a"), Ok(Address::Unix("/run/a".into())));
-        for invalid in ["", "localhost:1", "127.0.0.1", ":1", "unix:", "127.0.0.1:99999"] {
-            assert!(Address::read(invalid).is_err(), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn a_token_or_certificates_of_clients_close_a_listener() {
-        let listener =
-            |tls| Listener { tls, ..Listener::plain(Address::Tcp(([0, 0, 0, 0], 1).into())) };
-        let mut server = Server::default();
-        assert!(server.is_open(&listener(false)));
-        assert!(!server.is_open(&Listener::plain(Address::loopback(1))));
-        server.tls = Some(Tls { cert: "c".into(), key: "k".into(), client_ca: None });
-        assert!(server.is_open(&listener(true)));
-        server.tls = Some(Tls { cert: "c".into(), key: "k".into(), client_ca: Some("a".into()) });
-        assert!(!server.is_open(&listener(true)) && server.is_open(&listener(false)));
-        server.token = Some(Secret::new("t".to_owned()));
-        assert!(!server.is_open(&listener(false)));
     }
 }
