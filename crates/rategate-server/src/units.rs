@@ -28,6 +28,12 @@ pub(crate) fn retry_ns(retry_after: Duration) -> Option<NonZeroU64> {
     NonZeroU64::new(whole_ns(retry_after))
 }
 
+/// Parses a whole decimal number of digits alone.
+pub(crate) fn whole(digits: &[u8]) -> Option<u64> {
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+}
+
 /// Returns whole seconds as redis-cell and compatible tools do, rounded up if at least a
 /// millisecond is left over.
 pub(crate) const fn seconds(ns: u64) -> u64 {

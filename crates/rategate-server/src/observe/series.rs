@@ -123,33 +123,27 @@ impl Second {
     }
 
     fn and(self, other: &Self) -> Self {
-        Self {
-            requested: self.requested.saturating_add(other.requested),
-            granted: self.granted.saturating_add(other.granted),
-            denied: self.denied.saturating_add(other.denied),
-            near: self.near.saturating_add(other.near),
-            passed_calls: self.passed_calls.saturating_add(other.passed_calls),
-            denied_calls: self.denied_calls.saturating_add(other.denied_calls),
-            shadow_calls: self.shadow_calls.saturating_add(other.shadow_calls),
-            near_calls: self.near_calls.saturating_add(other.near_calls),
-        }
+        self.with(other, u64::saturating_add)
     }
 
     /// Returns the share of one of `of` seconds. The shares add up to the whole.
-    fn share(&self, of: u64, nth: u64) -> Self {
-        let share = |value: u64| {
+    fn share(self, of: u64, nth: u64) -> Self {
+        self.with(&self, |value, _| {
             let whole = value.checked_div(of).unwrap_or(0);
             whole.saturating_add(u64::from(nth < value.checked_rem(of).unwrap_or(0)))
-        };
+        })
+    }
+
+    fn with(&self, other: &Self, each: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            requested: share(self.requested),
-            granted: share(self.granted),
-            denied: share(self.denied),
-            near: share(self.near),
-            passed_calls: share(self.passed_calls),
-            denied_calls: share(self.denied_calls),
-            shadow_calls: share(self.shadow_calls),
-            near_calls: share(self.near_calls),
+            requested: each(self.requested, other.requested),
+            granted: each(self.granted, other.granted),
+            denied: each(self.denied, other.denied),
+            near: each(self.near, other.near),
+            passed_calls: each(self.passed_calls, other.passed_calls),
+            denied_calls: each(self.denied_calls, other.denied_calls),
+            shadow_calls: each(self.shadow_calls, other.shadow_calls),
+            near_calls: each(self.near_calls, other.near_calls),
         }
     }
 }

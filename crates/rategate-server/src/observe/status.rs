@@ -18,8 +18,8 @@ pub enum Protocol {
     Grpc,
 }
 
-/// The status of the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The status of the store, from the best to the worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Store {
     /// There is no store: all counters are in this process.
     #[default]

@@ -126,12 +126,7 @@ pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {
         StoreStatus::Quarantined => observe::Store::Quarantined,
         _ => observe::Store::Unavailable,
     });
-    let worst = statuses.max_by_key(|store_status| match store_status {
-        observe::Store::None | observe::Store::Well => 0,
-        observe::Store::Quarantined => 1,
-        observe::Store::Unavailable => 2,
-    });
-    worst.unwrap_or(observe::Store::Well)
+    statuses.max().unwrap_or(observe::Store::Well)
 }
 
 /// Restores the saved counters, and saves the counters periodically from now on.

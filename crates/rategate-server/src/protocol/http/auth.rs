@@ -15,6 +15,7 @@ use super::check_request::{CheckItem, CheckRequest, Counter, Verb, inline};
 use super::invalid::Invalid;
 use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;
+use crate::units::whole;
 
 const RULE: HeaderName = HeaderName::from_static("x-rategate-rule");
 const KEY: HeaderName = HeaderName::from_static("x-rategate-key");
@@ -202,11 +203,8 @@ fn text<'a>(bytes: Cow<'a, [u8]>, location: &str) -> Result<Cow<'a, str>, Invali
 
 fn number(bytes: Option<&[u8]>, location: &str) -> Result<Option<u64>, Invalid> {
     let Some(bytes) = bytes else { return Ok(None) };
-    let digits = str::from_utf8(bytes).ok();
-    let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let number = digits.and_then(|text| text.parse().ok());
     let detail = "no whole number from 0 to 18446744073709551615";
-    number.map(Some).ok_or_else(|| Invalid::at(location, detail))
+    whole(bytes).map(Some).ok_or_else(|| Invalid::at(location, detail))
 }
 
 /// Parses one of the `known` statuses; the first is the default.

@@ -17,6 +17,7 @@ use super::translate::{Decide, answered, ask};
 use crate::engine::{Answer, MAX_ITEMS};
 use crate::net::RefusalReason;
 use crate::protocol::few::{few, has_too_many};
+use crate::units::whole;
 
 /// The reply to a request in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,8 +224,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for IntegerVisitor<T> {
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<T, E> {
-        let is_plain = value.bytes().all(|byte| byte.is_ascii_digit());
-        let number = value.parse::<u64>().ok().filter(|_| is_plain);
+        let number = whole(value.as_bytes());
         let number = number.ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))?;
         self.visit_u64(number)
     }

@@ -5,6 +5,7 @@ use rategate_protocol::http2::{self, Decoder, Unpacking, is_name};
 
 use crate::net::{Access, TokenShown};
 use crate::protocol::grpc::head::{Head, Method};
+use crate::units::whole;
 
 /// The decoded fields of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,16 +182,11 @@ impl http2::Fields for CallFields {
             Name::Timeout => Meaning::Timeout(Timeout::of(value)),
             Name::Authorization => Meaning::Token(self.0.shown_by(value)),
             Name::Te if value == b"trailers" => Meaning::Nothing,
-            Name::Length => number(value).map_or(Meaning::Invalid, Meaning::Length),
+            Name::Length => whole(value).map_or(Meaning::Invalid, Meaning::Length),
             #[cfg(feature = "otlp")]
             Name::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
             Name::Other => Meaning::Nothing,
             Name::Te | Name::Invalid => Meaning::Invalid,
         }
     }
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    let is_number = digits.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
 }
