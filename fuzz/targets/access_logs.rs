@@ -5,10 +5,14 @@
 
 #[path = "../../crates/rategate-analyze/tests/laws/lines.rs"]
 mod laws;
+#[path = "../../crates/rategate-analyze/tests/laws/written.rs"]
+mod written;
 
-use laws::{Parts, Reading, hold, hold_written};
+use laws::{Reading, hold};
+use written::{Parts, hold_written};
 
-/// How a log is read, the numbers of a written line, and the log, whose lines are its texts.
+/// The settings by a number, the length of pieces, the numbers of a written line, and the log. Its
+/// lines are the texts of the written one.
 type Input<'a> = (u8, u8, (u64, i16, u16, u64), &'a [u8]);
 
 libfuzzer_sys::fuzz_target!(|input: Input<'_>| {

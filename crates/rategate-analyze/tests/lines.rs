@@ -2,9 +2,12 @@
 
 #[path = "laws/lines.rs"]
 mod laws;
+#[path = "laws/written.rs"]
+mod written;
 
 use fastrand::Rng;
-use laws::{Parts, Reading, hold, hold_written};
+use laws::{Reading, hold};
+use written::{Parts, hold_written};
 
 const LOGS: [&[u8]; 2] = [
     b"10.0.0.7 - ann lee [10/Oct/2000:13:55:36 -0700] \"GET /a/b?c HTTP/1.1\" 200 2326 \
