@@ -14,7 +14,7 @@ struct Target {
     folder: Option<&'static str>,
 }
 
-const TARGETS: [Target; 11] = [
+const TARGETS: [Target; 12] = [
     Target { name: "resp_requests", feature: "", folder: None },
     Target { name: "resp_replies", feature: "", folder: None },
     Target { name: "http2_frames", feature: "", folder: None },
@@ -23,6 +23,7 @@ const TARGETS: [Target; 11] = [
     Target { name: "limits", feature: "", folder: None },
     Target { name: "scenarios", feature: "sim", folder: Some("testdata/scenarios") },
     Target { name: "snapshots", feature: "library", folder: None },
+    Target { name: "access_logs", feature: "logs", folder: None },
     Target { name: "rls_messages", feature: "envoy", folder: None },
     Target { name: "config_toml", feature: "service", folder: Some("packaging") },
     Target { name: "config_yaml", feature: "service", folder: None },

@@ -13,9 +13,9 @@ const BEFORE_REQUEST: usize = CLF_BYTES.saturating_add(3);
 /// Parses the needed parts of a line.
 ///
 /// Clients can put any text into the user name and the request, except an unescaped quote. So the
-/// date is the text right before the first quote, whatever looks like a date elsewhere.
+/// date is the text right before the first such quote, whatever looks like a date elsewhere.
 pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>, SkipReason> {
-    let quote = memchr(b'"', line).ok_or(SkipReason::Malformed)?;
+    let quote = unescaped_quote(line).ok_or(SkipReason::Malformed)?;
     let (head, rest) = line.split_at(quote);
     let start = quote.checked_sub(BEFORE_REQUEST).ok_or(SkipReason::Malformed)?;
     let (who, date) = head.split_at(start);
@@ -59,15 +59,19 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// Returns the position of the first quote that has no odd number of backslashes before it.
+fn unescaped_quote(text: &[u8]) -> Option<usize> {
+    let is_plain = |quote: &usize| {
+        let before = text.get(..*quote).unwrap_or_default().iter().rev();
+        before.take_while(|byte| **byte == b'\\').count() & 1 == 0
+    };
+    memchr_iter(b'"', text).find(is_plain)
+}
+
 /// Returns the text between a quote and the next unescaped one, and the text after it.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = text.strip_prefix(b"\"")?;
-    let is_plain = |quote: &usize| {
-        let before = inner.get(..*quote).unwrap_or_default().iter().rev();
-        before.take_while(|byte| **byte == b'\\').count() & 1 == 0
-    };
-    let end = memchr_iter(b'"', inner).find(is_plain)?;
-    let (inside, rest) = inner.split_at(end);
+    let (inside, rest) = inner.split_at(unescaped_quote(inner)?);
     Some((inside, rest.get(1..).unwrap_or_default()))
 }
 

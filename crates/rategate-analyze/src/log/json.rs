@@ -56,15 +56,17 @@ pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>,
         Value::Plain(text) => epoch(text),
     });
     let at_ns = at_ns.ok_or(SkipReason::NoTime)?;
-    let key =
-        key.value.or(inner).map(Value::written).filter(|key| !key.is_empty() && *key != b"null");
-    let key = key.ok_or(SkipReason::NoKey)?;
+    let key = key.value.or(inner).map(Value::written).ok_or(SkipReason::NoKey)?;
     let is_request = matches!(parser.key, CallerKey::Path(_)) && !key.starts_with(b"/");
     // The field may hold "GET /path HTTP/1.1".
     let path = key.split(|byte| *byte == b' ').nth(1).filter(|_| is_request);
+    let key = path.unwrap_or(key);
+    if key.is_empty() || key == b"null" {
+        return Err(SkipReason::NoKey);
+    }
     Ok(Entry {
         at_ns,
-        key: path.unwrap_or(key),
+        key,
         status: status.value.and_then(|value| super::status(value.written())),
         bytes: bytes.value.and_then(|value| whole_number(value.written())).unwrap_or(0),
     })

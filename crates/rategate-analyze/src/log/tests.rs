@@ -34,6 +34,9 @@ fn a_request_cannot_forge_a_line() {
         [01/Jan/2030:00:00:00 +0000] \\\"x\" 404 -";
     let entry = read(CallerKey::Addr, line).unwrap();
     assert_eq!((entry.at_ns, entry.status, entry.bytes), (SEED_NS, Some(404), 0));
+    let line = b"h - a \\\" [01/Jan/2030:00:00:00 +0000] \\\"b\\\\ [10/Oct/2000:13:55:36 -0700] \
+        \"GET /\" 404 -";
+    assert_eq!(read(CallerKey::Addr, line).unwrap().at_ns, SEED_NS);
 }
 
 #[test]

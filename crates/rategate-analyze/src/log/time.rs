@@ -12,31 +12,41 @@ use crate::SECOND_NS;
 /// The length of a date in the common format.
 pub(super) const CLF_BYTES: usize = 26;
 
-/// A parser of dates that remembers the last one, since logs repeat it.
+/// A parser of dates that remembers the last one of each format, since logs repeat it.
 #[derive(Debug, Default)]
 pub(super) struct Dates {
+    common: Remembered,
+    any: Remembered,
+}
+
+/// The last date of a format.
+#[derive(Debug, Default)]
+struct Remembered {
     text: Vec<u8>,
-    at_ns: u64,
+    /// `None` before the first date.
+    at_ns: Option<u64>,
 }
 
 impl Dates {
     /// Parses a date in the common format.
     pub(super) fn clf(&mut self, text: &[u8]) -> Option<u64> {
-        self.remembered(text, clf)
+        self.common.or_parse(text, clf)
     }
 
     /// Parses a date in any format of a JSON string.
     pub(super) fn any(&mut self, text: &[u8]) -> Option<u64> {
-        self.remembered(text, |text| rfc3339(text).or_else(|| clf(text)).or_else(|| epoch(text)))
+        self.any.or_parse(text, |text| rfc3339(text).or_else(|| clf(text)).or_else(|| epoch(text)))
     }
+}
 
-    fn remembered(&mut self, text: &[u8], parse: fn(&[u8]) -> Option<u64>) -> Option<u64> {
+impl Remembered {
+    fn or_parse(&mut self, text: &[u8], parse: fn(&[u8]) -> Option<u64>) -> Option<u64> {
         if self.text != text {
-            self.at_ns = parse(text)?;
+            self.at_ns = Some(parse(text)?);
             self.text.clear();
             self.text.extend_from_slice(text);
         }
-        Some(self.at_ns)
+        self.at_ns
     }
 }
 

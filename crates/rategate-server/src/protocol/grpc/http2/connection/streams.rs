@@ -64,8 +64,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             return Err(Reason::Protocol);
         }
         self.budget.spend(RESET)?;
-        if let State::Open(index) = state {
-            self.remove_stream(index);
+        match state {
+            State::Open(index) => self.remove_stream(index),
+            // A peer that resets the stream, too, sends no more of it.
+            State::Ignored => self.cut.confirm(frame.stream),
+            State::Idle | State::Closed => {}
         }
         Ok(())
     }
@@ -106,6 +109,11 @@ impl Cut {
                 self.ids.pop_front().map_or(id, |id| self.dropped_through.max(id));
         }
         self.ids.push_back(id);
+    }
+
+    /// Records that the peer has ended a stream, too.
+    fn confirm(&mut self, id: u32) {
+        self.ids.retain(|cut| *cut != id);
     }
 
     fn has(&self, id: u32) -> bool {
