@@ -6,7 +6,7 @@ use rategate_bench::report::Row;
 use crate::contend::{Contender, Figures, KEYS, TIGHT, WIDE, contend};
 use crate::load::h2::{Grpc, nested, varint};
 use crate::load::template::KEY;
-use crate::load::{Flock, Load};
+use crate::load::{ConnectionGroup, Load};
 use crate::ours::{DOMAIN, Ours, Setting, TIGHT_RULE, WIDE_RULE};
 use crate::rivals::Throttlecrab;
 use crate::service::Service;
@@ -90,11 +90,11 @@ fn contender<'a>(
     [wide, tight]: [Vec<u8>; 2],
     (connections, streams): (usize, usize),
 ) -> Made<Contender<'a>> {
-    let flock = |message: &[u8]| -> Made<Box<dyn Load>> {
+    let connection_group = |message: &[u8]| -> Made<Box<dyn Load>> {
         let one = Grpc::new(path, message, streams);
-        Ok(Box::new(Flock::connect(port, vec![one; connections])?))
+        Ok(Box::new(ConnectionGroup::connect(port, vec![one; connections])?))
     };
-    let (load, exact) = (flock(&wide)?, Some(flock(&tight)?));
+    let (load, exact) = (connection_group(&wide)?, Some(connection_group(&tight)?));
     Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
 }
 

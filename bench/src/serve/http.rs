@@ -6,7 +6,7 @@ use rategate_bench::report::Row;
 use crate::contend::{Contender, KEYS, TIGHT, WIDE, contend};
 use crate::load::http::Http;
 use crate::load::template::KEY;
-use crate::load::{Flock, Load};
+use crate::load::{ConnectionGroup, Load};
 use crate::ours::{Ours, Setting};
 use crate::rivals::Throttlecrab;
 use crate::service::Service;
@@ -69,12 +69,13 @@ fn contender<'a>(
     body: Body,
 ) -> Made<Contender<'a>> {
     let (burst, per_s) = WIDE;
-    let flock = |key: String, limit| -> Made<Box<dyn Load>> {
+    let connection_group = |key: String, limit| -> Made<Box<dyn Load>> {
         let one = Http::post(path, &body(&key, limit));
-        Ok(Box::new(Flock::connect(port, vec![one; CONNECTIONS])?))
+        Ok(Box::new(ConnectionGroup::connect(port, vec![one; CONNECTIONS])?))
     };
-    let load = flock(format!("w:{KEY}"), [burst, per_s, 1])?;
-    let exact = Some(flock(format!("t{}:{KEY}", path.replace('/', ".")), [TIGHT, 1, 3_600])?);
+    let load = connection_group(format!("w:{KEY}"), [burst, per_s, 1])?;
+    let exact =
+        Some(connection_group(format!("t{}:{KEY}", path.replace('/', ".")), [TIGHT, 1, 3_600])?);
     Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
 }
 

@@ -4,7 +4,7 @@ use rategate_bench::engines::Made;
 
 use crate::contend::{Contender, contend};
 use crate::grpc::{RATE_LIMITS, request_message};
-use crate::load::Flock;
+use crate::load::ConnectionGroup;
 use crate::load::h2::Grpc;
 use crate::load::template::KEY;
 use crate::ours::{Ours, Setting, rule};
@@ -39,7 +39,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
             service: &ours.service,
             store: Some(&redis.service),
             keys,
-            load: Box::new(Flock::connect(ours.grpc, vec![one; CONNECTIONS])?),
+            load: Box::new(ConnectionGroup::connect(ours.grpc, vec![one; CONNECTIONS])?),
             exact: None,
         }];
         let path = format!(

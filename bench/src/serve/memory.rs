@@ -8,7 +8,7 @@ use rategate_bench::report::Row;
 use crate::load::key_sequence::KeySequence;
 use crate::load::resp::{Answer, Resp};
 use crate::load::template::KEY;
-use crate::load::{Flock, Load as _};
+use crate::load::{ConnectionGroup, Load as _};
 use crate::ours::{Ours, Setting};
 use crate::rivals::{Redis, Throttlecrab};
 use crate::service::Service;
@@ -61,9 +61,10 @@ fn filled(
     answer: Answer,
     keys: u64,
 ) -> Made<[f64; 2]> {
-    let mut flock = Flock::connect(port, vec![Resp::new(words, answer, PIPELINE); CONNECTIONS])?;
+    let mut connection_group =
+        ConnectionGroup::connect(port, vec![Resp::new(words, answer, PIPELINE); CONNECTIONS])?;
     let before = service.resident_bytes()? as f64;
-    let tally = flock.run(&mut KeySequence::each(keys, 1), Duration::MAX)?;
+    let tally = connection_group.run(&mut KeySequence::each(keys, 1), Duration::MAX)?;
     if tally.allowed != keys {
         return Err(format!("of {keys} keys, {} passed; {:?}", tally.allowed, tally.failure).into());
     }

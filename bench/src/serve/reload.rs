@@ -13,7 +13,7 @@ use crate::load::h2::Grpc;
 use crate::load::key_sequence::KeySequence;
 use crate::load::tally::LoadTally;
 use crate::load::template::KEY;
-use crate::load::{Flock, Load as _};
+use crate::load::{ConnectionGroup, Load as _};
 use crate::ours::{DOMAIN, Ours, Setting, rule};
 use crate::{Bench, Found};
 
@@ -33,9 +33,9 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let setting = Setting { keys: 1_000_000, rules: rules("never", 100), more: String::new() };
     let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Found::default()) };
     let one = Grpc::new(RATE_LIMITS, &request_message(RELOADED_RULE, KEY), 1);
-    let mut flock = Flock::connect(ours.grpc, vec![one; CONNECTIONS])?;
+    let mut connection_group = ConnectionGroup::connect(ours.grpc, vec![one; CONNECTIONS])?;
     let pause_ns = max_pause_ns(bench.cores.server, LASTS)?;
-    let mut run = |lasts| flock.run(&mut KeySequence::uniform(KEYS, 11), lasts);
+    let mut run = |lasts| connection_group.run(&mut KeySequence::uniform(KEYS, 11), lasts);
     run(BEFORE)?;
     let (mut quiet, mut busy) = (Vec::new(), Vec::new());
     for (tally, per_s) in [("unlimited", 200), ("never", 100)].into_iter().cycle().take(RELOADS) {

@@ -6,7 +6,7 @@ use rategate_bench::report::Row;
 use crate::contend::{Contender, Figures, KEYS, TIGHT, WIDE, contend};
 use crate::load::resp::{Answer, Resp};
 use crate::load::template::KEY;
-use crate::load::{Flock, Load};
+use crate::load::{ConnectionGroup, Load};
 use crate::ours::{Ours, Setting};
 use crate::rivals::{Redis, Throttlecrab};
 use crate::service::Service;
@@ -85,11 +85,12 @@ fn contender<'a>(
     let (burst, per_s) = WIDE;
     // A bucket of redis-cell holds one more than its burst.
     let tight = if matches!(answer, Answer::Limited) { TIGHT - 1 } else { TIGHT };
-    let load = flock(port, &words(&format!("w:{KEY}"), [burst, per_s, 1]), answer, pipeline)?;
+    let load =
+        connection_group(port, &words(&format!("w:{KEY}"), [burst, per_s, 1]), answer, pipeline)?;
     let exact = match answer {
         Answer::Number => None,
         // A new key name for each path, so that its limit is unused.
-        _ => Some(flock(
+        _ => Some(connection_group(
             port,
             &words(&format!("t{pipeline}{}:{KEY}", name.len()), [tight, 1, 3_600]),
             answer,
@@ -105,14 +106,14 @@ fn script(redis: &Redis, pipeline: usize) -> Made<Contender<'_>> {
         vec!["EVALSHA".to_owned(), redis.script.clone(), "1".to_owned(), key, burst, count, period]
     };
     let (burst, per_s) = WIDE;
-    let load = flock(
+    let load = connection_group(
         redis.port,
         &words(format!("s:{KEY}"), [burst, per_s, 1]),
         Answer::Limited,
         pipeline,
     )?;
     let tight = words(format!("s{pipeline}:{KEY}"), [TIGHT, 1, 3_600]);
-    let exact = Some(flock(redis.port, &tight, Answer::Limited, pipeline)?);
+    let exact = Some(connection_group(redis.port, &tight, Answer::Limited, pipeline)?);
     Ok(Contender {
         name: "redis, a script".to_owned(),
         service: &redis.service,
@@ -123,10 +124,15 @@ fn script(redis: &Redis, pipeline: usize) -> Made<Contender<'_>> {
     })
 }
 
-fn flock(port: u16, words: &[String], answer: Answer, pipeline: usize) -> Made<Box<dyn Load>> {
+fn connection_group(
+    port: u16,
+    words: &[String],
+    answer: Answer,
+    pipeline: usize,
+) -> Made<Box<dyn Load>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let one = Resp::new(&words, answer, pipeline);
-    Ok(Box::new(Flock::connect(port, vec![one; CONNECTIONS])?))
+    Ok(Box::new(ConnectionGroup::connect(port, vec![one; CONNECTIONS])?))
 }
 
 fn increment(key: &str, _: [u64; 3]) -> Vec<String> {

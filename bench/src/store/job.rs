@@ -45,7 +45,7 @@ pub(crate) enum Load {
     /// One thread that calls a key as often as it can.
     Hammer,
     /// One thread that calls until it is denied, and again after a short while.
-    Sips,
+    UntilDenied,
     /// A schedule of calls, whatever the decisions.
     Schedule { per_s: u64 },
 }

@@ -34,7 +34,7 @@ pub(crate) fn all(_: Lengths) -> Made<Vec<Row>> {
         mode: NodeMode::Partitioned { beat_ms: BEAT_MS },
         is_quarantined: false,
         keys: 1,
-        load: Load::Sips,
+        load: Load::UntilDenied,
         grants: Some(scratch.file(&node.to_string())),
     };
     let jobs: Vec<Job> = (0..NODES).map(job).collect();

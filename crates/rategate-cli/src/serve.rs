@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let filter = filter(&loaded.settings.log).map_err(Failure::Usage)?;
     log(&loaded.settings.log, filter);
     if !loaded.warnings.is_empty() {
-        tracing::warn!("the configuration looks wrong:\n{}", report(&loaded.warnings));
+        tracing::warn!("the configuration has warnings:\n{}", report(&loaded.warnings));
     }
     let files = path.map(|path| (path, layers));
     let running = start(Start { loaded, files, signals: true }).map_err(failure)?;

@@ -91,7 +91,7 @@ fn a_socket_in_the_file_system_works_too() {
 }
 
 #[test]
-fn whatever_is_no_yes_or_no_is_2_and_one_line() {
+fn a_reply_without_a_decision_exits_with_2_and_one_line() {
     let table = [
         (404, r#"{"detail":"there is no rule `x`","code":"no_such_rule"}"#, "there is no rule `x`"),
         (400, OTHER_KEYS, "needs 2 values"),

@@ -23,7 +23,7 @@ fn any_bytes_pass_unchanged() {
 }
 
 #[test]
-fn nothing_comes_of_nothing() {
+fn empty_input_gives_empty_output() {
     for rate in ["1/h", "1B/h", "unlimited"] {
         let output = run(&["pace", rate], b"");
         assert!(output.status.success() && output.stdout.is_empty());

@@ -56,7 +56,7 @@ const TWO: &str =
     "domain: d\ndescriptors:\n  - key: b\n    rate_limit: { unit: day, requests_per_unit: 7 }\n";
 
 #[test]
-fn an_environment_of_theirs_is_honoured() {
+fn an_environment_of_ratelimit_is_honoured() {
     let root = root_of(&[("one.yaml", ONE), ("two.yaml", TWO)]);
     let variables = [
         ("PORT", "0"),

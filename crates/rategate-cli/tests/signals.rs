@@ -80,7 +80,7 @@ fn a_second_interrupt_does_not_wait() {
 }
 
 #[test]
-fn to_hang_up_and_to_terminate_are_interrupts_too() {
+fn sighup_and_sigterm_interrupt_too() {
     let log = folder("other_signals").join("log");
     let path = log.to_str().unwrap();
     for (name, status) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {

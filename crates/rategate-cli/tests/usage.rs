@@ -118,7 +118,7 @@ fn contradictions_are_refused_with_a_way_out() {
 }
 
 #[test]
-fn what_is_no_argument_at_all_is_refused() {
+fn unknown_or_missing_arguments_are_refused() {
     for arguments in [
         vec![],
         vec!["pace"],

@@ -45,7 +45,7 @@ struct Agreed {
 }
 
 /// Returns the first instant from `from_ns` on that `instant_of` gives for every limit alike, or
-/// the gravest refusal.
+/// the worst refusal.
 fn agree<M: Member>(
     limits: &[M],
     now_ns: u64,
@@ -56,7 +56,7 @@ fn agree<M: Member>(
     let mut agreed = Agreed { at_ns: from_ns, scheduled_ns: None, opens_alike: true };
     loop {
         let mut latest_ns = agreed.at_ns;
-        let mut gravest: Option<Refusal> = None;
+        let mut worst: Option<Refusal> = None;
         for limit in limits {
             match limit.opening_from(now_ns, agreed.at_ns, permits) {
                 Ok(opening) => {
@@ -66,13 +66,13 @@ fn agree<M: Member>(
                 }
                 Err(refusal) => {
                     let refusal = refusal.seen_from(agreed.at_ns.saturating_sub(from_ns));
-                    if gravest.is_none_or(|gravest| gravity(refusal) > gravity(gravest)) {
-                        gravest = Some(refusal);
+                    if worst.is_none_or(|worst| severity(refusal) > severity(worst)) {
+                        worst = Some(refusal);
                     }
                 }
             }
         }
-        match gravest {
+        match worst {
             Some(refusal) => return Err(refusal),
             None if latest_ns == agreed.at_ns => return Ok(agreed),
             None => agreed.at_ns = latest_ns,
@@ -80,9 +80,9 @@ fn agree<M: Member>(
     }
 }
 
-/// Orders refusals by gravity: never possible, then time cannot help, then held, then the longest
+/// Orders refusals by severity: never possible, then time cannot help, then held, then the longest
 /// wait.
-const fn gravity(refusal: Refusal) -> (u8, u64) {
+const fn severity(refusal: Refusal) -> (u8, u64) {
     match refusal {
         Refusal::Exceeds(_) => (3, 0),
         Refusal::TimeCannotHelp => (2, 0),

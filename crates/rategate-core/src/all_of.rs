@@ -225,16 +225,16 @@ impl Member for Ledger<AnyPolicy> {
 }
 
 /// One of the limits, whose openings may lie before what was promised to others.
-struct Apart<'a>(&'a Ledger<AnyPolicy>);
+struct BeforePromises<'a>(&'a Ledger<AnyPolicy>);
 
-impl Member for Apart<'_> {
+impl Member for BeforePromises<'_> {
     fn opening_from(
         &self,
         now_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        self.0.opening_apart(now_ns, from_ns, permits)
+        self.0.opening_before_promises(now_ns, from_ns, permits)
     }
 }
 
@@ -356,8 +356,8 @@ impl Provisional for AllOfLedger {
         self.limits.iter_mut().for_each(|limit| limit.hold(permits));
     }
 
-    fn unhold(&mut self, permits: NonZeroU64) {
-        self.limits.iter_mut().for_each(|limit| limit.unhold(permits));
+    fn release_hold(&mut self, permits: NonZeroU64) {
+        self.limits.iter_mut().for_each(|limit| limit.release_hold(permits));
     }
 
     fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -370,19 +370,21 @@ impl Provisional for AllOfLedger {
         self.limits.iter_mut().for_each(|limit| limit.not_before(start_ns));
     }
 
-    fn opening_apart(
+    fn opening_before_promises(
         &self,
         now_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         let now_ns = self.clamp(now_ns);
-        let apart: Vec<Apart<'_>> = self.limits.iter().map(Apart).collect();
+        let apart: Vec<BeforePromises<'_>> = self.limits.iter().map(BeforePromises).collect();
         agree::opening(&apart, now_ns, from_ns.max(now_ns), permits)
     }
 
-    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
-        self.book_in_all(now_ns, start_ns, |limit| limit.book_apart(now_ns, start_ns, permits))
+    fn book_before_promises(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.book_in_all(now_ns, start_ns, |limit| {
+            limit.book_before_promises(now_ns, start_ns, permits)
+        })
     }
 
     fn forecast(&self, now_ns: u64) -> Self {

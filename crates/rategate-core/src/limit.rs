@@ -1,4 +1,4 @@
-//! The operations that every limit offers, whatever its policy, alone or with others.
+//! The operations of every live limit: of one policy, or of several together.
 //!
 //! Time is an argument, and the clock is clamped: an older reading than the newest one seen
 //! counts as the newest. Going backwards therefore earns nothing twice.

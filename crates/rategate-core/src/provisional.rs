@@ -45,7 +45,7 @@ pub trait Provisional: Limit + Clone {
     fn hold(&mut self, permits: NonZeroU64);
 
     /// Drops held permits: their waiter takes them, or has gone away.
-    fn unhold(&mut self, permits: NonZeroU64);
+    fn release_hold(&mut self, permits: NonZeroU64);
 
     /// Makes a promise that has not started provisional: when its start comes, its permits are
     /// held instead of booked. Returns `true` if there was such a promise.
@@ -56,7 +56,7 @@ pub trait Provisional: Limit + Clone {
 
     /// Takes permits from `start_ns` on, an instant that [`Limit::opening`] has just returned,
     /// without keeping later calls behind it.
-    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket;
+    fn book_before_promises(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket;
 
     /// Returns a copy in which all held permits start at `now_ns`, to compute later starts from.
     #[must_use]
@@ -68,7 +68,7 @@ pub trait Provisional: Limit + Clone {
     /// # Errors
     ///
     /// Those of [`Limit::opening`].
-    fn opening_apart(
+    fn opening_before_promises(
         &self,
         now_ns: u64,
         from_ns: u64,
@@ -92,7 +92,7 @@ pub trait Provisional: Limit + Clone {
         ticket: Option<Ticket>,
     ) -> Option<Grant> {
         let now_ns = self.clamp(now_ns);
-        let opening = self.opening_apart(now_ns, now_ns, permits);
+        let opening = self.opening_before_promises(now_ns, now_ns, permits);
         let opening = match opening.ok().filter(|opening| opening.start_ns <= now_ns) {
             Some(opening) => opening,
             None if ticket.is_some_and(|ticket| self.has_changed_since(ticket)) => {
@@ -100,7 +100,7 @@ pub trait Provisional: Limit + Clone {
             }
             None => return None,
         };
-        let ticket = self.book_apart(now_ns, now_ns, permits);
+        let ticket = self.book_before_promises(now_ns, now_ns, permits);
         Some(Grant {
             start_ns: now_ns,
             promised_ns: promised_ns.min(now_ns),

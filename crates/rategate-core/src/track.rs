@@ -63,13 +63,13 @@ pub(crate) struct Track {
 struct Piece {
     schedule: Schedule,
     since_ns: u128,
-    course: Course,
+    course: PieceKind,
     /// The number of operations still to come from this piece; `None` for the open last piece.
     left: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Course {
+enum PieceKind {
     /// Equal steps from the instant of the next operation.
     Paced { next: Exact, pace: Pace },
     /// A ramp, of whose integral `passed` units lead up to the next operation.
@@ -114,7 +114,7 @@ impl Fraction {
 
 impl Track {
     pub(crate) fn new(schedule: Schedule, start_ns: u64) -> Self {
-        let course = Course::new(schedule, start_ns.into(), Fraction::NONE);
+        let course = PieceKind::new(schedule, start_ns.into(), Fraction::NONE);
         let piece = Piece { schedule, since_ns: start_ns.into(), course, left: None };
         Self { pieces: VecDeque::from([piece]) }
     }
@@ -123,7 +123,7 @@ impl Track {
     /// at `next`.
     pub(crate) fn going_on(schedule: Schedule, since_ns: u64, next: Exact) -> Self {
         let mut track = Self::new(schedule, since_ns);
-        if let Some(Piece { course: Course::Paced { next: due, .. }, .. }) =
+        if let Some(Piece { course: PieceKind::Paced { next: due, .. }, .. }) =
             track.pieces.front_mut()
         {
             *due = next;
@@ -134,7 +134,7 @@ impl Track {
     /// Returns when the next operation is due, if it and all later ones come at `pace`.
     pub(crate) fn next_at(&self, pace: Pace) -> Option<Exact> {
         match self.pieces.front()?.course {
-            Course::Paced { next, pace: own } if self.pieces.len() == 1 && own == pace => {
+            PieceKind::Paced { next, pace: own } if self.pieces.len() == 1 && own == pace => {
                 Some(next)
             }
             _ => None,
@@ -195,7 +195,8 @@ impl Track {
     /// Records that the last `operations` have not started after all. Only for a track on which
     /// [`next_at`](Self::next_at) returns an instant.
     pub(crate) fn retreat(&mut self, operations: u64) {
-        if let Some(Piece { course: Course::Paced { next, pace }, .. }) = self.pieces.front_mut() {
+        if let Some(Piece { course: PieceKind::Paced { next, pace }, .. }) = self.pieces.front_mut()
+        {
             *next = pace.sub(*next, pace.time_of(operations));
         }
     }
@@ -210,7 +211,7 @@ impl Track {
 
     /// Returns, on a ramp, the time from the next operation to the one after it, rounded up.
     pub(crate) fn slice_on_ramp_ns(&self) -> Option<u128> {
-        let Course::Ramp { .. } = self.pieces.front()?.course else { return None };
+        let PieceKind::Ramp { .. } = self.pieces.front()?.course else { return None };
         match (self.nth(0), self.nth(1)) {
             (Due::At(next), Due::At(after)) => Some(after.ceil_ns().saturating_sub(next.floor_ns)),
             _ => None,
@@ -241,8 +242,8 @@ impl Track {
             rest.advance(due);
             let missing = rest.missing(at_ns);
             // A piece without operations stays: forfeited time may end in it.
-            last.left = Some(if matches!(last.course, Course::AtOnce) { 0 } else { due });
-            let course = Course::new(schedule, at_ns, missing);
+            last.left = Some(if matches!(last.course, PieceKind::AtOnce) { 0 } else { due });
+            let course = PieceKind::new(schedule, at_ns, missing);
             self.pieces.push_back(Piece { schedule, since_ns: at_ns, course, left: None });
         }
         while self.pieces.len() > 1
@@ -262,7 +263,8 @@ impl Track {
         let (Due::At(first), Due::At(end)) = (self.nth(0), self.nth(both)) else { return };
         let span_ns = end.floor_ns.saturating_sub(first.floor_ns);
         let Some(first_piece) = self.pieces.pop_front() else { return };
-        let course = Course::Paced { next: Exact::at(first.floor_ns), pace: evenly(both, span_ns) };
+        let course =
+            PieceKind::Paced { next: Exact::at(first.floor_ns), pace: evenly(both, span_ns) };
         if let Some(oldest) = self.pieces.front_mut() {
             let Piece { schedule, since_ns, .. } = first_piece;
             *oldest = Piece { schedule, since_ns, course, left: Some(both) };
@@ -281,7 +283,7 @@ fn evenly(operations: u64, span_ns: u128) -> Pace {
     Pace::new(NonZeroU64::new(permits).unwrap_or(one), NonZeroU64::new(period_ns).unwrap_or(one))
 }
 
-impl Course {
+impl PieceKind {
     /// Returns the same course from the operation that is due at `at_ns`.
     fn with_next_at(self, at_ns: u128) -> Self {
         match self {
@@ -409,18 +411,18 @@ impl Ramp {
     }
 
     /// Returns the constant rate after the ramp, from the operation that `wanted` belongs to.
-    fn rest(&self, start_ns: u128, wanted: u128) -> Course {
+    fn rest(&self, start_ns: u128, wanted: u128) -> PieceKind {
         let end_ns = start_ns.saturating_add(self.over_ns.into());
         let missing = wanted.saturating_sub(self.earned(self.over_ns.into()));
         match self.then.0 {
             Kind::Paced(pace) => {
                 let parts = mul_div_ceil(missing, pace.period_ns().get(), self.permit);
                 let wait = pace.from_parts(parts.unwrap_or(u128::MAX));
-                Course::Paced { next: pace.add(Exact::at(end_ns), wait), pace }
+                PieceKind::Paced { next: pace.add(Exact::at(end_ns), wait), pace }
             }
             // The constructor refuses a ramp to unlimited.
             Kind::Never | Kind::Unlimited => {
-                Course::Stopped { missing: Fraction::new(missing, self.permit) }
+                PieceKind::Stopped { missing: Fraction::new(missing, self.permit) }
             }
         }
     }

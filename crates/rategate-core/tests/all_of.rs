@@ -127,7 +127,7 @@ fn retry_after_is_exact_for_any_mixture() {
 
 /// The most severe refusal wins: "never possible" before "waiting cannot help" before "not yet".
 #[test]
-fn the_gravest_refusal_wins() {
+fn the_worst_refusal_wins() {
     let gcra = |text| AnyPolicy::from(Gcra::new(rate(text), 5).unwrap());
     let small = AnyPolicy::from(log(2, S));
     for order in [[gcra("never"), small], [small, gcra("never")]] {
@@ -198,7 +198,7 @@ fn ending_an_operation_frees_only_what_is_in_flight() {
 /// A cancelled start goes to the first call that fits all limits and disturbs no promise of any.
 /// It is found by trying each instant.
 #[test]
-fn a_freed_place_must_be_free_in_all() {
+fn a_freed_start_must_be_free_in_all() {
     for seed in 1..300 {
         let mut random = Rng::with_seed(seed);
         let sizes = [0; 2].map(|_| (random.u64(1..=4), random.u64(2..=30)));

@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::fronted::{Fronted, OfScenario};
+use crate::common::with_lock_free::{FromScenario, WithLockFree};
 use crate::common::{MS, S, granted, retry, start};
 use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
@@ -393,7 +393,7 @@ fn scenarios_of_the_sliding_log_pass() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
         let [policy @ AnyPolicy::SlidingLog(_)] = scenario.limits.as_slice() else { continue };
-        let subject = Fronted::new(CompactLog::of(policy).unwrap(), scenario.clock_start_ns);
+        let subject = WithLockFree::new(CompactLog::of(policy).unwrap(), scenario.clock_start_ns);
         let clock = VirtualClock::new(scenario.clock_start_ns);
         let report = world::run_with(&scenario, &clock, subject);
         assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
@@ -402,7 +402,7 @@ fn scenarios_of_the_sliding_log_pass() {
     assert!(passed > 4, "{passed}");
 }
 
-impl OfScenario for CompactLog {
+impl FromScenario for CompactLog {
     fn of(policy: &AnyPolicy) -> Option<Self> {
         let AnyPolicy::SlidingLog(log) = policy else { return None };
         Some(Self::new(log.permits(), Duration::from_nanos(log.held_for_ns())).exact())

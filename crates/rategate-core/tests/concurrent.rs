@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::fronted::{Fronted, OfScenario};
+use crate::common::with_lock_free::{FromScenario, WithLockFree};
 use crate::common::{MS, S, US};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
@@ -24,32 +24,32 @@ use rategate_sim::report::Report;
 use rategate_sim::scenario::Scenario;
 use rategate_sim::world;
 
-impl OfScenario for Gcra {
+impl FromScenario for Gcra {
     fn of(policy: &AnyPolicy) -> Option<Self> {
         if let AnyPolicy::Gcra(policy) = policy { Some(*policy) } else { None }
     }
 }
 
-impl OfScenario for SlidingLog {
+impl FromScenario for SlidingLog {
     fn of(policy: &AnyPolicy) -> Option<Self> {
         if let AnyPolicy::SlidingLog(policy) = policy { Some(*policy) } else { None }
     }
 }
 
-impl OfScenario for TwoTimeline {
+impl FromScenario for TwoTimeline {
     fn of(policy: &AnyPolicy) -> Option<Self> {
         if let AnyPolicy::TwoTimeline(policy) = policy { Some(*policy) } else { None }
     }
 }
 
-impl OfScenario for AnyPolicy {
+impl FromScenario for AnyPolicy {
     fn of(policy: &AnyPolicy) -> Option<Self> {
         Some(*policy)
     }
 }
 
-fn played<P: OfScenario>(scenario: &Scenario, policy: P) -> Report {
-    let subject = Fronted::new(policy, scenario.clock_start_ns);
+fn played<P: FromScenario>(scenario: &Scenario, policy: P) -> Report {
+    let subject = WithLockFree::new(policy, scenario.clock_start_ns);
     world::run_with(scenario, &VirtualClock::new(scenario.clock_start_ns), subject)
 }
 
@@ -93,7 +93,7 @@ fn every_scenario_passes_on_the_lock_free_form_of_several() {
             continue;
         }
         let start_ns = scenario.clock_start_ns;
-        let subject = Fronted::all_of(scenario.limits.iter().copied(), start_ns);
+        let subject = WithLockFree::all_of(scenario.limits.iter().copied(), start_ns);
         on_lock_free += u64::from(subject.is_open(start_ns));
         let report = world::run_with(&scenario, &VirtualClock::new(start_ns), subject);
         assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
@@ -103,7 +103,7 @@ fn every_scenario_passes_on_the_lock_free_form_of_several() {
 }
 
 /// Applies the same calls to both limits and checks that the results agree.
-fn assert_same_story<P: HasLockFree>(
+fn assert_same_history<P: HasLockFree>(
     seed: u64,
     start_ns: u64,
     policies: &[P],
@@ -111,7 +111,7 @@ fn assert_same_story<P: HasLockFree>(
 ) -> u64 {
     let mut random = Rng::with_seed(seed);
     let mut plain = Ledger::new(policies[0].clone(), start_ns);
-    let mut fronted = Fronted::new(policies[0].clone(), start_ns);
+    let mut with_lock_free = WithLockFree::new(policies[0].clone(), start_ns);
     let mut now_ns = start_ns;
     let mut tickets = Vec::new();
     for step in 0..300 {
@@ -120,12 +120,12 @@ fn assert_same_story<P: HasLockFree>(
         match random.u64(1..=20) {
             1..=11 => {
                 let ideal = plain.try_acquire(now_ns, permits);
-                same(&context, ideal, fronted.try_acquire(now_ns, permits));
+                same(&context, ideal, with_lock_free.try_acquire(now_ns, permits));
             }
             12..=14 => {
                 let bound_ns = random.choice([None, Some(0), Some(steps_ns[0])]).unwrap();
                 let ideal = plain.reserve(now_ns, permits, bound_ns);
-                let answer = fronted.reserve(now_ns, permits, bound_ns);
+                let answer = with_lock_free.reserve(now_ns, permits, bound_ns);
                 same(&context, ideal, answer);
                 if let (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(own))) = (ideal, answer) {
                     tickets.push((ideal.ticket, own.ticket));
@@ -134,22 +134,26 @@ fn assert_same_story<P: HasLockFree>(
             15 if !tickets.is_empty() => {
                 let (ideal, own) = tickets.pop().unwrap();
                 let ideal = plain.cancel(now_ns, ideal);
-                assert_eq!(fronted.cancel(now_ns, own), ideal, "{context}");
+                assert_eq!(with_lock_free.cancel(now_ns, own), ideal, "{context}");
             }
             16 => {
                 let policy = random.choice([0, policies.len() - 1]).unwrap();
                 plain.reconfigure(now_ns, policies[policy].clone());
-                fronted.set(now_ns, policies[policy].clone());
+                with_lock_free.set(now_ns, policies[policy].clone());
             }
             17 | 18 => {
-                assert_eq!(fronted.peek(now_ns, permits), plain.peek(now_ns, permits), "{context}");
-                assert_eq!(fronted.remaining(now_ns), plain.remaining(now_ns), "{context}");
+                assert_eq!(
+                    with_lock_free.peek(now_ns, permits),
+                    plain.peek(now_ns, permits),
+                    "{context}"
+                );
+                assert_eq!(with_lock_free.remaining(now_ns), plain.remaining(now_ns), "{context}");
             }
             _ => now_ns += random.choice(steps_ns).copied().unwrap(),
         }
         now_ns += random.choice([0, 0, 1, steps_ns[0]]).unwrap();
     }
-    fronted.lock_free_count
+    with_lock_free.lock_free_count
 }
 
 fn same<E: std::fmt::Debug + PartialEq>(
@@ -185,7 +189,7 @@ fn the_bucket_answers_as_the_ledger_alone() {
             [gcra("unlimited", 2), gcra("2/7d", 50)],
         ] {
             let steps_ns = [random_step(seed), 100, US, MS, 37 * MS, 3 * S];
-            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
     assert!(lock_free_count > 100_000, "{lock_free_count}");
@@ -203,7 +207,7 @@ fn the_ring_answers_as_the_ledger_alone() {
             [log(9, 10_000).with_resolution(Duration::from_nanos(700)).unwrap(), log(5, 10_000)],
         ] {
             let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
-            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
     assert!(lock_free_count > 50_000, "{lock_free_count}");
@@ -224,7 +228,7 @@ fn the_schedule_answers_as_the_ledger_alone() {
             [average("1000/s"), strict],
         ] {
             let steps_ns = [random_step(seed), 10, US, 20 * US, MS, 50 * MS];
-            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
     assert!(lock_free_count > 20_000, "{lock_free_count}");
@@ -249,7 +253,7 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
             [with("3000/s", 1.1, Some(10 * MS)), with("3000/s", 1.1, None)],
         ] {
             let steps_ns = [random_step(seed), 1, 333, US, 300 * US, MS, 30 * MS];
-            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
     assert!(lock_free_count > 50_000, "{lock_free_count}");
@@ -275,7 +279,7 @@ fn a_policy_chosen_at_run_time_answers_as_the_ledger_alone() {
         ];
         for (count, policies) in lock_free_count.iter_mut().zip(pairs) {
             let steps_ns = [random_step(seed), 100, US, MS, 37 * MS];
-            *count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            *count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
     assert!(lock_free_count.iter().all(|&count| count > 500), "{lock_free_count:?}");
@@ -437,19 +441,19 @@ fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
 #[test]
 fn forfeited_time_costs_no_lock_free_form() {
     let strict = TwoTimeline::new("1000003/s".parse().unwrap(), Mode::Strict, None);
-    let mut fronted = Fronted::new(strict, 0);
+    let mut with_lock_free = WithLockFree::new(strict, 0);
     let day_ns = 86_400 * S;
     for day in 1..=40 {
-        let Ok(Verdict::Granted(grant)) = fronted.try_acquire(day * day_ns, 1) else {
+        let Ok(Verdict::Granted(grant)) = with_lock_free.try_acquire(day * day_ns, 1) else {
             panic!("a day late")
         };
         assert!(grant.wait_ns() > day * day_ns - S, "day {day}: {grant:?}");
     }
-    let before = fronted.lock_free_count;
+    let before = with_lock_free.lock_free_count;
     for step in 1..=1_000 {
-        assert!(fronted.try_acquire(40 * day_ns + step * US, 1).is_ok());
+        assert!(with_lock_free.try_acquire(40 * day_ns + step * US, 1).is_ok());
     }
-    assert_eq!(fronted.lock_free_count - before, 1_000);
+    assert_eq!(with_lock_free.lock_free_count - before, 1_000);
 }
 
 /// Returns a step from a nanosecond to a second.

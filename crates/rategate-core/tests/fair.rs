@@ -167,7 +167,7 @@ fn estimates_are_settled_in_later_turns() {
 /// A class stays next until it is charged, whatever comes meanwhile; one that leaves loses that
 /// position.
 #[test]
-fn a_turn_stays_until_it_is_paid_for() {
+fn a_class_stays_next_until_it_is_charged() {
     let mut rounds = Rounds::new();
     let (first, other) = (rounds.add_class(n(3)).unwrap(), rounds.add_class(n(3)).unwrap());
     for costs in [[None, None], [Some(3), None], [Some(3), Some(1)], [Some(3), Some(1)]] {

@@ -340,7 +340,7 @@ fn a_cancelled_last_call_was_never_made() {
 /// The instant is found by trying each; the window's bound holds for all calls that were not
 /// cancelled.
 #[test]
-fn a_freed_place_goes_to_the_first_call_that_fits() {
+fn a_freed_start_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
         let mut random = Rng::with_seed(seed);
         let (max, period_ns) = (random.u64(1..=4), random.u64(2..=30));
@@ -382,7 +382,7 @@ fn a_freed_place_goes_to_the_first_call_that_fits() {
 
 /// Cancel, in a bucket with a whole interval: each grant in order of start finds its tokens.
 #[test]
-fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
+fn a_freed_start_in_a_bucket_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
         let mut random = Rng::with_seed(seed);
         let (burst, interval_ns) = (random.u64(1..=4), random.u64(1..=12));
@@ -608,7 +608,7 @@ fn what_remains_after_a_cancel_is_what_a_try_can_take() {
 
 /// Cancel: the call that replaces the cancelled one takes its scheduled time too.
 #[test]
-fn a_freed_place_keeps_its_scheduled_instant() {
+fn a_freed_start_keeps_its_scheduled_instant() {
     let rate = Rate::new(2, Duration::from_nanos(1)).unwrap();
     let mut limit = Ledger::new(TwoTimeline::new(rate, Mode::Average, None), 0);
     let grants = [0; 3].map(|now_ns| granted(limit.reserve(now_ns, 1, None)).unwrap());
@@ -631,7 +631,7 @@ fn an_early_start_takes_every_permit() {
 
 /// Cancel: in a freed opening a try may pass sooner than a reservation would start.
 #[test]
-fn a_freed_place_opens_to_a_try_sooner() {
+fn a_freed_start_opens_to_a_try_sooner() {
     let rate = Rate::new(1, Duration::from_nanos(2)).unwrap();
     let mut limit = Ledger::new(Pacer::new(rate, Duration::from_nanos(10), None), 0);
     assert_eq!([0; 5].map(|now_ns| start(limit.reserve(now_ns, 1, None))), [0; 5]);

@@ -42,8 +42,10 @@ fn a_value_decides_as_its_state_does() {
         let mut random = Rng::with_seed(seed);
         let policy = policies(&mut random);
         let Some(numbers) = policy.packed() else { continue };
-        let step =
-            random.choice([3, MS, S / 3, 3 * S, 90_000 * S]).unwrap().min(numbers.fades_ns() / 2);
+        let step = random
+            .choice([3, MS, S / 3, 3 * S, 90_000 * S])
+            .unwrap()
+            .min(numbers.validity_ns() / 2);
         let mut now_ns = random.choice([0, 5 * S, 1 << 60, u64::MAX - 1000 * S]).unwrap();
         let mut state = policy.fresh(now_ns);
         let mut value = numbers.full_at(now_ns);

@@ -20,7 +20,7 @@ use rategate_core::verdict::Verdict;
 /// The maximum distance of a TAT ahead of the clock, in parts, and the parts after which a value
 /// fades.
 const MAX_AHEAD: u64 = 1 << 55;
-const FADES: u64 = 1 << 54;
+const VALIDITY: u64 = 1 << 54;
 const MINUTE: u64 = 60 * S;
 
 fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
@@ -74,9 +74,10 @@ fn a_value_decides_as_its_policy() {
         let burst = policy.burst_size().get();
         for call in 0..60 {
             let what = format!("seed {seed}, call {call}: {policy:?} at {now_ns}");
-            let fades_ns = numbers.fades_ns();
-            let step = random.choice([0, 1, 7, MS, S, 60 * S, fades_ns / 2, fades_ns]).unwrap();
-            now_ns = now_ns.saturating_add(random.u64(0..=step.min(fades_ns))).min(u64::MAX / 2);
+            let validity_ns = numbers.validity_ns();
+            let step =
+                random.choice([0, 1, 7, MS, S, 60 * S, validity_ns / 2, validity_ns]).unwrap();
+            now_ns = now_ns.saturating_add(random.u64(0..=step.min(validity_ns))).min(u64::MAX / 2);
             // Within its fading time a full bucket is renewed, without any visible effect.
             if numbers.is_full(value, now_ns) {
                 assert!(policy.is_as_fresh(ledger.state(), now_ns), "{what}");
@@ -133,7 +134,7 @@ fn what_a_value_does_not_say() {
             for now_ns in [0, 7, u64::MAX] {
                 let _ = (torn.decide(value, now_ns, 1), torn.remaining(value, now_ns));
                 let _ = (torn.full_after(value, now_ns), torn.is_full(value, now_ns));
-                let _ = (torn.fades_ns(), torn.full_at(now_ns));
+                let _ = (torn.validity_ns(), torn.full_at(now_ns));
             }
         }
     }
@@ -146,12 +147,12 @@ fn what_fits() {
     assert!(gcra(1, 1, MAX_AHEAD + 1).packed().is_none());
     assert!(gcra(1, MAX_AHEAD, 1).packed().is_some());
     assert!(gcra(1, MAX_AHEAD + 1, 1).packed().is_none());
-    let max_parts = FADES / MINUTE;
+    let max_parts = VALIDITY / MINUTE;
     assert_eq!(max_parts, 300_239);
     let fastest = gcra(max_parts, 1, 1).packed().unwrap();
-    assert!(fastest.fades_ns() >= MINUTE);
+    assert!(fastest.validity_ns() >= MINUTE);
     assert!(gcra(max_parts + 1, 1, 1).packed().is_none());
-    assert_eq!(gcra(1, S, 1).packed().unwrap().fades_ns(), FADES);
+    assert_eq!(gcra(1, S, 1).packed().unwrap().validity_ns(), VALIDITY);
     for rate in ["never", "unlimited"] {
         assert!(Gcra::new(rate.parse().unwrap(), 1).unwrap().packed().is_none());
     }
@@ -171,12 +172,12 @@ fn how_far_a_value_reaches() {
     let full_ns = now_ns + MAX_AHEAD;
     assert_eq!(numbers.full_after(value, now_ns), full_ns);
     // To a clock that is set back by the fading time, the value is still ahead.
-    assert_eq!(numbers.remaining(value, now_ns - FADES), 0);
+    assert_eq!(numbers.remaining(value, now_ns - VALIDITY), 0);
     assert!(!numbers.is_full(value, full_ns));
-    for behind_ns in [1, FADES, 2 * FADES, 4 * FADES - 1, 4 * FADES] {
+    for behind_ns in [1, VALIDITY, 2 * VALIDITY, 4 * VALIDITY - 1, 4 * VALIDITY] {
         assert!(numbers.is_full(value, full_ns + behind_ns), "{behind_ns}");
     }
-    assert!(!numbers.is_full(value, full_ns + 4 * FADES + 1), "it has come round");
+    assert!(!numbers.is_full(value, full_ns + 4 * VALIDITY + 1), "it has come round");
 
     let mut ledger = Ledger::new(policy, now_ns);
     let all = NonZeroU64::new(MAX_AHEAD).unwrap();

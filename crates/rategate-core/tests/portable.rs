@@ -203,7 +203,7 @@ fn what_is_restored_decides_as_what_was_saved() {
 ///
 /// The restored limit is never open sooner, whatever was cancelled.
 #[test]
-fn a_place_among_promises_is_lost_and_no_more() {
+fn a_restart_loses_only_permits_credited_among_promises() {
     for seed in 0..4_000 {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = 10 * S;

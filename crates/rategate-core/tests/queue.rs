@@ -406,7 +406,7 @@ fn closing_ends_all_waits() {
 
 /// Leaving costs the same from any position, for any number of waiters.
 #[test]
-fn a_storm_of_leavers_is_a_matter_of_moments() {
+fn leaving_costs_the_same_from_any_position() {
     let mut harness = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
     let max = 200_000;
     for id in 0..=max {

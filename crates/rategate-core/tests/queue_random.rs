@@ -95,7 +95,7 @@ impl Wakes<usize> for Woken {
     fn rejected(&mut self, _caller: usize) {}
 }
 
-struct Story<L> {
+struct History<L> {
     random: Rng,
     limit: L,
     queue: Queue<usize, L>,
@@ -109,7 +109,7 @@ struct Story<L> {
     grants: Vec<Grant>,
 }
 
-impl<L: Provisional> Story<L> {
+impl<L: Provisional> History<L> {
     fn new(seed: u64, limit: L, kinds: Kinds) -> Self {
         let mut random = Rng::with_seed(seed);
         let mut bounds = QueueBounds::default();
@@ -359,7 +359,7 @@ fn play_all<L: Provisional>(make: impl Fn() -> L, window: Option<(u64, u64)>) {
     for bits in 0..256 {
         let kinds = Kinds::of(bits);
         for seed in 1..=SEEDS {
-            let mut story = Story::new(seed + u64::from(bits) * SEEDS, make(), kinds);
+            let mut story = History::new(seed + u64::from(bits) * SEEDS, make(), kinds);
             let judged = story.play();
             let judged = judged.and_then(|()| window.map_or(Ok(()), |at| story.judge_window(at)));
             judged.unwrap_or_else(|fault| panic!("{fault}: seed {seed}, {kinds:?}"));

@@ -6,7 +6,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::fronted::Fronted;
+use crate::common::with_lock_free::WithLockFree;
 use crate::common::{MS, S, granted, rate, start};
 use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
@@ -43,7 +43,7 @@ impl<P: Policy> Open<P> for Ledger<P> {
     }
 }
 
-impl<P: HasLockFree> Open<P> for Fronted<Ledger<P>> {
+impl<P: HasLockFree> Open<P> for WithLockFree<Ledger<P>> {
     fn started(&self, now_ns: u64) -> P::State {
         self.state(now_ns)
     }
@@ -252,7 +252,7 @@ fn a_bucket_is_never_emptier_for_what_came_back() {
             tolerance_ns: 0,
         };
         trial.holds(seed, Ledger::new, &mut sum);
-        trial.holds(seed, Fronted::new, &mut sum);
+        trial.holds(seed, WithLockFree::new, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
@@ -269,7 +269,7 @@ fn effects_of_a_bucket_keep_its_ceiling() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        let effects = trial.holds(seed, Fronted::new, &mut Sum::default());
+        let effects = trial.holds(seed, WithLockFree::new, &mut Sum::default());
         effects.assert_ceiling(&format!("seed {seed}"), |window_ns| (window_ns + 60).div_ceil(20));
     }
 }
@@ -293,7 +293,7 @@ fn a_log_drops_what_came_back() {
             tolerance_ns: 0,
         };
         trial.holds(seed, Ledger::new, &mut sum);
-        trial.holds(seed, Fronted::new, &mut sum);
+        trial.holds(seed, WithLockFree::new, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
     for seed in 1..200 {
@@ -306,7 +306,7 @@ fn a_log_drops_what_came_back() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        let effects = trial.holds(seed, Fronted::new, &mut Sum::default());
+        let effects = trial.holds(seed, WithLockFree::new, &mut Sum::default());
         assert!(effects.fullest_window(100).0 <= 5, "seed {seed}");
     }
 }
@@ -356,7 +356,7 @@ fn a_schedule_takes_operations_back() {
                 tolerance_ns,
             };
             trial.holds(seed, Ledger::new, &mut sum);
-            trial.holds(seed, Fronted::new, &mut sum);
+            trial.holds(seed, WithLockFree::new, &mut sum);
         }
         assert!(sum.back > 0, "{mode:?}: {sum:?}");
     }
@@ -478,7 +478,7 @@ fn a_promise_is_not_refunded_before_its_start() {
 
 /// A refund makes an opening before promises already given, which are kept.
 #[test]
-fn a_place_before_a_promise_opens() {
+fn a_refund_opens_before_a_promise() {
     let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_nanos(S)), 0);
     let both = granted(limit.try_acquire(0, 2)).unwrap();
     let promise = granted(limit.reserve(MS, 1, None)).unwrap();
@@ -552,7 +552,7 @@ fn a_promise_without_followers_spoils_nothing() {
 #[test]
 fn what_started_at_zero_may_be_lost() {
     let strict = TwoTimeline::new(rate("1/s"), Mode::Strict, None);
-    let (mut ledger, mut lock_free) = (Ledger::new(strict, 0), Fronted::new(strict, 0));
+    let (mut ledger, mut lock_free) = (Ledger::new(strict, 0), WithLockFree::new(strict, 0));
     let (by_ledger, by_lock_free) =
         (granted(ledger.try_acquire(0, 1)).unwrap(), granted(lock_free.try_acquire(0, 1)).unwrap());
     assert_eq!(lock_free.refund(0, &by_lock_free, 1), 1);
@@ -567,7 +567,7 @@ fn what_started_at_zero_may_be_lost() {
 #[test]
 fn what_the_cached_clock_granted_comes_back() {
     let average = TwoTimeline::new(rate("1000/s"), Mode::Average, None);
-    let mut lock_free = Fronted::new(average, 0);
+    let mut lock_free = WithLockFree::new(average, 0);
     let now_ns = 10 * S;
     let first = granted(lock_free.try_acquire(now_ns, 1)).unwrap();
     let second = granted(lock_free.try_acquire(now_ns + MS, 1)).unwrap();

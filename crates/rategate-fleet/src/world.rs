@@ -5,7 +5,7 @@
 
 use super::faults::{Fault, FaultKind};
 use super::network::below;
-use super::node::{Node, NodeStep, Post};
+use super::node::{Node, NodeStep, Outbox};
 use super::plan::Plan;
 use super::queue::{Event, Queue};
 use super::report::Report;
@@ -33,7 +33,7 @@ pub(super) struct World<'p> {
     calls: Calls<'p>,
     /// The random numbers that decide about messages.
     message_random: Random,
-    post: Post,
+    post: Outbox,
     tally: Tally,
 }
 
@@ -62,7 +62,7 @@ impl<'p> World<'p> {
             active: Vec::new(),
             calls: Calls::new(&plan.traffic, plan.nodes, chance(3)),
             message_random: chance(4),
-            post: Post::default(),
+            post: Outbox::default(),
             tally: Tally::new(plan, slice_ns),
         }
     }

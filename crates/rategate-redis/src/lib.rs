@@ -60,7 +60,7 @@
 //!   never less. A state further ahead than its limit and a [horizon](command::Settings) allow
 //!   counts as if all permits had just been taken;
 //!   [`Decoded::corrected`](reply::Decoded::corrected) counts those.
-//! * **No garbage**: every key expires when its state is as good as fresh.
+//! * **No garbage**: every key expires once its limit has fully recovered.
 //! * **No double charge by this crate**: a call that failed has changed nothing. One whose reply
 //!   was lost may have been granted; [`RequestId`](batch::RequestId) makes it safe to send again.
 //!

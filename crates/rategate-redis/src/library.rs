@@ -19,7 +19,7 @@ pub const STATE_VERSION: u32 = 1;
 /// The number of hexadecimal digits of the hash in a library's name: 64 bits.
 const HASH_LETTERS: usize = 16;
 
-/// The clock that the functions go by.
+/// The clock that the functions read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum World {
     /// The store's own clock and its own expiry.
@@ -135,7 +135,7 @@ impl Library {
     /// The library for tests, in which each call sets the instant.
     pub const DEBUG: Self = Self { world: World::Debug, release: "" };
 
-    /// Returns the clock that the library goes by.
+    /// Returns the clock that the library reads.
     #[must_use]
     pub const fn world(self) -> World {
         self.world

@@ -262,7 +262,7 @@ fn a_key_with_something_elses_data_leaves_the_store_well() {
         let good = limiter.try_acquire(b"good", 1).wait().unwrap();
         assert_eq!((good.is_granted(), good.by()), (true, DecidedBy::Store));
     }
-    assert_eq!(limiter.health().store_status, StoreStatus::Well);
+    assert_eq!(limiter.health().store_status, StoreStatus::Healthy);
 }
 
 #[test]

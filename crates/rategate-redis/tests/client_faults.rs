@@ -229,7 +229,7 @@ fn late_grants_go_back_over_a_slow_network() {
     let oven = Rule::InFlight(Concurrency::new(4), permits(600_000_000_000));
     let oven = Arc::new(store.plan(&[("oven", oven)]).unwrap());
     recovers(&store, &plan, "k", SOON);
-    proxy.weather.delay_ms.store(150, Ordering::Relaxed);
+    proxy.reply_faults.delay_ms.store(150, Ordering::Relaxed);
     for name in 0..3 {
         let held = store.hold(&oven, &key("o"), permits(1), LeaseId([name; 16]));
         assert_eq!(held.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
@@ -239,7 +239,7 @@ fn late_grants_go_back_over_a_slow_network() {
             Err(StoreError::Unavailable(Unavailable::Late))
         );
     }
-    proxy.weather.delay_ms.store(0, Ordering::Relaxed);
+    proxy.reply_faults.delay_ms.store(0, Ordering::Relaxed);
     for (plan, name, most) in [(&plan, "l", 100), (&plan, "m", 100), (&oven, "o", 4)] {
         eventually(SOON, name, || {
             let peeked = store.peek(plan, &key(name), permits(1)).wait();
@@ -258,7 +258,7 @@ fn late_grants_go_back_together() {
     let store = open(Config::server(at(proxy.port())).budget(Duration::from_millis(60)));
     let plan = plan(&store, 1_000);
     recovers(&store, &plan, "k", SOON);
-    proxy.weather.delay_ms.store(150, Ordering::Relaxed);
+    proxy.reply_faults.delay_ms.store(150, Ordering::Relaxed);
     let before = store.stats();
     let names: Vec<String> = (0..200).map(|name| format!("n{}", name % 20)).collect();
     let pending: Vec<_> =
@@ -266,7 +266,7 @@ fn late_grants_go_back_together() {
     for pending in pending {
         assert_eq!(pending.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
     }
-    proxy.weather.delay_ms.store(0, Ordering::Relaxed);
+    proxy.reply_faults.delay_ms.store(0, Ordering::Relaxed);
     eventually(SOON, "all come back", || {
         names.iter().all(|name| {
             let peeked = store.peek(&plan, &key(name), permits(1)).wait();
@@ -293,7 +293,7 @@ fn requests_that_cannot_be_answered_in_time_are_not_sent() {
     let store = open(config.budget(Duration::from_millis(210)));
     let plan = plan(&store, 1_000);
     recovers(&store, &plan, "k", SOON);
-    proxy.weather.delay_ms.store(30, Ordering::Relaxed);
+    proxy.reply_faults.delay_ms.store(30, Ordering::Relaxed);
     for _ in 0..20 {
         let _ = decide(&store, &plan, "warm");
     }
@@ -317,7 +317,7 @@ fn cut_or_corrupt_replies_are_lost_and_not_retried() {
     let plan = plan(&store, 1_000);
     recovers(&store, &plan, "k", SOON);
     for _ in 0..10 {
-        proxy.weather.cuts.store(true, Ordering::Relaxed);
+        proxy.reply_faults.cuts.store(true, Ordering::Relaxed);
         let result = decide(&store, &plan, "cut");
         assert!(matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
         recovers(&store, &plan, "k", SOON);
@@ -328,7 +328,7 @@ fn cut_or_corrupt_replies_are_lost_and_not_retried() {
     };
     assert!(grant.remaining >= 990, "{grant:?}");
     for offset in 1..30 {
-        proxy.weather.spoils.store(offset, Ordering::Relaxed);
+        proxy.reply_faults.spoils.store(offset, Ordering::Relaxed);
         let result = decide(&store, &plan, "spoilt");
         assert!(result.is_ok() || matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
         recovers(&store, &plan, "k", SOON);
@@ -344,19 +344,19 @@ fn a_connection_that_owes_an_answer_is_replaced() {
     let plan = plan(&store, 1_000);
     recovers(&store, &plan, "k", SOON);
     for is_idle in [false, true] {
-        let connections = proxy.weather.connections.load(Ordering::Relaxed);
-        proxy.weather.swallows.store(connections, Ordering::Relaxed);
+        let connections = proxy.reply_faults.connections.load(Ordering::Relaxed);
+        proxy.reply_faults.swallows.store(connections, Ordering::Relaxed);
         if is_idle {
             // A greeting finds out.
             eventually(SOON, "another connection", || {
-                proxy.weather.connections.load(Ordering::Relaxed) > connections
+                proxy.reply_faults.connections.load(Ordering::Relaxed) > connections
             });
             recovers(&store, &plan, "k", Duration::from_secs(5));
         } else {
             assert_eq!(decide(&store, &plan, "k"), Err(StoreError::Unavailable(Unavailable::Late)));
             recovers(&store, &plan, "k", Duration::from_secs(5));
         }
-        assert!(proxy.weather.connections.load(Ordering::Relaxed) > connections);
+        assert!(proxy.reply_faults.connections.load(Ordering::Relaxed) > connections);
     }
 }
 

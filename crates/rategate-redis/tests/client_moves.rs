@@ -229,7 +229,7 @@ fn the_newest_map_of_a_cluster_counts_and_not_the_first() {
     let proxies: Vec<_> =
         cluster.servers.iter().map(|server| Proxy::before(server.port())).collect();
     for proxy in &proxies {
-        proxy.weather.delay_ms.store(20, Ordering::Relaxed);
+        proxy.reply_faults.delay_ms.store(20, Ordering::Relaxed);
     }
     let addresses = proxies.iter().map(|proxy| at(proxy.port())).chain([at(stale.port())]);
     let store = open(Config::cluster(addresses).budget(Duration::from_secs(2)));

@@ -41,7 +41,7 @@ fn granted(limiter: &Distributed<RedisStore>, lasts: Duration) -> Vec<Instant> {
 fn settle(limiter: &Distributed<RedisStore>) {
     eventually(SOON, "the quarantine is over", || {
         let _ = limiter.peek(b"other", 1).wait();
-        limiter.health().store_status == StoreStatus::Well
+        limiter.health().store_status == StoreStatus::Healthy
             && limiter.peek(b"other", 1).wait().unwrap().by() == DecidedBy::Store
     });
 }

@@ -95,10 +95,13 @@ fn a_network_that_is_mended_grants_soon() {
     let server = Server::start(Brand::Redis);
     let proxy = Proxy::before(server.port());
     let store = open(Config::server(at(proxy.port())));
-    let weather = &proxy.weather;
-    let cut = || weather.swallows.store(u64::MAX, Ordering::Relaxed);
-    let mend =
-        || weather.swallows.store(weather.connections.load(Ordering::Relaxed), Ordering::Relaxed);
+    let reply_faults = &proxy.reply_faults;
+    let cut = || reply_faults.swallows.store(u64::MAX, Ordering::Relaxed);
+    let mend = || {
+        reply_faults
+            .swallows
+            .store(reply_faults.connections.load(Ordering::Relaxed), Ordering::Relaxed);
+    };
     let took = back_after(&limiter(&store, Mode::Exact), cut, mend);
     println!("mended: {took:?}");
     assert!(took < BACK_WITHIN, "{took:?}");
@@ -114,7 +117,7 @@ fn a_server_that_stays_slow_is_left_alone() {
     eventually(SOON, "a first grant", || {
         limiter.try_acquire(b"k", 1).wait().unwrap().by() == DecidedBy::Store
     });
-    proxy.weather.delay_ms.store(60, Ordering::Relaxed);
+    proxy.reply_faults.delay_ms.store(60, Ordering::Relaxed);
     let (begun, before) = (Instant::now(), store.stats().late);
     while begun.elapsed() < Duration::from_secs(3) {
         let _ = limiter.try_acquire(b"k", 1).wait();

@@ -18,7 +18,7 @@ pub(crate) fn low_priority<T: Send>(work: impl Fn() -> T + Sync) -> T {
         let step_back = || {
             #[cfg(target_os = "linux")]
             if let Err(error) = rustix::process::nice(LOWEST_PRIORITY) {
-                tracing::debug!(%error, "cannot lower the priority of thread `rategate-aside`");
+                tracing::debug!(%error, "cannot lower the priority of its thread");
             }
             work()
         };

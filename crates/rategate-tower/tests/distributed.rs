@@ -17,7 +17,7 @@ use rategate::distributed::{Distributed, OnUnavailable};
 use rategate::store::{MemoryStore, Rule, Store};
 use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
 use rategate_redis::client::RedisStore;
-use rategate_testkit::faulty::{Course, FaultyStore};
+use rategate_testkit::faulty::{Fate, FaultyStore};
 use rategate_testkit::redis::{Brand, Server};
 use rategate_tower::headers::{Headers, QuotaPolicy};
 use rategate_tower::key::{self, MAX_CLIENT_NAME_BYTES, NameSource};
@@ -157,7 +157,7 @@ async fn without_the_store_the_fallback_applies() {
     for (on_unavailable, expected) in [(OnUnavailable::Deny, 503), (OnUnavailable::Admit, 200)] {
         let clock = ManualClock::new();
         let store = FaultyStore::new(Arc::new(MemoryStore::new()), clock, 1_000_000);
-        store.set_usual(Course::Unreachable);
+        store.set_usual(Fate::Unreachable);
         let limiter = Distributed::builder(Arc::new(store))
             .limit("t", SlidingLog::new(3, Duration::from_nanos(MINUTE)))
             .on_unavailable(on_unavailable)

@@ -80,7 +80,7 @@ struct UserId(u32);
 
 /// The server has to add any extension, such as that of authentication, like the address.
 #[tokio::test]
-async fn so_it_is_for_any_extension() {
+async fn any_missing_extension_is_a_500() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber =
@@ -99,7 +99,7 @@ async fn so_it_is_for_any_extension() {
 }
 
 #[tokio::test]
-async fn so_it_is_for_sources_made_of_it() {
+async fn a_composite_source_without_its_extension_is_a_500() {
     let behind = |trust| key::client(peer(), Field::XForwardedFor, trust);
     let networks = behind(Trust::Networks(vec!["10.0.0.0/8".parse().unwrap()]));
     assert_eq!(ask(&layer(networks)).await.0, 500);
@@ -117,7 +117,7 @@ async fn so_it_is_for_sources_made_of_it() {
 
 /// A deny list by the peer's address does not silently lose its effect.
 #[tokio::test]
-async fn so_it_is_for_a_deny_list() {
+async fn a_deny_list_without_its_extension_is_a_500() {
     let limiter = Limiter::new(SlidingLog::new(100, Duration::from_nanos(MINUTE)));
     let layer = RateLimitLayer::new(limiter).deny(DenyList::new(10), peer());
     assert_eq!(ask(&layer).await.0, 500);
@@ -130,7 +130,7 @@ async fn so_it_is_for_a_deny_list() {
 }
 
 #[tokio::test]
-async fn a_choice_is_kept_to() {
+async fn the_configured_on_missing_key_is_applied() {
     let of = |missing| layer(peer()).missing(missing);
     let share = of(OnMissingKey::Share);
     assert_eq!([ask(&share).await.0, ask(&share).await.0], [200, 429]);

@@ -10,7 +10,7 @@ pub(crate) struct Delivery<T> {
     on_unclaimed: Option<OnUnclaimed<T>>,
 }
 
-/// A function that undoes what a value stands for.
+/// A function that undoes the effect of an undelivered value.
 pub(crate) type OnUnclaimed<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T> Delivery<T> {

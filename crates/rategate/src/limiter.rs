@@ -128,7 +128,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         let max_permits = self.stats().map(|_| policy.max_at_once());
         self.shared.change_numbers(policy)??;
         if let Some(max_permits) = max_permits {
-            self.saw_change(|| max_permits);
+            self.record_reconfigure(|| max_permits);
         }
         Ok(())
     }
@@ -329,9 +329,9 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 
     /// Records a change of the limit to one that grants at most `max_permits` at once.
-    fn saw_change(&self, max_permits: impl FnOnce() -> u64) {
+    fn record_reconfigure(&self, max_permits: impl FnOnce() -> u64) {
         if let Some(stats) = self.stats() {
-            stats.saw_change(max_permits());
+            stats.record_reconfigure(max_permits());
         }
     }
 

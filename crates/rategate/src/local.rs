@@ -121,7 +121,7 @@ impl<P: LimiterPolicy, C: Clock> Local<P, C> {
         if let Some(stats) = self.shared.stats()
             && let Ok(Decision::Denied(_)) = decided
         {
-            stats.saw_try(permits, &decided);
+            stats.record_try(permits, &decided);
         }
         decided
     }
@@ -210,7 +210,7 @@ impl<P: LimiterPolicy, C: Clock> Local<P, C> {
         if let Some(stats) = self.shared.stats()
             && let Ok(Decision::Granted(_)) = decided
         {
-            stats.saw_try(permits, &decided);
+            stats.record_try(permits, &decided);
         }
         decided
     }
@@ -221,7 +221,7 @@ impl<P: LimiterPolicy, C: Clock> Local<P, C> {
         self.until_ns = 0;
         let Some(permit_batch) = self.permit_batch.take() else { return };
         if let Some(stats) = self.shared.stats() {
-            stats.saw_batch(self.calls, permit_batch.permits.saturating_sub(left));
+            stats.record_batch(self.calls, permit_batch.permits.saturating_sub(left));
         }
         if left > 0 {
             self.shared.return_batch(permit_batch, left);

@@ -59,7 +59,7 @@ impl Batches {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    pub(crate) fn saw_ns(&self, now_ns: u64) {
+    pub(crate) fn record_seen_ns(&self, now_ns: u64) {
         self.seen_ns.fetch_max(now_ns, Ordering::Relaxed);
     }
 }

@@ -10,7 +10,7 @@
 //! descendant may get the id of an ancestor that has ended, and then takes the ancestor's value
 //! for its own. Ids return only after all others were used, but each namespace of process ids
 //! counts from 1: the first process of a new one, forked by the first process of a container, has
-//! its parent's id. Such a child has to make its limiters and stores anew, or to start another
+//! its parent's id. Such a child has to recreate its limiters and stores, or to start another
 //! program.
 
 use std::convert::Infallible;
@@ -23,13 +23,13 @@ use std::sync::OnceLock;
 ///
 /// In a forked child there is [none](Self::get). Dropped there, the value is leaked instead: its
 /// drop might wait for a lock, or for a thread, that the child does not have.
-pub struct OfProcess<T> {
+pub struct ProcessBound<T> {
     id: u32,
     /// Present until the drop.
     value: Option<T>,
 }
 
-impl<T> OfProcess<T> {
+impl<T> ProcessBound<T> {
     /// Creates a value of this process.
     #[must_use]
     pub fn new(value: T) -> Self {
@@ -54,7 +54,7 @@ impl<T> OfProcess<T> {
     }
 }
 
-impl<T> Drop for OfProcess<T> {
+impl<T> Drop for ProcessBound<T> {
     fn drop(&mut self) {
         if !self.is_ours() {
             mem::forget(self.value.take());
@@ -62,9 +62,9 @@ impl<T> Drop for OfProcess<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for OfProcess<T> {
+impl<T: fmt::Debug> fmt::Debug for ProcessBound<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OfProcess").field("value", &self.get()).finish_non_exhaustive()
+        f.debug_struct("ProcessBound").field("value", &self.get()).finish_non_exhaustive()
     }
 }
 
@@ -89,7 +89,7 @@ pub struct PerProcess<T> {
 
 #[derive(Debug)]
 struct Made<T> {
-    value: OfProcess<T>,
+    value: ProcessBound<T>,
     next: PerProcess<T>,
 }
 
@@ -119,7 +119,7 @@ impl<T> PerProcess<T> {
         let mut entry = self;
         loop {
             let Some(known) = entry.first.get() else {
-                let fresh = Made { value: OfProcess::new(make()?), next: Self::new() };
+                let fresh = Made { value: ProcessBound::new(make()?), next: Self::new() };
                 // Nothing is made under the cell's own lock, so that it is hardly ever held at a
                 // fork. Where another thread was first, its value is kept.
                 drop(entry.first.set(Box::new(fresh)));

@@ -225,7 +225,7 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
         Self { state, woken, now_ns, is_real_time: false }
     }
 
-    /// Returns it on a clock that may advance by itself.
+    /// Returns this critical section on `clock`, which may advance by itself.
     pub(crate) fn on(self, clock: &impl Clock) -> Self {
         Self { is_real_time: clock.is_real_time(), ..self }
     }

@@ -111,9 +111,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Records how a wait for `permits` ended.
     #[inline]
-    pub(crate) fn saw_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
+    pub(crate) fn record_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
         if let Some(stats) = self.stats() {
-            stats.saw_wait(permits, ended);
+            stats.record_wait(permits, ended);
         }
     }
 
@@ -143,7 +143,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         });
         self.on_demand().listeners.call();
         if let Some(stats) = self.stats() {
-            stats.saw_close();
+            stats.record_close();
         }
     }
 
@@ -187,9 +187,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Records the time that a caller has seen that took a batch or had to wait.
-    fn saw_ns(&self, now_ns: u64) {
+    fn record_seen_ns(&self, now_ns: u64) {
         if let Some(batches) = self.batches() {
-            batches.saw_ns(now_ns);
+            batches.record_seen_ns(now_ns);
         }
     }
 
@@ -209,7 +209,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             max_permits,
         );
         if let BatchVerdict::Taken(permit_batch) = take_batch {
-            self.saw_ns(permit_batch.start_ns);
+            self.record_seen_ns(permit_batch.start_ns);
         }
         take_batch
     }
@@ -234,7 +234,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     #[inline(never)]
     fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, TryAcquireError> {
         let decided = self.try_uncounted(permits);
-        stats.saw_try(permits, &decided);
+        stats.record_try(permits, &decided);
         decided
     }
 

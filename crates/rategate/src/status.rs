@@ -175,7 +175,10 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
             Ok((Decision::of(&decided.unwrap_or(blocked)), status(section)))
         })?;
         if let Some(stats) = self.stats() {
-            stats.saw_try(permits, &result.as_ref().map(|result| result.0).map_err(|&error| error));
+            stats.record_try(
+                permits,
+                &result.as_ref().map(|result| result.0).map_err(|&error| error),
+            );
         }
         result
     }

@@ -10,7 +10,7 @@ use rategate::store::MemoryStore;
 use rategate::{
     AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Rate, SystemClock, TokioClock,
 };
-use rategate_testkit::faulty::{Course, FaultyStore};
+use rategate_testkit::faulty::{Fate, FaultyStore};
 use tokio::runtime::Handle;
 use tokio::task::{block_in_place, spawn_blocking};
 
@@ -56,7 +56,7 @@ fn all_refuse() {
     limiter.acquire(1).unwrap();
     assert!(refuses(|| limiter.acquire(1)));
     let store = FaultyStore::new(Arc::new(MemoryStore::new()), SystemClock::new(), 1_000_000_000);
-    store.set_usual(Course::Slow { there_ns: 20_000_000, back_ns: 0 });
+    store.set_usual(Fate::Slow { there_ns: 20_000_000, back_ns: 0 });
     let limiter = Distributed::builder(Arc::new(store)).limit("t", bucket()).build().unwrap();
     assert!(refuses(|| limiter.try_acquire(b"k", 1).wait()));
 }

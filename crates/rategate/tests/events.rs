@@ -128,9 +128,9 @@ fn a_store_is_reported_once_for_each_change() {
         Callback, MemoryStore, PlanError, Rule, Store, StoreError, StoreRequest, Unavailable,
     };
 
-    struct Moody(MemoryStore<ManualClock>, AtomicBool);
+    struct FlakyStore(MemoryStore<ManualClock>, AtomicBool);
 
-    impl Store for Moody {
+    impl Store for FlakyStore {
         type Plan = <MemoryStore<ManualClock> as Store>::Plan;
 
         fn plan(&self, rules: &[(&str, Rule)]) -> Result<Self::Plan, PlanError> {
@@ -151,7 +151,7 @@ fn a_store_is_reported_once_for_each_change() {
     let lines = EventRecorder::of(|| {
         let clock = ManualClock::stepped();
         let memory = MemoryStore::with_clock(clock.clone());
-        let store = Arc::new(Moody(memory, AtomicBool::new(false)));
+        let store = Arc::new(FlakyStore(memory, AtomicBool::new(false)));
         let limiter = Distributed::builder(Arc::clone(&store))
             .with_clock(clock.clone())
             .named("mail")

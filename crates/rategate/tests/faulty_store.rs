@@ -13,7 +13,7 @@ use rategate::store::{
 };
 use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
 use rategate_testkit::conformance::{Arena, flight, laws, members, traffic};
-use rategate_testkit::faulty::{Course, FaultyStore, Odds};
+use rategate_testkit::faulty::{Fate, FaultRates, FaultyStore};
 
 const MS: u64 = 1_000_000;
 const BUDGET_NS: u64 = 20 * MS;
@@ -94,7 +94,7 @@ fn without_faults_it_is_the_store_itself() {
 #[test]
 fn a_slow_answer_comes_when_it_comes() {
     let bench = Bench::new();
-    bench.store.script([Course::Slow { there_ns: 5 * MS, back_ns: 15 * MS }]);
+    bench.store.script([Fate::Slow { there_ns: 5 * MS, back_ns: 15 * MS }]);
     let mut pending = bench.decide(3);
     for (now_ns, left) in [(0, 10), (5 * MS - 1, 10), (5 * MS, 7), (20 * MS - 1, 7)] {
         bench.clock.set(Duration::from_nanos(now_ns));
@@ -113,7 +113,7 @@ fn what_a_late_answer_grants_goes_back() {
     let bench = Bench::new();
     for (there_ns, back_ns) in [(5 * MS, 15 * MS + 1), (19 * MS, 200 * MS), (50 * MS, 50 * MS)] {
         let start_ns = bench.clock.now_ns();
-        bench.store.script([Course::Slow { there_ns, back_ns }]);
+        bench.store.script([Fate::Slow { there_ns, back_ns }]);
         let mut pending = bench.decide(3);
         bench.clock.set(Duration::from_nanos(start_ns + BUDGET_NS - 1));
         assert!(poll(&mut pending).is_pending());
@@ -130,7 +130,7 @@ fn what_a_late_answer_grants_goes_back() {
 fn a_late_hold_is_released() {
     let length_ns = NonZeroU64::new(MINUTE_NS).unwrap();
     let bench = Bench::of(Rule::InFlight(Concurrency::new(4), length_ns));
-    bench.store.script([Course::Slow { there_ns: 0, back_ns: 30 * MS }]);
+    bench.store.script([Fate::Slow { there_ns: 0, back_ns: 30 * MS }]);
     let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
     let mut pending = bench.store.hold(&bench.plan, &bench.key, three, name);
     bench.clock.set(Duration::from_nanos(BUDGET_NS));
@@ -142,7 +142,7 @@ fn a_late_hold_is_released() {
 
 #[test]
 fn what_is_lost_is_lost_on_one_side_or_the_other() {
-    for (course, left) in [(Course::LostThere, 10), (Course::LostBack, 7)] {
+    for (course, left) in [(Fate::RequestLost, 10), (Fate::ReplyLost, 7)] {
         let bench = Bench::new();
         bench.store.script([course]);
         let mut pending = bench.decide(3);
@@ -159,16 +159,16 @@ fn what_is_lost_is_lost_on_one_side_or_the_other() {
 #[test]
 fn what_is_known_to_fail_fails_at_once() {
     let bench = Bench::new();
-    bench.store.script([Course::Unreachable, Course::Unable]);
+    bench.store.script([Fate::Unreachable, Fate::Unable]);
     assert!(matches!(
         bench.decide(1).wait(),
         Err(StoreError::Unavailable(Unavailable::Unreachable(_)))
     ));
     assert!(matches!(bench.decide(1).wait(), Err(StoreError::Unavailable(Unavailable::Unable(_)))));
     assert!(matches!(bench.decide(1).wait(), Ok(Verdict::Granted(_))));
-    bench.store.set_usual(Course::Unreachable);
+    bench.store.set_usual(Fate::Unreachable);
     assert!(bench.decide(1).wait().is_err());
-    bench.store.set_usual(Course::Straight);
+    bench.store.set_usual(Fate::Prompt);
     assert_eq!((bench.decide(1).wait().is_ok(), bench.left()), (true, 8));
 }
 
@@ -183,10 +183,10 @@ fn what_is_over_leaves_no_timer() {
     let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
     let decide = || store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
     assert!(decide().is_ok());
-    store.script([Course::Unreachable]);
+    store.script([Fate::Unreachable]);
     assert!(decide().is_err());
     assert_eq!(clock.now_ns(), 0);
-    store.script([Course::Slow { there_ns: MS, back_ns: 2 * MS }, Course::LostBack]);
+    store.script([Fate::Slow { there_ns: MS, back_ns: 2 * MS }, Fate::ReplyLost]);
     assert!(decide().is_ok());
     assert_eq!(clock.now_ns(), 3 * MS);
     assert_eq!(decide(), late());
@@ -196,7 +196,7 @@ fn what_is_over_leaves_no_timer() {
 #[test]
 fn answers_may_come_out_of_order() {
     let bench = Bench::new();
-    let slow = |back_ms: u64| Course::Slow { there_ns: MS, back_ns: back_ms * MS };
+    let slow = |back_ms: u64| Fate::Slow { there_ns: MS, back_ns: back_ms * MS };
     bench.store.script([slow(9), slow(3), slow(6)]);
     let mut pending: Vec<_> = (0..3).map(|_| bench.decide(4)).collect();
     bench.clock.set(Duration::from_nanos(MS));
@@ -215,7 +215,7 @@ fn a_cut_affects_one_backend() {
     let keys: Vec<Key> = (0_u8..40).map(|name| Key::from([name])).collect();
     let backend = bench.store.backend_of(&keys[0]);
     let pending = |key| bench.store.decide(&bench.plan, key, NonZeroU64::MIN).wait();
-    bench.store.cut(backend, Course::Unreachable);
+    bench.store.cut(backend, Fate::Unreachable);
     let failed: Vec<&Key> = keys.iter().filter(|key| pending(key).is_err()).collect();
     let there: Vec<&Key> =
         keys.iter().filter(|key| bench.store.backend_of(key) == backend).collect();
@@ -265,7 +265,7 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
 /// Returns the results of many requests, in the order of their replies.
 fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, StoreError>)> {
     let bench = Bench::new();
-    let odds = Odds {
+    let odds = FaultRates {
         slow: 400,
         lost_there: 50,
         lost_back: 50,
@@ -330,7 +330,7 @@ fn the_same_seed_is_the_same_run() {
 #[test]
 fn a_cancelled_request_returns_its_permits() {
     let bench = Bench::new();
-    let slow = Course::Slow { there_ns: 5 * MS, back_ns: 5 * MS };
+    let slow = Fate::Slow { there_ns: 5 * MS, back_ns: 5 * MS };
     bench.store.script([slow, slow, slow]);
     let (cancelled, mut retained) = (bench.decide(3), bench.decide(2));
     let debit = bench.store.debit(&bench.plan, &bench.key, 9.try_into().unwrap());
@@ -352,7 +352,7 @@ fn a_cancelled_request_returns_its_permits() {
 fn a_cancelled_hold_is_released() {
     let length_ns = NonZeroU64::new(MINUTE_NS).unwrap();
     let bench = Bench::of(Rule::InFlight(Concurrency::new(4), length_ns));
-    bench.store.script([Course::Slow { there_ns: 0, back_ns: MS }]);
+    bench.store.script([Fate::Slow { there_ns: 0, back_ns: MS }]);
     let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
     drop(bench.store.hold(&bench.plan, &bench.key, three, name));
     assert_eq!(bench.left(), 1);
@@ -363,7 +363,7 @@ fn a_cancelled_hold_is_released() {
 #[test]
 fn dropping_the_store_ends_waits() {
     let Bench { clock, store, plan, key } = Bench::new();
-    store.script([Course::Slow { there_ns: MS, back_ns: MS }, Course::LostThere]);
+    store.script([Fate::Slow { there_ns: MS, back_ns: MS }, Fate::RequestLost]);
     let reply: [Arc<Mutex<Option<StoreError>>>; 2] = Default::default();
     for reply in &reply {
         let (plan, key, reply) = (Arc::clone(&plan), Arc::clone(&key), Arc::clone(reply));
@@ -374,7 +374,7 @@ fn dropping_the_store_ends_waits() {
     }
     // A reply on its way grants three.
     let memory = Arc::clone(store.store());
-    store.script([Course::Slow { there_ns: 0, back_ns: MS }]);
+    store.script([Fate::Slow { there_ns: 0, back_ns: MS }]);
     let results = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&results);
     let (permits, of) = (3.try_into().unwrap(), (Arc::clone(&plan), Arc::clone(&key)));
@@ -400,9 +400,9 @@ fn real_time_does_as_well() {
     let store = Arc::new(FaultyStore::new(memory, MonotonicClock::new(), 500 * MS));
     let log = SlidingLog::new(10, Duration::from_nanos(MINUTE_NS));
     let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
-    store.script([Course::Slow { there_ns: 2 * MS, back_ns: 2 * MS }]);
+    store.script([Fate::Slow { there_ns: 2 * MS, back_ns: 2 * MS }]);
     let results = store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
     assert!(matches!(results, Ok(Verdict::Granted(_))), "{results:?}");
-    store.script([Course::LostThere]);
+    store.script([Fate::RequestLost]);
     assert_eq!(store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait(), late());
 }

@@ -324,9 +324,9 @@ fn limited_slot(limiter: &Log) -> (LimitedSlot, Slot) {
 }
 
 /// A sink that keeps its items until it is flushed.
-struct Lazy(Noted, Vec<u64>);
+struct BufferingSink(Noted, Vec<u64>);
 
-impl Sink<u64> for Lazy {
+impl Sink<u64> for BufferingSink {
     type Error = io::Error;
 
     fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -354,7 +354,7 @@ impl Sink<u64> for Lazy {
 fn what_was_granted_is_flushed_while_the_next_waits() {
     let (limiter, clock) = log(1);
     let noted = Noted::new(&clock);
-    let mut sent = RateLimitedSink::new(Lazy(noted.clone(), Vec::new()), &limiter);
+    let mut sent = RateLimitedSink::new(BufferingSink(noted.clone(), Vec::new()), &limiter);
     let mut tasks = vec![Task::new(async move {
         let mut items = stream::iter([1, 2, 3].map(Ok));
         sent.send_all(&mut items).await
@@ -364,7 +364,7 @@ fn what_was_granted_is_flushed_while_the_next_waits() {
     assert_eq!(noted.items(), [(0, 1), (S, 2), (2 * S, 3)]);
 
     clock.advance(Duration::from_nanos(S));
-    let mut sent = RateLimitedSink::new(Lazy(noted, Vec::new()), &limiter);
+    let mut sent = RateLimitedSink::new(BufferingSink(noted, Vec::new()), &limiter);
     let mut task = Task::new(async {
         sent.feed(13).await.unwrap();
         sent.feed(14).await.unwrap();
@@ -626,9 +626,9 @@ mod under_tokio {
     use super::*;
 
     /// A reader that fills a byte, if the buffer has capacity, and then fails.
-    struct Half;
+    struct FailingReader;
 
-    impl AsyncRead for Half {
+    impl AsyncRead for FailingReader {
         fn poll_read(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -703,7 +703,7 @@ mod under_tokio {
         buffer.put_slice(b"..");
         assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut buffer)).is_ready());
         assert_eq!((buffer.filled(), limiter.limiter().remaining()), (&b"__abcdef.."[..], Ok(94)));
-        let mut bytes = AsyncByteLimited::new(Half, &limiter);
+        let mut bytes = AsyncByteLimited::new(FailingReader, &limiter);
         let read = poll(|context| Pin::new(&mut bytes).poll_read(context, &mut buffer));
         assert!(matches!(read, Poll::Ready(Err(_))));
         assert_eq!((buffer.filled().len(), limiter.limiter().remaining()), (10, Ok(94)), "full");

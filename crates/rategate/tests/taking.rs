@@ -206,7 +206,7 @@ fn a_reset_drops_no_hold_of_another() {
 
 /// A waiter that is never late comes an hour late, and later one never comes.
 #[test]
-fn one_large_lateness_fades() {
+fn one_large_lateness_decays() {
     let (limiter, clock) = one_in_100_ms();
     let mut late: Wait<'_> = Box::pin(limiter.acquire(1));
     assert!(poll(&mut late).is_none());

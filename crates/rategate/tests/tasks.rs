@@ -449,8 +449,8 @@ fn wakes_close_together_are_gathered() {
 /// A waker that panics, and a task that does, stop no other task.
 #[test]
 fn panics_stop_no_other_task() {
-    struct Bomb;
-    impl Wake for Bomb {
+    struct PanickingWaker;
+    impl Wake for PanickingWaker {
         fn wake(self: Arc<Self>) {
             panic!("a waker that panics on purpose");
         }
@@ -459,7 +459,7 @@ fn panics_stop_no_other_task() {
     let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
     limiter.limiter().acquire(1).unwrap();
     let mut bombed = Box::pin(limiter.acquire(1));
-    let bomb = Waker::from(Arc::new(Bomb));
+    let bomb = Waker::from(Arc::new(PanickingWaker));
     assert!(bombed.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
     let mut tasks = vec![Task::new(limiter.acquire(1)), Task::new(limiter.acquire(1))];
     play(&clock, &mut tasks, 9 * S);

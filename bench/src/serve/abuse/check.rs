@@ -12,7 +12,7 @@ use crate::load::key_sequence::KeySequence;
 use crate::load::resp::{Answer, Resp};
 use crate::load::tally::LoadTally;
 use crate::load::template::KEY;
-use crate::load::{Flock, Load};
+use crate::load::{ConnectionGroup, Load};
 use crate::ours::{Ours, TIGHT_RULE};
 
 /// The number of requests for a key of which ten may pass.
@@ -34,9 +34,9 @@ impl Checker {
             "{{\"key\":\"h:{KEY}\",\"max_burst\":{TIGHT},\"count_per_period\":1,\
              \"period\":3600,\"quantity\":1}}"
         );
-        let resp = Flock::connect(ours.resp, [Resp::new(&words, Answer::Allowed, 1)])?;
-        let http = Flock::connect(ours.http, [Http::post("/throttle", &body)])?;
-        let grpc = Flock::connect(
+        let resp = ConnectionGroup::connect(ours.resp, [Resp::new(&words, Answer::Allowed, 1)])?;
+        let http = ConnectionGroup::connect(ours.http, [Http::post("/throttle", &body)])?;
+        let grpc = ConnectionGroup::connect(
             ours.grpc,
             [Grpc::new(RATE_LIMITS, &request_message(TIGHT_RULE, KEY), 1)],
         )?;

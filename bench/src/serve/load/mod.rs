@@ -62,7 +62,7 @@ pub(crate) trait Load {
 }
 
 /// A group of connections to one server.
-pub(crate) struct Flock<D> {
+pub(crate) struct ConnectionGroup<D> {
     connections: Vec<Connection<D>>,
     epoll: OwnedFd,
     events: Vec<Event>,
@@ -77,7 +77,7 @@ struct Connection<D> {
     partial: Vec<u8>,
 }
 
-impl<D: Dialect> Flock<D> {
+impl<D: Dialect> ConnectionGroup<D> {
     pub(crate) fn connect(port: u16, dialects: impl IntoIterator<Item = D>) -> Made<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut connections = Vec::new();
@@ -94,7 +94,7 @@ impl<D: Dialect> Flock<D> {
     }
 }
 
-impl<D: Dialect> Load for Flock<D> {
+impl<D: Dialect> Load for ConnectionGroup<D> {
     fn run(&mut self, key_sequence: &mut KeySequence, lasts: Duration) -> Made<LoadTally> {
         let mut tally = LoadTally::nothing()?;
         let begun_ns = now_ns();

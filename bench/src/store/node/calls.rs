@@ -15,7 +15,7 @@ const CALLS: u64 = 16;
 /// The number of rounds of calls of which one has its first call timed.
 const ROUNDS: u64 = 4;
 /// The pause after a denied first try.
-const SIP_EVERY: Duration = Duration::from_micros(200);
+const PAUSE_AFTER_DENIAL: Duration = Duration::from_micros(200);
 
 /// Calls for one key, as often as possible.
 pub(super) fn hammer(mut node: Node) -> Made<NodeReport> {
@@ -56,7 +56,7 @@ pub(super) fn hammer(mut node: Node) -> Made<NodeReport> {
 
 /// Takes all permits there are, again and again. A grant is written down before anything else
 /// happens, so that a killed caller has not acted on an unwritten grant.
-pub(super) fn sips(mut node: Node) -> Made<NodeReport> {
+pub(super) fn call_until_denied(mut node: Node) -> Made<NodeReport> {
     let (mut count, from_ns) = (Count::default(), now_ns());
     let mut before_ns = from_ns;
     while before_ns < node.until_ns {
@@ -68,7 +68,7 @@ pub(super) fn sips(mut node: Node) -> Made<NodeReport> {
             node.grants.keep()?;
             count.granted += 1;
         } else {
-            thread::sleep(SIP_EVERY);
+            thread::sleep(PAUSE_AFTER_DENIAL);
         }
         before_ns = now_ns();
     }

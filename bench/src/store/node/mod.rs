@@ -49,7 +49,7 @@ pub(crate) fn run(job: &str) -> Made<()> {
     let mut report = match job.load {
         Load::Tasks { tasks, pause_us } => tasks::run(node, tasks, Duration::from_micros(pause_us)),
         Load::Hammer => calls::hammer(node),
-        Load::Sips => calls::sips(node),
+        Load::UntilDenied => calls::call_until_denied(node),
         Load::Schedule { per_s } => schedule::run(&node, per_s),
     }?;
     let stats = store.stats();

@@ -38,7 +38,7 @@ pub(crate) struct Answer {
 /// The reason why no usable reply came, as the end of a message that begins with the service's
 /// address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Silence(pub(crate) String);
+pub(crate) struct NoReplyReason(pub(crate) String);
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -68,7 +68,7 @@ impl Client {
         method: &Method,
         path: &str,
         body: &[u8],
-    ) -> Result<Answer, Silence> {
+    ) -> Result<Answer, NoReplyReason> {
         let (timeout, reused) = (self.timeout, self.open.is_some());
         let mut outcome = self.once(method, path, body, timeout);
         if reused && outcome.is_err() && *method == Method::GET {
@@ -83,7 +83,7 @@ impl Client {
         path: &str,
         body: &[u8],
         timeout: Duration,
-    ) -> Result<Answer, Silence> {
+    ) -> Result<Answer, NoReplyReason> {
         let open = self.open.take();
         let (endpoint, token) = (&self.endpoint, self.token.as_deref());
         let exchanged = async {
@@ -101,8 +101,8 @@ impl Client {
                 self.open = Some(sender);
                 Ok(answer)
             }
-            Ok(Err(error)) => Err(Silence(cause(&*error))),
-            Err(_) => Err(Silence(format!("no reply within {} ms", timeout.as_millis()))),
+            Ok(Err(error)) => Err(NoReplyReason(cause(&*error))),
+            Err(_) => Err(NoReplyReason(format!("no reply within {} ms", timeout.as_millis()))),
         }
     }
 }

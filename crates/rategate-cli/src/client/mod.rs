@@ -8,5 +8,5 @@ mod query;
 mod wire;
 
 pub(crate) use args::{CheckArgs, PingArgs, ResetArgs, ServiceArgs, WhyArgs};
-pub(crate) use http::{Client, Silence};
+pub(crate) use http::{Client, NoReplyReason};
 pub(crate) use query::{check, ping, reset, why};

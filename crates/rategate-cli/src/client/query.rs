@@ -59,7 +59,7 @@ fn sentence(checked: &Checked) -> String {
     }
     write_left(&mut text, item);
     if let Some(reset_after_ns) = item.reset_after_ns.filter(|&ns| ns > 0) {
-        let _ = write!(text, ", all back in {}", shown_ns(reset_after_ns));
+        let _ = write!(text, ", fully recovered in {}", shown_ns(reset_after_ns));
     }
     text.push('\n');
     text
@@ -141,7 +141,7 @@ fn line(text: &mut String, rule: &str, item: &Item) {
             )
         }
         "denied" | "store_unavailable" => write!(text, "{rule}: denied; {}", wait(item)),
-        "unlimited" => write!(text, "{rule}: free, without a limit"),
+        "unlimited" => write!(text, "{rule}: allowed, unlimited"),
         _ => write!(text, "{rule}: free"),
     };
     write_left(text, item);

@@ -11,7 +11,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rategate_core::span;
 
-use crate::client::{Client, ServiceArgs, Silence, fetch};
+use crate::client::{Client, NoReplyReason, ServiceArgs, fetch};
 use crate::failure::Failure;
 use crate::output::print;
 pub(crate) use plain::printable;
@@ -19,7 +19,7 @@ use state::{Action, State};
 pub(crate) use state::{Key, Overview, Row};
 
 /// The interval of keyboard checks while idle.
-const GLANCE: Duration = Duration::from_millis(100);
+const KEYBOARD_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Watch the rules of a service
 ///
@@ -87,8 +87,8 @@ fn show(
     let mut next = after(Instant::now());
     loop {
         terminal.draw(|frame| view::draw(frame, state))?;
-        let wait = next.saturating_duration_since(Instant::now()).min(GLANCE);
-        match wish(wait)? {
+        let wait = next.saturating_duration_since(Instant::now()).min(KEYBOARD_POLL_INTERVAL);
+        match read_key_command(wait)? {
             Some(Action::Quit) => return Ok(()),
             // Another rule is selected: its keys are needed at once.
             Some(wanted) if state.apply(wanted) => next = Instant::now(),
@@ -103,27 +103,27 @@ fn show(
     }
 }
 
-fn refresh(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silence> {
+fn refresh(client: &mut Client, chosen: Option<&str>) -> Result<Overview, NoReplyReason> {
     fetch::overview(client, chosen).map_err(|failure| {
         // The address is in the title already.
         let (text, endpoint) = (failure.to_string(), format!("{}: ", client.endpoint()));
-        Silence(text.strip_prefix(&endpoint).unwrap_or(&text).to_owned())
+        NoReplyReason(text.strip_prefix(&endpoint).unwrap_or(&text).to_owned())
     })
 }
 
 /// Waits at most `wait` for a key, and returns its meaning.
-fn wish(wait: Duration) -> std::io::Result<Option<Action>> {
+fn read_key_command(wait: Duration) -> std::io::Result<Option<Action>> {
     if !event::poll(wait)? {
         return Ok(None);
     }
     Ok(match event::read()? {
-        Event::Key(key) if key.kind != KeyEventKind::Release => meant(key),
+        Event::Key(key) if key.kind != KeyEventKind::Release => command_for_key(key),
         Event::Resize(..) => Some(Action::Redraw),
         _ => None,
     })
 }
 
-fn meant(key: KeyEvent) -> Option<Action> {
+fn command_for_key(key: KeyEvent) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         // In raw mode the terminal sends no signal.
         return matches!(key.code, KeyCode::Char('c' | 'd')).then_some(Action::Quit);
@@ -155,17 +155,17 @@ Exit status:
 mod tests {
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-    use super::{Action, meant};
+    use super::{Action, command_for_key};
 
     #[test]
     fn keys_mean_what_the_help_says() {
-        let plain = |code| meant(KeyEvent::new(code, KeyModifiers::NONE));
+        let plain = |code| command_for_key(KeyEvent::new(code, KeyModifiers::NONE));
         assert_eq!(plain(KeyCode::Char('q')), Some(Action::Quit));
         assert_eq!(plain(KeyCode::Char('j')), Some(Action::Down));
         assert_eq!(plain(KeyCode::Up), Some(Action::Up));
         assert_eq!(plain(KeyCode::Char('s')), Some(Action::Sort));
         assert_eq!(plain(KeyCode::Char('x')), None);
-        let control = |code| meant(KeyEvent::new(code, KeyModifiers::CONTROL));
+        let control = |code| command_for_key(KeyEvent::new(code, KeyModifiers::CONTROL));
         assert_eq!(control(KeyCode::Char('c')), Some(Action::Quit));
         assert_eq!(control(KeyCode::Char('s')), None);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::client::Silence;
+use crate::client::NoReplyReason;
 
 /// The maximum number of samples in the history, which bounds the width of the chart.
 const MAX_SAMPLES: usize = 300;
@@ -87,7 +87,7 @@ pub(super) struct State {
     /// The arrivals of each sample, by rule, the latest last.
     history: HashMap<String, VecDeque<u64>>,
     /// The reason why the last fetch failed.
-    pub(super) silence: Option<Silence>,
+    pub(super) silence: Option<NoReplyReason>,
     pub(super) order: Order,
     pub(super) is_reversed: bool,
     is_paused: bool,
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// Stores the result of a fetch. A failed fetch keeps the old data, and is displayed.
-    pub(super) fn take(&mut self, seen: Result<Overview, Silence>) {
+    pub(super) fn take(&mut self, seen: Result<Overview, NoReplyReason>) {
         match seen {
             Ok(overview) => {
                 self.remember(&overview);
@@ -203,7 +203,7 @@ impl State {
 #[allow(clippy::indexing_slicing, reason = "a panic in a test is a failed test")]
 pub(super) mod tests {
     use super::{Action, Key, Overview, Row, State};
-    use crate::client::Silence;
+    use crate::client::NoReplyReason;
 
     pub(in crate::top) fn overview() -> Overview {
         let row = |name: &str, arrivals: u64, denied: u64| Row {
@@ -227,7 +227,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rules_are_sorted_as_wished() {
+    fn rules_are_sorted_by_the_chosen_column() {
         let mut state = State::new("here".to_owned());
         state.take(Ok(overview()));
         assert_eq!(names(&state), ["c", "b", "a"], "by denials");
@@ -272,10 +272,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn silence_leaves_what_was_there() {
+    fn the_last_figures_stay_while_the_service_is_silent() {
         let mut state = State::new("here".to_owned());
         state.take(Ok(overview()));
-        state.take(Err(Silence("gone".to_owned())));
+        state.take(Err(NoReplyReason("gone".to_owned())));
         assert_eq!(state.overview.rules.len(), 3);
         assert!(state.silence.is_some());
         state.take(Ok(overview()));

@@ -120,7 +120,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::draw;
-    use crate::client::Silence;
+    use crate::client::NoReplyReason;
     use crate::top::state::tests::overview;
     use crate::top::state::{Action, State};
 
@@ -161,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_a_pause_are_said() {
+    fn silence_and_a_pause_are_displayed() {
         let mut state = state();
-        state.take(Err(Silence("connection refused".to_owned())));
+        state.take(Err(NoReplyReason("connection refused".to_owned())));
         state.apply(Action::Pause);
         let text = drawn(&state, 100, 20);
         assert!(text.contains("no reply: connection refused") && text.contains("paused"), "{text}");

@@ -159,7 +159,7 @@ impl State {
         match pushed {
             Pushed::In => {}
             Pushed::Full => *self = Self::of(self.entries().chain([entry]), caps),
-            Pushed::Lapped => self.review(caps),
+            Pushed::Lapped => self.reshape_if_smaller(caps),
         }
     }
 
@@ -211,7 +211,7 @@ impl State {
     }
 
     /// Takes another shape if that saves a quarter, and the ring is large enough to be worth it.
-    fn review(&mut self, caps: Caps) {
+    fn reshape_if_smaller(&mut self, caps: Caps) {
         let Repr::Ring(ring) = &self.0 else { return };
         if ring.bits() < SLACK_BITS {
             return;

@@ -166,7 +166,7 @@ impl Bundle {
                     let scheduled_ns = opening.scheduled_ns.unwrap_or(now_ns);
                     return LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns, leftover };
                 }
-                // The winner has had the time of another decision to move on.
+                // The thread that won has had time for another decision.
                 Replaced::No => {}
                 Replaced::NoSlot => return LockFreeVerdict::Sealed,
             }

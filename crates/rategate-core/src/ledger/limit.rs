@@ -169,7 +169,7 @@ impl<P: Policy> Provisional for Ledger<P> {
         self.held = self.held.saturating_add(permits.get());
     }
 
-    fn unhold(&mut self, permits: NonZeroU64) {
+    fn release_hold(&mut self, permits: NonZeroU64) {
         self.held = self.held.saturating_sub(permits.get());
     }
 
@@ -186,7 +186,7 @@ impl<P: Policy> Provisional for Ledger<P> {
         self.floor_ns = self.floor_ns.max(start_ns);
     }
 
-    fn opening_apart(
+    fn opening_before_promises(
         &self,
         now_ns: u64,
         from_ns: u64,
@@ -195,7 +195,7 @@ impl<P: Policy> Provisional for Ledger<P> {
         self.opening_behind_floor(now_ns, from_ns, 0, permits)
     }
 
-    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+    fn book_before_promises(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
         self.pass_to(now_ns);
         let floor_ns = self.floor_ns;
         // The waiter has waited for the promise: taken in time, it continues from the exact
@@ -208,7 +208,7 @@ impl<P: Policy> Provisional for Ledger<P> {
 
     fn forecast(&self, now_ns: u64) -> Self {
         let mut copy = self.clone();
-        // As if the waiters came on time.
+        // The forecast assumes that all waiters come on time.
         copy.promises.iter_mut().for_each(|promise| promise.is_provisional = false);
         copy.pass_to(now_ns);
         if let Some(permits) = NonZeroU64::new(copy.held) {

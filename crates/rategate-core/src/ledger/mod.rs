@@ -119,7 +119,7 @@ impl<P: Policy> Ledger<P> {
     /// Creates a limit that continues from `state` at `now_ns` and starts no new call before
     /// `floor_ns`.
     pub(crate) fn with_floor(policy: P, state: P::State, floor_ns: u64, now_ns: u64) -> Self {
-        // What earlier tickets say about themselves no longer holds.
+        // Tickets of the previous limit are no longer valid.
         let epoch = RefundEpoch::NONE.and_changed();
         Self { floor_ns, epoch, ..Self::with_state(policy, state, now_ns) }
     }

@@ -26,7 +26,7 @@
 //!     assert_eq!(breaker.pass(0), Pass::Go);
 //!     breaker.failed(0);
 //! }
-//! assert!(matches!(breaker.pass(99_999_999), Pass::Stay { .. }));
+//! assert!(matches!(breaker.pass(99_999_999), Pass::Reject { .. }));
 //! assert_eq!(breaker.pass(100_000_000), Pass::Probe);
 //! breaker.answered();
 //! assert_eq!(breaker.pass(100_000_000), Pass::Go);
@@ -65,7 +65,7 @@ pub enum Pass {
     /// The request may be sent, and no other until it has a reply or a pause is over.
     Probe,
     /// The request must not be sent.
-    Stay {
+    Reject {
         /// The time for which this breaker rejects requests, unless another caller's reply closes
         /// it.
         for_ns: NonZeroU64,
@@ -104,7 +104,7 @@ impl Breaker {
     pub fn pass(&mut self, now_ns: u64) -> Pass {
         let Some(open) = &mut self.open else { return Pass::Go };
         if let Some(for_ns) = NonZeroU64::new(open.until_ns.saturating_sub(now_ns)) {
-            return Pass::Stay { for_ns };
+            return Pass::Reject { for_ns };
         }
         open.is_probed = true;
         open.until_ns = now_ns.saturating_add(open.pause_ns);

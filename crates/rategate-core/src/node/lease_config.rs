@@ -144,7 +144,7 @@ impl fmt::Display for NodeConfigError {
         match self {
             Self::Drift => write!(f, "clock drift exceeds {MAX_DRIFT_PPM} ppm"),
             Self::TooShort => {
-                f.write_str("the clock drift leaves no usable time of the length; use at least 2ns")
+                f.write_str("the clock drift uses up the whole length; use at least 2ns")
             }
             Self::LengthWithinHeartbeat => f.write_str(
                 "a heartbeat must count for longer than the interval between heartbeats",

@@ -26,7 +26,7 @@ pub(super) struct Lease<R> {
     /// The instant at which the lease ends. Units may be used before it.
     pub(super) ends_ns: u64,
     /// The instant from which the next debit does not count on this lease.
-    pub(super) fades_ns: u64,
+    pub(super) expires_soon_ns: u64,
     /// The instant before which no unit is returned: the callers that it was debited for are
     /// about to retry.
     pub(super) reserved_until_ns: u64,
@@ -36,17 +36,17 @@ pub(super) struct Lease<R> {
 }
 
 /// A return: the receipt, and the number of units.
-pub(super) type Back<R> = (R, NonZeroU64);
+pub(super) type LeaseReturn<R> = (R, NonZeroU64);
 
 impl<R> Lease<R> {
     /// Returns a lease that cannot be used, only returned.
     pub(super) const fn dead(units: u64, receipt: R) -> Self {
-        let (used, ends_ns, fades_ns, reserved_until_ns) = (0, 0, 0, 0);
+        let (used, ends_ns, expires_soon_ns, reserved_until_ns) = (0, 0, 0, 0);
         Self {
             units,
             used,
             ends_ns,
-            fades_ns,
+            expires_soon_ns,
             reserved_until_ns,
             is_returned_at_end: true,
             receipt,
@@ -61,14 +61,14 @@ impl<R> Lease<R> {
     }
 
     /// Credits at most as many units as were used. Returns how many could not be credited.
-    fn untake(&mut self, units: u64) -> u64 {
+    fn undo_take(&mut self, units: u64) -> u64 {
         let back = units.min(self.used);
         self.units = self.units.saturating_add(back);
         self.used = self.used.saturating_sub(back);
         units.saturating_sub(back)
     }
 
-    fn into_back(self) -> Option<Back<R>> {
+    fn into_back(self) -> Option<LeaseReturn<R>> {
         NonZeroU64::new(self.units).map(|units| (self.receipt, units))
     }
 }
@@ -117,13 +117,13 @@ impl<R: Clone> LeaseQueue<R> {
         let fits = |lease: &Lease<R>| now_ns < lease.ends_ns && lease.ends_ns <= until_ns;
         let mut left = units;
         for lease in self.queue.iter_mut().rev().filter(|lease| fits(lease)) {
-            left = lease.untake(left);
+            left = lease.undo_take(left);
         }
         while left > 0
             && let Some(index) = self.used_up.iter().rposition(fits)
             && let Some(mut lease) = self.used_up.remove(index)
         {
-            left = lease.untake(left);
+            left = lease.undo_take(left);
             self.add(lease);
         }
     }
@@ -135,12 +135,12 @@ impl<R: Clone> LeaseQueue<R> {
 
     /// Returns the units on which the next debit can count.
     pub(super) fn lasting(&self, now_ns: u64) -> u64 {
-        self.sum(|lease| now_ns < lease.fades_ns)
+        self.sum(|lease| now_ns < lease.expires_soon_ns)
     }
 
     /// Removes the leases at the front that have ended or are used up. Stops at the first whose
     /// units have to be returned, and returns them.
-    pub(super) fn over(&mut self, now_ns: u64) -> Option<Back<R>> {
+    pub(super) fn over(&mut self, now_ns: u64) -> Option<LeaseReturn<R>> {
         let is_over = |lease: &Lease<R>| lease.units == 0 || lease.ends_ns <= now_ns;
         while self.queue.front().is_some_and(is_over) {
             let lease = self.queue.pop_front()?;
@@ -165,7 +165,7 @@ impl<R: Clone> LeaseQueue<R> {
 
     /// Removes at most `max` units from the lease that ends last, except those that callers are
     /// about to use.
-    pub(super) fn cut(&mut self, now_ns: u64, max: u64) -> Option<Back<R>> {
+    pub(super) fn cut(&mut self, now_ns: u64, max: u64) -> Option<LeaseReturn<R>> {
         let is_settled =
             |lease: &&mut Lease<R>| lease.units > 0 && lease.reserved_until_ns <= now_ns;
         let lease = self.queue.iter_mut().rev().find(is_settled)?;
@@ -175,7 +175,7 @@ impl<R: Clone> LeaseQueue<R> {
     }
 
     /// Removes the lease that must be returned before one more fits, if there is one.
-    pub(super) fn take_surplus(&mut self) -> Option<Back<R>> {
+    pub(super) fn take_surplus(&mut self) -> Option<LeaseReturn<R>> {
         if self.queue.len() < MAX_LEASES {
             return None;
         }

@@ -69,7 +69,7 @@ use core::num::NonZeroU64;
 
 use super::demand::Demand;
 use super::lease_config::{LeaseConfig, at_least_ns, at_most_ns};
-use super::lease_queue::{Back, Lease, LeaseQueue};
+use super::lease_queue::{Lease, LeaseQueue, LeaseReturn};
 
 pub use super::lease_queue::MAX_LEASES;
 
@@ -102,7 +102,7 @@ pub enum LeaseAction<R> {
 }
 
 impl<R> LeaseAction<R> {
-    fn back((receipt, units): Back<R>) -> Self {
+    fn back((receipt, units): LeaseReturn<R>) -> Self {
         Self::Return { receipt, units }
     }
 }
@@ -134,8 +134,8 @@ pub enum LocalDecision {
 pub struct Leased<R> {
     lease_config: LeaseConfig,
     lease_queue: LeaseQueue<R>,
-    under_way: Option<UnderWay>,
-    denial: Option<Remembered>,
+    under_way: Option<PendingDebit>,
+    denial: Option<CachedDenial>,
     /// The number of replies in a row that brought less than requested.
     short_replies: u32,
     demand: Demand,
@@ -143,14 +143,14 @@ pub struct Leased<R> {
     missed: Missed,
     /// The instant before which units are debited only for calls that wait for them.
     calm_until_ns: u64,
-    rest: Rest,
+    rest: CachedIdle,
     latest_ns: u64,
     last_id: u64,
 }
 
 /// A cached result that there is nothing to send, and how long it stays valid.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rest {
+struct CachedIdle {
     until_ns: u64,
     /// The units available, and the number down to which the result is valid.
     units: u64,
@@ -158,7 +158,7 @@ struct Rest {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct PendingDebit {
     id: LeaseActionId,
     sent_ns: u64,
     units: u64,
@@ -166,7 +166,7 @@ struct UnderWay {
 
 /// A denial of the store.
 #[derive(Clone, Copy, Debug)]
-struct Remembered {
+struct CachedDenial {
     /// The instant until which the node denies locally.
     until_ns: u64,
     /// The instant at which callers may retry.
@@ -193,7 +193,7 @@ impl<R: Clone> Leased<R> {
             demand: Demand::new(lease_config.usable_ns().get()),
             missed: Missed::default(),
             calm_until_ns: 0,
-            rest: Rest::default(),
+            rest: CachedIdle::default(),
             latest_ns: 0,
             last_id: 0,
         }
@@ -226,7 +226,7 @@ impl<R: Clone> Leased<R> {
     /// the grant.
     pub fn credit(&mut self, now_ns: u64, permits: NonZeroU64, until_ns: u64) {
         let now_ns = self.pass_to(now_ns);
-        self.rest = Rest::default();
+        self.rest = CachedIdle::default();
         self.lease_queue.credit(now_ns, permits.get(), until_ns);
     }
 
@@ -247,17 +247,17 @@ impl<R: Clone> Leased<R> {
     #[inline]
     pub fn lease_action(&mut self, now_ns: u64) -> Option<LeaseAction<R>> {
         let now_ns = self.pass_to(now_ns);
-        let Rest { until_ns, units, low } = self.rest;
+        let CachedIdle { until_ns, units, low } = self.rest;
         if now_ns < until_ns && units > low && self.missed.all == 0 {
             return None;
         }
         if self.lease_queue.is_empty() && (self.under_way.is_some() || self.denies(now_ns)) {
             return None;
         }
-        self.rest = Rest::default();
+        self.rest = CachedIdle::default();
         let lease_action = self.next_lease_action(now_ns);
         if lease_action.is_none() {
-            self.rest = self.rest_from(now_ns);
+            self.rest = self.cached_idle_from(now_ns);
         }
         lease_action
     }
@@ -276,7 +276,7 @@ impl<R: Clone> Leased<R> {
         receipt: R,
     ) {
         let now_ns = self.pass_to(now_ns);
-        self.rest = Rest::default();
+        self.rest = CachedIdle::default();
         let Some(request) = self.answered(id) else {
             self.lease_queue.add(Lease::dead(units.get(), receipt));
             return;
@@ -296,12 +296,12 @@ impl<R: Clone> Leased<R> {
         let usable_ns = self.lease_config.usable_ns().get();
         let window_ns = window_ends_in_ns.map(|ns| at_least_ns(ns, self.lease_config.drift_ppm()));
         let window_ns = window_ns.filter(|&ns| ns < usable_ns);
-        let fades_ns = window_ns.unwrap_or_else(|| usable_ns.saturating_sub(usable_ns >> 3));
+        let expires_soon_ns = window_ns.unwrap_or_else(|| usable_ns.saturating_sub(usable_ns >> 3));
         self.lease_queue.add(Lease {
             units: units.get().min(request.units),
             used: 0,
             ends_ns: request.sent_ns.saturating_add(window_ns.unwrap_or(usable_ns)),
-            fades_ns: request.sent_ns.saturating_add(fades_ns),
+            expires_soon_ns: request.sent_ns.saturating_add(expires_soon_ns),
             reserved_until_ns: now_ns.saturating_add(self.demand.slot_ns()),
             is_returned_at_end: window_ns.is_none(),
             receipt,
@@ -323,7 +323,7 @@ impl<R: Clone> Leased<R> {
         let max_ns =
             at_least_ns(self.lease_config.length_ns().get(), self.lease_config.drift_ppm());
         let until_ns = request.sent_ns.saturating_add(max_ns);
-        self.denial = Some(Remembered { until_ns, retry_ns: None });
+        self.denial = Some(CachedDenial { until_ns, retry_ns: None });
     }
 
     /// Records that no reply came. The store may have debited the units or not, so they are never
@@ -345,10 +345,10 @@ impl<R: Clone> Leased<R> {
         demand.pass_to(self.latest_ns);
         let first = self.lease_queue.first()?;
         let is_fading = self.under_way.is_none() && demand.is_ongoing();
-        let fades_ns = first.fades_ns;
-        let fades_ns = Some(fades_ns).filter(|&ns| is_fading && ns > self.latest_ns);
+        let expires_soon_ns = first.expires_soon_ns;
+        let expires_soon_ns = Some(expires_soon_ns).filter(|&ns| is_fading && ns > self.latest_ns);
         let wakes_ns = first.ends_ns.min(demand.slot_ends_ns());
-        Some(wakes_ns.min(fades_ns.unwrap_or(u64::MAX)))
+        Some(wakes_ns.min(expires_soon_ns.unwrap_or(u64::MAX)))
     }
 
     /// Returns `true` if this node is equivalent to a new one and can be evicted.
@@ -397,7 +397,7 @@ impl<R: Clone> Leased<R> {
 
     /// Returns how long there is nothing to do if no reply comes, no call misses permits, and
     /// half is left.
-    fn rest_from(&self, now_ns: u64) -> Rest {
+    fn cached_idle_from(&self, now_ns: u64) -> CachedIdle {
         let held_off = [Some(self.calm_until_ns), self.denial.map(|denial| denial.until_ns)];
         let held_off = held_off.into_iter().flatten().filter(|&at_ns| at_ns > now_ns);
         let until_ns = held_off.chain(self.lease_queue.settles_ns(now_ns)).min();
@@ -407,7 +407,7 @@ impl<R: Clone> Leased<R> {
         let low =
             (self.demand.lately().min(self.lease_config.max_units().get()) >> 1).max(units >> 1);
         let low = if self.under_way.is_some() { 0 } else { low };
-        Rest { until_ns, units, low }
+        CachedIdle { until_ns, units, low }
     }
 
     #[inline]
@@ -431,7 +431,7 @@ impl<R: Clone> Leased<R> {
 
     /// Returns the units beyond the expected use once they are at least half of all, from the
     /// lease that ends last.
-    fn surplus(&mut self, now_ns: u64) -> Option<Back<R>> {
+    fn surplus(&mut self, now_ns: u64) -> Option<LeaseReturn<R>> {
         let held = self.lease_queue.units(now_ns);
         let surplus = held.saturating_sub(self.demand.lately());
         if surplus == 0 || surplus < held.div_ceil(2) || self.missed.all > 0 {
@@ -466,7 +466,7 @@ impl<R: Clone> Leased<R> {
         self.missed = Missed::default();
         self.last_id = self.last_id.wrapping_add(1);
         let id = LeaseActionId(self.last_id);
-        self.under_way = Some(UnderWay { id, sent_ns: now_ns, units: units.get() });
+        self.under_way = Some(PendingDebit { id, sent_ns: now_ns, units: units.get() });
         LeaseAction::Debit { id, units }
     }
 
@@ -489,16 +489,16 @@ impl<R: Clone> Leased<R> {
         }
         let drift_ppm = self.lease_config.drift_ppm();
         let denies_for_ns = retry_after_ns.min(self.lease_config.length_ns().get());
-        self.denial = Some(Remembered {
+        self.denial = Some(CachedDenial {
             until_ns: sent_ns.saturating_add(at_least_ns(denies_for_ns, drift_ppm)),
             retry_ns: Some(now_ns.saturating_add(at_most_ns(retry_after_ns, drift_ppm))),
         });
     }
 
     /// Records that the debit in flight has ended, if it is this one.
-    fn answered(&mut self, id: LeaseActionId) -> Option<UnderWay> {
+    fn answered(&mut self, id: LeaseActionId) -> Option<PendingDebit> {
         let request = self.under_way.take_if(|request| request.id == id)?;
-        self.rest = Rest::default();
+        self.rest = CachedIdle::default();
         // Callers that wait for the reply try again.
         self.missed = Missed::default();
         Some(request)

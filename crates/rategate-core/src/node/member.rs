@@ -143,7 +143,7 @@ pub struct Member {
     members: u64,
     /// The instant before which the share may be used.
     ends_ns: u64,
-    under_way: Option<UnderWay>,
+    under_way: Option<PendingHeartbeat>,
     next_ns: u64,
     has_left: bool,
     latest_ns: u64,
@@ -151,7 +151,7 @@ pub struct Member {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct PendingHeartbeat {
     id: HeartbeatId,
     sent_ns: u64,
 }
@@ -184,7 +184,7 @@ impl Member {
         }
         self.last_id = self.last_id.wrapping_add(1);
         let id = HeartbeatId(self.last_id);
-        self.under_way = Some(UnderWay { id, sent_ns: now_ns });
+        self.under_way = Some(PendingHeartbeat { id, sent_ns: now_ns });
         Some(id)
     }
 

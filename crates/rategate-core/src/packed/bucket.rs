@@ -17,7 +17,7 @@
 
 use core::num::NonZeroU64;
 
-use super::{MIN_FADE_NS, VALUE_BITS};
+use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::concurrent::Leftover;
 use crate::exact::Exact;
 use crate::gcra::{Gcra, State};
@@ -29,7 +29,7 @@ const MASK: u64 = (1 << VALUE_BITS) - 1;
 /// The maximum distance of a TAT ahead of the clock.
 const MAX_AHEAD: u64 = 1 << (VALUE_BITS - 2);
 /// The distance by which a clock may advance or go back between two checks of a value.
-const FADES: u64 = 1 << (VALUE_BITS - 3);
+const VALIDITY: u64 = 1 << (VALUE_BITS - 3);
 /// The numbers of a bucket whose state is packed into a part of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
@@ -45,7 +45,7 @@ impl Bucket {
         let (parts_per_ns, parts_per_permit) = (pace.permits().get(), pace.period_ns().get());
         let burst = policy.burst_size().get().checked_mul(parts_per_permit)?;
         let numbers = Self { parts_per_ns, parts_per_permit, burst };
-        let fits = burst <= MAX_AHEAD && numbers.fades_ns() >= MIN_FADE_NS;
+        let fits = burst <= MAX_AHEAD && numbers.validity_ns() >= MIN_VALIDITY_NS;
         fits.then_some(numbers)
     }
 
@@ -67,8 +67,8 @@ impl Bucket {
     /// Returns the time within which each value has to be checked, in nanoseconds.
     ///
     /// The clock may go back by at most this time between two of its readings.
-    pub(super) const fn fades_ns(self) -> u64 {
-        match FADES.checked_div(self.parts_per_ns) {
+    pub(super) const fn validity_ns(self) -> u64 {
+        match VALIDITY.checked_div(self.parts_per_ns) {
             Some(ns) => ns,
             None => 0,
         }

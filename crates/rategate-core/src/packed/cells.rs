@@ -16,7 +16,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use super::{MIN_FADE_NS, VALUE_BITS};
+use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::compact_log::{self, CompactLog};
 use crate::concurrent::Leftover;
 use crate::fixed_window::{self, Anchor, FixedWindow};
@@ -67,8 +67,8 @@ impl Cells {
     /// Returns itself, unless its values fade too soon, or before permits expire.
     fn validated(self) -> Option<Self> {
         let fits = self.count_bits() <= VALUE_BITS / 2;
-        let fades_ns = self.fades_ns();
-        (fits && fades_ns >= MIN_FADE_NS && fades_ns >= self.held_ns).then_some(self)
+        let validity_ns = self.validity_ns();
+        (fits && validity_ns >= MIN_VALIDITY_NS && validity_ns >= self.held_ns).then_some(self)
     }
 
     pub(super) const fn to_fields(self) -> [u64; 4] {
@@ -100,7 +100,7 @@ impl Cells {
         (1_u64 << (self.number_bits() & 63)).wrapping_sub(1)
     }
 
-    pub(super) const fn fades_ns(self) -> u64 {
+    pub(super) const fn validity_ns(self) -> u64 {
         let cells = 1_u64 << (self.number_bits().saturating_sub(3) & 63);
         self.cell_ns.get().saturating_mul(cells)
     }

@@ -2,7 +2,7 @@
 //!
 //! A packed state has no origin of its own, and a table keeps none for it. Time is kept modulo the
 //! range of the bits, so a value older than half of that range would seem to lie in the future. A
-//! table therefore has to [check each value](Packed::is_full) once within [`Packed::fades_ns`],
+//! table therefore has to [check each value](Packed::is_full) once within [`Packed::validity_ns`],
 //! and evict or renew those that are as good as fresh. The clock must not go back by more than
 //! that time either.
 //!
@@ -45,7 +45,7 @@ use crate::concurrent::Leftover;
 pub const VALUE_BITS: u32 = 57;
 
 /// The shortest fading time for which packing pays.
-const MIN_FADE_NS: u64 = 60_000_000_000;
+const MIN_VALIDITY_NS: u64 = 60_000_000_000;
 
 /// The numbers of a limit whose state is packed into a part of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +101,10 @@ impl Packed {
     /// The clock may go back by at most this time between two of its readings. No state is
     /// further ahead of the clock than twice this time.
     #[must_use]
-    pub const fn fades_ns(self) -> u64 {
+    pub const fn validity_ns(self) -> u64 {
         match self.0 {
-            Form::Bucket(bucket) => bucket.fades_ns(),
-            Form::Cells(cells) => cells.fades_ns(),
+            Form::Bucket(bucket) => bucket.validity_ns(),
+            Form::Cells(cells) => cells.validity_ns(),
         }
     }
 

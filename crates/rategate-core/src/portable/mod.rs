@@ -161,7 +161,7 @@ impl fmt::Display for WordsError {
             Self::Word { at } => {
                 write!(f, "word {at} of the limit has an invalid value")
             }
-            Self::Limit(error) => write!(f, "the saved numbers are no limit: {error}"),
+            Self::Limit(error) => write!(f, "the saved numbers are not a valid limit: {error}"),
             Self::BeforeClock { short_ns } => {
                 write!(
                     f,

@@ -134,7 +134,8 @@ impl<W, L: Provisional> Queue<W, L> {
         let is_at_once = grant.start_ns <= limit.clamp(now_ns);
         let margin_ns = if is_at_once { 0 } else { margin_ns };
         let from_ns = grant.start_ns.saturating_add(margin_ns);
-        let opening = limit.opening_apart(now_ns.saturating_add(margin_ns), from_ns, some).ok()?;
+        let opening =
+            limit.opening_before_promises(now_ns.saturating_add(margin_ns), from_ns, some).ok()?;
         let start_ns = opening.start_ns;
         // By the forecast it was in time.
         let late_ns = start_ns
@@ -144,9 +145,9 @@ impl<W, L: Provisional> Queue<W, L> {
             let retry_after_ns = Some(retry_after_ns);
             return Some(Ok(Verdict::Denied(Denial { retry_after_ns })));
         }
-        let ticket = limit.book_apart(now_ns, start_ns, some);
+        let ticket = limit.book_before_promises(now_ns, start_ns, some);
         if let Some(forecast) = &mut self.forecast {
-            forecast.limit.book_apart(now_ns, start_ns, some);
+            forecast.limit.book_before_promises(now_ns, start_ns, some);
         }
         let promised_ns = start_ns;
         Some(Ok(Verdict::Granted(Grant { start_ns, promised_ns, ticket, ..grant })))

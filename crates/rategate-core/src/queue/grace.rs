@@ -41,23 +41,23 @@ impl Grace {
     }
 
     /// Records how late a waiter came for its permits.
-    pub(super) fn saw(&mut self, late_ns: u64) {
-        self.largest_late_ns = faded(self.largest_late_ns, late_ns);
-        self.withdrawn_late_ns = faded(self.withdrawn_late_ns, 0);
+    pub(super) fn record_lateness(&mut self, late_ns: u64) {
+        self.largest_late_ns = decayed(self.largest_late_ns, late_ns);
+        self.withdrawn_late_ns = decayed(self.withdrawn_late_ns, 0);
     }
 
     /// Records how late a waiter came whose provisional grant had been withdrawn.
-    pub(super) fn saw_withdrawn(&mut self, late_ns: u64) {
-        self.largest_late_ns = faded(self.largest_late_ns, late_ns);
-        self.withdrawn_late_ns = faded(self.withdrawn_late_ns, late_ns);
+    pub(super) fn record_withdrawal(&mut self, late_ns: u64) {
+        self.largest_late_ns = decayed(self.largest_late_ns, late_ns);
+        self.withdrawn_late_ns = decayed(self.withdrawn_late_ns, late_ns);
     }
 }
 
-/// Returns the larger of a faded earlier lateness and a new one.
+/// Returns the larger of a decayed earlier lateness and a new one.
 ///
 /// A lateness fades within some tens of waiters that are on time. No lateness counts for more
 /// than the longest period.
-fn faded(largest_ns: u64, late_ns: u64) -> u64 {
+fn decayed(largest_ns: u64, late_ns: u64) -> u64 {
     let faded_ns = largest_ns.saturating_sub(largest_ns.div_ceil(16));
     faded_ns.max(late_ns.min(MAX_GRACE_NS >> 2))
 }
@@ -70,19 +70,19 @@ mod tests {
     fn the_period_follows_the_lateness_within_its_bounds() {
         let mut grace = Grace::default();
         assert_eq!(grace.ns(), MIN_GRACE_NS);
-        grace.saw(20_000_000);
+        grace.record_lateness(20_000_000);
         assert_eq!(grace.ns(), 80_000_000);
-        grace.saw(u64::MAX);
+        grace.record_lateness(u64::MAX);
         assert_eq!(grace.ns(), MAX_GRACE_NS);
-        (0..150).for_each(|_| grace.saw(0));
+        (0..150).for_each(|_| grace.record_lateness(0));
         assert_eq!(grace.ns(), MIN_GRACE_NS);
         grace.set(Some(7));
         assert_eq!(grace.ns(), 7);
-        grace.saw(9);
+        grace.record_lateness(9);
         assert_eq!(grace.ns(), 7, "late, but within a period of before");
-        grace.saw_withdrawn(9);
+        grace.record_withdrawal(9);
         assert_eq!(grace.ns(), 36);
-        (0..50).for_each(|_| grace.saw(0));
+        (0..50).for_each(|_| grace.record_lateness(0));
         assert_eq!(grace.ns(), 7);
     }
 }

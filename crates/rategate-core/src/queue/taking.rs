@@ -52,7 +52,7 @@ impl<W, L: Provisional> Queue<W, L> {
             return Some(Outcome::Closed);
         }
         if is_withdrawn {
-            self.grace.saw_withdrawn(now_ns.saturating_sub(due.woken_ns));
+            self.grace.record_withdrawal(now_ns.saturating_sub(due.woken_ns));
             self.rejoin(limit, now_ns, waiter_id.0, &due, waiter());
             self.serve(limit, now_ns, wakes);
             if let Some((due, _)) = self.waiter_slab.due(waiter_id.0) {
@@ -82,17 +82,17 @@ impl<W, L: Provisional> Queue<W, L> {
         waiter: impl FnOnce() -> W,
     ) -> Option<Outcome> {
         limit.pass_to(now_ns);
-        self.unhold(limit, now_ns, slot, due);
+        self.release_hold(limit, now_ns, slot, due);
         if let Some(grant) =
             limit.take(now_ns, due.requested_ns, due.promised_ns, due.permits, due.ticket)
         {
-            self.grace.saw(now_ns.saturating_sub(due.woken_ns));
+            self.grace.record_lateness(now_ns.saturating_sub(due.woken_ns));
             self.note_start(due.promised_ns, now_ns);
             self.waiter_slab.free_due(slot);
             return Some(Outcome::Granted(grant));
         }
         // A promise to another caller, or a change of the limit, is in the way.
-        self.grace.saw(now_ns.saturating_sub(due.woken_ns));
+        self.grace.record_lateness(now_ns.saturating_sub(due.woken_ns));
         self.rejoin(limit, now_ns, slot, due, waiter());
         None
     }
@@ -249,7 +249,7 @@ impl<W, L: Provisional> Queue<W, L> {
             if due.woken_ns.saturating_add(self.grace.ns()) > now_ns {
                 break;
             }
-            self.unhold(limit, now_ns, slot, &due);
+            self.release_hold(limit, now_ns, slot, &due);
             self.waiter_slab.withdraw(slot);
             self.drop_forecast();
         }
@@ -262,12 +262,12 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Frees what a due waiter reserves: its permits, or its promise before the start.
-    fn unhold(&mut self, limit: &mut L, now_ns: u64, slot: u32, due: &Due) {
+    fn release_hold(&mut self, limit: &mut L, now_ns: u64, slot: u32, due: &Due) {
         let Some(index) = self.due.iter().position(|&known| known == slot) else { return };
         self.due.remove(index);
         let is_promise = |ticket: Ticket| limit.cancel(now_ns, ticket);
         if !due.ticket.is_some_and(is_promise) {
-            limit.unhold(due.permits);
+            limit.release_hold(due.permits);
         }
         self.mark_head_stale();
     }
@@ -311,7 +311,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Returns `true` if there was one.
     pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, slot: u32) -> bool {
         let Some((due, _)) = self.waiter_slab.due(slot) else { return false };
-        self.unhold(limit, now_ns, slot, &due);
+        self.release_hold(limit, now_ns, slot, &due);
         self.credit_class(&due);
         self.waiter_slab.free_due(slot);
         self.drop_forecast();
@@ -322,7 +322,7 @@ impl<W, L: Provisional> Queue<W, L> {
     pub(super) fn close_due(&mut self, limit: &mut L, now_ns: u64) {
         while let Some(&slot) = self.due.front() {
             let Some((due, _)) = self.waiter_slab.due(slot) else { break };
-            self.unhold(limit, now_ns, slot, &due);
+            self.release_hold(limit, now_ns, slot, &due);
             self.waiter_slab.end_due(slot, Outcome::Closed);
         }
         self.is_closed = true;

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Course, Fraction, Piece, Track};
+use super::{Fraction, Piece, PieceKind, Track};
 use crate::exact::Exact;
 use crate::portable::{Moment, Reader, WordsError, Writer};
 use crate::rate::{Kind, Rate};
@@ -41,7 +41,7 @@ impl Track {
     /// ones may belong to a rate long replaced, so they must not come later instead.
     fn since_zero(mut self) -> Result<Self, WordsError> {
         let begins_ns = |piece: &Piece| match piece.course {
-            Course::Ramp { start_ns, .. } => start_ns,
+            PieceKind::Ramp { start_ns, .. } => start_ns,
             _ => ZERO_NS,
         };
         let short_ns = ZERO_NS.saturating_sub(self.pieces.iter().map(begins_ns).min().unwrap_or(0));
@@ -49,13 +49,13 @@ impl Track {
         for piece in &mut self.pieces {
             piece.since_ns = piece.since_ns.saturating_sub(ZERO_NS);
             match &mut piece.course {
-                Course::Paced { next, .. } => *next = on_clock(*next),
-                Course::Ramp { start_ns, .. } => {
+                PieceKind::Paced { next, .. } => *next = on_clock(*next),
+                PieceKind::Ramp { start_ns, .. } => {
                     let short_ns = u64::try_from(short_ns).unwrap_or(u64::MAX);
                     let on_clock_ns = start_ns.checked_sub(ZERO_NS);
                     *start_ns = on_clock_ns.ok_or(WordsError::BeforeClock { short_ns })?;
                 }
-                Course::AtOnce | Course::Stopped { .. } => {}
+                PieceKind::AtOnce | PieceKind::Stopped { .. } => {}
             }
         }
         Ok(self)
@@ -87,12 +87,12 @@ impl Piece {
         let schedule = Schedule::read(words)?;
         let since_ns = offset(words.instant()?);
         let left = words.optional()?;
-        let course = Course::read(schedule, words)?;
+        let course = PieceKind::read(schedule, words)?;
         Ok(Self { schedule, since_ns, course, left })
     }
 }
 
-impl Course {
+impl PieceKind {
     fn write(&self, words: &mut Writer) {
         match *self {
             Self::AtOnce => words.word(0),

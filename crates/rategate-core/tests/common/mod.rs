@@ -1,9 +1,9 @@
 //! Helpers shared by the law tests: accessors of verdicts, rates, and a changing rate.
 
+pub(crate) mod queued;
 #[cfg(not(loom))]
 #[cfg_attr(rategate_without_atomics, allow(dead_code, reason = "one file uses a part"))]
-pub(crate) mod fronted;
-pub(crate) mod queued;
+pub(crate) mod with_lock_free;
 
 use fastrand::Rng;
 use rategate_core::error::ExceedsCapacity;

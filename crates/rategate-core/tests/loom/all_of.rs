@@ -199,14 +199,14 @@ fn requested(
 }
 
 /// The events before, meanwhile and after, and the limits with the state back in them.
-struct Story {
+struct History {
     before: Vec<Event>,
     threads: Vec<Vec<Event>>,
     after: Vec<Event>,
     limit: AllOfLedger,
 }
 
-fn play(model: &Arc<Model>) -> Story {
+fn play(model: &Arc<Model>) -> History {
     let mut limit = AllOfLedger::new(model.policies[0].iter().copied(), START_NS);
     let lock_free = limit.lock_free(START_NS);
     let shared = Arc::new(Shared { lock_free, limit: Mutex::new(limit) });
@@ -225,7 +225,7 @@ fn play(model: &Arc<Model>) -> Story {
     assert!(after.iter().all(|event| !event.locked) && after.len() == model.after.len());
     let mut limit = shared.limit.lock().unwrap();
     limit.seal(&shared.lock_free);
-    Story { before, threads, after, limit: limit.clone() }
+    History { before, threads, after, limit: limit.clone() }
 }
 
 impl Model {
@@ -248,7 +248,7 @@ impl Model {
         let model = Arc::new(self);
         builder.check(move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            let Story { before, threads, after, limit } = play(&model);
+            let History { before, threads, after, limit } = play(&model);
             let mut plain = AllOfLedger::new(model.policies[0].iter().copied(), START_NS);
             for event in &before {
                 assert!(explains(&model, &mut plain, event), "alone: {event:?}");

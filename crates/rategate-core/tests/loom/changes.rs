@@ -9,7 +9,7 @@ use rategate_core::rate::Rate;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 use crate::model::Act::{Back, Change, Peek, TakeBatch, Try};
-use crate::model::{Act, Model, Story};
+use crate::model::{Act, History, Model};
 use crate::oracle::{Batches, Plain};
 
 fn rate(slice_ns: u64) -> Rate {
@@ -90,7 +90,7 @@ fn quick_an_addition_to_changed_numbers_is_taken_back() {
 }
 
 /// Checks for `ceil((W + tau) / T)` permits in any window, of those that were used.
-fn assert_ceiling(story: &Story<Gcra>) {
+fn assert_ceiling(story: &History<Gcra>) {
     let (slice_ns, burst) = (100, 4);
     let starts = story.starts();
     for (first, from_ns) in starts.iter().enumerate() {

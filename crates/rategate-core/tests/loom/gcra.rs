@@ -6,7 +6,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::rate::Rate;
 
 use crate::model::Act::{LockedSection, Peek, Remaining, Set, Try, TryMany};
-use crate::model::{Act, Model, Story};
+use crate::model::{Act, History, Model};
 use crate::oracle::Plain;
 
 type Oracle = Plain<Gcra>;
@@ -30,7 +30,7 @@ fn model(policies: &[Gcra], before: &[Act], threads: &[&[Act]]) -> Model<Gcra> {
 
 /// Checks for `ceil((W + tau) / T)` permits in any window, for each span from one grant to
 /// another.
-fn assert_ceiling(story: &Story<Gcra>, slice_ns: u64, burst: u64) {
+fn assert_ceiling(story: &History<Gcra>, slice_ns: u64, burst: u64) {
     let starts = story.starts();
     for (first, from_ns) in starts.iter().enumerate() {
         for (last, to_ns) in starts.iter().enumerate().skip(first) {

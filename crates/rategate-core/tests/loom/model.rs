@@ -100,7 +100,7 @@ pub(crate) struct Model<P> {
 
 /// All events of one schedule.
 #[derive(Debug)]
-pub(crate) struct Story<P: Policy> {
+pub(crate) struct History<P: Policy> {
     pub(crate) before: Vec<Event>,
     pub(crate) threads: Vec<Vec<Event>>,
     pub(crate) start_ns: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Story<P: Policy> {
     pub(crate) ledger: Ledger<P>,
 }
 
-impl<P: Policy> Story<P> {
+impl<P: Policy> History<P> {
     pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         self.before.iter().chain(self.threads.iter().flatten())
     }
@@ -158,7 +158,7 @@ where
     /// Explores all schedules as [`linearises`](Self::linearises) does, and checks `law` on each.
     pub(crate) fn linearises_under<O: Oracle<P>>(
         self,
-        law: impl Fn(&Story<P>) + Send + Sync + 'static,
+        law: impl Fn(&History<P>) + Send + Sync + 'static,
     ) {
         let policies = self.policies.clone();
         self.explore(move |story| {
@@ -173,7 +173,7 @@ where
     }
 
     /// Explores all schedules and checks `law` on each.
-    pub(crate) fn explore(self, law: impl Fn(&Story<P>) + Send + Sync + 'static) {
+    pub(crate) fn explore(self, law: impl Fn(&History<P>) + Send + Sync + 'static) {
         let schedules = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&schedules);
         let mut builder = loom::model::Builder::new();
@@ -189,7 +189,7 @@ where
     }
 }
 
-fn play<P>(model: &Arc<Model<P>>) -> Story<P>
+fn play<P>(model: &Arc<Model<P>>) -> History<P>
 where
     P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
@@ -213,7 +213,7 @@ where
     let mut ledger = shared.ledger.lock().unwrap();
     ledger.seal(&shared.lock_free);
     let Model { start_ns, may_lose, .. } = **model;
-    Story { before, threads, start_ns, may_lose, ledger: ledger.clone() }
+    History { before, threads, start_ns, may_lose, ledger: ledger.clone() }
 }
 
 impl<P: HasLockFree> Shared<P> {

@@ -10,11 +10,11 @@ use rategate_core::refund::Refund;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
-use crate::model::{Event, Observed, Story};
+use crate::model::{Event, History, Observed};
 
 /// A limit that is too simple to be wrong.
 pub(crate) trait Oracle<P: Policy>: Clone {
-    fn new(policies: &[P], story: &Story<P>) -> Self;
+    fn new(policies: &[P], story: &History<P>) -> Self;
 
     /// Applies the event now. Returns `true` if its result is right.
     fn explains(&mut self, event: &Event) -> bool;
@@ -29,7 +29,7 @@ fn openings<P: Policy>(policy: &P, state: &P::State, from_ns: u64) -> Vec<Option
     (1..=4).map(|permits| opening(permits).map(|opening| opening.start_ns)).collect()
 }
 
-fn latest_ns<P: Policy>(story: &Story<P>) -> u64 {
+fn latest_ns<P: Policy>(story: &History<P>) -> u64 {
     story.events().map(|event| event.at_ns).max().unwrap_or(0)
 }
 
@@ -101,7 +101,7 @@ impl<P: Caches> Plain<P> {
 }
 
 impl<P: Caches> Oracle<P> for Plain<P> {
-    fn new(policies: &[P], story: &Story<P>) -> Self {
+    fn new(policies: &[P], story: &History<P>) -> Self {
         let policy = policies[0].clone();
         Self {
             policies: policies.to_vec(),
@@ -161,7 +161,7 @@ pub(crate) struct Batches {
 }
 
 impl Oracle<Gcra> for Batches {
-    fn new(policies: &[Gcra], story: &Story<Gcra>) -> Self {
+    fn new(policies: &[Gcra], story: &History<Gcra>) -> Self {
         let real = Plain::new(policies, story);
         Self { used: real.clone(), real }
     }
@@ -235,7 +235,7 @@ impl Slots {
 }
 
 impl Oracle<SlidingLog> for Slots {
-    fn new(policies: &[SlidingLog], story: &Story<SlidingLog>) -> Self {
+    fn new(policies: &[SlidingLog], story: &History<SlidingLog>) -> Self {
         let slots = usize::try_from(policies[0].permits()).unwrap();
         Self {
             policies: policies.to_vec(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rategate_core::sliding_log::SlidingLog;
 
 use crate::model::Act::{LockedSection, Peek, Set, Try};
-use crate::model::{Act, Model, Story};
+use crate::model::{Act, History, Model};
 use crate::oracle::Slots;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
@@ -25,7 +25,7 @@ fn model(policies: &[SlidingLog], before: &[Act], threads: &[&[Act]]) -> Model<S
 }
 
 /// Checks that the N-th grant after another is a window later, whatever the order of the calls.
-fn assert_ceiling(story: &Story<SlidingLog>, permits: usize, period_ns: u64) {
+fn assert_ceiling(story: &History<SlidingLog>, permits: usize, period_ns: u64) {
     let starts = story.starts();
     for pair in starts.windows(permits + 1) {
         assert!(pair[permits] - pair[0] >= period_ns, "{story:#?}");
@@ -33,7 +33,7 @@ fn assert_ceiling(story: &Story<SlidingLog>, permits: usize, period_ns: u64) {
 }
 
 fn holds(model: &Model<SlidingLog>, permits: usize, period_ns: u64) {
-    let law = move |story: &Story<_>| assert_ceiling(story, permits, period_ns);
+    let law = move |story: &History<_>| assert_ceiling(story, permits, period_ns);
     model.clone().linearises_under::<Slots>(law);
 }
 

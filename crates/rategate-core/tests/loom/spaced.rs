@@ -7,7 +7,7 @@ use rategate_core::ratio::Ratio;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 use crate::model::Act::{Change, LockedSection, Peek, Remaining, Set, Try};
-use crate::model::{Act, Model, Observed, Story};
+use crate::model::{Act, History, Model, Observed};
 use crate::oracle::Plain;
 
 type Oracle = Plain<TwoTimeline>;
@@ -59,7 +59,7 @@ fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<
 }
 
 /// Checks each operation once, at its own scheduled instant, in order and with none left out.
-fn assert_each_once(story: &Story<TwoTimeline>, slice_ns: u64) {
+fn assert_each_once(story: &History<TwoTimeline>, slice_ns: u64) {
     let scheduled = story.events().filter_map(|event| match event.observed {
         Observed::Granted { scheduled_ns, .. } => Some(scheduled_ns),
         _ => None,

@@ -11,7 +11,7 @@ use rategate_core::rate::Rate;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 use crate::model::Act::{LockedSection, Peek, Remaining, Set, Try, TryMany};
-use crate::model::{Act, Model, Observed, Story};
+use crate::model::{Act, History, Model, Observed};
 use crate::oracle::Plain;
 
 type Oracle = Plain<TwoTimeline>;
@@ -36,7 +36,7 @@ fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<
 }
 
 /// Checks each operation once: with single permits the instants of the schedule are distinct.
-fn assert_distinct(story: &Story<TwoTimeline>) {
+fn assert_distinct(story: &History<TwoTimeline>) {
     let mut scheduled: Vec<u64> = story
         .events()
         .filter(|event| event.permits == 1)

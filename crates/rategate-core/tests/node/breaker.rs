@@ -31,8 +31,8 @@ fn opens_after_failures_in_a_row_and_an_answer_starts_the_count_anew() {
     assert_eq!(breaker.pass(0), Pass::Go);
     breaker.failed(0);
     assert!(breaker.is_open());
-    assert_eq!(breaker.pass(0), Pass::Stay { for_ns: n(100 * MS) });
-    assert_eq!(breaker.pass(100 * MS - 1), Pass::Stay { for_ns: n(1) });
+    assert_eq!(breaker.pass(0), Pass::Reject { for_ns: n(100 * MS) });
+    assert_eq!(breaker.pass(100 * MS - 1), Pass::Reject { for_ns: n(1) });
     assert_eq!(breaker.pass(100 * MS), Pass::Probe);
 }
 
@@ -42,10 +42,10 @@ fn pauses_double_to_the_longest_and_each_has_one_probe() {
     let mut now_ns = 0;
     for pause_ms in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000] {
         let for_ns = n(pause_ms * MS);
-        assert_eq!(breaker.pass(now_ns), Pass::Stay { for_ns });
+        assert_eq!(breaker.pass(now_ns), Pass::Reject { for_ns });
         now_ns += pause_ms * MS;
         assert_eq!(breaker.pass(now_ns), Pass::Probe);
-        assert_eq!(breaker.pass(now_ns), Pass::Stay { for_ns }, "one probe");
+        assert_eq!(breaker.pass(now_ns), Pass::Reject { for_ns }, "one probe");
         // It fails 20 ms later, and the pause counts from then.
         now_ns += 20 * MS;
         breaker.failed(now_ns);
@@ -56,7 +56,7 @@ fn pauses_double_to_the_longest_and_each_has_one_probe() {
     for _ in 0..5 {
         breaker.failed(now_ns);
     }
-    assert_eq!(breaker.pass(now_ns), Pass::Stay { for_ns: n(100 * MS) }, "pauses start anew");
+    assert_eq!(breaker.pass(now_ns), Pass::Reject { for_ns: n(100 * MS) }, "pauses start anew");
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn requests_of_before_it_opened_lengthen_no_pause_and_a_lost_probe_no_more_than_
     for _ in 0..50 {
         breaker.failed(30 * MS);
     }
-    assert_eq!(breaker.pass(30 * MS), Pass::Stay { for_ns: n(70 * MS) });
+    assert_eq!(breaker.pass(30 * MS), Pass::Reject { for_ns: n(70 * MS) });
     assert_eq!(breaker.pass(100 * MS), Pass::Probe);
-    assert_eq!(breaker.pass(199 * MS), Pass::Stay { for_ns: n(MS) });
+    assert_eq!(breaker.pass(199 * MS), Pass::Reject { for_ns: n(MS) });
     assert_eq!(breaker.pass(200 * MS), Pass::Probe);
 }
 
@@ -87,7 +87,7 @@ fn never_more_than_one_probe_in_a_pause_whatever_is_called_when() {
             let was_open = breaker.is_open();
             match breaker.pass(now_ns) {
                 Pass::Go => assert!(!was_open && in_a_row < config.failures.get()),
-                Pass::Stay { for_ns } => {
+                Pass::Reject { for_ns } => {
                     assert!(was_open && for_ns <= config.max_pause_ns);
                 }
                 Pass::Probe => {
@@ -128,7 +128,7 @@ fn a_store_that_is_back_is_looked_at_at_once() {
     assert_eq!(breaker.closed_for_ns(now_ns).unwrap().get(), 1_600_000_000);
     breaker.probe_now();
     assert_eq!(breaker.pass(now_ns), Pass::Probe);
-    assert!(matches!(breaker.pass(now_ns), Pass::Stay { .. }), "one, not all");
+    assert!(matches!(breaker.pass(now_ns), Pass::Reject { .. }), "one, not all");
     breaker.failed(now_ns);
     assert_eq!(breaker.closed_for_ns(now_ns).unwrap().get(), 200_000_000);
 }

@@ -368,10 +368,10 @@ fn the_next_debit_does_not_count_on_what_is_about_to_end() {
     leased.debited(id, MS, n(10), None, 1);
     use_up(&mut leased, S / 5 * 4, 5);
     assert_eq!(leased.lease_action(S / 5 * 4), None, "half is left");
-    let fades_ns = S / 8 * 7;
-    assert_eq!(leased.wakes_at_ns(), Some(fades_ns));
-    assert_eq!(leased.lease_action(fades_ns - 1), None);
-    let Some(LeaseAction::Debit { units, .. }) = leased.lease_action(fades_ns) else {
+    let expires_soon_ns = S / 8 * 7;
+    assert_eq!(leased.wakes_at_ns(), Some(expires_soon_ns));
+    assert_eq!(leased.lease_action(expires_soon_ns - 1), None);
+    let Some(LeaseAction::Debit { units, .. }) = leased.lease_action(expires_soon_ns) else {
         panic!("no debit")
     };
     assert_eq!(units, n(5));
@@ -489,13 +489,13 @@ fn the_last_unit_comes_back() {
 }
 
 /// A store with a permit a millisecond, and the numbers of its requests and grants.
-struct Shop {
+struct FakeLeaseStore {
     level: u64,
     requested: u64,
     granted: u64,
 }
 
-impl Shop {
+impl FakeLeaseStore {
     const BURST: u64 = 200;
 
     /// Passes a millisecond in which each node is called this often.
@@ -535,7 +535,7 @@ fn denied_nodes_request_less_and_less_and_no_more_than_a_lease_is_lost() {
     let plain = LeaseConfig::new(n(length_ns), n(50), 200).unwrap().with_pause_ns(length_ns / 16);
     let played = [plain, plain.with_max_pause_ns(50 * MS)].map(|config| {
         let mut nodes: Vec<Leased<()>> = (0..4).map(|_| Leased::new(config)).collect();
-        let mut shop = Shop { level: Shop::BURST, requested: 0, granted: 0 };
+        let mut shop = FakeLeaseStore { level: FakeLeaseStore::BURST, requested: 0, granted: 0 };
         for ms in 0..LASTS_MS {
             shop.pass(&mut nodes, ms * MS, 4);
         }

@@ -46,7 +46,7 @@ fn shares_are_never_more_than_the_total_and_all_of_it_once_things_are_quiet() {
 }
 
 #[test]
-fn the_total_is_full_two_beats_and_a_half_after_the_last_coming_or_going() {
+fn the_total_is_full_two_heartbeats_and_a_half_after_the_last_change() {
     for seed in 0..200 {
         let plan = Plan { loses_one_in: 0, holds_on: false, ..any_plan(seed) };
         let world = World::new(plan.clone(), seed).run();
@@ -90,7 +90,7 @@ fn the_remainder_goes_to_the_first_names_and_nothing_is_dropped() {
 }
 
 #[test]
-fn one_who_joins_gets_its_part_when_the_others_have_given_theirs_up_for_sure() {
+fn a_new_member_gets_its_share_once_the_others_have_given_theirs_up() {
     let mut group = Group::new();
     let all = HeartbeatReply { permits: 10, fresh: 10, members: 1, changes_in_ns: None };
     assert_eq!(group.heartbeat(0, &heartbeat(1, 10)), all);
@@ -173,7 +173,7 @@ fn a_share_ends_a_length_after_its_heartbeat_was_sent_and_a_late_reply_brings_no
 }
 
 #[test]
-fn a_member_beats_again_when_the_share_of_another_is_over() {
+fn a_member_sends_a_heartbeat_when_the_share_of_another_is_over() {
     let mut member = Member::new(MemberConfig::new(n(S), 1_000).unwrap());
     let id = member.heartbeat(0).unwrap();
     let changes_in_ns = Some(n(S / 2));

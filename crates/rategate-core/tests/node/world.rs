@@ -186,7 +186,7 @@ impl World {
             Event::Wake { node } => {
                 if self.nodes[node].wakes_ns == Some(self.now_ns) {
                     self.nodes[node].wakes_ns = None;
-                    self.errands(node);
+                    self.send_lease_actions(node);
                 }
             }
             Event::GivenUp { node, life, id } => {
@@ -196,7 +196,7 @@ impl World {
                 {
                     here.leased.lost(id, here.clock.at(self.now_ns));
                     here.waiting.clear();
-                    self.errands(node);
+                    self.send_lease_actions(node);
                 }
             }
             Event::AtStore { node, life, id, units } => {
@@ -247,7 +247,7 @@ impl World {
         }
         let permits = self.random.u64(1..=self.plan.max_permits);
         self.decide_locally(node, permits, 0);
-        self.errands(node);
+        self.send_lease_actions(node);
     }
 
     fn crash(&mut self, node: usize) {
@@ -318,10 +318,10 @@ impl World {
         for (permits, received) in std::mem::take(&mut self.nodes[node].waiting) {
             self.decide_locally(node, permits, received + 1);
         }
-        self.errands(node);
+        self.send_lease_actions(node);
     }
 
-    fn errands(&mut self, node: usize) {
+    fn send_lease_actions(&mut self, node: usize) {
         let local_ns = self.nodes[node].clock.at(self.now_ns);
         while let Some(lease_action) = self.nodes[node].leased.lease_action(local_ns) {
             match lease_action {

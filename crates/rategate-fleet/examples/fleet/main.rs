@@ -35,7 +35,7 @@ const USAGE: &str = "usage: fleet tables | fleet picture NAME | fleet crowd [NOD
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let is_well = match arguments.as_slice() {
+    let is_healthy = match arguments.as_slice() {
         ["tables"] => {
             print!("{}", tables::all());
             true
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             false
         }
     };
-    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if is_healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Returns the fleet of the tables: twenty nodes, about a millisecond from their store and back.

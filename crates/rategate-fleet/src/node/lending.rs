@@ -22,9 +22,14 @@ impl Lending {
         Self { leased: config(plan).map(Leased::new), waiting: Vec::new() }
     }
 
-    pub(super) fn call(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
+    pub(super) fn call(
+        &mut self,
+        shared_state: &mut SharedState,
+        step: &mut NodeStep<'_>,
+        call: Call,
+    ) {
         self.decide(step, call);
-        self.run_actions(desk, step);
+        self.run_actions(shared_state, step);
     }
 
     fn decide(&mut self, step: &mut NodeStep<'_>, call: Call) {
@@ -44,7 +49,7 @@ impl Lending {
         }
     }
 
-    fn run_actions(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
+    fn run_actions(&mut self, shared_state: &mut SharedState, step: &mut NodeStep<'_>) {
         while let Some(lease_action) =
             self.leased.as_mut().and_then(|leased| leased.lease_action(step.now_ns))
         {
@@ -53,9 +58,9 @@ impl Lending {
                     step.post.enqueue(Request::Return { receipt, units }, false);
                 }
                 LeaseAction::Debit { id, units } => {
-                    if !desk.send(step, Request::Debit { units }, Awaited::Debit(id)) {
+                    if !shared_state.send(step, Request::Debit { units }, Awaited::Debit(id)) {
                         // The breaker is open, so no request was sent.
-                        self.without_answer(desk, step, id);
+                        self.without_answer(shared_state, step, id);
                         return;
                     }
                 }
@@ -65,7 +70,7 @@ impl Lending {
 
     pub(super) fn handle(
         &mut self,
-        desk: &mut SharedState,
+        shared_state: &mut SharedState,
         step: &mut NodeStep<'_>,
         id: LeaseActionId,
         answer: Answer,
@@ -80,23 +85,23 @@ impl Lending {
             }
         }
         self.serve(step);
-        self.run_actions(desk, step);
+        self.run_actions(shared_state, step);
     }
 
     pub(super) fn lost(
         &mut self,
-        desk: &mut SharedState,
+        shared_state: &mut SharedState,
         step: &mut NodeStep<'_>,
         id: LeaseActionId,
     ) {
-        self.without_answer(desk, step, id);
-        self.run_actions(desk, step);
+        self.without_answer(shared_state, step, id);
+        self.run_actions(shared_state, step);
     }
 
     /// Ends a debit without a reply, and decides the waiting calls by the fallback.
     fn without_answer(
         &mut self,
-        desk: &mut SharedState,
+        shared_state: &mut SharedState,
         step: &mut NodeStep<'_>,
         id: LeaseActionId,
     ) {
@@ -104,12 +109,12 @@ impl Lending {
             leased.lost(id, step.now_ns);
         }
         for call in self.waiting.drain(..) {
-            desk.fall_back(step, call);
+            shared_state.fall_back(step, call);
         }
     }
 
-    pub(super) fn wake(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
-        self.run_actions(desk, step);
+    pub(super) fn wake(&mut self, shared_state: &mut SharedState, step: &mut NodeStep<'_>) {
+        self.run_actions(shared_state, step);
     }
 
     pub(super) fn wakes_at_ns(&self) -> Option<u64> {

@@ -32,7 +32,7 @@ pub(super) struct Node {
     /// `true` once it has been up before.
     is_back: bool,
     strategy: Strategy,
-    desk: SharedState,
+    shared_state: SharedState,
     /// The true instant of its next wake-up.
     wake_ns: Option<u64>,
 }
@@ -84,13 +84,13 @@ pub(super) struct NodeStep<'w> {
     /// The reading of the node's clock.
     pub(super) now_ns: u64,
     pub(super) plan: &'w Plan,
-    pub(super) post: &'w mut Post,
+    pub(super) post: &'w mut Outbox,
     pub(super) tally: &'w mut Tally,
 }
 
 /// The outbox of the nodes.
 #[derive(Debug, Default)]
-pub(super) struct Post {
+pub(super) struct Outbox {
     pub(super) letters: Vec<StoreMessage>,
     next: u64,
 }
@@ -119,13 +119,13 @@ impl Node {
             }
         };
         let clock = NodeClock::new(origin_ns, drift_ppm);
-        let desk = SharedState {
+        let shared_state = SharedState {
             awaited: Vec::new(),
             breaker: Breaker::new(BreakerConfig::default()),
             local_share: LocalShare::NONE,
         };
         let strategy = Strategy::Exact;
-        Self { index, clock, is_up: false, is_back: false, strategy, desk, wake_ns: None }
+        Self { index, clock, is_up: false, is_back: false, strategy, shared_state, wake_ns: None }
     }
 
     pub(super) const fn clock(&self) -> NodeClock {
@@ -140,8 +140,8 @@ impl Node {
         let local_share = |total| {
             LocalShare::new(plan, plan.even_share(total, self.index), step.now_ns, is_fresh)
         };
-        self.desk.breaker = Breaker::new(BreakerConfig::default());
-        self.desk.local_share = match plan.fallback {
+        self.shared_state.breaker = Breaker::new(BreakerConfig::default());
+        self.shared_state.local_share = match plan.fallback {
             Fallback::Local { total, .. } => local_share(total),
             Fallback::Deny | Fallback::Admit => LocalShare::NONE,
         };
@@ -162,7 +162,7 @@ impl Node {
     /// Stops the node and drops its state.
     pub(super) fn crash(&mut self) {
         self.is_up = false;
-        self.desk.awaited.clear();
+        self.shared_state.awaited.clear();
         self.strategy = Strategy::Exact;
         self.wake_ns = None;
     }
@@ -175,12 +175,12 @@ impl Node {
         };
         step.tally.counts.calls = step.tally.counts.calls.saturating_add(1);
         let call = Call { at_ns: step.true_ns, permits };
-        let desk = &mut self.desk;
+        let shared_state = &mut self.shared_state;
         match &mut self.strategy {
-            Strategy::Exact => store_calls::decide(desk, step, call),
-            Strategy::CheckThenAct => store_calls::check(desk, step, call),
-            Strategy::Leased(lending) => lending.call(desk, step, call),
-            Strategy::Shared(sharing) => sharing.call(desk, step, call),
+            Strategy::Exact => store_calls::decide(shared_state, step, call),
+            Strategy::CheckThenAct => store_calls::check(shared_state, step, call),
+            Strategy::Leased(lending) => lending.call(shared_state, step, call),
+            Strategy::Shared(sharing) => sharing.call(shared_state, step, call),
             Strategy::Static(local_share) => local_share.call(step, call, By::Store),
             Strategy::Gossip(gossip) => gossip.call(step, call),
         }
@@ -191,24 +191,24 @@ impl Node {
         if !self.is_up {
             return;
         }
-        let Some(awaited) = self.desk.take(number) else {
+        let Some(awaited) = self.shared_state.take(number) else {
             return_grant(step, reply.answer);
             return;
         };
-        self.desk.breaker.answered();
+        self.shared_state.breaker.answered();
         if reply.intact_for_ns < step.plan.quarantine_ns() {
             return_grant(step, reply.answer);
             self.no_answer(step, awaited);
             return;
         }
-        let desk = &mut self.desk;
+        let shared_state = &mut self.shared_state;
         match (&mut self.strategy, awaited) {
             (Strategy::Exact, Awaited::Call(call)) => store_calls::decided(step, call, reply),
             (Strategy::CheckThenAct, Awaited::Call(call)) => {
                 store_calls::checked(step, call, reply.answer);
             }
             (Strategy::Leased(lending), Awaited::Debit(id)) => {
-                lending.handle(desk, step, id, reply.answer);
+                lending.handle(shared_state, step, id, reply.answer);
             }
             (Strategy::Shared(sharing), Awaited::Heartbeat(id)) => {
                 sharing.handle(step, id, reply.answer);
@@ -221,18 +221,18 @@ impl Node {
     /// Handles the end of the time for a reply.
     pub(super) fn give_up(&mut self, step: &mut NodeStep<'_>, number: u64) {
         // The reply may have come, or the request may be that of an earlier life.
-        let Some(awaited) = self.desk.take(number) else { return };
+        let Some(awaited) = self.shared_state.take(number) else { return };
         step.tally.counts.lost = step.tally.counts.lost.saturating_add(1);
-        self.desk.breaker.failed(step.now_ns);
+        self.shared_state.breaker.failed(step.now_ns);
         self.no_answer(step, awaited);
     }
 
     fn no_answer(&mut self, step: &mut NodeStep<'_>, awaited: Awaited) {
-        let desk = &mut self.desk;
+        let shared_state = &mut self.shared_state;
         match (&mut self.strategy, awaited) {
-            (Strategy::Leased(lending), Awaited::Debit(id)) => lending.lost(desk, step, id),
+            (Strategy::Leased(lending), Awaited::Debit(id)) => lending.lost(shared_state, step, id),
             (Strategy::Shared(sharing), Awaited::Heartbeat(id)) => sharing.lost(step, id),
-            (_, Awaited::Call(call)) => desk.fall_back(step, call),
+            (_, Awaited::Call(call)) => shared_state.fall_back(step, call),
             _ => {}
         }
     }
@@ -242,11 +242,11 @@ impl Node {
         if !self.is_up {
             return;
         }
-        let desk = &mut self.desk;
+        let shared_state = &mut self.shared_state;
         match &mut self.strategy {
-            Strategy::Leased(lending) => lending.wake(desk, step),
-            Strategy::Shared(sharing) => sharing.wake(desk, step),
-            Strategy::Gossip(gossip) => gossip.wake(desk, step),
+            Strategy::Leased(lending) => lending.wake(shared_state, step),
+            Strategy::Shared(sharing) => sharing.wake(shared_state, step),
+            Strategy::Gossip(gossip) => gossip.wake(shared_state, step),
             Strategy::Exact | Strategy::Static(_) | Strategy::CheckThenAct => {}
         }
     }
@@ -276,7 +276,7 @@ impl Node {
 impl SharedState {
     /// Sends a request to the store, unless the breaker is open. Returns `true` if it was sent.
     fn send(&mut self, step: &mut NodeStep<'_>, request: Request, awaited: Awaited) -> bool {
-        if let Pass::Stay { .. } = self.breaker.pass(step.now_ns) {
+        if let Pass::Reject { .. } = self.breaker.pass(step.now_ns) {
             return false;
         }
         let number = step.post.enqueue(request, true);
@@ -318,7 +318,7 @@ impl NodeStep<'_> {
     }
 }
 
-impl Post {
+impl Outbox {
     fn enqueue(&mut self, request: Request, is_awaited: bool) -> u64 {
         let number = self.number();
         self.letters.push(StoreMessage { number, request, is_awaited });

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use rategate_core::node::{Heartbeat, HeartbeatId, Member, MemberConfig};
 
 use super::local_share::LocalShare;
-use super::{Awaited, Call, NodeStep, Post, SharedState};
+use super::{Awaited, Call, NodeStep, Outbox, SharedState};
 use crate::plan::{Flaw, Mode, Plan};
 use crate::store::{Answer, Request};
 use crate::tally::By;
@@ -20,17 +20,22 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    pub(super) fn new(plan: &Plan, index: u32, post: &mut Post) -> Self {
+    pub(super) fn new(plan: &Plan, index: u32, post: &mut Outbox) -> Self {
         // No other life of any node has this name.
         let name = (u128::from(index) << 64) | u128::from(post.number());
         let member = member_config(plan).map(Member::new);
         Self { member, local_share: LocalShare::NONE, index, name: name.to_be_bytes() }
     }
 
-    pub(super) fn call(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
+    pub(super) fn call(
+        &mut self,
+        shared_state: &mut SharedState,
+        step: &mut NodeStep<'_>,
+        call: Call,
+    ) {
         let share = self.member.as_ref().map_or(0, |member| member.share(step.now_ns));
-        if share == 0 && desk.breaker.is_open() {
-            desk.fall_back(step, call);
+        if share == 0 && shared_state.breaker.is_open() {
+            shared_state.fall_back(step, call);
             return;
         }
         // The share may have expired since the last check.
@@ -38,7 +43,7 @@ impl Sharing {
         self.local_share.call(step, call, By::Store);
     }
 
-    pub(super) fn wake(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
+    pub(super) fn wake(&mut self, shared_state: &mut SharedState, step: &mut NodeStep<'_>) {
         let Some(member) = &mut self.member else { return };
         let Some(id) = member.heartbeat(step.now_ns) else { return };
         let length_ns = member_config(step.plan).map_or(0, |config| config.length_ns().get());
@@ -49,7 +54,7 @@ impl Sharing {
             length_ns,
             memory_ns: step.plan.limit.memory_ns(),
         };
-        if !desk.send(step, Request::Heartbeat(heartbeat), Awaited::Heartbeat(id)) {
+        if !shared_state.send(step, Request::Heartbeat(heartbeat), Awaited::Heartbeat(id)) {
             member.lost(id, step.now_ns);
         }
     }

@@ -5,9 +5,9 @@ use crate::store::{Answer, Reply, Request};
 use crate::tally::By;
 
 /// Requests a decision about a call.
-pub(super) fn decide(desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
-    if !desk.send(step, Request::Decide { permits: call.permits }, Awaited::Call(call)) {
-        desk.fall_back(step, call);
+pub(super) fn decide(shared_state: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
+    if !shared_state.send(step, Request::Decide { permits: call.permits }, Awaited::Call(call)) {
+        shared_state.fall_back(step, call);
     }
 }
 
@@ -20,9 +20,9 @@ pub(super) fn decided(step: &mut NodeStep<'_>, call: Call, reply: Reply) {
 }
 
 /// Requests the number of free permits for a call.
-pub(super) fn check(desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
-    if !desk.send(step, Request::Peek, Awaited::Call(call)) {
-        desk.fall_back(step, call);
+pub(super) fn check(shared_state: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
+    if !shared_state.send(step, Request::Peek, Awaited::Call(call)) {
+        shared_state.fall_back(step, call);
     }
 }
 
@@ -65,13 +65,13 @@ impl Gossip {
         }
     }
 
-    pub(super) fn wake(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
+    pub(super) fn wake(&mut self, shared_state: &mut SharedState, step: &mut NodeStep<'_>) {
         if step.now_ns < self.next_request_ns {
             return;
         }
         self.next_request_ns = step.now_ns.saturating_add(self.every_ns);
         let permits = std::mem::take(&mut self.unreported);
-        let _ = desk.send(step, Request::Record { permits }, Awaited::Usage);
+        let _ = shared_state.send(step, Request::Record { permits }, Awaited::Usage);
     }
 
     pub(super) fn handle(&mut self, answer: Answer) {

@@ -60,7 +60,7 @@ pub enum Reason {
     FrameSize,
     /// The stream was not begun, and may be repeated.
     RefusedStream,
-    /// The stream is of no use any more.
+    /// The stream is no longer needed.
     Cancel,
     /// The fields of a head cannot be decoded.
     Compression,

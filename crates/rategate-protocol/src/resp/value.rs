@@ -17,7 +17,7 @@ pub enum Value {
     List(Vec<Self>),
 }
 
-/// The reason why bytes are not a reply. The connection is of no use any more.
+/// The reason why bytes are not a reply. The connection cannot be used any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadReply {
     /// The first byte names no type of version 2.

@@ -57,7 +57,7 @@ impl Attempts {
     }
 
     /// Records that an attempt found nothing new, and postpones the next one.
-    pub(crate) fn in_vain(&mut self, now: Instant) {
+    pub(crate) fn found_nothing_new(&mut self, now: Instant) {
         self.at = now.checked_add(AFTER_NOTHING_NEW).unwrap_or(now);
     }
 

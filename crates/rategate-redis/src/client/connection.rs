@@ -37,7 +37,7 @@ pub(crate) enum Failure {
 pub(crate) struct Connection {
     /// Dropped with the last clone, which ends the carrier.
     submissions: mpsc::Sender<Submission>,
-    kit: Arc<Kit>,
+    store_context: Arc<StoreContext>,
     pub(crate) observed: Arc<Observed>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn carried<T>(carrier: &mut Carrier, work: impl Future<Output =
 }
 
 /// The parts that all connections of a store share.
-pub(crate) struct Kit {
+pub(crate) struct StoreContext {
     pub(crate) library: Library,
     pub(crate) script: Script,
     /// The clock of tests.
@@ -78,11 +78,11 @@ impl Connection {
     pub(crate) async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         config: &Config,
-        kit: Arc<Kit>,
+        store_context: Arc<StoreContext>,
     ) -> Result<(Self, Carrier), Failure> {
         let (submissions, work) = carry(stream);
         let mut carrier: Carrier = Box::pin(work);
-        let connection = Self { submissions, kit, observed: Arc::default() };
+        let connection = Self { submissions, store_context, observed: Arc::default() };
         let mut login = Commands::default();
         if let Some(password) = &config.password.0 {
             let words = [Some("AUTH"), config.user.as_deref(), Some(password)];
@@ -115,9 +115,9 @@ impl Connection {
     ) -> Vec<Result<Value, Failure>> {
         let is_script = self.observed.uses_scripts();
         let callee = if is_script {
-            Callee::Hash(&self.kit.script)
+            Callee::Hash(&self.store_context.script)
         } else {
-            Callee::Function(self.kit.library)
+            Callee::Function(self.store_context.library)
         };
         let calls = commands.iter().map(|(command, is_asking)| (command, callee, *is_asking));
         let mut answered = self.send_all(calls).await;
@@ -155,11 +155,11 @@ impl Connection {
                 return;
             }
         } else {
-            self.kit.shared.stats.loads.one();
+            self.store_context.shared.stats.loads.one();
         }
         let calls = again.iter().filter_map(|(at, remedy)| {
             let (command, is_asking) = commands.get(*at)?;
-            self.kit.shared.stats.resent.one();
+            self.store_context.shared.stats.resent.one();
             Some((command, self.once_more(remedy), *is_asking))
         });
         for ((at, _), answer) in again.iter().zip(self.send_all(calls).await) {
@@ -170,12 +170,12 @@ impl Connection {
     /// Returns the callee of a call that was refused for want of its function, which now works.
     fn once_more(&self, remedy: &Remedy) -> Callee<'_> {
         if *remedy == Remedy::LoadThenRetry {
-            return Callee::Function(self.kit.library);
+            return Callee::Function(self.store_context.library);
         }
         if *remedy == Remedy::UseScripts {
             self.observed.lacks_functions();
         }
-        Callee::Source(&self.kit.script)
+        Callee::Source(&self.store_context.script)
     }
 
     /// Adds the marker the server is known by, so that the reply says whether the server still
@@ -186,7 +186,7 @@ impl Connection {
             Some(marker) => command.with_marker(&marker),
             None => command,
         };
-        match &self.kit.clock {
+        match &self.store_context.clock {
             Some(clock) => command.at_us(clock.load(Ordering::Relaxed)),
             None => command,
         }
@@ -236,13 +236,13 @@ impl Connection {
 
     /// Returns the function library of this program.
     pub(crate) fn library(&self) -> Library {
-        self.kit.library
+        self.store_context.library
     }
 
     /// Loads the library.
     pub(crate) async fn load(&self) -> Result<(), Failure> {
-        self.kit.shared.stats.loads.one();
-        let words = self.kit.library.load();
+        self.store_context.shared.stats.loads.one();
+        let words = self.store_context.library.load();
         self.send(&words).await.map(|_| ())
     }
 }

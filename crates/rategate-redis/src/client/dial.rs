@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::config::{Config, Server};
-use super::connection::{Carrier, Connection, Failure, Kit, carried};
+use super::connection::{Carrier, Connection, Failure, StoreContext, carried};
 use super::functions;
 use super::slots::text;
 use crate::group::{self, Marker};
@@ -53,13 +53,13 @@ impl NotReady {
 pub(crate) async fn dial(
     server: Server,
     config: Arc<Config>,
-    kit: Arc<Kit>,
+    store_context: Arc<StoreContext>,
     keys: KeySpace,
     slot: Option<u16>,
 ) -> Result<Ready, NotReady> {
-    kit.shared.stats.dials.one();
+    store_context.shared.stats.dials.one();
     let ready = async {
-        let connected = connect(&server, &config, kit).await;
+        let connected = connect(&server, &config, store_context).await;
         let (connection, mut carrier) = connected.map_err(|failure| not_ready(&failure))?;
         let made_ready = make_ready(&connection, &keys, slot);
         let (run, evicts) = carried(&mut carrier, made_ready).await?;
@@ -125,12 +125,12 @@ impl Dialer {
 pub(crate) async fn connect(
     server: &Server,
     config: &Config,
-    kit: Arc<Kit>,
+    store_context: Arc<StoreContext>,
 ) -> Result<(Connection, Carrier), Failure> {
-    let shared = Arc::clone(&kit.shared);
-    let stream = stream_to(server, &kit).await;
+    let shared = Arc::clone(&store_context.shared);
+    let stream = stream_to(server, &store_context).await;
     let stream = stream.map_err(|error| Failure::Lost(format!("{server}: {error}")))?;
-    let connected = Connection::over(stream, config, kit).await;
+    let connected = Connection::over(stream, config, store_context).await;
     let connected = connected.map_err(|failure| match failure {
         Failure::Lost(why) => Failure::Lost(format!("{server}: {why}")),
         refused @ Failure::Refused { .. } => refused,
@@ -144,9 +144,9 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-async fn stream_to(server: &Server, kit: &Kit) -> io::Result<Box<dyn Stream>> {
+async fn stream_to(server: &Server, store_context: &StoreContext) -> io::Result<Box<dyn Stream>> {
     #[cfg(not(feature = "tls"))]
-    let _ = kit;
+    let _ = store_context;
     match server {
         Server::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
@@ -158,7 +158,7 @@ async fn stream_to(server: &Server, kit: &Kit) -> io::Result<Box<dyn Stream>> {
         #[cfg(not(unix))]
         Server::Unix(_) => Err(io::Error::other("Unix sockets are not supported on this platform")),
         #[cfg(feature = "tls")]
-        Server::Tls(host, port) => Ok(Box::new(kit.dialer.secured(host, *port).await?)),
+        Server::Tls(host, port) => Ok(Box::new(store_context.dialer.secured(host, *port).await?)),
         // Opening the store has refused such servers, and servers report others of their own
         // kind.
         #[cfg(not(feature = "tls"))]

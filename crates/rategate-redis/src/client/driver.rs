@@ -10,7 +10,7 @@ use rategate::store::{StoreError, Unavailable};
 
 use super::call::Call;
 use super::config::{Config, Topology};
-use super::connection::{Failure, Kit};
+use super::connection::{Failure, StoreContext};
 use super::dial::{Dialer, NotReady, Ready};
 use super::encoder::Encoder;
 use super::item::Item;
@@ -38,7 +38,7 @@ pub(super) enum Event {
         node: usize,
         ready: Result<Ready, NotReady>,
     },
-    Greeted {
+    HelloDone {
         node: usize,
         epoch: u64,
         /// The policy by which the server evicts keys, if it has one.
@@ -52,14 +52,14 @@ pub(super) enum Event {
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Arc<Config>,
-    pub(super) kit: Arc<Kit>,
+    pub(super) store_context: Arc<StoreContext>,
     pub(super) encoder: Arc<Encoder>,
     pub(super) nodes: Vec<Node>,
     pub(super) slots: Slots,
     /// Requests for which no server is known yet.
-    pub(super) homeless: Queue,
+    pub(super) unrouted: Queue,
     /// The reason why no server is known, once a search has failed.
-    pub(super) nowhere: Option<Unavailable>,
+    pub(super) no_server_reason: Option<Unavailable>,
     /// All tasks under way, connections included. The driver polls them itself, so a reply passes
     /// no other task on its way.
     tasks: FuturesUnordered<Pin<Box<dyn Future<Output = Event> + Send>>>,
@@ -78,7 +78,7 @@ impl Driver {
         let Dialer {} = dialer;
         let now = Instant::now();
         let library = config.library;
-        let kit = Kit {
+        let store_context = StoreContext {
             library,
             script: library.script(),
             clock: config.clock.clone(),
@@ -104,12 +104,12 @@ impl Driver {
         Self {
             shared: Arc::clone(shared),
             config: Arc::clone(config),
-            kit: Arc::new(kit),
+            store_context: Arc::new(store_context),
             encoder: Arc::new(encoder),
             nodes,
             slots,
-            homeless: Queue::default(),
-            nowhere: None,
+            unrouted: Queue::default(),
+            no_server_reason: None,
             tasks: FuturesUnordered::new(),
             search,
             has_warned: false,
@@ -131,7 +131,7 @@ impl Driver {
                 self.route(item);
             }
             self.expire(now);
-            self.tend(now);
+            self.maintain_connections(now);
             self.send(now);
             // The timer is only moved to earlier instants. If it fires too early, it is set again
             // then. Most calls end long before, so it is rarely set.
@@ -171,11 +171,11 @@ impl Driver {
         let slot = if self.encoder.is_cluster { self.encoder.slot_of(&item.task) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
             Some(node) => node.enqueue(item),
-            None => match &self.nowhere {
+            None => match &self.no_server_reason {
                 Some(unavailable) => {
                     item.respond(Err(StoreError::Unavailable(unavailable.clone())));
                 }
-                None => self.homeless.push(item),
+                None => self.unrouted.push(item),
             },
         }
     }
@@ -184,7 +184,7 @@ impl Driver {
         for node in &mut self.nodes {
             node.expire(now);
         }
-        self.homeless.expire(now);
+        self.unrouted.expire(now);
     }
 
     /// Sends queued requests while another round may start: one write for each round.
@@ -196,11 +196,12 @@ impl Driver {
                 let connection = node.connection().cloned().filter(|_| !calls.is_empty());
                 let Some(connection) = connection else { break };
                 let (round, epoch) = (node.begin(now), node.epoch);
-                let (kit, encoder) = (Arc::clone(&self.kit), Arc::clone(&self.encoder));
+                let (store_context, encoder) =
+                    (Arc::clone(&self.store_context), Arc::clone(&self.encoder));
                 self.tasks.push(Box::pin(async move {
-                    let called = round::run(calls, connection, &encoder, &kit);
+                    let called = round::run(calls, connection, &encoder, &store_context);
                     // The panic dropped the requests, which answered them.
-                    let outcomes = caught(&kit.shared, called).await;
+                    let outcomes = caught(&store_context.shared, called).await;
                     let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost]);
                     Event::Called { node: at, epoch, round, outcomes }
                 }));
@@ -215,11 +216,11 @@ impl Driver {
         let mut at = if is_waited_for { expiry_at } else { latest };
         for node in &self.nodes {
             let greets =
-                node.connection().filter(|_| node.greeting_since.is_none()).map(|_| node.hello_at);
+                node.connection().filter(|_| node.hello_since.is_none()).map(|_| node.hello_at);
             let times = [node.late_at(), greets, node.dials_at(patience)];
             at = times.into_iter().flatten().fold(at, Instant::min);
         }
-        let times = [self.homeless.late_at(), self.search.due_at()];
+        let times = [self.unrouted.late_at(), self.search.due_at()];
         times.into_iter().flatten().fold(at, Instant::min)
     }
 
@@ -230,7 +231,7 @@ impl Driver {
                 self.called(node, epoch, round, outcomes, now);
             }
             Event::Dialed { node, ready } => self.dialed(node, ready, now),
-            Event::Greeted { node, epoch, outcome } => self.greeted(node, epoch, outcome, now),
+            Event::HelloDone { node, epoch, outcome } => self.greeted(node, epoch, outcome, now),
             Event::Found(owners) => self.found(owners, now),
             Event::Carried => {}
         }

@@ -66,9 +66,9 @@ mod functions;
 mod item;
 mod node;
 mod observed;
+mod poll_self_waking;
 mod queue;
 mod remedies;
-mod repolled;
 mod round;
 mod shared;
 mod slots;
@@ -114,13 +114,13 @@ const READY_PAUSE: Duration = Duration::from_millis(10);
 /// Dropping the store closes it: every pending request receives [`StoreError::Closed`], and the
 /// thread ends.
 pub struct RedisStore {
-    driver: PerProcess<Driven>,
+    driver: PerProcess<DriverHandle>,
     config: Arc<Config>,
     keys: KeySpace,
 }
 
 /// The callers' side of a driver. Dropping it ends the driver.
-struct Driven(Arc<Shared>);
+struct DriverHandle(Arc<Shared>);
 
 /// The reason why a store cannot be opened.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl RedisStore {
             let (shared, dialer) = store.driver_inputs()?;
             let (config, keys) = (Arc::clone(&store.config), store.keys.clone());
             supervisor::start_in(&runtime, Arc::clone(&shared), config, keys, dialer);
-            Ok(Driven(shared))
+            Ok(DriverHandle(shared))
         })?;
         Ok(store)
     }
@@ -243,9 +243,9 @@ impl RedisStore {
             let (shared, dialer) = self.driver_inputs().map_err(io::Error::other)?;
             let (config, keys) = (Arc::clone(&self.config), self.keys.clone());
             supervisor::start(Arc::clone(&shared), config, keys, dialer)?;
-            Ok(Driven(shared))
+            Ok(DriverHandle(shared))
         });
-        driven.map(|Driven(shared)| shared)
+        driven.map(|DriverHandle(shared)| shared)
     }
 }
 
@@ -291,7 +291,7 @@ impl Store for RedisStore {
     }
 }
 
-impl Drop for Driven {
+impl Drop for DriverHandle {
     fn drop(&mut self) {
         self.0.close();
     }

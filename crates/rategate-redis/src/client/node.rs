@@ -44,7 +44,7 @@ pub(crate) struct Node {
     last_round: u64,
     pub(crate) hello_at: Instant,
     /// The start of the greeting under way.
-    pub(crate) greeting_since: Option<Instant>,
+    pub(crate) hello_since: Option<Instant>,
     /// The identifier of the run of the server that the connection is to.
     pub(crate) run: String,
 }
@@ -75,7 +75,7 @@ impl Node {
             unanswered: 0,
             last_round: 0,
             hello_at: now,
-            greeting_since: None,
+            hello_since: None,
             run: String::new(),
         }
     }
@@ -92,7 +92,7 @@ impl Node {
         self.run = run;
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
-        self.greeting_since = None;
+        self.hello_since = None;
         self.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
     }
 
@@ -101,7 +101,7 @@ impl Node {
         self.link = Link::Down(None);
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
-        self.greeting_since = None;
+        self.hello_since = None;
         self.dials.again(now);
     }
 
@@ -127,7 +127,7 @@ impl Node {
     /// Records the reply to a greeting. Returns `true` if it came within `budget` and ended a
     /// silence.
     pub(crate) fn greeted(&mut self, now: Instant, budget: Duration) -> bool {
-        let Some(since) = self.greeting_since.take() else { return false };
+        let Some(since) = self.hello_since.take() else { return false };
         let is_soon = now.saturating_duration_since(since) <= budget;
         let is_silent = self.connection().is_some_and(|connection| connection.observed.is_silent());
         // A greeting that waited with late requests says nothing about the server now.
@@ -187,7 +187,7 @@ impl Node {
     /// Returns from when on the connection has owed a reply for too long.
     fn owes_at(&self, patience: Duration) -> Option<Instant> {
         let rounds = self.rounds.iter().map(|round| round.since);
-        rounds.chain(self.greeting_since).min()?.checked_add(patience)
+        rounds.chain(self.hello_since).min()?.checked_add(patience)
     }
 
     pub(crate) fn is_of_use(&self) -> bool {

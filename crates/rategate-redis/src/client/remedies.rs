@@ -12,8 +12,8 @@ use super::node::Node;
 use super::round::Outcome;
 use crate::refusal::{Remedy, ServerRefusal as Refusal};
 
-/// The delay before a server that answers late is greeted again.
-const GREETED_AFTER: Duration = Duration::from_millis(30);
+/// The delay before a server that replies late receives another `HELLO`.
+const HELLO_RETRY_DELAY: Duration = Duration::from_millis(30);
 
 impl Driver {
     /// Handles the end of a round.
@@ -32,7 +32,7 @@ impl Driver {
                 node.broke(now);
                 self.search.is_wanted |= self.config.topology.may_move();
             }
-            // Another greeting finds what the server has lost, and if it answers in time again.
+            // Another `HELLO` shows what the server has lost, and whether it replies in time.
             let (is_lost, is_silent) = node.connection().map_or((false, false), |connection| {
                 (connection.observed.is_lost(), connection.observed.is_silent())
             });
@@ -40,7 +40,8 @@ impl Driver {
                 node.hello_at = now;
             } else if is_silent {
                 // The delay limits the greetings to fewer than one for each of many replies.
-                node.hello_at = node.hello_at.min(now.checked_add(GREETED_AFTER).unwrap_or(now));
+                node.hello_at =
+                    node.hello_at.min(now.checked_add(HELLO_RETRY_DELAY).unwrap_or(now));
             }
         }
         for outcome in outcomes {
@@ -92,7 +93,7 @@ impl Driver {
                 Remedy::RefreshThenRetry => self.config.topology.may_move(),
                 // The functions were flushed again since they were loaded.
                 Remedy::RetrySoon | Remedy::LoadThenRetry | Remedy::SendScript => true,
-                // Among many requests, another may be at fault.
+                // The error may be due to another request of the same call.
                 Remedy::Report => is_many,
                 _ => false,
             };
@@ -111,7 +112,7 @@ impl Driver {
                 }
                 (Remedy::RefreshThenRetry, _) => {
                     // The request waits until the new primary is found.
-                    self.homeless.push(item);
+                    self.unrouted.push(item);
                 }
                 _ => {
                     item.is_single = matches!(remedy, Remedy::RetrySoon | Remedy::Report);

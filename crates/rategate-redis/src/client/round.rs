@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rategate::store::{Reply, StoreError, StoreReply, StoreRequest, Unavailable};
 
 use super::call::{Call, Shape};
-use super::connection::{Connection, Failure, Kit};
+use super::connection::{Connection, Failure, StoreContext};
 use super::encoder::Encoder;
 use super::item::Item;
 use crate::batch;
@@ -40,13 +40,13 @@ pub(crate) async fn run(
     calls: Vec<Call>,
     connection: Connection,
     encoder: &Encoder,
-    kit: &Kit,
+    store_context: &StoreContext,
 ) -> Vec<Outcome> {
     let (mut sent, mut commands) = (Vec::with_capacity(calls.len()), Vec::new());
     for mut call in calls {
         match encoder.command(&call.items, call.shape) {
             Ok(command) => {
-                kit.shared.stats.call(call.items.len());
+                store_context.shared.stats.call(call.items.len());
                 commands.push((connection.marked(command), call.is_asking));
                 sent.push(call);
             }
@@ -57,19 +57,21 @@ pub(crate) async fn run(
             }
         }
     }
-    kit.shared.stats.rounds.one();
+    store_context.shared.stats.rounds.one();
     let Some(answered) = in_time(&commands, &mut sent, &connection).await else {
         return vec![Outcome::Abandoned];
     };
     let result = sent.into_iter().zip(&commands).zip(answered);
     result
         .map(|((mut call, (command, _)), answered)| match answered {
-            Ok(value) => deliver(&mut call.items, call.shape, command, &value, &connection, kit),
+            Ok(value) => {
+                deliver(&mut call.items, call.shape, command, &value, &connection, store_context)
+            }
             Err(Failure::Refused { refusal, text }) => {
                 Outcome::Refused { refusal, text, items: call.items }
             }
             Err(Failure::Lost(why)) => {
-                lose(&mut call.items, kit, &Unavailable::Unreachable(why));
+                lose(&mut call.items, store_context, &Unavailable::Unreachable(why));
                 Outcome::Lost
             }
         })
@@ -107,10 +109,10 @@ async fn in_time(
     }
 }
 
-fn lose(items: &mut [Item], kit: &Kit, unavailable: &Unavailable) {
+fn lose(items: &mut [Item], store_context: &StoreContext, unavailable: &Unavailable) {
     for item in items {
         if item.respond(Err(StoreError::Unavailable(unavailable.clone()))) {
-            kit.shared.stats.lost.one();
+            store_context.shared.stats.lost.one();
         }
     }
 }
@@ -121,16 +123,18 @@ fn deliver(
     command: &Command,
     value: &Value,
     connection: &Connection,
-    kit: &Kit,
+    store_context: &StoreContext,
 ) -> Outcome {
     let result = match shape {
-        Shape::Single => deliver_single(items, command, value, connection, kit),
-        Shape::Refund => deliver_refunds(items, value, connection, kit),
-        Shape::Decide | Shape::Peek => deliver_verdicts(items, shape, value, connection, kit),
+        Shape::Single => deliver_single(items, command, value, connection, store_context),
+        Shape::Refund => deliver_refunds(items, value, connection, store_context),
+        Shape::Decide | Shape::Peek => {
+            deliver_verdicts(items, shape, value, connection, store_context)
+        }
     };
     result.map_or_else(
         |error| {
-            lose(items, kit, &Unavailable::Broken(error.to_string()));
+            lose(items, store_context, &Unavailable::Broken(error.to_string()));
             Outcome::Lost
         },
         Outcome::Answered,
@@ -143,11 +147,11 @@ fn deliver_verdicts(
     shape: Shape,
     value: &Value,
     connection: &Connection,
-    kit: &Kit,
+    store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
     let decoded = batch::read(value, items.iter().filter_map(sent))?;
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
-    kit.shared.stats.corrected.add(decoded.corrected);
+    store_context.shared.stats.corrected.add(decoded.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
     for (item, verdict) in items.iter_mut().zip(decoded.content) {
         let result = verdict.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns));
@@ -169,10 +173,10 @@ fn deliver_refunds(
     items: &mut [Item],
     value: &Value,
     connection: &Connection,
-    kit: &Kit,
+    store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
     let decoded = reply::counts(value, items.len())?;
-    kit.shared.stats.corrected.add(decoded.corrected);
+    store_context.shared.stats.corrected.add(decoded.corrected);
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, true);
     for (item, count) in items.iter_mut().zip(decoded.content) {
         item.respond(Ok(answer(Reply::Count(count), intact_for_ns)));
@@ -185,7 +189,7 @@ fn deliver_single(
     command: &Command,
     value: &Value,
     connection: &Connection,
-    kit: &Kit,
+    store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
     for item in items {
         let Some(request) = item.request() else {
@@ -202,7 +206,7 @@ fn deliver_single(
             }
             _ => group::read(value)?.map(Reply::Share),
         };
-        kit.shared.stats.corrected.add(decoded.corrected);
+        store_context.shared.stats.corrected.add(decoded.corrected);
         let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
         item.respond(Ok(answer(decoded.content, intact_for_ns)));
     }

@@ -42,7 +42,7 @@ impl Shared {
     /// Submits a request, or answers it at once with an error.
     pub(crate) fn submit(&self, mut item: Item) {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max_open {
-            let why = format!("{} requests already await a reply, the maximum", self.max_open);
+            let why = format!("{} requests await a reply; no more are accepted", self.max_open);
             self.stats.refused.one();
             item.respond(Err(StoreError::Unavailable(Unavailable::Unable(why))));
             return;

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use super::config::Config;
 use super::dial::Dialer;
 use super::driver::Driver;
-use super::repolled::repolled;
+use super::poll_self_waking::poll_self_waking;
 use super::shared::Shared;
 use crate::key::KeySpace;
 
@@ -36,7 +36,7 @@ pub(crate) fn start(
         let _closes = Closes(Arc::clone(&shared));
         supervise(&shared, || {
             let driver = Driver::new(&shared, &config, &keys, &dialer);
-            runtime.block_on(repolled(driver.run()));
+            runtime.block_on(poll_self_waking(driver.run()));
         });
         // A pending name lookup must not hold the thread.
         runtime.shutdown_background();
@@ -54,7 +54,7 @@ pub(crate) fn start_in(
 ) {
     runtime.spawn(async move {
         let _closes = Closes(Arc::clone(&shared));
-        let drive = || repolled(Driver::new(&shared, &config, &keys, &dialer).run());
+        let drive = || poll_self_waking(Driver::new(&shared, &config, &keys, &dialer).run());
         while caught(&shared, drive()).await.is_err() {
             tokio::time::sleep(PAUSE).await;
         }

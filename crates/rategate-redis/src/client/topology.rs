@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::config::{Config, Server, Topology};
-use super::connection::{Failure, Kit, carried};
+use super::connection::{Failure, StoreContext, carried};
 use super::dial::{READY_WITHIN, connect, field};
 use super::slots::{Owner, number, owners, text};
 
@@ -77,10 +77,10 @@ impl Topology {
 /// the first to reply, and does not know its successor.
 pub(crate) async fn find(
     config: Arc<Config>,
-    kit: Arc<Kit>,
+    store_context: Arc<StoreContext>,
     known: Vec<Server>,
 ) -> Result<Vec<Owner>, Unavailable> {
-    kit.shared.stats.searches.one();
+    store_context.shared.stats.searches.one();
     if let Topology::One(server) = &config.topology {
         return Ok(whole(server.clone()).owners);
     }
@@ -88,8 +88,8 @@ pub(crate) async fn find(
     let quorum = config.topology.quorum(guides.len());
     let mut queries = JoinSet::new();
     for guide in guides {
-        let (config, kit) = (Arc::clone(&config), Arc::clone(&kit));
-        queries.spawn(async move { query_guide(&guide, &config, kit).await });
+        let (config, store_context) = (Arc::clone(&config), Arc::clone(&store_context));
+        queries.spawn(async move { query_guide(&guide, &config, store_context).await });
     }
     let (mut maps, mut why) = (Vec::new(), String::from("none of the servers replies"));
     let mut until = after(READY_WITHIN);
@@ -118,11 +118,15 @@ fn after(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
 
-async fn query_guide(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
+async fn query_guide(
+    guide: &Server,
+    config: &Config,
+    store_context: Arc<StoreContext>,
+) -> Result<Map, Failure> {
     match &config.topology {
         Topology::One(server) => Ok(whole(server.clone())),
         Topology::PrimaryOf(_) => {
-            let reply = query(guide, config, kit, &["ROLE"]).await?;
+            let reply = query(guide, config, store_context, &["ROLE"]).await?;
             let Value::List(words) = reply else { return Err(odd(guide)) };
             match words.first().map(text).as_deref() {
                 Some("master") => Ok(whole(guide.clone())),
@@ -133,7 +137,7 @@ async fn query_guide(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<M
             // A sentinel has no databases.
             let config = Config { database: 0, ..config.clone() };
             let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name];
-            let reply = query(guide, &config, kit, &words).await?;
+            let reply = query(guide, &config, store_context, &words).await?;
             let Value::List(words) = reply else {
                 return Err(Failure::Lost(format!("{guide} knows no {name}")));
             };
@@ -141,13 +145,17 @@ async fn query_guide(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<M
             let port = number(port).ok_or_else(|| odd(guide))?;
             Ok(whole(guide.sibling(&text(host), port)))
         }
-        Topology::Cluster(_) => map_of(guide, config, kit).await,
+        Topology::Cluster(_) => map_of(guide, config, store_context).await,
     }
 }
 
 /// Queries a server of a cluster for the owners of the slots, and the epoch of that map.
-async fn map_of(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
-    let (connection, mut carrier) = connect(guide, config, kit).await?;
+async fn map_of(
+    guide: &Server,
+    config: &Config,
+    store_context: Arc<StoreContext>,
+) -> Result<Map, Failure> {
+    let (connection, mut carrier) = connect(guide, config, store_context).await?;
     let reply = async {
         // Queried first, so that the map is not older than the epoch. A user without that
         // permission reads epoch 0.
@@ -165,15 +173,15 @@ async fn map_of(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, F
 async fn query(
     guide: &Server,
     config: &Config,
-    kit: Arc<Kit>,
+    store_context: Arc<StoreContext>,
     words: &[&str],
 ) -> Result<Value, Failure> {
-    let (connection, mut carrier) = connect(guide, config, kit).await?;
+    let (connection, mut carrier) = connect(guide, config, store_context).await?;
     carried(&mut carrier, connection.send(words)).await
 }
 
 fn odd(guide: &Server) -> Failure {
-    Failure::Lost(format!("{guide} sends a reply of an unexpected form"))
+    Failure::Lost(format!("{guide} sent a reply in an unexpected format"))
 }
 
 fn whole(server: Server) -> Map {

@@ -34,10 +34,10 @@ impl Search {
 
 impl Driver {
     /// Connects, greets and searches, as far as each is due.
-    pub(super) fn tend(&mut self, now: Instant) {
+    pub(super) fn maintain_connections(&mut self, now: Instant) {
         for at in 0..self.nodes.len() {
             self.connect_if_due(at, now);
-            self.greet_if_due(at, now);
+            self.hello_if_due(at, now);
         }
         if self.search.due_at().is_some_and(|at| at <= now) {
             self.search.is_wanted = false;
@@ -46,10 +46,11 @@ impl Driver {
             // would receive the password.
             let known = self.nodes.iter().filter(|node| node.slot.is_some());
             let known = known.map(|node| node.server.clone()).collect();
-            let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
+            let (config, store_context) =
+                (Arc::clone(&self.config), Arc::clone(&self.store_context));
             self.begin(async move {
-                let shared = Arc::clone(&kit.shared);
-                let found = caught(&shared, find(config, kit, known)).await;
+                let shared = Arc::clone(&store_context.shared);
+                let found = caught(&shared, find(config, store_context, known)).await;
                 Event::Found(found.unwrap_or_else(|why| Err(Unavailable::Broken(why))))
             });
         }
@@ -63,30 +64,30 @@ impl Driver {
         }
         node.dials.begin(now);
         let (server, slot) = (node.server.clone(), node.slot.filter(|_| is_cluster));
-        let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
+        let (config, store_context) = (Arc::clone(&self.config), Arc::clone(&self.store_context));
         let keys = self.encoder.keys.clone();
         self.begin(async move {
-            let shared = Arc::clone(&kit.shared);
-            let ready = caught(&shared, dial(server, config, kit, keys, slot)).await;
+            let shared = Arc::clone(&store_context.shared);
+            let ready = caught(&shared, dial(server, config, store_context, keys, slot)).await;
             let ready = ready.unwrap_or_else(|why| Err(NotReady::panicked(&why)));
             Event::Dialed { node: at, ready }
         });
     }
 
-    fn greet_if_due(&mut self, at: usize, now: Instant) {
+    fn hello_if_due(&mut self, at: usize, now: Instant) {
         let is_cluster = self.encoder.is_cluster;
         let Some(node) = self.nodes.get_mut(at) else { return };
-        if node.greeting_since.is_some() || node.hello_at > now {
+        if node.hello_since.is_some() || node.hello_at > now {
             return;
         }
         let Some(connection) = node.connection().cloned() else { return };
-        node.greeting_since = Some(now);
+        node.hello_since = Some(now);
         let (epoch, run, slot) = (node.epoch, node.run.clone(), node.slot.filter(|_| is_cluster));
         let (shared, keys) = (Arc::clone(&self.shared), self.encoder.keys.clone());
         self.begin(async move {
             let outcome = caught(&shared, greet(&connection, &keys, slot, &run)).await;
             let outcome = outcome.unwrap_or_else(|why| Err(Failure::Lost(why)));
-            Event::Greeted { node: at, epoch, outcome }
+            Event::HelloDone { node: at, epoch, outcome }
         });
     }
 
@@ -170,16 +171,16 @@ impl Driver {
         let owners = match owners {
             Ok(owners) => owners,
             Err(unavailable) => {
-                for mut item in self.homeless.drain() {
+                for mut item in self.unrouted.drain() {
                     item.respond(Err(StoreError::Unavailable(unavailable.clone())));
                 }
-                self.nowhere = Some(unavailable);
+                self.no_server_reason = Some(unavailable);
                 self.search.is_wanted = true;
                 self.search.attempts.failed(now);
                 return;
             }
         };
-        self.nowhere = None;
+        self.no_server_reason = None;
         self.search.attempts.succeeded();
         let mut slots = Slots::new();
         for (server, ranges) in owners {
@@ -195,18 +196,18 @@ impl Driver {
         // An unavailable server without a successor is no reason to query all others over and
         // over.
         if self.slots == slots {
-            self.search.attempts.in_vain(now);
+            self.search.attempts.found_nothing_new(now);
         }
         self.slots = slots;
-        let mut homeless = std::mem::take(&mut self.homeless);
+        let mut unrouted = std::mem::take(&mut self.unrouted);
         for (at, node) in self.nodes.iter_mut().enumerate() {
             node.slot = self.slots.any_of(at);
             // Requests queued for a server without slots have to find another.
             if node.slot.is_none() {
-                node.retire(now).for_each(|item| homeless.push(item));
+                node.retire(now).for_each(|item| unrouted.push(item));
             }
         }
-        for item in homeless.drain() {
+        for item in unrouted.drain() {
             self.route(item);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The faults applied to replies.
 #[derive(Default)]
-pub(crate) struct Weather {
+pub(crate) struct ReplyFaults {
     /// The delay of each piece of a reply.
     pub(crate) delay_ms: AtomicU64,
     /// Cuts the next reply in half, and its connection with it.
@@ -23,7 +23,7 @@ pub(crate) struct Weather {
 }
 
 pub(crate) struct Proxy {
-    pub(crate) weather: Arc<Weather>,
+    pub(crate) reply_faults: Arc<ReplyFaults>,
     port: u16,
     is_over: Arc<AtomicBool>,
 }
@@ -32,8 +32,9 @@ impl Proxy {
     pub(crate) fn before(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = listener.local_addr().unwrap().port();
-        let (weather, is_over) = (Arc::<Weather>::default(), Arc::new(AtomicBool::new(false)));
-        let (sky, ends) = (Arc::clone(&weather), Arc::clone(&is_over));
+        let (reply_faults, is_over) =
+            (Arc::<ReplyFaults>::default(), Arc::new(AtomicBool::new(false)));
+        let (sky, ends) = (Arc::clone(&reply_faults), Arc::clone(&is_over));
         thread::spawn(move || {
             for client in listener.incoming() {
                 if ends.load(Ordering::Relaxed) {
@@ -53,7 +54,7 @@ impl Proxy {
                 thread::spawn(move || carry(server, client, Some((&sky, number))));
             }
         });
-        Self { weather, port: own, is_over }
+        Self { reply_faults, port: own, is_over }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -68,23 +69,23 @@ impl Drop for Proxy {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, weather: Option<(&Weather, u64)>) {
+fn carry(mut from: TcpStream, mut to: TcpStream, reply_faults: Option<(&ReplyFaults, u64)>) {
     let mut bytes = vec![0; 65_536];
     while let Ok(count) = from.read(&mut bytes) {
         let Some(piece) = bytes.get_mut(..count).filter(|piece| !piece.is_empty()) else { break };
         let mut end = piece.len();
         let mut is_cut = false;
-        if let Some((weather, number)) = weather {
-            if number < weather.swallows.load(Ordering::Relaxed) {
+        if let Some((reply_faults, number)) = reply_faults {
+            if number < reply_faults.swallows.load(Ordering::Relaxed) {
                 continue;
             }
-            thread::sleep(Duration::from_millis(weather.delay_ms.load(Ordering::Relaxed)));
-            let offset = weather.spoils.swap(0, Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(reply_faults.delay_ms.load(Ordering::Relaxed)));
+            let offset = reply_faults.spoils.swap(0, Ordering::Relaxed);
             let offset = usize::try_from(offset).unwrap() % piece.len().max(1);
             if let Some(byte) = piece.get_mut(offset).filter(|_| offset > 0) {
                 *byte ^= 0x15;
             }
-            is_cut = weather.cuts.swap(false, Ordering::Relaxed);
+            is_cut = reply_faults.cuts.swap(false, Ordering::Relaxed);
             if is_cut {
                 end /= 2;
             }

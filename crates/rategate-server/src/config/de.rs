@@ -139,7 +139,7 @@ enum Step<'t> {
 }
 
 impl Reader<'_> {
-    /// Blames this value for a fault that no part of it has.
+    /// Attributes a fault to this value, unless it is attributed to a part of it.
     fn blame(&self, fault: Fault) -> Blame {
         let message = match fault {
             Fault::Blamed(blame) => return blame,

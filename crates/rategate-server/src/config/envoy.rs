@@ -275,7 +275,7 @@ impl Reader<'_> {
                 None => reader.complain("", "empty name of a replaced limit"),
                 name if name == table.name.as_ref() => {
                     let name = name.map_or("", |name| name);
-                    let message = format!("{name:?} is the limit's own name: none replaces itself");
+                    let message = format!("{name:?} is this limit; it cannot replace itself");
                     reader.complain("name", message);
                 }
                 Some(name) => all.push((name.clone(), reader.location("name"))),
@@ -292,7 +292,7 @@ impl Reader<'_> {
                 continue;
             }
             let article = if key == "unit" || key == "burst" { "a " } else { "" };
-            let problem = self.problem(key, format!("{article}{key} on what is unlimited"));
+            let problem = self.problem(key, format!("{article}{key} on an unlimited descriptor"));
             let problem = problem.help("leave it out");
             if refused.contains(&key) {
                 self.all.problems.push(problem);
@@ -311,7 +311,7 @@ impl Reader<'_> {
         }
         let multiplier = table.unit_multiplier.unwrap_or(1);
         if multiplier == 0 {
-            self.complain("unit_multiplier", "0 units are no time");
+            self.complain("unit_multiplier", "the multiplier must be at least 1");
         }
         if table.requests_per_unit.is_none()
             && table.unit.is_some()

@@ -261,9 +261,7 @@ fn level(text: &str) -> String {
 /// send a password unencrypted.
 fn flag_of(name: &str, value: impl Fn(&str) -> Option<String>) -> Result<Option<bool>, String> {
     let read = |text: String| {
-        flag(&text)
-            .map(Some)
-            .ok_or_else(|| format!("{name}: it is true or false, and not {text:?}"))
+        flag(&text).map(Some).ok_or_else(|| format!("{name}: expected true or false, got {text:?}"))
     };
     value(name).map_or(Ok(None), read)
 }

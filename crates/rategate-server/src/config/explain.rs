@@ -117,7 +117,7 @@ fn mismatch(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) ->
     }
     match found {
         Some(found) => format!("it fits, and `{}` is more specific", found.name),
-        None => "it fits, and a more specific value of an entry leads elsewhere".to_owned(),
+        None => "it matches, but a more specific value selects another branch".to_owned(),
     }
 }
 
@@ -206,7 +206,7 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     }
     match rule.enforcement {
         Enforcement::All => {}
-        Enforcement::Shadow => f.write_str("enforced:  never, it only counts\n")?,
+        Enforcement::Shadow => f.write_str("enforced:  never (shadow: counted only)\n")?,
         Enforcement::Share(share) => {
             writeln!(f, "enforced:  for {:.2} % of its keys", f64::from(share) / 100.0)?;
         }

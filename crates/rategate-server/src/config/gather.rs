@@ -93,7 +93,7 @@ impl Gathered {
     /// Returns the rules, in the order of their files and lines.
     pub(crate) fn finish(&mut self) -> Vec<Rule> {
         if self.drafts.len() > MAX_RULES {
-            let message = format!("more than the {MAX_RULES} rules of a configuration");
+            let message = format!("too many rules; at most {MAX_RULES} are accepted");
             self.problems.push(Problem::nowhere(message));
             return Vec::new();
         }
@@ -156,7 +156,7 @@ impl Gathered {
                         let known = named.keys().filter(|(domain, _)| domain.is_none());
                         let meant = nearest(name, known.map(|(_, name)| &**name));
                         let help = meant.map(|meant| format!("did you mean {meant:?}?"));
-                        let problem = problem(format!("replaces {name:?}, which is no rule"));
+                        let problem = problem(format!("replaces the unknown rule {name:?}"));
                         self.problems.push(problem.help(help.unwrap_or_default()));
                     }
                     (None, Kind::Envoy) => self.warnings.push(

@@ -90,7 +90,7 @@ pub(crate) enum Permits {
     Fractional(Rate),
 }
 
-/// The displayed limit where there is none. Nothing is counted there.
+/// The displayed limit of an unlimited rule, which counts nothing.
 pub(crate) const UNLIMITED: DisplayLimit =
     DisplayLimit { permits: 4_294_967_295, multiplier: 1, unit: Unit::Second };
 /// The displayed limit where every request is denied.
@@ -225,7 +225,7 @@ fn policy(
                     (Rate::new(whole, period).map_err(|error| error.to_string())?, whole)
                 }
                 // The smallest burst with which as many permits pass as are written.
-                Permits::Fractional(rate) => (rate, worth(rate, period_ns)),
+                Permits::Fractional(rate) => (rate, permits_in_period(rate, period_ns)),
             };
             Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
         }
@@ -244,7 +244,7 @@ fn policy(
 }
 
 /// Returns the number of permits of a rate in a period, rounded up.
-fn worth(rate: Rate, period_ns: u64) -> u64 {
+fn permits_in_period(rate: Rate, period_ns: u64) -> u64 {
     let Some((permits, per_ns)) = rate.fraction() else { return 1 };
     let scaled = u128::from(permits).saturating_mul(period_ns.into());
     u64::try_from(scaled.div_ceil(per_ns.into())).unwrap_or(u64::MAX).max(1)

@@ -199,7 +199,7 @@ impl Reader<'_> {
 
     pub(super) fn one_of(&mut self, key: &str, values: &[String]) -> Value {
         if values.is_empty() {
-            self.complain(key, "a list of no values matches nothing");
+            self.complain(key, "the list is empty; give at least one value");
         }
         let mut seen = HashSet::new();
         if let Some(twice) = values.iter().find(|value| !seen.insert(value.as_str())) {
@@ -272,7 +272,7 @@ impl Reader<'_> {
             self.suggest("zone", message, "write a name like \"Europe/Berlin\" or \"UTC\"");
         }
         if table.days.as_ref().is_some_and(Vec::is_empty) && !self.node.is_reported("days") {
-            self.complain("days", "a limit for no days; leave out `days` for all");
+            self.complain("days", "`days` is empty; leave it out for all days");
         }
         let mut days = [table.days.is_none(); 7];
         for Text(some) in table.days.iter().flatten() {

@@ -252,7 +252,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("neither a file nor a folder"));
     }
     let too_long =
-        || io::Error::other(format!("more than the {} MiB of a file", MAX_FILE_BYTES >> 20));
+        || io::Error::other(format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20));
     if about.len() > MAX_FILE_BYTES {
         return Err(too_long());
     }

@@ -258,7 +258,7 @@ impl Grammar for Days {
         let day = |text: &str| {
             let found = DAYS.iter().position(|name| *name == text);
             found.ok_or_else(|| {
-                format!("{text:?} is no day; it is one of mon tue wed thu fri sat sun")
+                format!("{text:?} is not a day; use one of mon tue wed thu fri sat sun")
             })
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -285,7 +285,7 @@ impl Grammar for TimeOfDay {
     const EXAMPLES: &'static [&'static str] = &["09:00", "17:30", "24:00"];
 
     fn read(text: &str) -> Result<Self, String> {
-        let invalid = || format!("{text:?} is no time of the day; write \"09:00\" or \"09:00:30\"");
+        let invalid = || format!("{text:?} is not a time of day; write \"09:00\" or \"09:00:30\"");
         let mut fields = text.split(':');
         let mut field = |max: u32| {
             let field = fields.next()?;

@@ -34,7 +34,7 @@ pub(crate) trait Grammar: Sized {
         None
     }
 
-    /// Reads a table. Most values are none.
+    /// Reads a table, which most kinds of values do not accept.
     fn of_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
         table.deserialize_str(TextVisitor(PhantomData))
     }

@@ -203,7 +203,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
         let right_again = |what: &str| {
             if state.last_error.is_some() {
                 let hash = &**digest;
-                tracing::info!(hash, "the configuration is right again: {what} in force");
+                tracing::info!(hash, "the configuration is valid again: {what} in force");
             }
         };
         if *digest == state.hash {
@@ -226,7 +226,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
     }
 
     fn refuse(&mut self, message: String, error: Option<ConfigError>) {
-        tracing::error!(error = message, "the configuration is refused, and the old one stays");
+        tracing::error!(error = message, "invalid configuration: the previous one stays in force");
         let state = State::clone(&self.state.load());
         let (at, error, message) = (SystemTime::now(), error.map(Arc::new), message.into());
         self.state.store(Arc::new(State {

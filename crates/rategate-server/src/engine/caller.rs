@@ -22,7 +22,7 @@ pub struct CallerSpan {
 
 /// A guard that sets its thread's caller span until it is dropped.
 #[derive(Debug)]
-pub struct Within {
+pub struct CallerSpanGuard {
     before: Option<CallerSpan>,
     _of_this_thread: PhantomData<*const ()>,
 }
@@ -61,8 +61,8 @@ impl CallerSpan {
 
     /// Makes this thread decide in this span until the returned guard is dropped.
     #[must_use]
-    pub fn enter(self) -> Within {
-        Within { before: CALLER.replace(Some(self)), _of_this_thread: PhantomData }
+    pub fn enter(self) -> CallerSpanGuard {
+        CallerSpanGuard { before: CALLER.replace(Some(self)), _of_this_thread: PhantomData }
     }
 
     /// Returns the span in which this thread decides.
@@ -71,7 +71,7 @@ impl CallerSpan {
     }
 }
 
-impl Drop for Within {
+impl Drop for CallerSpanGuard {
     fn drop(&mut self) {
         CALLER.set(self.before);
     }

@@ -8,7 +8,7 @@ use rategate::keyed::Acquisition;
 
 use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
-use super::counters::{InForce, Ruled};
+use super::counters::{ActiveRule, InForce};
 use super::error::EngineError;
 use super::inline::{Numbers, UnitWindow};
 use super::key::Key;
@@ -17,12 +17,12 @@ use crate::rule::Limit;
 
 /// The counter of one item.
 pub(super) enum Counter<'a, C: Clock> {
-    Rule(&'a Ruled<C>, Key),
+    Rule(&'a ActiveRule<C>, Key),
     Bucket(Arc<Numbers<Inline, C>>, Key),
     /// A caller's own limit, counted in windows of its unit.
     Window(Arc<Numbers<UnitWindow, C>>, Key, Box<OwnLimit>),
     /// A caller's own limit, counted in the rule's window.
-    Lent(&'a Ruled<C>, Key, Box<OwnLimit>),
+    CallerLimit(&'a ActiveRule<C>, Key, Box<OwnLimit>),
 }
 
 /// The contribution of a counter to a decision that covers several.
@@ -50,7 +50,9 @@ impl<C: Clock + Clone> Counter<'_, C> {
                 let decided = numbers.count(own, now_ns, key, (verb, permits))?;
                 Ok(counted::result(own.window, own.display_limit, decided, now_ns))
             }
-            Self::Lent(ruled, key, own) => ruled.count_lent(own, clock, key, (verb, permits)),
+            Self::CallerLimit(ruled, key, own) => {
+                ruled.count_lent(own, clock, key, (verb, permits))
+            }
         }
     }
 
@@ -59,7 +61,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
     pub(super) fn counts_all(&self) -> bool {
         match self {
             Self::Rule(ruled, _) => matches!(ruled.counters.in_force().limit, Limit::Counted(_)),
-            Self::Window(..) | Self::Lent(..) => true,
+            Self::Window(..) | Self::CallerLimit(..) => true,
             Self::Bucket(..) => false,
         }
     }
@@ -80,7 +82,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
             },
             (Self::Bucket(numbers, key), _) => Joint::Acquisition(numbers.attempt(key, permits)),
             // Windows that count every hit were counted before the joint decision.
-            (Self::Rule(..) | Self::Window(..) | Self::Lent(..), _) => Joint::Passes,
+            (Self::Rule(..) | Self::Window(..) | Self::CallerLimit(..), _) => Joint::Passes,
         }
     }
 
@@ -108,7 +110,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
                 }
             }
             Self::Bucket(numbers, key) => Ok(numbers.granted(clock, key)?.0),
-            Self::Window(..) | Self::Lent(..) => self.decide(clock, Verb::Peek, 0),
+            Self::Window(..) | Self::CallerLimit(..) => self.decide(clock, Verb::Peek, 0),
         }
     }
 
@@ -155,7 +157,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
         }
     }
 
-    pub(super) fn ruled(&self) -> Option<&Ruled<C>> {
+    pub(super) fn ruled(&self) -> Option<&ActiveRule<C>> {
         match self {
             Self::Rule(ruled, _) => Some(ruled),
             _ => None,
@@ -174,7 +176,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
             Self::Rule(ruled, key) => (ruled.watch.as_ref(), key.as_slice()),
             Self::Bucket(_, key) => (inline, Numbers::<Inline, C>::own_key(key)),
             Self::Window(_, key, ..) => (inline, Numbers::<UnitWindow, C>::own_key(key)),
-            Self::Lent(_, key, ..) => (inline, key.as_slice()),
+            Self::CallerLimit(_, key, ..) => (inline, key.as_slice()),
         };
         if let Some(watch) = watch {
             watch.decided(now_ns(), key, permits, result);

@@ -27,25 +27,25 @@ use crate::rule::{
 
 /// A rule with its counters.
 #[derive(Debug)]
-pub(super) struct Ruled<C: Clock> {
+pub(super) struct ActiveRule<C: Clock> {
     pub(super) rule: Arc<Rule>,
     /// The counters: those of the previous rule of the same name if they are compatible.
     pub(super) counters: Arc<Counters<C>>,
     pub(super) watch: Option<Arc<dyn Watch>>,
     /// The limit in a store that decides instead of the counters, if they are not in this
     /// process.
-    pub(super) remote: Option<Remoted>,
+    pub(super) remote: Option<RemoteHandle>,
     /// The digest of its name, for results that must depend only on rule and key.
     seed: u64,
 }
 
 /// A limit that a store keeps.
 #[derive(Clone)]
-pub(super) struct Remoted(pub(super) Arc<dyn Remote>);
+pub(super) struct RemoteHandle(pub(super) Arc<dyn Remote>);
 
-impl std::fmt::Debug for Remoted {
+impl std::fmt::Debug for RemoteHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Remoted").finish_non_exhaustive()
+        f.debug_tuple("RemoteHandle").finish_non_exhaustive()
     }
 }
 
@@ -91,12 +91,12 @@ impl InForce {
     }
 }
 
-impl<C: Clock + Clone> Ruled<C> {
+impl<C: Clock + Clone> ActiveRule<C> {
     pub(super) fn new(
         rule: Arc<Rule>,
         counters: Arc<Counters<C>>,
         watch: Option<Arc<dyn Watch>>,
-        remote: Option<Remoted>,
+        remote: Option<RemoteHandle>,
     ) -> Self {
         let seed = digest(FNV_START, rule.name.as_bytes());
         Self { rule, counters, watch, remote, seed }

@@ -14,7 +14,7 @@ use super::answer::{Answer, ItemResult, Verdict};
 use super::counted::{self, OwnLimit};
 use super::counter::{Counter, Joint};
 use super::error::EngineError;
-use super::inline::{Own as _, UnitWindow, fresh};
+use super::inline::{InlineLimit as _, UnitWindow, fresh};
 use super::key;
 use super::live::Live;
 use super::request::{Item, Request, Target, Verb, display_limit, window};
@@ -142,7 +142,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             && let Some(counter) = ruled.lent_to(window)
         {
             let own = Box::new(OwnLimit { window, counter, display_limit });
-            return Ok(Ok(Counter::Lent(ruled, key, own)));
+            return Ok(Ok(Counter::CallerLimit(ruled, key, own)));
         }
         let unit = UnitWindow(limit.unit);
         if verb != Verb::Take && !self.windows.knows(unit) {

@@ -42,7 +42,7 @@ pub enum EngineError {
         given: usize,
     },
     /// A value that the rule does not match.
-    #[error("rule `{rule}` is not for the value of its entry `{entry}`")]
+    #[error("rule `{rule}` does not match the value of its entry `{entry}`")]
     OtherValue {
         /// The name of the rule.
         rule: Arc<str>,
@@ -56,7 +56,7 @@ pub enum EngineError {
     #[error("{0}")]
     Rate(#[from] RateError),
     /// More items than a request may have.
-    #[error("{given} items are more than the {max} of one request")]
+    #[error("{given} items in one request; at most {max} are accepted")]
     TooManyItems {
         /// The number of items in the request.
         given: usize,
@@ -65,7 +65,7 @@ pub enum EngineError {
     },
     /// Two items of a request name the same counter. The engine merges such items instead, so it
     /// does not return this error.
-    #[error("items {first} and {second} are of the same counter")]
+    #[error("items {first} and {second} name the same counter")]
     DuplicateItem {
         /// The index of one item, from 0.
         first: usize,

@@ -35,7 +35,7 @@ use crate::rule::{CountedWindow, DisplayLimit, Unit};
 const PER_TABLE: usize = rategate::keyed::MAX_TIERS;
 
 /// An inline limit.
-pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
+pub(super) trait InlineLimit: Copy + Debug + Eq + Hash + Send + Sync + 'static {
     type Policy: HasLockFree + Portable + Copy + Send + Sync + 'static;
 
     fn policy(self) -> Result<Self::Policy, EngineError>;
@@ -57,12 +57,12 @@ pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
 
 /// All inline limits of a kind.
 #[derive(Debug)]
-pub(super) struct Inlines<N: Own, C: Clock> {
+pub(super) struct InlineLimits<N: InlineLimit, C: Clock> {
     clock: C,
     /// The capacity of each table, in keys.
     keys_per_table: usize,
     max_tables: usize,
-    known: ArcSwap<Known<N, C>>,
+    known: ArcSwap<PublishedLimits<N, C>>,
     /// The limits that are no longer published but still own their tiers. Locked while a limit is
     /// added.
     retired: Mutex<Vec<Arc<Numbers<N, C>>>>,
@@ -72,22 +72,22 @@ pub(super) struct Inlines<N: Own, C: Clock> {
 }
 
 #[derive(Debug)]
-struct Known<N: Own, C: Clock> {
+struct PublishedLimits<N: InlineLimit, C: Clock> {
     by_limit: HashMap<N, Arc<Numbers<N, C>>, foldhash::fast::RandomState>,
     tables: Vec<Table<N, C>>,
 }
 
-pub(super) type Table<N, C> = Keyed<[u8], <N as Own>::Policy, C>;
+pub(super) type Table<N, C> = Keyed<[u8], <N as InlineLimit>::Policy, C>;
 
 /// An inline limit in use, with its tier.
 #[derive(Debug)]
-pub(super) struct Numbers<N: Own, C: Clock> {
+pub(super) struct Numbers<N: InlineLimit, C: Clock> {
     limit: N,
     table: Table<N, C>,
     at: TierSlot,
-    /// The last use, up to [`NOTED_NS`] too early.
+    /// The last use, up to [`USE_RESOLUTION_NS`] too early.
     named_ns: AtomicU64,
-    /// The instant at which all keys have fully recovered, up to [`NOTED_NS`] too late.
+    /// The instant at which all keys have fully recovered, up to [`USE_RESOLUTION_NS`] too late.
     fresh_ns: AtomicU64,
 }
 
@@ -99,13 +99,13 @@ struct TierSlot {
 }
 
 /// The length of the prefix of a table's keys: the tier and the limit's numbers.
-const OWN_BYTES: usize = 1 + 3 * size_of::<u64>();
+const KEY_PREFIX_BYTES: usize = 1 + 3 * size_of::<u64>();
 
 /// The tiers of a table, with the words of their limits.
 pub(super) type Tiers = Vec<(u8, [u64; 3])>;
 
 /// The resolution of recorded uses, so that a limit in constant use is not written to constantly.
-const NOTED_NS: u64 = 1_000_000_000;
+const USE_RESOLUTION_NS: u64 = 1_000_000_000;
 
 /// The minimum time that an unused limit keeps its tier where another needs it.
 const MIN_IDLE_NS: u64 = 1_000_000_000;
@@ -113,9 +113,9 @@ const MIN_IDLE_NS: u64 = 1_000_000_000;
 /// The maximum time that an unused limit keeps its tier where another needs it.
 const MAX_IDLE_NS: u64 = 86_400_000_000_000;
 
-impl<N: Own, C: Clock + Clone> Inlines<N, C> {
+impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     pub(super) fn new(clock: C, keys_per_table: usize, max_limits: usize) -> Self {
-        let known = Known { by_limit: HashMap::default(), tables: Vec::new() };
+        let known = PublishedLimits { by_limit: HashMap::default(), tables: Vec::new() };
         Self {
             clock,
             keys_per_table,
@@ -205,18 +205,18 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     }
 }
 
-impl<N: Own, C: Clock + Clone> Numbers<N, C> {
+impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
     /// Records a use, after which the key takes `reset_after_ns` from `now_ns` to recover. Called
     /// *after* the decision with a clock reading from then, while the caller still holds the
     /// limit: its thread may have been stopped for any time before.
     #[inline]
     fn note(&self, now_ns: u64, reset_after_ns: u64) {
-        if now_ns.saturating_sub(self.named_ns.load(Ordering::Relaxed)) > NOTED_NS {
+        if now_ns.saturating_sub(self.named_ns.load(Ordering::Relaxed)) > USE_RESOLUTION_NS {
             self.named_ns.fetch_max(now_ns, Ordering::Relaxed);
         }
         let fresh_ns = now_ns.saturating_add(reset_after_ns);
         if fresh_ns > self.fresh_ns.load(Ordering::Relaxed) {
-            self.fresh_ns.fetch_max(fresh_ns.saturating_add(NOTED_NS), Ordering::Relaxed);
+            self.fresh_ns.fetch_max(fresh_ns.saturating_add(USE_RESOLUTION_NS), Ordering::Relaxed);
         }
     }
 
@@ -234,7 +234,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
 
     /// Returns the caller's key from a key of the table.
     pub(super) fn own_key(key: &[u8]) -> &[u8] {
-        key.get(OWN_BYTES..).unwrap_or_default()
+        key.get(KEY_PREFIX_BYTES..).unwrap_or_default()
     }
 
     pub(super) fn attempt(&self, key: &[u8], permits: u64) -> rategate::keyed::Acquisition<'_> {
@@ -271,7 +271,11 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
 }
 
 /// Returns the answer of a limit that was never used.
-pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<ItemResult, EngineError> {
+pub(super) fn fresh<N: InlineLimit>(
+    limit: N,
+    verb: Verb,
+    permits: u64,
+) -> Result<ItemResult, EngineError> {
     limit.policy()?;
     let capacity = limit.capacity();
     let verdict = match verb {
@@ -283,7 +287,12 @@ pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<ItemRe
     Ok(result(limit, verdict, capacity, 0))
 }
 
-fn result<N: Own>(limit: N, verdict: Verdict, remaining: u64, reset_after_ns: u64) -> ItemResult {
+fn result<N: InlineLimit>(
+    limit: N,
+    verdict: Verdict,
+    remaining: u64,
+    reset_after_ns: u64,
+) -> ItemResult {
     ItemResult {
         rule: None,
         display_limit: limit.display_limit(),
@@ -294,7 +303,7 @@ fn result<N: Own>(limit: N, verdict: Verdict, remaining: u64, reset_after_ns: u6
     }
 }
 
-impl Own for Inline {
+impl InlineLimit for Inline {
     type Policy = Gcra;
 
     fn policy(self) -> Result<Gcra, EngineError> {
@@ -346,7 +355,7 @@ impl<C: Clock + Clone> Numbers<UnitWindow, C> {
     }
 }
 
-impl Own for UnitWindow {
+impl InlineLimit for UnitWindow {
     type Policy = FixedWindow;
 
     fn policy(self) -> Result<FixedWindow, EngineError> {

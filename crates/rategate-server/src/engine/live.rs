@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rategate::{AnyPolicy, Clock};
 
 use super::answer::Observer;
-use super::counters::{Counters, InForce, Remoted, Ruled};
+use super::counters::{ActiveRule, Counters, InForce, RemoteHandle};
 use super::error::EngineError;
 use super::key::{self, Key};
 use super::matcher::{LoadError, Matcher};
@@ -66,7 +66,7 @@ pub(super) struct Live<C: Clock> {
     pub(super) set: Arc<RuleSet>,
     pub(super) matcher: Arc<Matcher>,
     /// The rules with their counters, by the index of the rule.
-    pub(super) ruled: Vec<Ruled<C>>,
+    pub(super) ruled: Vec<ActiveRule<C>>,
     /// `true` if the counters of any rule are elsewhere.
     pub(super) has_remotes: bool,
 }
@@ -123,7 +123,7 @@ impl<C: Clock + Clone> Live<C> {
                 old.remote.clone()
             } else {
                 let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
-                remote_of(rule, capacity).map_err(failed)?.map(Remoted)
+                remote_of(rule, capacity).map_err(failed)?.map(RemoteHandle)
             };
             Ok((rule, capacity, transferred, remote))
         });
@@ -140,7 +140,7 @@ impl<C: Clock + Clone> Live<C> {
                 Counters::new(InForce::new(rule.limit, rule.display_limit), capacity)
             };
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
-            Ruled::new(Arc::clone(rule), counters, watch, remote)
+            ActiveRule::new(Arc::clone(rule), counters, watch, remote)
         });
         let at_work = at_work.collect::<Vec<_>>();
         if let Some(before) = before {
@@ -179,7 +179,7 @@ impl<C: Clock + Clone> Live<C> {
         Some(table.map_or((0, 0), |table| (table.len(), table.overflows())))
     }
 
-    fn ruled_by(&self, name: &str) -> Option<&Ruled<C>> {
+    fn ruled_by(&self, name: &str) -> Option<&ActiveRule<C>> {
         let (index, _) = self.matcher.named(name)?;
         self.ruled.get(index)
     }
@@ -189,7 +189,7 @@ impl<C: Clock + Clone> Live<C> {
         &self,
         domain: &str,
         entries: &[(&[u8], &[u8])],
-    ) -> Option<(&Ruled<C>, Key)> {
+    ) -> Option<(&ActiveRule<C>, Key)> {
         let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
         let key = key::of_values(rule.varying(entries), rule.values_needed());
         Some((self.ruled.get(index)?, key))
@@ -208,7 +208,7 @@ impl<C: Clock + Clone> Live<C> {
     }
 
     /// Returns a rule whose counters are elsewhere, with the limit in its store.
-    pub(super) fn remote(&self, index: usize) -> Option<(&Ruled<C>, &Arc<dyn Remote>)> {
+    pub(super) fn remote(&self, index: usize) -> Option<(&ActiveRule<C>, &Arc<dyn Remote>)> {
         let ruled = self.ruled.get(index)?;
         Some((ruled, &ruled.remote.as_ref()?.0))
     }
@@ -218,7 +218,7 @@ impl<C: Clock + Clone> Live<C> {
         &self,
         name: &str,
         values: &[&[u8]],
-    ) -> Result<(&Ruled<C>, Key), EngineError> {
+    ) -> Result<(&ActiveRule<C>, Key), EngineError> {
         let (index, key) = self.index_of_name(name, values)?;
         Ok((self.ruled.get(index).ok_or_else(|| EngineError::no_such_rule(name))?, key))
     }

@@ -38,11 +38,11 @@ pub use rategate_protocol::rls::Override;
 
 pub use self::answer::{Answer, Decided, ItemResult, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
-pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
+pub use self::caller::{CallerSpan, CallerSpanGuard, TRACEPARENT, within};
 use self::decide::Seen;
 pub use self::error::EngineError;
 use self::exhausted::Exhausted;
-use self::inline::{Inlines, UnitWindow};
+use self::inline::{InlineLimits, UnitWindow};
 use self::layered::Layers;
 pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
 use self::live::Live;
@@ -92,8 +92,8 @@ struct Inner<C: Clock> {
     clock: C,
     settings: EngineSettings,
     live: ArcSwapOption<Live<C>>,
-    buckets: Inlines<Inline, C>,
-    windows: Inlines<UnitWindow, C>,
+    buckets: InlineLimits<Inline, C>,
+    windows: InlineLimits<UnitWindow, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
     /// The instant at which the keys of all tables count as exhausted, for the saved file.
@@ -138,8 +138,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let inner = Inner {
             settings,
             live: ArcSwapOption::empty(),
-            buckets: Inlines::new(clock.clone(), keys, limits),
-            windows: Inlines::new(clock.clone(), keys, limits),
+            buckets: InlineLimits::new(clock.clone(), keys, limits),
+            windows: InlineLimits::new(clock.clone(), keys, limits),
             inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
             observer,
             exhausted: Exhausted::default(),

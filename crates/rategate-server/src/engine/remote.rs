@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::counted;
-use super::counters::Ruled;
+use super::counters::ActiveRule;
 use super::decide::Seen;
 use super::error::EngineError;
 use super::key::{self, Key};
@@ -337,7 +337,7 @@ pub(super) async fn peeked<C: Clock + Clone + 'static>(
 /// Converts the store's count of a window that counts every hit; other parts are returned
 /// unchanged.
 fn recounted<C: Clock + Clone>(
-    ruled: &Ruled<C>,
+    ruled: &ActiveRule<C>,
     key: &[u8],
     result: ItemResult,
     (verb, permits): (Verb, u64),

@@ -147,7 +147,7 @@ impl<P: Protocol> Acceptor<P> {
                         tracing::info!(listener = %name, "connections are accepted again");
                     }
                     (backoff, is_short) = (FIRST_BACKOFF, false);
-                    self.welcome(caller);
+                    self.assign_to_worker(caller);
                 }
                 Err(error) if is_of_one(&error) => {}
                 Err(error) => {
@@ -169,7 +169,7 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    fn welcome(&self, caller: Caller) {
+    fn assign_to_worker(&self, caller: Caller) {
         let acceptor = self.clone();
         match caller {
             Caller::Tcp(stream, address) => {

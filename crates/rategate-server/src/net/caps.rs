@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_in_all_and_by_address_and_come_back() {
+    fn connections_are_counted_in_all_and_by_address_and_freed() {
         let caps = Caps::new(3, 2);
         let address = |text: &str| Some(text.parse().unwrap());
         let one = caps.try_admit(address("10.0.0.1")).unwrap();

@@ -97,7 +97,7 @@ mod tests {
     /// The future is polled once per wake-up, per task that starts to wait for it, and after each
     /// change. A wake-up wakes the task that polled last.
     #[test]
-    fn it_is_polled_when_it_has_called() {
+    fn it_is_polled_after_it_has_woken_its_task() {
         let (mut polls, mut seen) = (0, None);
         let future = poll_fn(|context: &mut Context<'_>| {
             polls += 1;

@@ -164,7 +164,7 @@ fn service(text: &mut Text, status: &ServerStatus) {
     text.metric("rategate_http_foreign_requests_total", "counter", what);
     text.each("why", [("other_site", sites), ("other_host", hosts)]);
     text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
-    let stores = [Store::None, Store::Well, Store::Quarantined, Store::Unavailable];
+    let stores = [Store::None, Store::Healthy, Store::Quarantined, Store::Unavailable];
     text.each("state", stores.map(|store| (store.name(), u64::from(store == status.store()))));
     #[cfg(feature = "otlp")]
     {

@@ -25,7 +25,7 @@ pub enum Store {
     #[default]
     None,
     /// The store replies.
-    Well,
+    Healthy,
     /// The store replies again but may have lost counters, so it is not relied on yet.
     Quarantined,
     /// The store does not reply, and the fallback of each rule is in force.
@@ -91,7 +91,7 @@ impl Store {
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::Well => "well",
+            Self::Healthy => "healthy",
             Self::Quarantined => "quarantined",
             Self::Unavailable => "unavailable",
         }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rategate::stats::{Lanes, Own};
+use rategate::stats::{Lanes, OwnLane};
 
 use super::MAX_LANES;
 use super::waits::{BUCKETS, Buckets, bucket_of};
@@ -103,7 +103,7 @@ impl Tally {
     /// Counts an item, and returns its number among those of its kind in this thread's copy.
     #[inline]
     pub(super) fn add(&self, kind: Kind, permits: u64) -> u64 {
-        let Some(Own { lane, .. }) = self.0.own() else { return 0 };
+        let Some(OwnLane { lane, .. }) = self.0.own() else { return 0 };
         if permits != 1 {
             add(&lane.extra, kind.at(), permits.wrapping_sub(1));
         }
@@ -113,7 +113,7 @@ impl Tally {
     /// Records the wait of a denied item.
     #[inline]
     pub(super) fn add_wait(&self, retry_after_ns: Option<NonZeroU64>) {
-        let Some(Own { lane, .. }) = self.0.own() else { return };
+        let Some(OwnLane { lane, .. }) = self.0.own() else { return };
         add(&lane.waits, bucket_of(retry_after_ns), 1);
         let wait_ms = retry_after_ns.map_or(0, |wait| wait.get().div_ceil(1_000_000));
         lane.waits_ms.fetch_add(wait_ms, Ordering::Relaxed);

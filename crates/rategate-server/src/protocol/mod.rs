@@ -3,8 +3,8 @@
 //! The messages of `rls` travel by gRPC and HTTP. Apart from that, no protocol uses another.
 
 pub mod body;
+mod bounded_list;
 mod budget;
-mod few;
 pub mod grpc;
 pub mod http;
 pub(crate) mod problem;

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_is_gone_is_no_mistake_of_the_services() {
+    fn an_unavailable_store_is_not_an_internal_error() {
         let fault = of_engine_error(&EngineError::Store("it is unavailable".into()));
         assert_eq!(fault, (StatusCode::SERVICE_UNAVAILABLE, "store_failed"));
     }

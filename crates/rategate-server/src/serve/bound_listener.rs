@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_warns_of_what_others_can_reach() {
+    fn a_start_warns_of_public_listeners() {
         let open = warned(false, true, "192.0.2.1:8081");
         assert!(open.contains("WARN") && open.contains("any machine that reaches"), "{open}");
         let plain = warned(true, false, "192.0.2.1:8081");

@@ -127,7 +127,7 @@ impl Follower {
                 self.observe.status().certificates_failed(&error);
                 tracing::error!(
                     error,
-                    "the new certificates are refused, and the old ones stay in use"
+                    "the new certificates are invalid: the previous ones stay in use"
                 );
             }
         }

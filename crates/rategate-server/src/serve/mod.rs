@@ -126,7 +126,7 @@ pub enum StartError {
     Threads(#[from] io::Error),
     /// All protocols are off.
     #[error("no listener is configured: all protocols are off")]
-    Nowhere,
+    NoListener,
 }
 
 /// Starts a service, whose listeners accept connections as soon as this returns.
@@ -147,7 +147,8 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let store = settings.store.as_ref().map(persistence::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(observer), store);
     engine.load_compiled(&loaded.rules)?;
-    // Configuration files with a receiver are refused earlier, but settings may have another source.
+    // Configuration files with a receiver are refused earlier, but settings may have another
+    // source.
     #[cfg(not(feature = "otlp"))]
     if settings.tracing.otlp.is_some() {
         return Err(StartError::Tracing("this rategate is built without OTLP".to_owned()));
@@ -164,7 +165,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         .map(|(protocol, listener)| bound_listener(&settings, protocol, listener))
         .collect::<Result<Vec<_>, _>>()?;
     if bound_listeners.is_empty() {
-        return Err(StartError::Nowhere);
+        return Err(StartError::NoListener);
     }
     // Only once the ports are bound, so that a second instance leaves the counters of the first
     // alone.

@@ -48,7 +48,7 @@ pub(super) fn follow(
         low_priority(|| engine.drop_unused_rules());
         if !loaded.warnings.is_empty() {
             let report = config::report(&loaded.warnings);
-            tracing::warn!("the configuration looks wrong:\n{report}");
+            tracing::warn!("the configuration has warnings:\n{report}");
         }
         if loaded.settings != settings {
             tracing::warn!(
@@ -100,33 +100,33 @@ pub(super) fn store(
 
 /// Warns if the store cannot be reached within a second of the start. The server starts all the
 /// same, as each rule configures its own fallback.
-pub(super) async fn greet_store(engine: Engine<MonotonicClock>) {
+pub(super) async fn check_store_at_start(engine: Engine<MonotonicClock>) {
     let mut last = None;
-    for _ in 0..GREETINGS {
+    for _ in 0..START_PROBES {
         match engine.probe_store().await {
             Some(health) if health.store_status != StoreStatus::Quarantined => {
                 last = health.last_unavailable;
             }
             _ => return,
         }
-        tokio::time::sleep(GREET_EVERY).await;
+        tokio::time::sleep(START_PROBE_INTERVAL).await;
     }
     let why = last.map(|unavailable| unavailable.to_string());
     tracing::warn!(why, "the store is unavailable: its rules follow their `on_unavailable`");
 }
 
 /// The number of probes of the store at the start, and the pause between them.
-const GREETINGS: u32 = 10;
-const GREET_EVERY: Duration = Duration::from_millis(100);
+const START_PROBES: u32 = 10;
+const START_PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns the worst status of the store among the rules. Each rule reaches the store on its own.
 pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {
     let statuses = engine.stores().into_iter().map(|(_, health)| match health.store_status {
-        StoreStatus::Well => observe::Store::Well,
+        StoreStatus::Healthy => observe::Store::Healthy,
         StoreStatus::Quarantined => observe::Store::Quarantined,
         _ => observe::Store::Unavailable,
     });
-    statuses.max().unwrap_or(observe::Store::Well)
+    statuses.max().unwrap_or(observe::Store::Healthy)
 }
 
 /// Restores the saved counters, and saves the counters periodically from now on.
@@ -180,6 +180,6 @@ pub(super) async fn save_last(saver: Saver, second_signal: impl Future<Output = 
     }
     tokio::select! {
         _ = is_done => {}
-        () = second_signal => tracing::warn!("second end signal: the counters may not be saved"),
+        () = second_signal => tracing::warn!("second shutdown signal: counters may be lost"),
     }
 }

@@ -55,7 +55,7 @@ impl Supervisor {
     pub(super) async fn run(mut self, listeners: Vec<ListenerTask>, mut signals: Option<Signals>) {
         let own: Vec<_> = listeners.into_iter().map(tokio::spawn).collect();
         if self.settings.store.is_some() {
-            tokio::spawn(persistence::greet_store(self.engine.clone()));
+            tokio::spawn(persistence::check_store_at_start(self.engine.clone()));
         }
         let mut seconds = interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -141,11 +141,11 @@ impl Supervisor {
             } else {
                 tracing::warn!(
                     left = self.drainer.left(),
-                    "the drain time is over: connections are cut off"
+                    "the drain timeout has passed: connections are closed"
                 );
             },
             () = Signals::end(signals) => tracing::warn!(
-                "second end signal: connections are cut off"
+                "second shutdown signal: connections are closed"
             ),
             order = end_now(&mut self.ordered) => tracing::debug!(?order, "shutting down at once"),
         }

@@ -354,7 +354,7 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
         (
             "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
              unlimited: true\n",
-            "descriptors[0].rate_limit.unit: a unit on what is unlimited",
+            "descriptors[0].rate_limit.unit: a unit on an unlimited descriptor",
             5,
             11,
         ),
@@ -500,12 +500,12 @@ fn what_is_unlimited_has_no_numbers() {
     };
     for text in ["algorithm: nonsense", "algorithm: gcra", "burst: 5"] {
         let error = invalid(&file(text)).to_string();
-        assert!(error.contains("on what is unlimited"), "{error}");
+        assert!(error.contains("on an unlimited descriptor"), "{error}");
     }
     for text in ["requests_per_unit: 5", "unit_multiplier: 2"] {
         let loaded = load_ok(&file(text));
         let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
-        assert!(warning.to_string().contains("on what is unlimited"), "{warning}");
+        assert!(warning.to_string().contains("on an unlimited descriptor"), "{warning}");
     }
 }
 

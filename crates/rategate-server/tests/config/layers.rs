@@ -318,7 +318,7 @@ fn an_empty_variable_says_nothing() {
 /// The environment of envoyproxy/ratelimit overrides the files, and this service's own variables
 /// override it.
 #[test]
-fn an_environment_of_theirs_stands_between_files_and_our_own() {
+fn an_environment_of_ratelimit_stands_between_files_and_our_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.toml");
     let file = "[grpc]\nshadow = false\nheaders = true\n";

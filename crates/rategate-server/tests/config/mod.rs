@@ -11,6 +11,6 @@ mod laws;
 mod layers;
 mod names;
 mod native;
-mod theirs;
+mod ratelimit_format;
 mod values;
 mod watch;

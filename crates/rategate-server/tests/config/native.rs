@@ -711,7 +711,7 @@ fn permits_in_flight_are_not_counted_alone() {
 }
 
 #[test]
-fn a_file_of_counters_that_is_lost_counts_as_spent() {
+fn a_lost_snapshot_counts_as_exhausted() {
     let settings = load("[snapshot]\npath = \"s\"\n").settings;
     assert_eq!(settings.snapshot.unwrap().when_torn, OnCorruptSnapshot::Full);
 }

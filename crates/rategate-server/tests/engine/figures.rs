@@ -18,16 +18,16 @@ type Recorded = Arc<Mutex<Vec<(String, u64, Verdict)>>>;
 struct Noted(Recorded);
 
 #[derive(Debug)]
-struct Of(String, Recorded);
+struct RuleObserver(String, Recorded);
 
 impl Observer for Noted {
     fn of_rule(&self, rule: Option<&Arc<Rule>>) -> Arc<dyn Watch> {
         let name = rule.map_or_else(String::new, |rule| rule.name.to_string());
-        Arc::new(Of(name, Arc::clone(&self.0)))
+        Arc::new(RuleObserver(name, Arc::clone(&self.0)))
     }
 }
 
-impl Watch for Of {
+impl Watch for RuleObserver {
     fn decided(&self, _: u64, _: &[u8], permits: u64, result: &ItemResult) {
         self.1.lock().unwrap().push((self.0.clone(), permits, result.verdict));
     }

@@ -41,7 +41,7 @@ fn an_answer_says_when_the_call_passes_and_when_all_is_free() {
 }
 
 #[test]
-fn a_look_at_an_unknown_limit_or_key_leaves_no_trace() {
+fn a_peek_at_an_unknown_limit_or_key_leaves_no_trace() {
     let (engine, _) = engine(Vec::new());
     let result = engine.inline(LIMIT, b"a", Verb::Peek, 3).unwrap();
     assert_eq!(

@@ -86,7 +86,7 @@ fn a_quota_in_shadow_is_never_over() {
 
 /// An item of 0 permits is a peek. If it is over, so is the request, which then takes nothing.
 #[test]
-fn what_is_only_looked_at_stands_in_the_way() {
+fn a_peeked_item_over_its_limit_denies_the_request() {
     let (engine, _) = engine(vec![bucket("a", &["a"], 1), bucket("b", &["b"], 5)]);
     assert!(take(&engine, &[("a=1", 0), ("b=1", 1)]));
     let nothing = Override { permits: 0, unit: Unit::Hour };

@@ -29,7 +29,7 @@ fn proxies_go_by_the_status() {
 }
 
 #[test]
-fn keys_are_of_the_address_of_the_question() {
+fn keys_come_from_the_url() {
     let service = plain();
     let left = |uri: &str, fields: &[(&str, &str)]| {
         let answer = service.call("GET", uri, fields, "");
@@ -100,7 +100,7 @@ fn without_a_key_it_is_the_client_s_address() {
 }
 
 #[test]
-fn questions_that_are_none_are_problems() {
+fn invalid_auth_requests_are_problems() {
     let service = plain();
     let table = [
         ("/v1/auth", "?rule"),

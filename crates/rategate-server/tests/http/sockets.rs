@@ -122,7 +122,7 @@ fn connections_are_kept() {
 }
 
 #[test]
-fn pipelined_questions_are_answered_in_order() {
+fn pipelined_requests_are_answered_in_order() {
     run(async {
         let server = Server::new(plain(), ConnectionLimits::default()).await;
         let mut stream = server.connect().await;

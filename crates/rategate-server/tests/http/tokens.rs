@@ -33,7 +33,7 @@ fn changes_need_the_token_where_there_is_one() {
 }
 
 #[test]
-fn a_listener_can_ask_everybody() {
+fn a_listener_can_require_the_token_of_all_calls() {
     let required = |options| {
         let mut service = service(options);
         service.caller.token_required = true;

@@ -46,7 +46,7 @@ fn each_second_has_what_happened_in_it() {
 
 /// No way of reading changes a figure or a counter.
 #[test]
-fn looking_on_changes_nothing() {
+fn reading_figures_changes_nothing() {
     let bench = Bench::new(rules());
     for _ in 0..21 {
         bench.take("per-address", &["a"], 1);

@@ -206,7 +206,7 @@ impl Site {
         let engine = Engine::with_observer(Wall, EngineSettings::default(), Some(observer));
         engine.load(rules).unwrap();
         observe.status().loaded(Wall.now_ns() / SECOND_NS);
-        observe.status().store_is(Store::Well);
+        observe.status().store_is(Store::Healthy);
         let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
         let stop = Arc::new(AtomicBool::new(false));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -51,7 +51,7 @@ pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a figure of optimized code")]
-fn looking_on_takes_a_bounded_time() {
+fn observing_takes_a_bounded_time() {
     for (keys, denied) in [(1, false), (1_000, false), (100_000, false), (1_000, true)] {
         let cost_ns = cost(2_000_000, keys, denied);
         let bound_ns = 2_000;

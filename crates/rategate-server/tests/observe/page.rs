@@ -240,7 +240,7 @@ fn the_page_requests_a_token_where_one_is_needed() {
 
 /// Problems are shown at the top: a refused configuration, an unavailable store.
 #[test]
-fn trouble_is_shown() {
+fn problems_are_shown_at_the_top() {
     let mut browser = Browser::start();
     let site = Site::start(None);
     browser.screen(1280, 900, "light");

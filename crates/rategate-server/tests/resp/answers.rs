@@ -42,7 +42,7 @@ fn throttle_answers_as_throttlecrab() {
 }
 
 #[test]
-fn a_look_creates_nothing() {
+fn a_peek_creates_no_key() {
     let running = serve(|_| ());
     let mut client = Client::to(&running);
     for key in 0..20 {

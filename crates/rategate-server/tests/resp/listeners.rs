@@ -95,7 +95,10 @@ fn open_listeners_are_refused_unless_allowed() {
         try_start(|settings| settings.server.resp[0].tls = Some(true)),
         Err(StartError::NoCertificate { .. })
     ));
-    assert!(matches!(try_start(|settings| settings.server.resp.clear()), Err(StartError::Nowhere)));
+    assert!(matches!(
+        try_start(|settings| settings.server.resp.clear()),
+        Err(StartError::NoListener)
+    ));
     let running = serve(|_| ());
     let taken = Address::Tcp(address(&running));
     let error = try_start(|settings| settings.server.resp = vec![Listener::plain(taken)]);

@@ -146,7 +146,7 @@ fn a_rule_is_explained_as_it_is_in_force() {
 }
 
 #[test]
-fn what_is_no_question_about_a_rule_is_an_error() {
+fn an_invalid_command_about_a_rule_is_an_error() {
     let running = shop();
     let mut client = Client::to(&running);
     for (words, error) in [

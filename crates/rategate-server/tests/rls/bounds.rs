@@ -20,7 +20,7 @@ use crate::rls::calls::{descriptor, request};
 use crate::rls::common::{engine, rules, runtime};
 
 /// The shortest request for the largest file.
-const QUESTION: &[u8] = b"\x00\x00\x00\x00\x22\x1a\x20google/protobuf/descriptor.proto";
+const REFLECTION_REQUEST: &[u8] = b"\x00\x00\x00\x00\x22\x1a\x20google/protobuf/descriptor.proto";
 
 fn reflection(stream: u32) -> Vec<u8> {
     let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
@@ -36,28 +36,28 @@ fn setting(name: u8, value: u32) -> Vec<u8> {
 }
 
 /// Encodes as many requests as fit in a stream's window of 64 KiB and a prefix.
-fn many_questions(stream: u32) -> Vec<u8> {
-    let all = QUESTION.repeat(65_541 / QUESTION.len());
+fn many_requests(stream: u32) -> Vec<u8> {
+    let all = REFLECTION_REQUEST.repeat(65_541 / REFLECTION_REQUEST.len());
     all.chunks(16_384).flat_map(|chunk| frame(0, 0, stream, chunk)).collect()
 }
 
 #[test]
-fn questions_without_an_answer_hold_their_window() {
+fn unanswered_requests_hold_their_window() {
     let mut raw = Raw::new(&server());
     let closed = frame(4, 0, 0, &setting(4, 0));
-    raw.send(&[PREFACE, &closed, &reflection(1), &many_questions(1)].concat());
+    raw.send(&[PREFACE, &closed, &reflection(1), &many_requests(1)].concat());
     // The window permits one answer, so as many bytes of requests may follow.
     raw.send(&window(1, 14_200));
-    raw.send(&many_questions(1));
+    raw.send(&many_requests(1));
     assert_eq!(raw.goaway(), Some(3));
 }
 
 #[test]
-fn a_long_session_of_questions_goes_on() {
+fn a_long_reflection_session_goes_on() {
     let mut raw = Raw::greeted(&server());
     raw.send(&[reflection(1), window(0, 1 << 30), window(1, 1 << 30)].concat());
     for _ in 0..40 {
-        raw.send(&frame(0, 0, 1, &QUESTION.repeat(100)));
+        raw.send(&frame(0, 0, 1, &REFLECTION_REQUEST.repeat(100)));
         let mut answered = 0;
         while answered < 100 * 14_000 {
             let frame = raw.next().unwrap();
@@ -137,7 +137,7 @@ fn answers_are_sent_before_more_are_made() {
         let open = frame(4, 0, 0, &setting(4, 0x7fff_ffff));
         let call_bytes = [PREFACE, &open, &window(0, 1 << 30), &reflection(1)].concat();
         client.write_all(&call_bytes).await.unwrap();
-        client.write_all(&frame(0, 0, 1, &QUESTION.repeat(420))).await.unwrap();
+        client.write_all(&frame(0, 0, 1, &REFLECTION_REQUEST.repeat(420))).await.unwrap();
         // Several at once that waited for the same window.
         let rls = services(engine(rules()).0);
         let serve = rls.serve(stream, false, std::future::pending());
@@ -160,7 +160,7 @@ fn answers_of_many_streams_are_sent_before_more_are_made() {
         client.write_all(&[PREFACE, &open].concat()).await.unwrap();
         for stream in (1..200).step_by(2) {
             let call_bytes =
-                [reflection(stream), frame(0, 0, stream, &QUESTION.repeat(4))].concat();
+                [reflection(stream), frame(0, 0, stream, &REFLECTION_REQUEST.repeat(4))].concat();
             client.write_all(&call_bytes).await.unwrap();
         }
         client.write_all(&window(0, 1 << 30)).await.unwrap();

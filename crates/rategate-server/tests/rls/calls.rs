@@ -238,7 +238,7 @@ fn composite_keys_never_meet() {
 }
 
 #[test]
-fn what_is_no_question_is_an_error_that_says_so() {
+fn requests_that_cannot_be_decided_are_errors_with_a_reason() {
     for driver in BOTH {
         let (empty, _) = engine(Vec::new());
         let server = Server::start(driver, empty, Settings::default());

@@ -122,7 +122,7 @@ fn values_that_are_no_text_have_counters_of_their_own() {
 }
 
 #[test]
-fn a_question_that_is_too_long_is_denied() {
+fn a_request_that_is_too_long_is_denied() {
     let long = message(&[(b"unheard", &b"x".repeat(70_000))]);
     for driver in BOTH {
         let server = server(driver);
@@ -267,7 +267,7 @@ fn malformed_messages_are_answered_with_a_status() {
 
 /// More descriptors, or entries of one, than a request may have.
 #[test]
-fn a_question_of_too_many_parts_is_denied() {
+fn a_request_of_too_many_parts_is_denied() {
     let entry = field(1, &[field(1, b"a"), field(2, b"b")].concat());
     let many = [field(1, b"edge"), field(2, &entry).repeat(65)].concat();
     let wide = [field(1, b"edge"), field(2, &entry.repeat(65))].concat();

@@ -31,7 +31,7 @@ fn status(answer: &str) -> &str {
 
 /// A proxy may pass on its client's content type.
 #[test]
-fn a_content_type_takes_no_question_away_from_the_api() {
+fn a_content_type_takes_no_request_away_from_the_api() {
     let service = Service::of(RULES);
     let fields = |kind: &str| format!("content-type: {kind}\r\n");
     for (method, kind, expected) in [
@@ -142,7 +142,7 @@ fn every_path_that_the_service_tells_of_is_there() {
 
 /// As over gRPC: an overlong request is denied, since callers admit requests on errors.
 #[test]
-fn a_question_of_envoys_that_is_too_long_is_denied_as_json_too() {
+fn an_envoy_request_that_is_too_long_is_denied_as_json_too() {
     let service = Service::of("[server.limits]\nbody = 2000\n");
     let value = "x".repeat(3_000);
     let long = format!(

@@ -149,7 +149,7 @@ fn of_files_that_are_no_good_ten_are_kept() {
 /// With `Exhausted` every key counts as exhausted until its limit would have recovered, also over
 /// another restart.
 #[test]
-fn all_is_spent_if_so_chosen() {
+fn all_limits_are_exhausted_if_configured() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     fs::write(&path, "nonsense").unwrap();

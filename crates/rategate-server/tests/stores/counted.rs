@@ -10,7 +10,7 @@ use rategate_server::engine::{Decided, Engine, EngineSettings, Verb, Verdict};
 use rategate_server::rule::{
     CountedWindow, CounterLocation, DisplayLimit, Enforcement, Limit, OnUnavailable, Rule, Unit,
 };
-use rategate_testkit::faulty::Course;
+use rategate_testkit::faulty::Fate;
 
 use crate::engine::common::{SECOND, bucket};
 use crate::stores::{MS, PATIENCE, World, decided, real_store, rule_set};
@@ -107,7 +107,7 @@ fn what_is_counted_stays_counted() {
         world.server(vec![counted("d", 1000, Unit::Day, CounterLocation::StoreExact), closed]);
     assert!(!world.take(&server, &[("d", "x", 5), ("closed", "x", 2)]));
     assert_eq!(world.left(&server, "d", "x"), Some(995));
-    world.store.script([Course::Slow { there_ns: MS, back_ns: 5 * MS }]);
+    world.store.script([Fate::Slow { there_ns: MS, back_ns: 5 * MS }]);
     let Decided::Later(answer) = decided(&server, Verb::Take, &[("d", "x", 5)]) else { panic!() };
     drop(answer);
     for _ in 0..5 {
@@ -115,7 +115,7 @@ fn what_is_counted_stays_counted() {
     }
     assert_eq!(world.left(&server, "d", "x"), Some(995));
     // What the store has counted stays, whatever else of the call is still pending.
-    world.store.script([Course::Straight, Course::Slow { there_ns: MS, back_ns: 5 * MS }]);
+    world.store.script([Fate::Prompt, Fate::Slow { there_ns: MS, back_ns: 5 * MS }]);
     let items = [("d", "x", 5), ("closed", "y", 1)];
     let Decided::Later(mut answer) = decided(&server, Verb::Take, &items) else { panic!() };
     let mut context = Context::from_waker(Waker::noop());
@@ -134,7 +134,7 @@ fn what_is_counted_stays_counted() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_answered_for_by_the_rule() {
+fn the_rule_decides_while_the_store_is_unavailable() {
     let world = World::new();
     let deny = counted("d", 9, Unit::Day, CounterLocation::StoreExact);
     let admit = Rule {
@@ -143,7 +143,7 @@ fn a_store_that_is_gone_is_answered_for_by_the_rule() {
     };
     let server = world.server(vec![deny, admit]);
     for (rule, admitted) in [("d", false), ("t", true)] {
-        world.store.set_usual(Course::Unreachable);
+        world.store.set_usual(Fate::Unreachable);
         let (answer, _) = world.ask(&server, Verb::Take, &[(rule, "x", 1)]);
         let Verdict::Unavailable { admitted: was_admitted, retry_after_ns } =
             answer.results[0].verdict

@@ -173,7 +173,7 @@ fn leases_are_reported_to_the_observer() {
 }
 
 #[test]
-fn names_are_new() {
+fn generated_lease_names_are_distinct() {
     let server = World::new().server(Vec::new());
     let names: std::collections::HashSet<_> = (0..1_000).map(|_| server.new_lease()).collect();
     assert_eq!(names.len(), 1_000);

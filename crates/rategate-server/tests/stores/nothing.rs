@@ -9,7 +9,7 @@ use std::time::Duration;
 use rategate::Clock;
 use rategate_server::engine::{Decided, Item, Request, Target, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, Rule};
-use rategate_testkit::faulty::Course;
+use rategate_testkit::faulty::Fate;
 
 use crate::engine::common::{SECOND, bucket, per_minute};
 use crate::stores::{BUDGET_NS, MS, World, decided, stored};
@@ -49,7 +49,7 @@ fn what_is_kept_without_the_store_stays() {
         bucket("full", &["who"], 1),
     ]);
     world.clock.set(Duration::from_nanos(world.clock.now_ns() + 180 * SECOND));
-    world.store.set_usual(Course::Unreachable);
+    world.store.set_usual(Fate::Unreachable);
     assert!(world.take(&server, &[("full", "x", 1)]));
     for _ in 0..30 {
         assert!(!world.take(&server, &[("alone", "x", 1), ("full", "x", 1)]));
@@ -63,7 +63,7 @@ fn borrowed_permits_of_abandoned_requests_stay() {
     let world = World::new();
     let server = world.server(vec![leased(20), stored("far", 5)]);
     assert!(world.take(&server, &[("leased", "x", 1)]));
-    let slow = Course::Slow { there_ns: MS, back_ns: 5 * MS };
+    let slow = Fate::Slow { there_ns: MS, back_ns: 5 * MS };
     world.store.set_usual(slow);
     for _ in 0..30 {
         let Decided::Later(mut answer) =
@@ -77,7 +77,7 @@ fn borrowed_permits_of_abandoned_requests_stay() {
             world.clock.set(Duration::from_nanos(world.clock.now_ns() + MS));
         }
     }
-    world.store.set_usual(Course::Straight);
+    world.store.set_usual(Fate::Prompt);
     assert_eq!(passing(&world, &server, "leased"), 19);
     assert_eq!(world.left(&server, "far", "x"), Some(5));
 }
@@ -89,7 +89,7 @@ fn a_request_has_one_budget() {
     let names = ["a", "b", "c", "d"];
     let server = world.server(names.map(|name| stored(name, 5)).to_vec());
     let items = names.map(|name| (name, "x", 1));
-    let slow = Course::Slow { there_ns: 5 * MS, back_ns: 5 * MS };
+    let slow = Fate::Slow { there_ns: 5 * MS, back_ns: 5 * MS };
     world.store.set_usual(slow);
     let (answer, took_ns) = world.ask(&server, Verb::Take, &items);
     assert!(answer.allowed && took_ns <= 11 * MS, "{took_ns}");
@@ -105,7 +105,7 @@ fn a_request_has_one_budget() {
             .all(|result| result.verdict == Verdict::Reset && result.remaining == Some(5))
     );
     assert!(took_ns <= 11 * MS, "{took_ns}");
-    world.store.set_usual(Course::LostBack);
+    world.store.set_usual(Fate::ReplyLost);
     let (_, took_ns) = world.ask(&server, Verb::Take, &items);
     assert!(took_ns <= BUDGET_NS, "{took_ns}");
 }

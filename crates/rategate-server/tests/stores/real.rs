@@ -83,7 +83,7 @@ fn a_server_that_is_killed_and_comes_back() {
 
 /// Refunded permits and released leases are available again, with each kind of server.
 #[test]
-fn what_is_given_back_and_released_is_there_again() {
+fn refunded_and_released_permits_are_available_again() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
         let store = real_store(&server, PATIENCE);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rategate::Clock as _;
 use rategate_server::engine::{CallerSpan, Decided, Outcome, Span, Tracer, Verb};
-use rategate_testkit::faulty::Course;
+use rategate_testkit::faulty::Fate;
 
 use crate::engine::common::bucket;
 use crate::stores::{BUDGET_NS, MS, World, decided, stored};
@@ -50,7 +50,7 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
     let tracer: Arc<dyn Tracer> = Arc::<RecordingTracer>::clone(&recorded);
     let plain = world.server(vec![stored("far", 1), bucket("here", &["who"], 1)]);
     let server = plain.traced(tracer);
-    world.store.set_usual(Course::Slow { there_ns: 3 * MS, back_ns: 4 * MS });
+    world.store.set_usual(Fate::Slow { there_ns: 3 * MS, back_ns: 4 * MS });
 
     // The span is that of the caller, whichever thread polls the future.
     let decision = {
@@ -93,7 +93,7 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
     assert!(recorded.take().is_empty(), "no caller had a span");
 
     // With an unavailable store.
-    world.store.set_usual(Course::Unreachable);
+    world.store.set_usual(Fate::Unreachable);
     let _within = caller(11).enter();
     let _ = world.ask(&server.clone(), Verb::Take, &[("far", "x", 1)]);
     let [(caller_span, took_ns, _)] = recorded.take()[..] else { panic!("one is over") };

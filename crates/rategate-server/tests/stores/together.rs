@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rategate_server::engine::{Decided, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, Enforcement, Rule};
-use rategate_testkit::faulty::Course;
+use rategate_testkit::faulty::Fate;
 
 use crate::engine::common::{SECOND, bucket, per_minute};
 use crate::stores::{MS, World, decided, stored};
@@ -105,14 +105,10 @@ fn shadows_and_replaced() {
 fn the_answer_of_an_abandoned_request_is_refunded() {
     let world = World::new();
     let server = world.server(vec![stored("s", 5), stored("t", 5)]);
-    let slow = Course::Slow { there_ns: MS, back_ns: 5 * MS };
-    let slower = Course::Slow { there_ns: MS, back_ns: 12 * MS };
-    let cases = [
-        ([slow, slow], 3),
-        ([Course::Straight, slow], 2),
-        ([slow, slower], 9),
-        ([slower, slow], 9),
-    ];
+    let slow = Fate::Slow { there_ns: MS, back_ns: 5 * MS };
+    let slower = Fate::Slow { there_ns: MS, back_ns: 12 * MS };
+    let cases =
+        [([slow, slow], 3), ([Fate::Prompt, slow], 2), ([slow, slower], 9), ([slower, slow], 9)];
     for (courses, waits) in cases {
         world.store.script(courses);
         let Decided::Later(mut answer) =

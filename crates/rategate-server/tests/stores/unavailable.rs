@@ -7,14 +7,14 @@ use rategate::distributed::StoreStatus;
 use rategate_server::engine::{Verb, Verdict};
 use rategate_server::protocol::rls::descriptor_status;
 use rategate_server::rule::{OnUnavailable, Rule};
-use rategate_testkit::faulty::Course;
+use rategate_testkit::faulty::Fate;
 
 use crate::engine::common::{SECOND, bucket};
 use crate::stores::{BUDGET_NS, MS, World, stored};
 
 #[test]
 fn each_rule_says_what_is_answered() {
-    for course in [Course::LostThere, Course::LostBack, Course::Unreachable, Course::Unable] {
+    for course in [Fate::RequestLost, Fate::ReplyLost, Fate::Unreachable, Fate::Unable] {
         let world = World::new();
         let rule = |name, on_unavailable| Rule { on_unavailable, ..stored(name, 4) };
         let server = world.server(vec![
@@ -68,7 +68,7 @@ fn each_rule_says_what_is_answered() {
         );
         assert_eq!(health.len(), 3);
         // The store is back, and is tried again.
-        world.store.set_usual(Course::Straight);
+        world.store.set_usual(Fate::Prompt);
         world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * SECOND));
         for rule in ["deny", "admit", "local"] {
             let _ = world.ask(&server, Verb::Peek, &[(rule, "x", 1)]);
@@ -76,17 +76,19 @@ fn each_rule_says_what_is_answered() {
             assert!(world.take(&server, &[(rule, "z", 4)]), "{rule}");
             assert!(!world.take(&server, &[(rule, "z", 1)]), "{rule}: the limit holds again");
         }
-        assert!(server.stores().iter().all(|(_, health)| health.store_status == StoreStatus::Well));
+        assert!(
+            server.stores().iter().all(|(_, health)| health.store_status == StoreStatus::Healthy)
+        );
     }
 }
 
 /// A peek takes nothing from the local fallback either.
 #[test]
-fn a_look_takes_nothing_without_the_store() {
+fn a_peek_takes_nothing_without_the_store() {
     let world = World::new();
     let server = world.server(vec![stored("local", 4)]);
     world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * SECOND));
-    world.store.set_usual(Course::Unreachable);
+    world.store.set_usual(Fate::Unreachable);
     for _ in 0..10 {
         assert_eq!(world.left(&server, "local", "x"), Some(2));
     }
@@ -97,7 +99,7 @@ fn a_look_takes_nothing_without_the_store() {
 /// The effect of a refund on the store is unknown: the answer is 0, without an error.
 #[test]
 fn nothing_goes_back_without_the_store() {
-    for course in [Course::LostThere, Course::LostBack, Course::Unreachable, Course::Unable] {
+    for course in [Fate::RequestLost, Fate::ReplyLost, Fate::Unreachable, Fate::Unable] {
         let world = World::new();
         let server = world.server(vec![stored("local", 4)]);
         assert!(world.take(&server, &[("local", "x", 3)]));
@@ -147,7 +149,7 @@ fn a_flood_of_keys_leaves_the_others_alone() {
         (0..200).filter(|key| world.take(&server, &[("oven", &format!("k{key}"), 1)])).count();
     assert_eq!(passed, 19, "as many keys as fit");
     assert!(world.take(&server, &[("oven", "known", 1)]), "as there is a permit left");
-    assert!(server.stores().iter().all(|(_, health)| health.store_status == StoreStatus::Well));
+    assert!(server.stores().iter().all(|(_, health)| health.store_status == StoreStatus::Healthy));
     // Permits in flight stay held when the limit changes.
     let wider = crate::stores::in_flight("oven", 3, rategate_server::rule::CounterLocation::Here);
     server.load(crate::stores::rule_set(vec![wider])).unwrap();
@@ -161,7 +163,7 @@ fn a_flood_without_the_store_has_a_bound() {
     let rule = Rule { max_keys: Some(20), ..stored("s", 4) };
     let server = world.server(vec![rule]);
     world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * SECOND));
-    world.store.set_usual(Course::Unreachable);
+    world.store.set_usual(Fate::Unreachable);
     let passed =
         (0..200).filter(|key| world.take(&server, &[("s", &format!("k{key}"), 1)])).count();
     assert!((20..30).contains(&passed), "{passed}");

@@ -17,7 +17,7 @@ impl Classes {
         let mut classes = Vec::new();
         for (name, weight) in fields.named() {
             if classes.len() == MAX_NAMED_CLASSES {
-                return Err(weight.error(format!("is one more than {MAX_NAMED_CLASSES} classes")));
+                return Err(weight.error(format!("exceeds {MAX_NAMED_CLASSES} classes")));
             }
             let Some(weight) = NonZeroU64::new(weight.count()?) else {
                 let message = "is 0, so this class would never be served; a weight is at least 1";

@@ -106,7 +106,7 @@ impl LimitTable {
                 let Some((name, _)) = known else {
                     let text = field.text()?;
                     let names = names();
-                    return Err(field.error(format!("\"{text}\" is no policy; it is {names}")));
+                    return Err(field.error(format!("\"{text}\" is not a policy; use {names}")));
                 };
                 if self.policy.is_some_and(|policy| policy != *name) {
                     return Err(field.error(LimitError::OtherPolicy));

@@ -7,10 +7,10 @@ use fastrand::Rng;
 /// The fate of one request and its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Course {
+pub enum Fate {
     /// The request and the reply are delivered at once.
     #[default]
-    Straight,
+    Prompt,
     /// The request and the reply are delayed.
     ///
     /// Past the budget no caller waits any more, and the permits of the reply return to the store.
@@ -21,9 +21,9 @@ pub enum Course {
         back_ns: u64,
     },
     /// The request is lost: the store never receives it.
-    LostThere,
+    RequestLost,
     /// The reply is lost: the store has decided, but the caller never learns the result.
-    LostBack,
+    ReplyLost,
     /// There is no connection, which is known at once.
     Unreachable,
     /// The store replies at once that it is unable.
@@ -32,16 +32,16 @@ pub enum Course {
 
 /// The number of requests in 1 000 that take each course. All others go straight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Odds {
-    /// [`Course::Slow`], with two delays of up to [`max_delay_ns`](Self::max_delay_ns) each.
+pub struct FaultRates {
+    /// [`Fate::Slow`], with two delays of up to [`max_delay_ns`](Self::max_delay_ns) each.
     pub slow: u64,
-    /// [`Course::LostThere`].
+    /// [`Fate::RequestLost`].
     pub lost_there: u64,
-    /// [`Course::LostBack`].
+    /// [`Fate::ReplyLost`].
     pub lost_back: u64,
-    /// [`Course::Unreachable`].
+    /// [`Fate::Unreachable`].
     pub unreachable: u64,
-    /// [`Course::Unable`].
+    /// [`Fate::Unable`].
     pub unable: u64,
     /// The longest delay in one direction.
     pub max_delay_ns: u64,
@@ -50,30 +50,30 @@ pub struct Odds {
 /// The source of the next request's course.
 #[derive(Debug, Default)]
 pub(super) struct Courses {
-    script: VecDeque<Course>,
-    usual: Course,
-    odds: Option<(Odds, Rng)>,
-    cut: BTreeMap<usize, Course>,
+    script: VecDeque<Fate>,
+    usual: Fate,
+    odds: Option<(FaultRates, Rng)>,
+    cut: BTreeMap<usize, Fate>,
 }
 
 impl Courses {
     /// Sets the courses of the next requests, one after another. Only a cut overrides them.
-    pub(super) fn script(&mut self, courses: impl IntoIterator<Item = Course>) {
+    pub(super) fn script(&mut self, courses: impl IntoIterator<Item = Fate>) {
         self.script.extend(courses);
     }
 
     /// Sets the course of all other requests.
-    pub(super) fn usual(&mut self, course: Course) {
+    pub(super) fn usual(&mut self, course: Fate) {
         (self.usual, self.odds) = (course, None);
     }
 
     /// Draws the course of each other request at random, by `seed`.
-    pub(super) fn odds(&mut self, odds: Odds, seed: u64) {
+    pub(super) fn odds(&mut self, odds: FaultRates, seed: u64) {
         self.odds = Some((odds, Rng::with_seed(seed)));
     }
 
     /// Sets or ends the course of all requests for a part.
-    pub(super) fn cut(&mut self, backend: usize, course: Option<Course>) {
+    pub(super) fn cut(&mut self, backend: usize, course: Option<Fate>) {
         match course {
             Some(course) => self.cut.insert(backend, course),
             None => self.cut.remove(&backend),
@@ -81,7 +81,7 @@ impl Courses {
     }
 
     /// Returns the course of the next request, which is for this part.
-    pub(super) fn next(&mut self, backend: usize) -> Course {
+    pub(super) fn next(&mut self, backend: usize) -> Fate {
         if let Some(course) = self.cut.get(&backend) {
             return *course;
         }
@@ -95,8 +95,8 @@ impl Courses {
     }
 }
 
-impl Odds {
-    fn pick(&self, random: &mut Rng) -> Course {
+impl FaultRates {
+    fn pick(&self, random: &mut Rng) -> Fate {
         let mut left = random.u64(..1_000);
         let mut happens = |often: u64| {
             let is_hit = left < often;
@@ -105,17 +105,17 @@ impl Odds {
         };
         let mut delay_ns = || random.u64(..=self.max_delay_ns);
         if happens(self.slow) {
-            Course::Slow { there_ns: delay_ns(), back_ns: delay_ns() }
+            Fate::Slow { there_ns: delay_ns(), back_ns: delay_ns() }
         } else if happens(self.lost_there) {
-            Course::LostThere
+            Fate::RequestLost
         } else if happens(self.lost_back) {
-            Course::LostBack
+            Fate::ReplyLost
         } else if happens(self.unreachable) {
-            Course::Unreachable
+            Fate::Unreachable
         } else if happens(self.unable) {
-            Course::Unable
+            Fate::Unable
         } else {
-            Course::Straight
+            Fate::Prompt
         }
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 
 /// A function that returns a store to an earlier state.
-pub(super) type Back<S> = Box<dyn FnOnce(&S) + Send>;
+pub(super) type RestoreFn<S> = Box<dyn FnOnce(&S) + Send>;
 /// A function that takes an image of a store.
-pub(super) type Take<S> = Box<dyn Fn(&S) -> Back<S> + Send>;
+pub(super) type CaptureFn<S> = Box<dyn Fn(&S) -> RestoreFn<S> + Send>;
 
 /// The last images of a store.
 pub(super) struct Images<S> {
-    take: Take<S>,
+    take: CaptureFn<S>,
     lag_ns: u64,
     /// The images, each with the instant of the request that followed.
-    saved: VecDeque<(u64, Back<S>)>,
+    saved: VecDeque<(u64, RestoreFn<S>)>,
 }
 
 impl<S> Images<S> {
-    pub(super) fn new(lag_ns: u64, take: Take<S>) -> Self {
+    pub(super) fn new(lag_ns: u64, take: CaptureFn<S>) -> Self {
         Self { take, lag_ns, saved: VecDeque::new() }
     }
 
@@ -27,7 +27,7 @@ impl<S> Images<S> {
     }
 
     /// Returns the image before the first request that the replica lacks, or the current state.
-    pub(super) fn replica(&mut self, now_ns: u64, store: &S) -> Back<S> {
+    pub(super) fn replica(&mut self, now_ns: u64, store: &S) -> RestoreFn<S> {
         self.drop_before(now_ns);
         let lost = self.saved.pop_front();
         self.saved.clear();

@@ -13,11 +13,11 @@ mod course;
 mod images;
 mod wire;
 
-pub use course::{Course, Odds};
+pub use course::{Fate, FaultRates};
 
 /// A store with faults: late, reordered or lost replies, cut connections, lossy failovers.
 ///
-/// Each request takes a [`Course`]. For a part that is [cut](Self::cut) it is that of the cut.
+/// Each request takes a [`Fate`]. For a part that is [cut](Self::cut) it is that of the cut.
 /// Otherwise it is the next of the [script](Self::script), else one [drawn by a
 /// seed](Self::set_odds), else the [usual](Self::set_usual) one. On a
 /// [`ManualClock`](rategate::ManualClock) the order of events is deterministic: messages in flight
@@ -42,7 +42,7 @@ pub use course::{Course, Odds};
 ///
 /// use rategate::store::{MemoryStore, Store, StoreError, StoreExt as _, Unavailable};
 /// use rategate::{ManualClock, SlidingLog};
-/// use rategate_testkit::faulty::{Course, FaultyStore};
+/// use rategate_testkit::faulty::{Fate, FaultyStore};
 /// use std::num::NonZeroU64;
 /// use std::sync::Arc;
 ///
@@ -53,7 +53,7 @@ pub use course::{Course, Odds};
 /// let (key, one) = (b"tenant 1"[..].into(), NonZeroU64::MIN);
 ///
 /// // The store decides in time, and its reply is in flight for longer than the budget.
-/// store.script([Course::Slow { there_ns: 5_000_000, back_ns: 30_000_000 }]);
+/// store.script([Fate::Slow { there_ns: 5_000_000, back_ns: 30_000_000 }]);
 /// let asked = store.decide(&plan, &key, one);
 /// clock.set(Duration::from_millis(20));
 /// assert_eq!(asked.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
@@ -85,24 +85,24 @@ impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
     }
 
     /// Appends courses for the next requests to the script.
-    pub fn script(&self, courses: impl IntoIterator<Item = Course>) {
+    pub fn script(&self, courses: impl IntoIterator<Item = Fate>) {
         self.wire.in_transit().courses.script(courses);
     }
 
     /// Sets the course of all requests that no script covers.
-    pub fn set_usual(&self, course: Course) {
+    pub fn set_usual(&self, course: Fate) {
         self.wire.in_transit().courses.usual(course);
     }
 
     /// Draws the course of each request that no script covers: the same seed gives the same ones.
-    pub fn set_odds(&self, odds: Odds, seed: u64) {
+    pub fn set_odds(&self, odds: FaultRates, seed: u64) {
         self.wire.in_transit().courses.odds(odds, seed);
     }
 
     /// Cuts a part off: requests for its keys all take this course.
     ///
     /// A group of members is in the part of the group's name.
-    pub fn cut(&self, backend: usize, course: Course) {
+    pub fn cut(&self, backend: usize, course: Fate) {
         self.wire.in_transit().courses.cut(backend, Some(course));
     }
 
@@ -123,7 +123,7 @@ impl<D: Clock + 'static, C: Clock + 'static> FaultyStore<MemoryStore<D>, C> {
     ///
     /// It costs an image of the whole store for each request, so it is for few keys.
     pub fn lag(&self, lag_ns: u64) {
-        let take = |store: &MemoryStore<D>| -> images::Back<MemoryStore<D>> {
+        let take = |store: &MemoryStore<D>| -> images::RestoreFn<MemoryStore<D>> {
             let image = store.image();
             Box::new(move |store| store.rewind(&image))
         };

@@ -10,7 +10,7 @@ use rategate::store::{
 };
 use rategate::wait::Sleep;
 
-use super::course::{Course, Courses};
+use super::course::{Courses, Fate};
 use super::images::Images;
 
 /// The state that the store and its callers share.
@@ -111,26 +111,26 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
     pub(super) fn send(
         self: &Arc<Self>,
         request: StoreRequest<S::Plan>,
-        course: Course,
+        course: Fate,
         callback: Callback,
     ) {
         let now_ns = self.clock.now_ns();
         let unavailable = |unavailable| Err(StoreError::Unavailable(unavailable));
         let (there_ns, back_ns) = match course {
-            Course::Unreachable => {
+            Fate::Unreachable => {
                 return callback(unavailable(Unavailable::Unreachable(
                     "the connection is cut".into(),
                 )));
             }
-            Course::Unable => {
+            Fate::Unable => {
                 return callback(unavailable(Unavailable::Unable(
                     "the store replies that it is unable".into(),
                 )));
             }
-            Course::Straight => (Some(0), Some(0)),
-            Course::Slow { there_ns, back_ns } => (Some(there_ns), Some(back_ns)),
-            Course::LostThere => (None, None),
-            Course::LostBack => (Some(0), None),
+            Fate::Prompt => (Some(0), Some(0)),
+            Fate::Slow { there_ns, back_ns } => (Some(there_ns), Some(back_ns)),
+            Fate::RequestLost => (None, None),
+            Fate::ReplyLost => (Some(0), None),
         };
         let unclaimed = Arc::new(Mutex::new(Unclaimed::of(&request, &self.store)));
         let callback = Arc::new(Mutex::new(Some(callback)));

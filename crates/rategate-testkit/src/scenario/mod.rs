@@ -84,7 +84,7 @@ pub fn play<P: Subject>(
         limiters: &limiters,
         steps: &scenario.steps,
         clock: &clock,
-        rung: Arc::default(),
+        woken_steps: Arc::default(),
         waits: BTreeMap::new(),
         named: BTreeMap::new(),
         grantable: BTreeMap::new(),
@@ -120,7 +120,7 @@ pub fn play<P: Subject>(
     }
     // A timer may still be set for a waiter that has left; it wakes no other.
     while clock.step().is_some() {
-        assert!(run.rung.lock().unwrap().is_empty(), "{about}");
+        assert!(run.woken_steps.lock().unwrap().is_empty(), "{about}");
     }
 }
 
@@ -151,14 +151,14 @@ subject!(SlidingLog);
 subject!(TwoTimeline);
 
 /// A waker that appends its step to a list shared by all wakers.
-struct Bell {
+struct RecordingWaker {
     step: usize,
-    rung: Arc<Mutex<Vec<usize>>>,
+    woken_steps: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Wake for Bell {
+impl Wake for RecordingWaker {
     fn wake(self: Arc<Self>) {
-        self.rung.lock().unwrap().push(self.step);
+        self.woken_steps.lock().unwrap().push(self.step);
     }
 }
 
@@ -171,7 +171,7 @@ struct Run<'a, P: LimiterPolicy> {
     limiters: &'a [AsyncLimiter<P, ManualClock>],
     steps: &'a [Step],
     clock: &'a ManualClock,
-    rung: Arc<Mutex<Vec<usize>>>,
+    woken_steps: Arc<Mutex<Vec<usize>>>,
     waits: BTreeMap<usize, Waiting<'a>>,
     /// The newest wait of each name; `grantable` has the newest call that may be granted.
     named: BTreeMap<&'a str, usize>,
@@ -191,16 +191,16 @@ impl<'a, P: Subject> Run<'a, P> {
     fn poll_woken(&mut self) {
         // A waiter that takes its permits may let the next one start.
         loop {
-            let rung = std::mem::take(&mut *self.rung.lock().unwrap());
-            if rung.is_empty() {
+            let woken_steps = std::mem::take(&mut *self.woken_steps.lock().unwrap());
+            if woken_steps.is_empty() {
                 return;
             }
-            self.poll_all(rung);
+            self.poll_all(woken_steps);
         }
     }
 
-    fn poll_all(&mut self, rung: Vec<usize>) {
-        for step in rung {
+    fn poll_all(&mut self, woken_steps: Vec<usize>) {
+        for step in woken_steps {
             let about = self.about;
             let waiting = self.waits.remove(&step);
             let mut waiting = waiting.unwrap_or_else(|| panic!("{about}: {step} woken twice"));
@@ -214,7 +214,10 @@ impl<'a, P: Subject> Run<'a, P> {
     }
 
     fn poll(&self, step: usize, waiting: &mut Waiting<'a>) -> Poll<Result<Grant, AcquireError>> {
-        let waker = Waker::from(Arc::new(Bell { step, rung: Arc::clone(&self.rung) }));
+        let waker = Waker::from(Arc::new(RecordingWaker {
+            step,
+            woken_steps: Arc::clone(&self.woken_steps),
+        }));
         waiting.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
@@ -247,7 +250,7 @@ impl<'a, P: Subject> Run<'a, P> {
         // Waiters that this call makes due are woken by the call itself, not by a later one.
         self.poll_woken();
         let after = limiter.remaining().unwrap();
-        assert!(self.rung.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
+        assert!(self.woken_steps.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
         self.step_result[step].remaining =
             if matches!(call, Call::Peek { .. }) { before } else { after };
     }

@@ -7,9 +7,11 @@ use rategate::error::KeyedError;
 use rategate::policy::{HasLockFree, Ledger};
 use rategate::{Clock, Decision, Keyed, Limiter};
 
-use super::limiter::Of;
+use super::limiter::RequestLimiter;
 use super::taken::{Known, Taken, may_count_in_flight};
-use super::{Answer, Gate, Limit, LimitRequest, Pass, Passage, PendingOutcome, decide, refused};
+use super::{
+    Answer, Gate, Limit, LimitRequest, Pass, PassedRequest, PendingOutcome, decide, refused,
+};
 use crate::headers::Numbers;
 use crate::key::Key;
 use crate::refusal::Reason;
@@ -22,7 +24,7 @@ where
     C: Clock + Clone + 'static,
 {
     fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
-        let of_key = OfKey { keyed: self, key: limit_request.key };
+        let of_key = KeyLimit { keyed: self, key: limit_request.key };
         if !may_count_in_flight::<Ledger<P>>() {
             return decide(&of_key, limit_request);
         }
@@ -31,7 +33,9 @@ where
         // meanwhile.
         let known = of_key.known();
         match self.limiter(&limit_request.key) {
-            Ok(limiter) => decide(&Of { limiter: &limiter, known: &known }, limit_request),
+            Ok(limiter) => {
+                decide(&RequestLimiter { limiter: &limiter, known: &known }, limit_request)
+            }
             Err(error) => Pass::Now(refused(reason(error))),
         }
     }
@@ -54,22 +58,22 @@ where
 }
 
 /// The limit of one key in a table, which takes a few bytes while no request waits for it.
-struct OfKey<'a, P: HasLockFree, C: Clock> {
+struct KeyLimit<'a, P: HasLockFree, C: Clock> {
     keyed: &'a Keyed<Key, P, C>,
     key: Key,
 }
 
-impl<P, C> OfKey<'_, P, C>
+impl<P, C> KeyLimit<'_, P, C>
 where
     P: HasLockFree,
     C: Clock + Clone,
 {
-    fn known(&self) -> Arc<OfTable<P, C>> {
-        Arc::new(OfTable { keyed: self.keyed.clone(), key: self.key })
+    fn known(&self) -> Arc<KeyTouchedOnDrop<P, C>> {
+        Arc::new(KeyTouchedOnDrop { keyed: self.keyed.clone(), key: self.key })
     }
 }
 
-impl<P, C> Limit for OfKey<'_, P, C>
+impl<P, C> Limit for KeyLimit<'_, P, C>
 where
     P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
@@ -88,7 +92,7 @@ where
                 let _ = keyed.refund(&key, &grant, grant.permits());
             }))
         });
-        Ok(Ok(Passage { grant, taken }))
+        Ok(Ok(PassedRequest { grant, taken }))
     }
 
     fn peek(&self, permits: u64) -> Option<Duration> {
@@ -112,18 +116,18 @@ where
             Err(KeyedError::TableFull) => return Err(Reason::TooManyWaiting),
             Err(error) => return Err(reason(error)),
         };
-        Of { limiter: &limiter, known: &known }.wait(limit_request, max_wait)
+        RequestLimiter { limiter: &limiter, known: &known }.wait(limit_request, max_wait)
     }
 }
 
 /// A key whose limiter was in use. The table notices the end of the use only at the next access to
 /// that key, or by chance. Dropping this therefore accesses the key.
-struct OfTable<P: HasLockFree, C: Clock + Clone> {
+struct KeyTouchedOnDrop<P: HasLockFree, C: Clock + Clone> {
     keyed: Keyed<Key, P, C>,
     key: Key,
 }
 
-impl<P, C> Known for Arc<OfTable<P, C>>
+impl<P, C> Known for Arc<KeyTouchedOnDrop<P, C>>
 where
     P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
@@ -132,7 +136,7 @@ where
 {
 }
 
-impl<P: HasLockFree, C: Clock + Clone> Drop for OfTable<P, C> {
+impl<P: HasLockFree, C: Clock + Clone> Drop for KeyTouchedOnDrop<P, C> {
     fn drop(&mut self) {
         let _ = self.keyed.remaining(&self.key);
     }

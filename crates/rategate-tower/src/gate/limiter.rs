@@ -5,9 +5,10 @@ use std::time::Duration;
 use rategate::policy::LimiterPolicy;
 use rategate::{AsyncLimiter, Clock, Decision, Grant, Limiter, Permit, TryAcquireError};
 
-use super::taken::{Known, Remembered, Taken, in_flight, may_count_in_flight, refund_grant};
+use super::taken::{CachedInFlight, Known, Taken, in_flight, may_count_in_flight, refund_grant};
 use super::{
-    Answer, Gate, Limit, LimitRequest, Outcome, Pass, Passage, PendingOutcome, decide, waited_for,
+    Answer, Gate, Limit, LimitRequest, Outcome, Pass, PassedRequest, PendingOutcome, decide,
+    waited_for,
 };
 use crate::headers::Numbers;
 use crate::refusal::Reason;
@@ -15,12 +16,12 @@ use crate::refusal::Reason;
 /// One limiter for all requests.
 pub(crate) struct One<P: LimiterPolicy, C: Clock> {
     limiter: Limiter<P, C>,
-    known: Remembered,
+    known: CachedInFlight,
 }
 
 impl<P: LimiterPolicy, C: Clock> One<P, C> {
     pub(crate) fn new(limiter: Limiter<P, C>) -> Self {
-        Self { limiter, known: Remembered::default() }
+        Self { limiter, known: CachedInFlight::default() }
     }
 }
 
@@ -30,7 +31,7 @@ where
     C: Clock + 'static,
 {
     fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
-        decide(&Of { limiter: &self.limiter, known: &self.known }, limit_request)
+        decide(&RequestLimiter { limiter: &self.limiter, known: &self.known }, limit_request)
     }
 
     fn wait(&self, limit_request: LimitRequest) -> Option<Duration> {
@@ -47,12 +48,12 @@ where
 }
 
 /// A limiter, and the value that a request keeps while it holds permits.
-pub(super) struct Of<'a, P: LimiterPolicy, C: Clock, K> {
+pub(super) struct RequestLimiter<'a, P: LimiterPolicy, C: Clock, K> {
     pub(super) limiter: &'a Limiter<P, C>,
     pub(super) known: &'a K,
 }
 
-impl<P, C, K> Limit for Of<'_, P, C, K>
+impl<P, C, K> Limit for RequestLimiter<'_, P, C, K>
 where
     P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
@@ -93,24 +94,24 @@ where
     }
 }
 
-impl<P, C, K> Of<'_, P, C, K>
+impl<P, C, K> RequestLimiter<'_, P, C, K>
 where
     P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Known,
 {
     /// Returns a permit as the request's passage.
-    fn held(&self, permit: Permit<P, C>, limit_request: LimitRequest) -> Passage {
+    fn held(&self, permit: Permit<P, C>, limit_request: LimitRequest) -> PassedRequest {
         if !self.known.counts_in_flight(self.limiter) {
             return self.charged(permit.into_grant(), limit_request);
         }
-        Passage { grant: permit.grant(), taken: Some(in_flight(permit, self.known.clone())) }
+        PassedRequest { grant: permit.grant(), taken: Some(in_flight(permit, self.known.clone())) }
     }
 
-    fn charged(&self, grant: Grant, limit_request: LimitRequest) -> Passage {
+    fn charged(&self, grant: Grant, limit_request: LimitRequest) -> PassedRequest {
         let taken =
             limit_request.may_return.then(|| Taken::Charged(refund_grant(self.limiter, grant)));
-        Passage { grant, taken }
+        PassedRequest { grant, taken }
     }
 }
 
@@ -127,7 +128,7 @@ where
     K: Known,
 {
     async fn wait(self, limit_request: LimitRequest, max_wait: Duration) -> Outcome {
-        let limit = Of { limiter: self.async_limiter.limiter(), known: &self.known };
+        let limit = RequestLimiter { limiter: self.async_limiter.limiter(), known: &self.known };
         let waited = if may_count_in_flight::<P>() {
             let permit = self.async_limiter.permit_within(limit_request.cost, max_wait).await;
             permit.map(|permit| limit.held(permit, limit_request))

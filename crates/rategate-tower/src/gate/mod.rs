@@ -97,13 +97,13 @@ pub(crate) trait Gate: Send + Sync {
 }
 
 /// A request that passes: its grant, and the permits that may still be refunded or released.
-struct Passage {
+struct PassedRequest {
     grant: Grant,
     taken: Option<Taken>,
 }
 
 /// The decision of a limit. The outer error is the reason why there is none.
-type Answer = Result<Result<Passage, Denial>, Reason>;
+type Answer = Result<Result<PassedRequest, Denial>, Reason>;
 
 /// The limit of one request.
 trait Limit {
@@ -126,7 +126,7 @@ trait Limit {
 
 fn decide(limit: &impl Limit, limit_request: LimitRequest) -> Pass {
     Pass::Now(match (limit.try_take(limit_request), limit_request.max_wait) {
-        (Ok(Ok(passage)), _) => passed(limit, limit_request, passage),
+        (Ok(Ok(passed_request)), _) => passed(limit, limit_request, passed_request),
         (Ok(Err(_)), Some(max_wait)) => match limit.wait(limit_request, max_wait) {
             Ok(pending) => return Pass::Later(pending),
             Err(reason) => refused(reason),
@@ -140,10 +140,10 @@ fn decide(limit: &impl Limit, limit_request: LimitRequest) -> Pass {
 fn waited_for(
     limit: &impl Limit,
     limit_request: LimitRequest,
-    waited: Result<Passage, AcquireError>,
+    waited: Result<PassedRequest, AcquireError>,
 ) -> Outcome {
     match waited {
-        Ok(passage) => passed(limit, limit_request, passage),
+        Ok(passed_request) => passed(limit, limit_request, passed_request),
         // The time until the queue is short enough, not until it is empty.
         Err(AcquireError::TooLong(late)) => {
             over_limit(limit, limit_request, Some(late.retry_after()))
@@ -157,13 +157,17 @@ fn waited_for(
     }
 }
 
-fn passed(limit: &impl Limit, limit_request: LimitRequest, passage: Passage) -> Outcome {
+fn passed(
+    limit: &impl Limit,
+    limit_request: LimitRequest,
+    passed_request: PassedRequest,
+) -> Outcome {
     let key_status = limit_request.reports_status.then(|| {
         // A full bucket never holds more, so there is no time until one more permit.
-        let remaining = passage.grant.remaining();
+        let remaining = passed_request.grant.remaining();
         KeyStatus::new(limit_request, remaining, limit.peek(remaining.saturating_add(1)))
     });
-    Outcome::Passed(key_status, passage.taken)
+    Outcome::Passed(key_status, passed_request.taken)
 }
 
 fn over_limit(

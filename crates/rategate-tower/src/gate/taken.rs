@@ -106,9 +106,9 @@ pub(super) trait Known: Clone + Send + Sync + 'static {
 /// The cached answer of a limiter, renewed after each change of its limit, since it takes the
 /// lock.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Remembered(Arc<AtomicU64>);
+pub(crate) struct CachedInFlight(Arc<AtomicU64>);
 
-impl Known for Remembered {
+impl Known for CachedInFlight {
     fn counts_in_flight<P: LimiterPolicy, C: Clock>(&self, limiter: &Limiter<P, C>) -> bool {
         // Starts at 1, to differ from the initial value.
         let number = || limiter.changes().saturating_add(1).saturating_mul(2);

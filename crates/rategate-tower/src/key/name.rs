@@ -12,7 +12,7 @@ pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
 
 /// A source that names the client of a request by bytes, for a limit that several processes share.
 ///
-/// A [`Key`](super::Key) is a hash with seeds of its process, so it is of no use to another
+/// A [`Key`](super::Key) is a hash with seeds of its process, so it has no meaning to another
 /// process. A name goes to the store unchanged. Secret names, such as API keys, have to be hashed
 /// before, in [`by`](super::by).
 ///

@@ -178,7 +178,7 @@ impl<T: fmt::Debug, P: LimiterPolicy, C> fmt::Debug for ByteLimited<T, P, C> {
 
 impl fmt::Display for AdapterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no bytes pass: {}", self.0)
+        write!(f, "the limiter grants no permits for bytes: {}", self.0)
     }
 }
 

@@ -165,7 +165,7 @@ impl ManualClock {
         let wakers: Vec<Waker> = due.map(|sleeper| sleeper.waker).collect();
         // A waiter locks its token while it reads the clock, so the clock must be unlocked first.
         drop(state);
-        for cancel in with_distinct_bells(cancels) {
+        for cancel in with_distinct_signals(cancels) {
             cancel.nudge();
         }
         wakers.into_iter().for_each(Waker::wake);
@@ -305,10 +305,10 @@ impl Drop for Sleeping {
     }
 }
 
-/// Keeps one token for each bell: a nudge wakes all its waiters, so more would wake them in vain.
-fn with_distinct_bells(mut cancels: Vec<CancelToken>) -> Vec<CancelToken> {
-    cancels.sort_unstable_by_key(CancelToken::bell_id);
-    cancels.dedup_by_key(|cancel| cancel.bell_id());
+/// Keeps one token per wake signal: one nudge wakes all waiters of a signal.
+fn with_distinct_signals(mut cancels: Vec<CancelToken>) -> Vec<CancelToken> {
+    cancels.sort_unstable_by_key(CancelToken::signal_id);
+    cancels.dedup_by_key(|cancel| cancel.signal_id());
     cancels
 }
 
@@ -316,14 +316,14 @@ fn with_distinct_bells(mut cancels: Vec<CancelToken>) -> Vec<CancelToken> {
 mod tests {
     use super::*;
 
-    /// However many waiters a move makes due, each bell is rung once, and none is left out.
+    /// Each wake signal is raised exactly once, however many waiters an advance makes due.
     #[test]
-    fn each_bell_is_rung_once() {
+    fn each_wake_signal_is_raised_once() {
         let (one, other) = (CancelToken::new(), CancelToken::new());
         let cancels = vec![one.clone(), other.clone(), one.child(), one.clone(), other.child()];
         let mut rung: Vec<usize> =
-            with_distinct_bells(cancels).iter().map(CancelToken::bell_id).collect();
-        let mut ideal = vec![one.bell_id(), other.bell_id()];
+            with_distinct_signals(cancels).iter().map(CancelToken::signal_id).collect();
+        let mut ideal = vec![one.signal_id(), other.signal_id()];
         rung.sort_unstable();
         ideal.sort_unstable();
         assert_eq!(rung, ideal);

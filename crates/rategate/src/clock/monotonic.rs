@@ -86,7 +86,7 @@ struct Latest {
 /// counter.
 ///
 /// Fast machines have slow counters, so some such readings are usual.
-const SUSPICIOUS: u32 = 1_000;
+const MAX_REPEATED_READINGS: u32 = 1_000;
 
 impl MonotonicClock {
     /// Creates a clock that shows zero now.
@@ -182,10 +182,10 @@ impl Process {
     /// Returns the process's time. Small, so that it is inlined into the decision that uses it.
     #[inline]
     fn now_ns(&self) -> u64 {
-        let glance_ns = self.counter.get().and_then(Counter::glance_ns);
-        let reading_ns = glance_ns.unwrap_or_else(|| self.read_ns());
+        let quick_read_ns = self.counter.get().and_then(Counter::quick_read_ns);
+        let reading_ns = quick_read_ns.unwrap_or_else(|| self.read_ns());
         LATEST.with(|latest| {
-            if latest.repeats.get() >= SUSPICIOUS {
+            if latest.repeats.get() >= MAX_REPEATED_READINGS {
                 self.audit_after(latest);
             }
             // No branch here: it would wait for the counter, at a tenth of the cost of a try.

@@ -13,7 +13,7 @@ impl Counter {
         None
     }
 
-    pub(super) const fn glance_ns(&self) -> Option<u64> {
+    pub(super) const fn quick_read_ns(&self) -> Option<u64> {
         match *self {}
     }
 

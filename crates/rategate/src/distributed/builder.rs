@@ -18,7 +18,7 @@ use super::leased::Leasing;
 use super::mode::{Breaker, Leases, Mode, OnUnavailable, PartitionConfig};
 use super::partitioned::Partitioned;
 use super::renewals::Renewals;
-use super::rounds::Rounds;
+use super::rounds::WorkSchedule;
 use super::watch::Watch;
 use super::{Distributed, remembered_ns};
 use crate::clock::{Clock, MonotonicClock};
@@ -212,7 +212,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 watch,
                 fallback,
                 strategy,
-                rounds: Rounds::new(),
+                rounds: WorkSchedule::new(),
                 renewals: Renewals::default(),
                 counters: Counters::default(),
                 deadlines: TaskDeadlines::new(),

@@ -126,7 +126,7 @@ pub(super) struct Deadlines(Mutex<State>);
 struct State {
     /// The calls in the order of their deadlines.
     ///
-    /// A completed call stays here, as a dead reference, until it comes first.
+    /// A completed call stays as an expired weak reference until it reaches the front.
     calls: VecDeque<(u64, Weak<dyn Deadline>)>,
     /// The instant that the sleep is set for, if any.
     set_ns: Option<u64>,
@@ -195,7 +195,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 quietly(|| task.wake());
             }
             let Some(next_ns) = next_ns else { return };
-            let waker = Waker::from(Arc::new(Bell(Arc::downgrade(self))));
+            let waker = Waker::from(Arc::new(OverdueWaker(Arc::downgrade(self))));
             if let (sleep, Poll::Pending) = begin(&self.clock, next_ns, &waker) {
                 return deadlines.keep(sleep, generation);
             }
@@ -217,9 +217,9 @@ fn begin(clock: &impl Clock, until_ns: u64, waker: &Waker) -> (Sleep, Poll<()>) 
 }
 
 /// A waker that wakes the overdue tasks when the sleep ends.
-struct Bell<S: Store, C: Clock + 'static>(Weak<Inner<S, C>>);
+struct OverdueWaker<S: Store, C: Clock + 'static>(Weak<Inner<S, C>>);
 
-impl<S: Store, C: Clock + 'static> Wake for Bell<S, C> {
+impl<S: Store, C: Clock + 'static> Wake for OverdueWaker<S, C> {
     fn wake(self: Arc<Self>) {
         if let Some(inner) = self.0.upgrade() {
             inner.wake_late_tasks();

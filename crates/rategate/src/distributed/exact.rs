@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::deadline::PendingCall;
 use super::decision::{DecidedBy, Decision, DecisionFuture, Grant};
 use super::inner::Inner;
-use super::watch::Worth;
+use super::watch::CheckedReply;
 use crate::clock::Clock;
 use crate::store::{Key, LeaseId, Reply, Store, StoreError, StoreRequest};
 
@@ -50,10 +50,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.store.submit(
             request,
             Box::new(move |answer| {
-                let (worth, change) =
+                let (checked_reply, change) =
                     inner.watch.received(backend, requested_ns, inner.clock.now_ns(), answer);
                 inner.report_change(change);
-                let decision = inner.decided(&key, permits, lease, worth, takes);
+                let decision = inner.decided(&key, permits, lease, checked_reply, takes);
                 inner.reply_to(caller, decision);
             }),
         );
@@ -65,16 +65,16 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         key: &Key,
         permits: NonZeroU64,
         lease: Option<LeaseId>,
-        worth: Worth,
+        checked_reply: CheckedReply,
         takes: bool,
     ) -> Result<Decision, StoreError> {
-        match worth {
-            Worth::Good(Reply::Verdict(verdict)) => {
+        match checked_reply {
+            CheckedReply::Usable(Reply::Verdict(verdict)) => {
                 Ok(Decision::of_verdict(DecidedBy::Store, verdict, lease, takes))
             }
-            Worth::Good(_) => Ok(self.without_store(key, permits, None, takes)),
-            Worth::None { for_ns } => Ok(self.without_store(key, permits, for_ns, takes)),
-            Worth::StoreError(fault) => Err(fault),
+            CheckedReply::Usable(_) => Ok(self.without_store(key, permits, None, takes)),
+            CheckedReply::None { for_ns } => Ok(self.without_store(key, permits, for_ns, takes)),
+            CheckedReply::StoreError(fault) => Err(fault),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::store::Unavailable;
 pub enum StoreStatus {
     /// Available: the store replies.
     #[default]
-    Well,
+    Healthy,
     /// Available, but with possibly lost grants: until those have aged out, its grants are
     /// ignored.
     Quarantined,
@@ -22,7 +22,7 @@ pub enum StoreStatus {
 impl fmt::Display for StoreStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Well => "well",
+            Self::Healthy => "healthy",
             Self::Quarantined => "quarantined",
             Self::Unavailable => "unavailable",
         })
@@ -35,16 +35,16 @@ impl fmt::Display for StoreStatus {
 pub struct Health {
     /// The worst status of any part of the store.
     ///
-    /// Other than at [`StoreStatus::Well`], calls are decided by [the
+    /// Other than at [`StoreStatus::Healthy`], calls are decided by [the
     /// fallback](super::OnUnavailable), once borrowed permits are used up.
     pub store_status: StoreStatus,
     /// The instant of the last change of that status: the time since the clock's origin.
     pub since: Duration,
-    /// The number of parts of the store that are not well.
+    /// The number of parts of the store that are not healthy.
     pub unwell_backends: usize,
     /// The number of parts of the store.
     pub backends: usize,
-    /// The latest failure, even if the store is well again.
+    /// The latest failure, even if the store is healthy again.
     pub last_unavailable: Option<Unavailable>,
 }
 
@@ -57,7 +57,7 @@ impl Health {
     ) {
         let is_first = self.backends == 0;
         self.backends = self.backends.saturating_add(1);
-        if store_status != StoreStatus::Well {
+        if store_status != StoreStatus::Healthy {
             self.unwell_backends = self.unwell_backends.saturating_add(1);
         }
         if is_first

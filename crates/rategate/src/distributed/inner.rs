@@ -10,7 +10,7 @@ use super::fallback::Fallback;
 use super::leased::{Entry, Leasing};
 use super::partitioned::Partitioned;
 use super::renewals::Renewals;
-use super::rounds::Rounds;
+use super::rounds::WorkSchedule;
 use super::watch::{Change, Watch};
 use crate::clock::Clock;
 use crate::stats::events;
@@ -34,7 +34,7 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) watch: Watch,
     pub(super) fallback: Fallback<C>,
     pub(super) strategy: Strategy,
-    pub(super) rounds: Rounds<Round>,
+    pub(super) rounds: WorkSchedule<BackgroundWork>,
     pub(super) renewals: Renewals,
     pub(super) counters: Counters,
     pub(super) deadlines: TaskDeadlines,
@@ -48,7 +48,7 @@ pub(super) enum Strategy {
 }
 
 /// Background work that is due at an instant.
-pub(super) enum Round {
+pub(super) enum BackgroundWork {
     /// A key with borrowed permits, if it still exists.
     Key(Weak<Entry>),
     /// A heartbeat.
@@ -180,13 +180,13 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn attend(self: &Arc<Self>) -> Option<u64> {
         while let Some(round) = self.rounds.take(self.clock.now_ns()) {
             match round {
-                Round::Heartbeat => {
+                BackgroundWork::Heartbeat => {
                     if let Strategy::Partitioned(shared) = &self.strategy {
                         self.heartbeat(shared);
                     }
                 }
-                Round::Renewals => self.renewal_round(),
-                Round::Key(entry) => {
+                BackgroundWork::Renewals => self.renewal_round(),
+                BackgroundWork::Key(entry) => {
                     if let Some(entry) = entry.upgrade() {
                         self.leased_round(&entry);
                     }

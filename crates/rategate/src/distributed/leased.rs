@@ -10,8 +10,8 @@ use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, Local
 
 use super::deadline::PendingCall;
 use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender};
-use super::inner::{Inner, Round};
-use super::watch::Worth;
+use super::inner::{BackgroundWork, Inner};
+use super::watch::CheckedReply;
 use crate::clock::Clock;
 use crate::store::{Key, Receipt, Reply, Store, StoreError, StoreReply, StoreRequest, Verdict};
 
@@ -45,8 +45,8 @@ struct Waiting {
 
 /// Work to be done once the lock is free.
 #[derive(Debug, Default)]
-struct Chores {
-    errands: Vec<LeaseAction<Receipt>>,
+struct DeferredWork {
+    lease_actions: Vec<LeaseAction<Receipt>>,
     answers: Vec<(DecisionSender, Result<Decision, StoreError>)>,
     round_ns: Option<u64>,
 }
@@ -71,22 +71,22 @@ impl Entry {
 
 impl State {
     /// Collects the work that is due after an event.
-    fn chores(&mut self, now_ns: u64, chores: &mut Chores) {
+    fn deferred_work(&mut self, now_ns: u64, deferred_work: &mut DeferredWork) {
         while let Some(lease_action) = self.machine.lease_action(now_ns) {
-            chores.errands.push(lease_action);
+            deferred_work.lease_actions.push(lease_action);
         }
         let wakes_ns = self.machine.wakes_at_ns().unwrap_or(u64::MAX);
         let due_ns = self.waiting.front().map_or(wakes_ns, |first| wakes_ns.min(first.until_ns));
         if due_ns < self.round_ns {
             self.round_ns = due_ns;
-            chores.round_ns = Some(due_ns);
+            deferred_work.round_ns = Some(due_ns);
         }
     }
 
     /// Decides waiting calls in order, as far as possible.
     ///
     /// If the store is unavailable, only with permits that are already borrowed.
-    fn serve(&mut self, now_ns: u64, is_unavailable: bool, chores: &mut Chores) {
+    fn serve(&mut self, now_ns: u64, is_unavailable: bool, deferred_work: &mut DeferredWork) {
         while let Some(first) = self.waiting.front() {
             let decision = if first.caller.is_closed() {
                 None
@@ -110,7 +110,7 @@ impl State {
             };
             let Some(first) = self.waiting.pop_front() else { return };
             if let Some(decision) = decision {
-                chores.answers.push((first.caller, Ok(decision)));
+                deferred_work.answers.push((first.caller, Ok(decision)));
             }
         }
     }
@@ -131,7 +131,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         permits: NonZeroU64,
     ) -> DecisionFuture {
         let now_ns = self.clock.now_ns();
-        let mut chores = Chores::default();
+        let mut deferred_work = DeferredWork::default();
         let mut state = entry.state();
         // No call passes before those that wait.
         let local = if state.waiting.is_empty() {
@@ -158,9 +158,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 deciding
             }
         };
-        state.chores(now_ns, &mut chores);
+        state.deferred_work(now_ns, &mut deferred_work);
         drop(state);
-        self.do_chores(entry, chores);
+        self.run_deferred_work(entry, deferred_work);
         deciding
     }
 
@@ -172,42 +172,42 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         until_ns: u64,
     ) {
         let now_ns = self.clock.now_ns();
-        let mut chores = Chores::default();
+        let mut deferred_work = DeferredWork::default();
         let mut state = entry.state();
         state.machine.credit(now_ns, permits, until_ns);
-        state.serve(now_ns, true, &mut chores);
-        state.chores(now_ns, &mut chores);
+        state.serve(now_ns, true, &mut deferred_work);
+        state.deferred_work(now_ns, &mut deferred_work);
         drop(state);
-        self.do_chores(entry, chores);
+        self.run_deferred_work(entry, deferred_work);
     }
 
     /// Runs the work of a key that is due now.
     pub(super) fn leased_round(self: &Arc<Self>, entry: &Arc<Entry>) {
         let now_ns = self.clock.now_ns();
-        let mut chores = Chores::default();
+        let mut deferred_work = DeferredWork::default();
         let mut state = entry.state();
         state.round_ns = u64::MAX;
         let mut late = Vec::new();
         while state.waiting.front().is_some_and(|first| first.until_ns <= now_ns) {
             late.extend(state.waiting.pop_front());
         }
-        state.chores(now_ns, &mut chores);
+        state.deferred_work(now_ns, &mut deferred_work);
         drop(state);
         for waiting in late {
             let decision = self.without_store(&entry.key, waiting.permits, None, true);
-            chores.answers.push((waiting.caller, Ok(decision)));
+            deferred_work.answers.push((waiting.caller, Ok(decision)));
         }
-        self.do_chores(entry, chores);
+        self.run_deferred_work(entry, deferred_work);
     }
 
-    fn do_chores(self: &Arc<Self>, entry: &Arc<Entry>, chores: Chores) {
-        for (caller, decision) in chores.answers {
+    fn run_deferred_work(self: &Arc<Self>, entry: &Arc<Entry>, deferred_work: DeferredWork) {
+        for (caller, decision) in deferred_work.answers {
             self.reply_to(caller, decision);
         }
-        if let Some(at_ns) = chores.round_ns {
-            self.rounds.add(at_ns, Round::Key(Arc::downgrade(entry)));
+        if let Some(at_ns) = deferred_work.round_ns {
+            self.rounds.add(at_ns, BackgroundWork::Key(Arc::downgrade(entry)));
         }
-        for lease_action in chores.errands {
+        for lease_action in deferred_work.lease_actions {
             self.send(entry, lease_action);
         }
     }
@@ -220,7 +220,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 if let Err(for_ns) =
                     self.watch.pass(entry.backend, requested_ns, self.store.revivals(entry.backend))
                 {
-                    return self.receive_debit_reply(entry, id, Worth::None { for_ns });
+                    return self.receive_debit_reply(entry, id, CheckedReply::None { for_ns });
                 }
                 let request = StoreRequest::Debit { plan, key, permits: units };
                 let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
@@ -228,16 +228,16 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                     request,
                     Box::new(move |answer: Result<StoreReply, StoreError>| {
                         let now_ns = inner.clock.now_ns();
-                        let (worth, change) =
+                        let (checked_reply, change) =
                             inner.watch.received(entry.backend, requested_ns, now_ns, answer);
                         inner.report_change(change);
-                        inner.receive_debit_reply(&entry, id, worth);
+                        inner.receive_debit_reply(&entry, id, checked_reply);
                     }),
                 );
             }
             LeaseAction::Return { receipt, units } => {
                 // If the request is lost, the units age out.
-                if self.watch.is_well(entry.backend) {
+                if self.watch.is_healthy(entry.backend) {
                     let request = StoreRequest::Refund { plan, key, receipt, permits: units };
                     self.store.submit(request, Box::new(|_| ()));
                 }
@@ -245,16 +245,21 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    fn receive_debit_reply(self: &Arc<Self>, entry: &Arc<Entry>, id: LeaseActionId, worth: Worth) {
+    fn receive_debit_reply(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        id: LeaseActionId,
+        checked_reply: CheckedReply,
+    ) {
         let now_ns = self.clock.now_ns();
-        let mut chores = Chores::default();
+        let mut deferred_work = DeferredWork::default();
         let mut state = entry.state();
         // Only the first call counts the reply: the others behind it are not served yet.
         if let Some(first) = state.waiting.front_mut() {
             first.received = first.received.saturating_add(1);
         }
-        let unavailable = match worth {
-            Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {
+        let unavailable = match checked_reply {
+            CheckedReply::Usable(Reply::Verdict(Verdict::Granted(grant))) => {
                 match NonZeroU64::new(grant.permits) {
                     Some(units) => {
                         let ends_ns = grant.window_ends_in_ns;
@@ -264,30 +269,30 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
                 None
             }
-            Worth::Good(Reply::Verdict(Verdict::Denied(denial))) => {
+            CheckedReply::Usable(Reply::Verdict(Verdict::Denied(denial))) => {
                 state.machine.denied(id, now_ns, denial.retry_after_ns);
                 None
             }
-            Worth::Good(_) => {
+            CheckedReply::Usable(_) => {
                 state.machine.lost(id, now_ns);
                 Some(Ok(None))
             }
-            Worth::None { for_ns } => {
+            CheckedReply::None { for_ns } => {
                 state.machine.lost(id, now_ns);
                 Some(Ok(for_ns))
             }
-            Worth::StoreError(fault) => {
+            CheckedReply::StoreError(fault) => {
                 state.machine.lost(id, now_ns);
                 Some(Err(fault))
             }
         };
-        state.serve(now_ns, unavailable.is_some(), &mut chores);
+        state.serve(now_ns, unavailable.is_some(), &mut deferred_work);
         let stranded = if unavailable.is_some() {
             std::mem::take(&mut state.waiting)
         } else {
             VecDeque::new()
         };
-        state.chores(now_ns, &mut chores);
+        state.deferred_work(now_ns, &mut deferred_work);
         drop(state);
         for waiting in stranded {
             let decision = match &unavailable {
@@ -297,9 +302,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
                 None => continue,
             };
-            chores.answers.push((waiting.caller, decision));
+            deferred_work.answers.push((waiting.caller, decision));
         }
-        self.do_chores(entry, chores);
+        self.run_deferred_work(entry, deferred_work);
     }
 }
 

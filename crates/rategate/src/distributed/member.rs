@@ -9,9 +9,9 @@ use rategate_core::node::{HeartbeatId, Member, MemberConfig, Resize};
 
 use super::deadline::Deadline;
 use super::decision::{DecisionFuture, DecisionSender};
-use super::inner::{Inner, Round, Strategy};
+use super::inner::{BackgroundWork, Inner, Strategy};
 use super::partitioned::Partitioned;
-use super::watch::Worth;
+use super::watch::CheckedReply;
 use crate::clock::Clock;
 use crate::random::random_id;
 use crate::store::{Heartbeat, Key, Reply, Store, StoreError, StoreReply, StoreRequest};
@@ -46,7 +46,7 @@ struct Waiting {
 
 /// The current partition of a node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(super) struct CurrentShare {
     pub(super) share: u64,
     /// The number of the latest change.
     pub(super) number: u64,
@@ -56,11 +56,11 @@ pub(super) struct Now {
 
 /// A change that [`since`](Membership::since) shows, to be applied to a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shown {
+pub(super) enum KeyChange {
     /// The key was not used for so long that it counts as new.
-    Afresh(Change),
+    StartsFresh(Change),
     /// The partition changed its size.
-    Next(Change),
+    Resized(Change),
 }
 
 /// A change of the partition's size.
@@ -97,10 +97,14 @@ impl Membership {
     }
 
     /// Returns the current partition of this node.
-    pub(super) fn now(&self, now_ns: u64) -> Now {
+    pub(super) fn now(&self, now_ns: u64) -> CurrentShare {
         let state = self.state();
         let is_lapsed = state.has_reply && state.machine.ends_ns() <= now_ns;
-        Now { share: state.machine.share(now_ns), number: state.newest().number, is_lapsed }
+        CurrentShare {
+            share: state.machine.share(now_ns),
+            number: state.newest().number,
+            is_lapsed,
+        }
     }
 
     /// Returns the change that an unknown key starts from, before all that [`since`](Self::since)
@@ -112,13 +116,13 @@ impl Membership {
     /// Shows the changes after `number`, in order.
     ///
     /// Those that no longer matter are shown as the one that a new key starts from.
-    pub(super) fn since(&self, number: u64, mut show: impl FnMut(Shown)) {
+    pub(super) fn since(&self, number: u64, mut show: impl FnMut(KeyChange)) {
         let state = self.state();
         if number < state.first.number {
-            show(Shown::Afresh(state.first));
+            show(KeyChange::StartsFresh(state.first));
         }
         for change in state.changes.iter().filter(|change| change.number > number) {
-            show(Shown::Next(*change));
+            show(KeyChange::Resized(*change));
         }
     }
 
@@ -181,7 +185,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let wakes_ns = state.machine.wakes_at_ns();
         drop(state);
         if let Some(at_ns) = wakes_ns {
-            self.rounds.add(at_ns, Round::Heartbeat);
+            self.rounds.add(at_ns, BackgroundWork::Heartbeat);
         }
         let Some(id) = sent else { return };
         let inner = Arc::clone(self);
@@ -201,20 +205,20 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let member = &shared.membership;
         let now_ns = self.clock.now_ns();
         let backend = self.store.backend_of(&member.group);
-        let (worth, change) = self.watch.received(backend, requested_ns, now_ns, answer);
+        let (checked_reply, change) = self.watch.received(backend, requested_ns, now_ns, answer);
         self.report_change(change);
         let mut state = member.state();
-        let for_ns = match worth {
-            Worth::Good(Reply::Share(share)) => {
+        let for_ns = match checked_reply {
+            CheckedReply::Usable(Reply::Share(share)) => {
                 let resize = state.machine.received(id, now_ns, share);
                 state.record_change(now_ns, resize, member.memory_ns);
                 None
             }
-            Worth::None { for_ns } => {
+            CheckedReply::None { for_ns } => {
                 state.machine.lost(id, now_ns);
                 for_ns
             }
-            Worth::Good(_) | Worth::StoreError(_) => {
+            CheckedReply::Usable(_) | CheckedReply::StoreError(_) => {
                 state.machine.lost(id, now_ns);
                 None
             }
@@ -224,7 +228,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let wakes_ns = state.machine.wakes_at_ns();
         drop(state);
         if let Some(at_ns) = wakes_ns {
-            self.rounds.add(at_ns, Round::Heartbeat);
+            self.rounds.add(at_ns, BackgroundWork::Heartbeat);
         }
         for Waiting { caller, key, permits } in waiting {
             let decision = self.share_decides(shared, &key, permits, for_ns);

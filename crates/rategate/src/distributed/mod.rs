@@ -103,7 +103,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use self::inner::{Inner, Strategy};
 use self::leased::Entry;
 use crate::clock::{Clock, MonotonicClock};
-use crate::process::OfProcess;
+use crate::process::ProcessBound;
 #[cfg(feature = "metrics")]
 use crate::stats::publish;
 use crate::store::{Key, LeaseId, Pending, Rule, Store, StoreError, StoreExt};
@@ -119,7 +119,7 @@ pub struct Distributed<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
 struct Owner<S: Store, C: Clock + Clone + 'static> {
     inner: Arc<Inner<S, C>>,
     /// Borrowed permits and the thread are the creating process's: a forked child ends neither.
-    made_here: OfProcess<()>,
+    made_here: ProcessBound<()>,
     /// `true` if no thread has to be started, or one has been.
     needs_no_thread: AtomicBool,
 }
@@ -277,7 +277,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         inner.begin();
         let needs_rounds = !matches!(inner.strategy, Strategy::Exact);
         let needs_no_thread = AtomicBool::new(!is_attended);
-        let owner = Owner { inner, made_here: OfProcess::new(()), needs_no_thread };
+        let owner = Owner { inner, made_here: ProcessBound::new(()), needs_no_thread };
         let limiter = Self { owner: Arc::new(owner) };
         if needs_rounds {
             limiter.attend_in_background();
@@ -311,7 +311,7 @@ impl<S: Store, C: Clock + Clone + 'static> Clone for Distributed<S, C> {
 impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
     fn drop(&mut self) {
         if self.made_here.get().is_some() {
-            self.inner.rounds.bell().cancel();
+            self.inner.rounds.wake_signal().cancel();
             self.inner.leave();
         }
     }

@@ -16,7 +16,7 @@ use super::builder::SetupError;
 use super::deadline::{Deadline, PendingCall};
 use super::decision::{DecidedBy, Decision, DecisionFuture};
 use super::inner::Inner;
-use super::member::{Change, Membership, Shown};
+use super::member::{Change, KeyChange, Membership};
 use super::mode::PartitionConfig;
 use super::partition::partition;
 use super::remembered_ns;
@@ -132,14 +132,14 @@ impl KeyShare {
         Some(Self { ledger, share: first.share, number: first.number })
     }
 
-    fn apply_change(&mut self, rule: &SharedRule, shown: Shown) {
+    fn apply_change(&mut self, rule: &SharedRule, shown: KeyChange) {
         match shown {
-            Shown::Afresh(first) => {
+            KeyChange::StartsFresh(first) => {
                 if let Some(fresh) = Self::fresh(rule, first) {
                     *self = fresh;
                 }
             }
-            Shown::Next(change) => self.resize(rule, change),
+            KeyChange::Resized(change) => self.resize(rule, change),
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
     use rategate_core::gcra::Gcra;
     use rategate_core::sliding_log::SlidingLog;
 
-    use super::{Change, KeyShare, Ledger, Limit, Rule, SharedRule, Shown};
+    use super::{Change, KeyChange, KeyShare, Ledger, Limit, Rule, SharedRule};
 
     fn key_share_of(rule: SharedRule, share: u64) -> KeyShare {
         KeyShare { ledger: Ledger::new(rule.key_share(share).unwrap(), 0), share, number: 0 }
@@ -243,8 +243,10 @@ mod tests {
         let had = key_share.ledger.remaining(at_ns);
         for (number, share) in (1_u64..).zip([61, 60].into_iter().cycle()).take(200) {
             let from = key_share.share;
-            key_share
-                .apply_change(&rule, Shown::Next(Change { number, at_ns, from, share, fresh: 0 }));
+            key_share.apply_change(
+                &rule,
+                KeyChange::Resized(Change { number, at_ns, from, share, fresh: 0 }),
+            );
             assert!(key_share.ledger.remaining(at_ns) <= had, "after {number} changes");
         }
     }
@@ -261,8 +263,10 @@ mod tests {
         let _ = key_share.ledger.try_acquire(100, 50).unwrap();
         for (number, share, at_ns) in [(1, 33, 200), (2, 60, 900)] {
             let from = key_share.share;
-            key_share
-                .apply_change(&rule, Shown::Next(Change { number, at_ns, from, share, fresh: 0 }));
+            key_share.apply_change(
+                &rule,
+                KeyChange::Resized(Change { number, at_ns, from, share, fresh: 0 }),
+            );
         }
         assert_eq!(key_share.ledger.remaining(900), 0);
         assert_eq!(key_share.ledger.remaining(1_100), 33);

@@ -6,9 +6,9 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Distributed;
-use super::inner::{Inner, Round};
+use super::inner::{BackgroundWork, Inner};
 use crate::clock::Clock;
-use crate::process::OfProcess;
+use crate::process::ProcessBound;
 use crate::store::{Key, LeaseId, Store, StoreRequest};
 
 /// A guard that renews permits in flight at each third of their time, and releases them on
@@ -22,7 +22,7 @@ pub struct LeaseGuard<S: Store, C: Clock + Clone + 'static> {
     serial: u64,
     held: Held,
     /// The creating process: in a forked child the permits are the parent's, and stay held.
-    made_here: OfProcess<()>,
+    made_here: ProcessBound<()>,
 }
 
 /// The lease of a guard.
@@ -125,7 +125,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
 
     fn add_renewal_round(&self, at_ns: Option<u64>) {
         if let Some(at_ns) = at_ns {
-            self.rounds.add(at_ns, Round::Renewals);
+            self.rounds.add(at_ns, BackgroundWork::Renewals);
         }
     }
 }
@@ -139,7 +139,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         self.attend_in_background();
         let held = Held { key: Key::from(key), permits, lease };
         let serial = self.inner().keep(held.clone());
-        LeaseGuard { limiter: self.clone(), serial, held, made_here: OfProcess::new(()) }
+        LeaseGuard { limiter: self.clone(), serial, held, made_here: ProcessBound::new(()) }
     }
 }
 

@@ -12,9 +12,9 @@ use crate::wait::{CancelToken, Wake};
 
 /// A schedule of instants and the work due at each.
 #[derive(Debug)]
-pub(super) struct Rounds<T> {
+pub(super) struct WorkSchedule<T> {
     due: Mutex<BinaryHeap<Due<T>>>,
-    bell: CancelToken,
+    wake_signal: CancelToken,
 }
 
 #[derive(Debug)]
@@ -23,9 +23,9 @@ struct Due<T> {
     what: T,
 }
 
-impl<T> Rounds<T> {
+impl<T> WorkSchedule<T> {
     pub(super) fn new() -> Self {
-        Self { due: Mutex::new(BinaryHeap::new()), bell: CancelToken::new() }
+        Self { due: Mutex::new(BinaryHeap::new()), wake_signal: CancelToken::new() }
     }
 
     /// Schedules work at `at_ns`.
@@ -35,7 +35,7 @@ impl<T> Rounds<T> {
         due.push(Due { at_ns: Reverse(at_ns), what });
         drop(due);
         if is_first {
-            self.bell.nudge();
+            self.wake_signal.nudge();
         }
     }
 
@@ -57,7 +57,7 @@ impl<T> Rounds<T> {
     ///
     /// Returns `false` once the token is cancelled.
     pub(super) fn wait(&self, left_ns: impl Fn() -> Option<u64>) -> bool {
-        let woken = self.bell.wait_on(|| match left_ns() {
+        let woken = self.wake_signal.wait_on(|| match left_ns() {
             Some(0) => None,
             left => Some(Duration::from_nanos(left.unwrap_or(u64::MAX))),
         });
@@ -65,8 +65,8 @@ impl<T> Rounds<T> {
     }
 
     /// Returns the cancellation token that ends the waiting thread.
-    pub(super) fn bell(&self) -> &CancelToken {
-        &self.bell
+    pub(super) fn wake_signal(&self) -> &CancelToken {
+        &self.wake_signal
     }
 
     fn due(&self) -> MutexGuard<'_, BinaryHeap<Due<T>>> {

@@ -33,9 +33,9 @@ struct BackendWatch {
 
 /// The value of a reply to this node.
 #[derive(Debug)]
-pub(super) enum Worth {
+pub(super) enum CheckedReply {
     /// The reply can be used.
-    Good(Reply),
+    Usable(Reply),
     /// The reply counts as none, and the next request is sent after a pause.
     None {
         /// The pause, in ns.
@@ -61,7 +61,7 @@ impl Watch {
                 revivals: 0,
                 failed_ns: 0,
                 quarantined_until_ns: 0,
-                store_status: StoreStatus::Well,
+                store_status: StoreStatus::Healthy,
                 since_ns: now_ns,
                 last_unavailable: None,
             })
@@ -90,7 +90,7 @@ impl Watch {
         }
         match backend.breaker.pass(now_ns) {
             Pass::Go | Pass::Probe => Ok(()),
-            Pass::Stay { for_ns } => Err(Some(for_ns)),
+            Pass::Reject { for_ns } => Err(Some(for_ns)),
         }
     }
 
@@ -101,9 +101,9 @@ impl Watch {
         NonZeroU64::new(quarantined_for_ns).or_else(|| backend.breaker.closed_for_ns(now_ns))
     }
 
-    /// Returns `true` if the part of the store is well.
-    pub(super) fn is_well(&self, backend: usize) -> bool {
-        self.backend(backend).is_none_or(|backend| backend.store_status == StoreStatus::Well)
+    /// Returns `true` if the part of the store is healthy.
+    pub(super) fn is_healthy(&self, backend: usize) -> bool {
+        self.backend(backend).is_none_or(|backend| backend.store_status == StoreStatus::Healthy)
     }
 
     /// Records the reply, or its absence, to a request that was submitted at `requested_ns`.
@@ -117,9 +117,9 @@ impl Watch {
         requested_ns: u64,
         now_ns: u64,
         answer: Result<StoreReply, StoreError>,
-    ) -> (Worth, Change) {
+    ) -> (CheckedReply, Change) {
         let Some(mut backend) = self.backend(backend) else {
-            return (Worth::StoreError(StoreError::Closed), None);
+            return (CheckedReply::StoreError(StoreError::Closed), None);
         };
         match answer {
             Ok(answer) => {
@@ -127,20 +127,24 @@ impl Watch {
                 let intact_ns = answer.intact_for_ns.unwrap_or(0);
                 let left = self.quarantine_ns.saturating_sub(intact_ns);
                 match NonZeroU64::new(left) {
-                    None => {
-                        (Worth::Good(answer.reply), backend.set_status(StoreStatus::Well, now_ns))
-                    }
+                    None => (
+                        CheckedReply::Usable(answer.reply),
+                        backend.set_status(StoreStatus::Healthy, now_ns),
+                    ),
                     Some(left) => {
                         backend.quarantined_until_ns = now_ns.saturating_add(left.get());
                         let change = backend.set_status(StoreStatus::Quarantined, now_ns);
-                        (Worth::None { for_ns: Some(left) }, change)
+                        (CheckedReply::None { for_ns: Some(left) }, change)
                     }
                 }
             }
             // The store replies, and serves other keys.
             Err(StoreError::Unavailable(Unavailable::Full(_) | Unavailable::Key(_))) => {
                 backend.breaker.answered();
-                (Worth::None { for_ns: None }, backend.set_status(StoreStatus::Well, now_ns))
+                (
+                    CheckedReply::None { for_ns: None },
+                    backend.set_status(StoreStatus::Healthy, now_ns),
+                )
             }
             Err(StoreError::Unavailable(unavailable)) => {
                 if requested_ns >= backend.failed_ns {
@@ -155,12 +159,12 @@ impl Watch {
                     None
                 };
                 let for_ns = backend.breaker.closed_for_ns(now_ns);
-                (Worth::None { for_ns }, change)
+                (CheckedReply::None { for_ns }, change)
             }
-            Err(StoreError::Closed) => (Worth::StoreError(StoreError::Closed), None),
+            Err(StoreError::Closed) => (CheckedReply::StoreError(StoreError::Closed), None),
             Err(fault) => {
                 backend.breaker.answered();
-                (Worth::StoreError(fault), backend.set_status(StoreStatus::Well, now_ns))
+                (CheckedReply::StoreError(fault), backend.set_status(StoreStatus::Healthy, now_ns))
             }
         }
     }

@@ -98,7 +98,7 @@ impl Wait {
     ) -> Poll<Result<Grant, AcquireError>> {
         let polled = self.poll_uncounted(shared, max_wait_ns, context);
         if let Poll::Ready(ended) = &polled {
-            shared.saw_wait(self.permits, ended);
+            shared.record_wait(self.permits, ended);
         }
         polled
     }

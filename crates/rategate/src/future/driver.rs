@@ -26,19 +26,19 @@ struct Driver<L: Concurrent, C> {
     shared: Weak<Shared<L, C>>,
     /// Separate in each process: a fork copies the watch as it is, locked for ever if it was
     /// locked.
-    post: PerProcess<Post>,
+    watch_cell: PerProcess<WatchCell>,
 }
 
-/// The watch, and the flag that a call for it sets.
+/// The pending wait, and the flag that a call to serve it sets.
 #[derive(Default)]
-struct Post {
+struct WatchCell {
     /// `true` if there has been a call since the last check.
     called: AtomicBool,
     /// Locked by the thread that serves. Other callers leave the work to that thread.
     watch: TryMutex<Watch>,
 }
 
-/// The wait that is set.
+/// The wait for which the timer is set.
 #[derive(Default)]
 struct Watch {
     sleep: Option<Sleep>,
@@ -56,7 +56,10 @@ where
     C: Clock + 'static,
 {
     shared.time_tasks_by(|shared| {
-        Waker::from(Arc::new(Driver { shared: Arc::downgrade(shared), post: PerProcess::new() }))
+        Waker::from(Arc::new(Driver {
+            shared: Arc::downgrade(shared),
+            watch_cell: PerProcess::new(),
+        }))
     });
 }
 
@@ -74,7 +77,7 @@ where
         // a call is never lost. All of these are read-modify-writes, the last check too. So of a
         // call and that check one comes first: the check sees the call, or the call comes after
         // it and finds the watch free.
-        let Post { called, watch } = self.post.get_or_init(Post::default);
+        let WatchCell { called, watch } = self.watch_cell.get_or_init(WatchCell::default);
         called.swap(true, Ordering::AcqRel);
         while called.fetch_or(false, Ordering::AcqRel) {
             let mut watch = match watch.try_lock() {

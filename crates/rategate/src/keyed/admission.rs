@@ -22,7 +22,7 @@ use super::capacity::Overflow;
 use super::entries::{Entries, EntryForm};
 use super::key::Id;
 use super::policy_versions::PolicyVersion;
-use super::section::{KeyLocation, KeySection, Late};
+use super::section::{KeyLocation, KeySection, PendingPolicy};
 use super::slots::{Found, Home, Slots};
 use crate::clock::Clock;
 
@@ -221,7 +221,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
         entry.version = version_id;
         match &mut entry.form {
             EntryForm::Ledger(ledger) => carry_ledger_over(ledger, &version.policy, now_ns),
-            EntryForm::Limiter(limiter) => self.late.push(Late {
+            EntryForm::Limiter(limiter) => self.late.push(PendingPolicy {
                 location: self.location,
                 version: version_id,
                 limiter: limiter.clone(),

@@ -171,7 +171,8 @@ fn try_once(
         Err((_, EnterError::Moved)) => Ok(None),
     };
     // Release all locks first: the actions wake waiters, and reconfigure limiters of keys.
-    let after: Vec<After<'_>> = guards.into_iter().map(|(_, guard)| guard.release()).collect();
+    let after: Vec<AfterUnlock<'_>> =
+        guards.into_iter().map(|(_, guard)| guard.release()).collect();
     for act in after {
         act();
     }
@@ -226,11 +227,11 @@ pub(crate) const LIMITER: u8 = 0;
 pub(crate) const SHARD: u8 = 1;
 
 /// An action to run once all locks are free.
-pub(crate) type After<'a> = Box<dyn FnOnce() + 'a>;
+pub(crate) type AfterUnlock<'a> = Box<dyn FnOnce() + 'a>;
 
 /// A request to a locked limit: permits of a limiter, or of a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct LockedRequest {
     pub(crate) permits: u64,
     pub(crate) key: [u64; 2],
     pub(crate) tier: usize,
@@ -240,7 +241,7 @@ pub(crate) struct Wanted {
 #[derive(Debug)]
 pub(crate) enum EnterError {
     Failed(KeyedError),
-    /// It is behind another lock by now.
+    /// The limit has moved behind another lock.
     Moved,
     /// The table has no free slot for it, and so it shares a limit.
     Spilled,
@@ -257,14 +258,14 @@ pub(crate) trait JointLimit: fmt::Debug {
 /// A lock to be taken.
 pub(crate) trait Lock {
     fn order(&self) -> Order;
-    fn request(&self) -> Wanted;
+    fn request(&self) -> LockedRequest;
     fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError>;
 }
 
 /// A lock that is held, and the limits behind it that take part in the call.
 pub(crate) trait Held {
     /// Adds a limit behind this lock.
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), EnterError>;
+    fn add(&mut self, at: usize, wanted: LockedRequest) -> Result<(), EnterError>;
 
     /// Returns how long until all limits here open, but at least `wait_ns`, and the index of the
     /// part that opens last.
@@ -274,7 +275,7 @@ pub(crate) trait Held {
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>);
 
     /// Releases the lock.
-    fn release<'a>(self: Box<Self>) -> After<'a>
+    fn release<'a>(self: Box<Self>) -> AfterUnlock<'a>
     where
         Self: 'a;
 }
@@ -319,8 +320,8 @@ impl<P: LimiterPolicy, C: Clock> Lock for JointLimiter<P, C> {
         (LIMITER, self.limiter.address())
     }
 
-    fn request(&self) -> Wanted {
-        Wanted { permits: self.permits, key: [0; 2], tier: 0 }
+    fn request(&self) -> LockedRequest {
+        LockedRequest { permits: self.permits, key: [0; 2], tier: 0 }
     }
 
     fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
@@ -339,7 +340,7 @@ struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
 }
 
 impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), EnterError> {
+    fn add(&mut self, at: usize, wanted: LockedRequest) -> Result<(), EnterError> {
         if self.wanted.is_some() {
             return Err(EnterError::Failed(self.twice));
         }
@@ -367,7 +368,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
         }
     }
 
-    fn release<'a>(self: Box<Self>) -> After<'a>
+    fn release<'a>(self: Box<Self>) -> AfterUnlock<'a>
     where
         Self: 'a,
     {

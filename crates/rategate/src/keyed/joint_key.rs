@@ -13,12 +13,13 @@ use rategate_core::verdict::{Refusal, Verdict};
 use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::Id;
-use super::section::{Copied, KeyLocation, KeySection, Late};
+use super::section::{Copied, KeyLocation, KeySection, PendingPolicy};
 use super::table::Table;
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::keyed::joint::{
-    After, EnterError, Held, JointLimit, JointLimiter, Lock, Order, SHARD, Wanted, opens_after,
+    AfterUnlock, EnterError, Held, JointLimit, JointLimiter, Lock, LockedRequest, Order, SHARD,
+    opens_after,
 };
 use crate::sync::MutexGuard;
 
@@ -35,7 +36,7 @@ struct ShardLockGuard<'a, I: Id, P: HasLockFree, C: Clock> {
     entries: MutexGuard<'a, Entries<I, P, C>>,
     now_ns: u64,
     drafts: Vec<Draft<I, P>>,
-    late: Vec<Late<I, P, C>>,
+    late: Vec<PendingPolicy<I, P, C>>,
 }
 
 /// A copy of a key's limit, before the decision.
@@ -78,9 +79,9 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Lock for JointKey<'_, I, P, C> {
         (SHARD, self.table.address(self.location.shard))
     }
 
-    fn request(&self) -> Wanted {
+    fn request(&self) -> LockedRequest {
         let word = |index| self.location.id.word(index);
-        Wanted { permits: self.permits, key: [word(0), word(1)], tier: self.location.tier }
+        LockedRequest { permits: self.permits, key: [word(0), word(1)], tier: self.location.tier }
     }
 
     fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
@@ -103,7 +104,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> ShardLockGuard<'_, I, P, C> {
 }
 
 impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, C> {
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), EnterError> {
+    fn add(&mut self, at: usize, wanted: LockedRequest) -> Result<(), EnterError> {
         let location = self.table.location(I::of(wanted.key), wanted.tier);
         if self.drafts.iter().any(|draft| draft.location.id == location.id) {
             return Err(EnterError::Failed(KeyedError::Duplicate));
@@ -140,7 +141,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
         }
     }
 
-    fn release<'a>(mut self: Box<Self>) -> After<'a>
+    fn release<'a>(mut self: Box<Self>) -> AfterUnlock<'a>
     where
         Self: 'a,
     {

@@ -36,7 +36,7 @@ pub(super) struct KeySection<'a, I: Id, P: HasLockFree, C: Clock> {
     pub(super) location: KeyLocation<I>,
     pub(super) now_ns: u64,
     /// Limiters to reconfigure once the lock is free, as that may wake waiters.
-    pub(super) late: &'a mut Vec<Late<I, P, C>>,
+    pub(super) late: &'a mut Vec<PendingPolicy<I, P, C>>,
 }
 
 /// A copy of a key's limit, for a decision that is not committed yet.
@@ -48,7 +48,7 @@ pub(super) enum Copied<P: HasLockFree> {
 }
 
 /// A key's limiter, and the policy that it is about to receive.
-pub(super) struct Late<I, P: HasLockFree, C> {
+pub(super) struct PendingPolicy<I, P: HasLockFree, C> {
     pub(super) location: KeyLocation<I>,
     pub(super) version: u8,
     pub(super) limiter: Limiter<P, C>,
@@ -71,7 +71,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         table: &'a Table<I, P, C>,
         entries: &'a mut Entries<I, P, C>,
         location: KeyLocation<I>,
-        late: &'a mut Vec<Late<I, P, C>>,
+        late: &'a mut Vec<PendingPolicy<I, P, C>>,
     ) -> Self {
         Self { table, entries, location, now_ns: 0, late }
     }
@@ -430,7 +430,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             match &mut entry.form {
                 EntryForm::State(state) => carry_over(state, &old.policy, &new.policy, now_ns),
                 EntryForm::Ledger(ledger) => carry_ledger_over(ledger, &new.policy, now_ns),
-                EntryForm::Limiter(limiter) => self.late.push(Late {
+                EntryForm::Limiter(limiter) => self.late.push(PendingPolicy {
                     location: KeyLocation { id: entry.id, hash: entry.hash, ..self.location },
                     version: new_id,
                     limiter: limiter.clone(),

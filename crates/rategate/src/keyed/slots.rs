@@ -96,7 +96,7 @@ pub(super) struct Slots {
     /// The time of each shard's last sweep.
     swept_ns: Box<[AtomicU64]>,
     /// The longest time between two sweeps of a shard.
-    fades_ns: AtomicU64,
+    validity_ns: AtomicU64,
     /// The instant before which no slot of a shard can be freed.
     ///
     /// Until then no key is anywhere but in a slot or in `outside`. A crowd of new keys in a full
@@ -104,7 +104,7 @@ pub(super) struct Slots {
     full_until_ns: Box<[AtomicU64]>,
     /// The marks of each shard's keys that have no slot, as none was free near their home.
     ///
-    /// Other keys may share a mark with one of them, and take the lock in vain.
+    /// Other keys may share a mark with one of them, and then take the lock needlessly.
     outside: Box<[AtomicU64]>,
     policy_versions: Box<[[AtomicU64; VERSION_FIELDS]]>,
 }
@@ -131,7 +131,7 @@ pub(super) struct Home {
 
 /// The position of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct At(usize);
+pub(super) struct SlotIndex(usize);
 
 /// A state word as a thread has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,9 +140,9 @@ pub(super) struct Seen(u64);
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    Open(At, Seen),
-    Sealed(At),
-    Nowhere,
+    Open(SlotIndex, Seen),
+    Sealed(SlotIndex),
+    KeyAbsent,
 }
 
 /// The result of a try without a lock.
@@ -151,7 +151,7 @@ pub(super) enum SlotDecision<T> {
     Granted(u64, Leftover, T),
     Denied(NonZeroU64, T),
     /// The key is unknown, and if the table is full, this shard has no capacity for it.
-    Nowhere,
+    KeyAbsent,
     /// The try needs the lock.
     Unknown,
 }
@@ -206,7 +206,7 @@ impl Slots {
             stride,
             shard_mask: slots_per_shard.saturating_sub(1),
             swept_ns: zeroed(shards)?,
-            fades_ns: AtomicU64::new(u64::MAX),
+            validity_ns: AtomicU64::new(u64::MAX),
             full_until_ns: zeroed(shards)?,
             outside: zeroed(shards)?,
             policy_versions: (0..MAX_VERSIONS).map(|_| fields()).collect(),
@@ -231,19 +231,19 @@ impl Slots {
     }
 
     #[inline]
-    fn at(&self, home: Home, step: usize) -> At {
+    fn at(&self, home: Home, step: usize) -> SlotIndex {
         let slot = home.slot.wrapping_add(step) & self.shard_mask;
         let first = home.shard.wrapping_mul(self.shard_mask.wrapping_add(1));
-        At(first.wrapping_add(slot).wrapping_mul(self.stride).wrapping_add(self.first))
+        SlotIndex(first.wrapping_add(slot).wrapping_mul(self.stride).wrapping_add(self.first))
     }
 
     #[inline]
-    fn state(&self, At(at): At) -> Option<&AtomicU64> {
+    fn state(&self, SlotIndex(at): SlotIndex) -> Option<&AtomicU64> {
         self.words.get(at)
     }
 
     #[inline]
-    fn load(&self, at: At) -> Seen {
+    fn load(&self, at: SlotIndex) -> Seen {
         Seen(self.state(at).map_or(EMPTY, |state| state.load(Ordering::Acquire)))
     }
 
@@ -261,7 +261,7 @@ impl Slots {
     pub(super) fn find<I: Words>(&self, home: Home, id: I) -> Found {
         // In locals: fields read through `self` would be reloaded after each load of a state.
         let (words, mask) = (&*self.words, self.shard_mask);
-        let At(first) = self.at(Home { slot: 0, ..home }, 0);
+        let SlotIndex(first) = self.at(Home { slot: 0, ..home }, 0);
         for step in 0..self.window() {
             let slot = home.slot.wrapping_add(step) & mask;
             let at = first.wrapping_add(slot.wrapping_mul(I::WORDS.wrapping_add(1)));
@@ -272,14 +272,14 @@ impl Slots {
             };
             // Most slots that a search examines belong to another key.
             if is(0) && (I::WORDS < 2 || is(1)) && seen.has_key() {
-                let at = At(at);
+                let at = SlotIndex(at);
                 return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
             }
             if seen.0 == EMPTY {
                 break;
             }
         }
-        Found::Nowhere
+        Found::KeyAbsent
     }
 
     /// Returns the parameters that a state names. They may be torn unless the state is unchanged
@@ -307,18 +307,18 @@ impl Slots {
                 field.store(number, Ordering::Relaxed);
             }
         }
-        self.fades_ns.fetch_min(info.numbers.fades_ns(), Ordering::Relaxed);
+        self.validity_ns.fetch_min(info.numbers.validity_ns(), Ordering::Relaxed);
     }
 
     /// Returns `true` if the state is unchanged, so that all reads in between belong to it.
     #[inline]
-    fn is_still(&self, at: At, seen: Seen) -> bool {
+    fn is_still(&self, at: SlotIndex, seen: Seen) -> bool {
         fence(Ordering::Acquire);
         self.state(at).is_some_and(|state| state.load(Ordering::Relaxed) == seen.0)
     }
 
     #[inline]
-    fn swap(&self, at: At, seen: Seen, new: u64) -> bool {
+    fn swap(&self, at: SlotIndex, seen: Seen, new: u64) -> bool {
         fence(Ordering::Acquire);
         self.state(at).is_some_and(|state| {
             state.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -331,7 +331,7 @@ impl Slots {
     fn clamp(&self, shard: usize, now_ns: u64) -> Option<u64> {
         let swept_ns = self.swept_ns.get(shard)?.load(Ordering::Relaxed);
         let since_ns = now_ns.saturating_sub(swept_ns);
-        (since_ns <= self.fades_ns.load(Ordering::Relaxed)).then_some(now_ns.max(swept_ns))
+        (since_ns <= self.validity_ns.load(Ordering::Relaxed)).then_some(now_ns.max(swept_ns))
     }
 
     /// Tries to take permits of a key of `tier`, at the instant that `read_ns` returns.
@@ -350,10 +350,10 @@ impl Slots {
         loop {
             let (at, seen) = match self.find(home, id) {
                 Found::Open(at, seen) => (at, seen),
-                Found::Nowhere if self.full_until_for(home) > read_ns() => {
-                    return SlotDecision::Nowhere;
+                Found::KeyAbsent if self.full_until_for(home) > read_ns() => {
+                    return SlotDecision::KeyAbsent;
                 }
-                Found::Sealed(_) | Found::Nowhere => return SlotDecision::Unknown,
+                Found::Sealed(_) | Found::KeyAbsent => return SlotDecision::Unknown,
             };
             let version = self.version(seen.version_index());
             let Some(now_ns) = self.clamp(home.shard, read_ns()) else {

@@ -156,14 +156,14 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
                     return Ok((Decision::denied(retry_after_ns), projection));
                 }
                 // A request for 0 permits needs no capacity.
-                SlotDecision::Nowhere
+                SlotDecision::KeyAbsent
                     if permits > 0
                         && location.tier < self.spill.len()
                         && self.is_full_of_keys() =>
                 {
                     return self.try_spilled(location.tier, permits);
                 }
-                SlotDecision::Nowhere | SlotDecision::Unknown => {}
+                SlotDecision::KeyAbsent | SlotDecision::Unknown => {}
             }
         }
         self.try_locked(location, permits)

@@ -17,7 +17,7 @@ use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::limiter::Limiter;
 use crate::panics::quietly;
-use crate::process::OfProcess;
+use crate::process::ProcessBound;
 use crate::shared::Shared;
 use crate::wait::CancelToken;
 
@@ -65,7 +65,7 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 /// child the dispatcher accepts no task ([`SubmitError::Forked`]), its ends return `None` at
 /// once, and its drop does nothing. Make another one there.
 pub struct Dispatcher {
-    worker: OfProcess<Worker>,
+    worker: ProcessBound<Worker>,
 }
 
 /// The thread of a dispatcher, and the handles that reach it.
@@ -140,7 +140,7 @@ impl Dispatcher {
                 report
             })?;
         let worker = Worker { queue: Some(queue), thread: Some(thread), cancel, limiter: shown };
-        Ok(Self { worker: OfProcess::new(worker) })
+        Ok(Self { worker: ProcessBound::new(worker) })
     }
 
     /// Submits a task. Never waits.

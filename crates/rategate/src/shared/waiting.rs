@@ -51,7 +51,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             return self.wait_uncounted(request, precision, abort);
         };
         let ended = self.wait_uncounted(request, precision, abort);
-        stats.saw_wait(request.permits, &ended);
+        stats.record_wait(request.permits, &ended);
         ended
     }
 
@@ -77,7 +77,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                     return Err(AcquireError::from_rejection(turned, request.max_wait_ns));
                 }
             };
-            self.saw_ns(section.now_ns);
+            self.record_seen_ns(section.now_ns);
             let due_ns = section.due_ns(&waiter_slot);
             let waiter = self.waiter().as_to(precision, section.slack_ns());
             Ok(Err((waiter_slot, due_ns, waiter.taking(section.takes(), section.margin_ns()))))
@@ -103,7 +103,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 Some(due_ns) => waiter.wait(&self.clock, due_ns, cancel),
                 None => self.wait_for_notice(cancel),
             };
-            // Before the check: whatever is settled after it raises the token again.
+            // Before the check: a wait that is settled after it raises the token again.
             cancel.lower();
             let aborted = abort.is_some_and(CancelToken::is_cancelled);
             let notifier = || Notifier::Thread(Arc::clone(cancel));
@@ -201,7 +201,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let promised = self.promise_uncounted(permits, max_wait_ns);
         if let Some(stats) = self.stats() {
             let granted = promised.as_ref().map(|promise| Grant::as_promised(&promise.grant));
-            stats.saw_wait(permits, &granted.map_err(|&error| error));
+            stats.record_wait(permits, &granted.map_err(|&error| error));
         }
         promised
     }
@@ -213,7 +213,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ) -> Result<Promise, AcquireError> {
         self.section(|section| match section.reserve(permits, max_wait_ns) {
             Some(Ok(Verdict::Granted(grant))) => {
-                self.saw_ns(section.now_ns);
+                self.record_seen_ns(section.now_ns);
                 Ok(Promise { grant, slack_ns: section.slack_ns() })
             }
             Some(Ok(Verdict::Denied(denial))) => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::lanes::{Lanes, Own};
+use super::lanes::{Lanes, OwnLane};
 use super::outcome::Outcome;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -71,7 +71,7 @@ impl Tallies {
     /// Counts a call, and returns its number within its kind and its lane.
     #[inline]
     pub(super) fn add(&self, permits: u64, outcome: Outcome) -> u64 {
-        let Some(Own { lane, is_unshared }) = self.lanes.own() else { return 0 };
+        let Some(OwnLane { lane, is_unshared }) = self.lanes.own() else { return 0 };
         let tally = match outcome {
             Outcome::Granted { is_near: false } => &lane.far,
             Outcome::Granted { is_near: true } => &lane.near,
@@ -82,13 +82,13 @@ impl Tallies {
 
     /// Counts granted calls, and their permits in total.
     pub(super) fn add_granted(&self, calls: u64, permits: u64) {
-        if let Some(Own { lane, is_unshared }) = self.lanes.own() {
+        if let Some(OwnLane { lane, is_unshared }) = self.lanes.own() {
             lane.far.add(calls, permits, is_unshared);
         }
     }
 
     pub(super) fn add_overflow(&self) {
-        if let Some(Own { lane, is_unshared }) = self.lanes.own() {
+        if let Some(OwnLane { lane, is_unshared }) = self.lanes.own() {
             add(&lane.overflows, 1, is_unshared);
         }
     }

@@ -52,7 +52,7 @@ pub(crate) fn store(limit: &str, store_status: StoreStatus, why: Option<&Unavail
         let why = why.map(ToString::to_string);
         match store_status {
             // The last failure, which is over.
-            StoreStatus::Well => {
+            StoreStatus::Healthy => {
                 tracing::info!(target: TARGET, limit, was = why, "the store is available again");
             }
             StoreStatus::Unavailable => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::counts::Counts;
 #[cfg(feature = "tracing")]
 use super::events::Warnings;
-use super::lanes::{Lanes, Own};
+use super::lanes::{Lanes, OwnLane};
 use super::limit::LimitStats;
 use super::outcome::Outcome;
 use super::report::Report;
@@ -174,7 +174,7 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
     /// Records a new key that found the table full, at `now` by the table's clock.
     #[cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "it is for the warning"))]
     pub fn overflowed(&self, now: Duration) {
-        self.limit.saw_overflow();
+        self.limit.record_overflow();
         #[cfg(feature = "tracing")]
         self.warnings.overflow(self.name(), now, || self.counts().overflows);
     }
@@ -188,7 +188,7 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
         self.gather(|tops| tops.clone())
     }
 
-    /// Returns the [report](Self::report), and begins the rankings anew. The counts go on.
+    /// Returns the [report](Self::report), and resets the rankings. The counts continue.
     ///
     /// Called at intervals, it ranks the keys that stand out at present.
     #[must_use]
@@ -207,7 +207,9 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
     /// Adds a sampled call to the sketches. Returns `true` if one of them lacks the key's name.
     #[inline(never)]
     fn record(&self, id: Id, permits: u64, outcome: Outcome) -> bool {
-        let Some(Own { lane: top_keys_lane, .. }) = self.top_keys_lanes.own() else { return false };
+        let Some(OwnLane { lane: top_keys_lane, .. }) = self.top_keys_lanes.own() else {
+            return false;
+        };
         let Some(mut tops) = top_keys_lane.try_lock() else {
             top_keys_lane.skipped.fetch_add(self.sample.every(), Ordering::Relaxed);
             return false;
@@ -284,7 +286,7 @@ mod tests {
 
     /// No call waits for a report, and the report counts the calls left out for it.
     #[test]
-    fn who_finds_a_ranking_taken_goes_on() {
+    fn a_thread_skips_a_locked_ranking() {
         let stats = KeyStats::new("table", Detail { every: 1, ..Detail::default() });
         let denied = Outcome::Denied { retry_after: None };
         stats.observe(1_u64, 1, denied);

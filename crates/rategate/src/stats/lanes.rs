@@ -26,7 +26,7 @@ pub struct Lanes<T> {
 
 /// The copy that a thread writes to.
 #[derive(Debug)]
-pub struct Own<'a, T> {
+pub struct OwnLane<'a, T> {
     /// The copy.
     pub lane: &'a T,
     /// `true` if no other thread ever writes to it.
@@ -49,7 +49,7 @@ impl<T> Lanes<T> {
 
     /// Returns the copy of the calling thread.
     #[inline]
-    pub fn own(&self) -> Option<Own<'_, T>> {
+    pub fn own(&self) -> Option<OwnLane<'_, T>> {
         // A thread that is ending may have lost its number.
         let thread = THREAD.try_with(|thread| thread.get().unwrap_or_else(|| first_use(thread)));
         let thread = thread.map_or(usize::MAX, NonZeroUsize::get);
@@ -57,7 +57,7 @@ impl<T> Lanes<T> {
         let is_unshared = thread <= shared;
         let at = if is_unshared { 0 } else { shared };
         let at = at | (thread & shared.wrapping_sub(1));
-        self.lanes.get(at).map(|Lane(lane)| Own { lane, is_unshared })
+        self.lanes.get(at).map(|Lane(lane)| OwnLane { lane, is_unshared })
     }
 
     /// Returns all copies.
@@ -91,7 +91,7 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..50 {
                 scope.spawn(|| {
-                    let Own { lane, is_unshared } = lanes.own().unwrap();
+                    let OwnLane { lane, is_unshared } = lanes.own().unwrap();
                     let again = lanes.own().unwrap();
                     assert!(std::ptr::eq(lane, again.lane) && is_unshared == again.is_unshared);
                     let lane = from_ref(lane).addr();

@@ -61,35 +61,35 @@ impl LimitStats {
     }
 
     /// Records the decision on a try. Errors, such as a closed limit, are not counted.
-    pub(crate) fn saw_try(&self, permits: u64, decided: &Result<Decision, TryAcquireError>) {
+    pub(crate) fn record_try(&self, permits: u64, decided: &Result<Decision, TryAcquireError>) {
         if let Ok(decision) = decided {
             self.observe(permits, Outcome::of(decision, self.limit()));
         }
     }
 
     /// Records the end of a wait.
-    pub(crate) fn saw_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
+    pub(crate) fn record_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
         if let Some(outcome) = Outcome::of_wait(ended, self.limit()) {
             self.observe(permits, outcome);
         }
     }
 
     /// Records a batch that a handle has used.
-    pub(crate) fn saw_batch(&self, calls: u64, permits: u64) {
+    pub(crate) fn record_batch(&self, calls: u64, permits: u64) {
         self.tallies.add_granted(calls, permits);
     }
 
     /// Records a change of the limit, which now grants at most `limit` permits at once.
-    pub(crate) fn saw_change(&self, limit: u64) {
+    pub(crate) fn record_reconfigure(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
         events::reconfigured(&self.name);
     }
 
-    pub(crate) fn saw_close(&self) {
+    pub(crate) fn record_close(&self) {
         events::closed(&self.name);
     }
 
-    pub(super) fn saw_overflow(&self) {
+    pub(super) fn record_overflow(&self) {
         self.tallies.add_overflow();
     }
 

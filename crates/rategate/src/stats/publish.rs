@@ -85,7 +85,7 @@ pub(crate) fn distributed(limit: &str, counts: &distributed::Counts, health: &He
     }
     counter!(CHANGES, "limit" => limit.to_owned()).absolute(counts.changes);
     let state = match health.store_status {
-        StoreStatus::Well => 0_u8,
+        StoreStatus::Healthy => 0_u8,
         StoreStatus::Quarantined => 1,
         StoreStatus::Unavailable => 2,
     };

@@ -73,7 +73,7 @@ pub use request::{Key, LeaseId, StoreRequest};
 pub use rule::{PlanError, Rule};
 pub use store_ext::{Pending, StoreExt, Unclaimed};
 
-pub use crate::process::{OfProcess, PerProcess};
+pub use crate::process::{PerProcess, ProcessBound};
 #[doc(no_inline)]
 pub use rategate_core::node::{Heartbeat, HeartbeatReply};
 // For stores of other crates, which block for their replies too.

@@ -27,7 +27,7 @@ pub enum Wake {
 /// [`CancelToken::wait_on`].
 #[derive(Clone, Debug)]
 pub struct CancelToken {
-    bell: Arc<Bell>,
+    signal: Arc<WakeSignal>,
     raised: Arc<AtomicBool>,
     /// The flags of the tokens that this one was made [below](CancelToken::child), the topmost
     /// first.
@@ -38,16 +38,16 @@ pub struct CancelToken {
 ///
 /// The mutex guards only the moment between a check of the flags and the sleep.
 #[derive(Debug, Default)]
-struct Bell {
+struct WakeSignal {
     still: Mutex<()>,
-    rung: Condvar,
+    condvar: Condvar,
 }
 
 impl CancelToken {
     /// Creates a token that is not raised.
     #[must_use]
     pub fn new() -> Self {
-        Self { bell: Arc::default(), raised: Arc::default(), above: Arc::default() }
+        Self { signal: Arc::default(), raised: Arc::default(), above: Arc::default() }
     }
 
     /// Creates a token that is also raised when `self` is, or any that `self` is below.
@@ -56,7 +56,7 @@ impl CancelToken {
     #[must_use]
     pub fn child(&self) -> Self {
         let above = self.above.iter().chain([&self.raised]).cloned().collect();
-        Self { bell: Arc::clone(&self.bell), raised: Arc::default(), above }
+        Self { signal: Arc::clone(&self.signal), raised: Arc::default(), above }
     }
 
     /// Returns the token for one wait of this thread, not raised: its own, or one below `abort`.
@@ -99,7 +99,7 @@ impl CancelToken {
         // A waiter that checked the flags before now is asleep once the lock is free, and is
         // woken.
         drop(self.lock());
-        self.bell.rung.notify_all();
+        self.signal.condvar.notify_all();
     }
 
     /// Waits until `left` returns `None`, or the token is raised.
@@ -117,18 +117,18 @@ impl CancelToken {
             }
             let Some(left) = left() else { return Wake::Due };
             assert_may_block();
-            let woken = self.bell.rung.wait_timeout(guard, left.min(MAX_WAIT));
+            let woken = self.signal.condvar.wait_timeout(guard, left.min(MAX_WAIT));
             guard = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Returns the same number for all tokens that one [nudge](Self::nudge) reaches.
-    pub(crate) fn bell_id(&self) -> usize {
-        Arc::as_ptr(&self.bell).addr()
+    pub(crate) fn signal_id(&self) -> usize {
+        Arc::as_ptr(&self.signal).addr()
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.bell.still.lock().unwrap_or_else(PoisonError::into_inner)
+        self.signal.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,7 +16,7 @@ use super::real::Slack;
 use super::{CancelToken, Sleep, Timer};
 use crate::clock::{Clock, SystemClock};
 use crate::panics::quietly;
-use crate::process::{OfProcess, PerProcess};
+use crate::process::{PerProcess, ProcessBound};
 use rategate_core::span::whole_ns;
 
 /// A timer for tasks under any executor, or none, in real time.
@@ -56,10 +56,10 @@ impl Timer for ThreadTimer {
 /// The state that the thread and sleeping tasks share.
 ///
 /// A forked child, which does not have the thread, has another.
-struct Desk {
+struct TimerState {
     calls: Mutex<Calls>,
-    /// Never raised; nudged when a call comes that is due before all others.
-    bell: CancelToken,
+    /// Nudged when a new call is due before all others. The token is never cancelled.
+    wake_signal: CancelToken,
 }
 
 struct Calls {
@@ -69,12 +69,12 @@ struct Calls {
     has_thread: bool,
 }
 
-impl Desk {
+impl TimerState {
     fn open() -> &'static Self {
-        static DESK: PerProcess<Desk> = PerProcess::new();
-        DESK.get_or_init(|| Self {
+        static TIMER_STATE: PerProcess<TimerState> = PerProcess::new();
+        TIMER_STATE.get_or_init(|| Self {
             calls: Mutex::new(Calls { due: BTreeMap::new(), next_id: 0, has_thread: false }),
-            bell: CancelToken::new(),
+            wake_signal: CancelToken::new(),
         })
     }
 
@@ -83,20 +83,20 @@ impl Desk {
     }
 
     /// Starts the thread that wakes tasks, unless it runs. Returns `true` if there is one.
-    fn hire(&'static self) -> bool {
+    fn ensure_thread(&'static self) -> bool {
         if replace(&mut self.calls().has_thread, true) {
             return true;
         }
         let thread = thread::Builder::new().name("rategate-timer".to_owned());
-        let hired = thread.spawn(|| self.work()).is_ok();
-        self.calls().has_thread = hired;
-        hired
+        let spawned = thread.spawn(|| self.work()).is_ok();
+        self.calls().has_thread = spawned;
+        spawned
     }
 
     fn work(&self) {
         let _slack = Slack::minimal();
         loop {
-            let _ = self.bell.wait_on(|| {
+            let _ = self.wake_signal.wait_on(|| {
                 let first_ns = self.calls().due.first_key_value().map(|(&(due_ns, _), _)| due_ns);
                 let Some(first_ns) = first_ns else { return Some(Duration::MAX) };
                 let left_ns = first_ns.saturating_sub(clock().now_ns());
@@ -129,12 +129,12 @@ struct Sleeping {
     due_ns: u64,
     /// The call that is left with the thread. A forked child lacks the thread, and makes another
     /// call.
-    call: Option<OfProcess<Call>>,
+    call: Option<ProcessBound<Call>>,
 }
 
 /// A call that the thread has to make, unless this is dropped before.
 struct Call {
-    desk: &'static Desk,
+    timer_state: &'static TimerState,
     key: (u64, u64),
 }
 
@@ -146,14 +146,14 @@ impl Future for Sleeping {
         if left_ns == 0 {
             return Poll::Ready(());
         }
-        let desk = Desk::open();
-        if !desk.hire() {
+        let timer_state = TimerState::open();
+        if !timer_state.ensure_thread() {
             thread::sleep(Duration::from_nanos(left_ns.min(1_000_000)));
             return Poll::Ready(());
         }
         let waker = context.waker().clone();
-        let known = self.call.as_ref().and_then(OfProcess::get).map(|call| call.key);
-        let mut calls = desk.calls();
+        let known = self.call.as_ref().and_then(ProcessBound::get).map(|call| call.key);
+        let mut calls = timer_state.calls();
         let key = known.unwrap_or_else(|| {
             calls.next_id = calls.next_id.wrapping_add(1);
             (self.due_ns, calls.next_id)
@@ -162,12 +162,12 @@ impl Future for Sleeping {
         let is_first = calls.due.first_key_value().is_some_and(|(first, _)| *first == key);
         drop(calls);
         if known.is_none() {
-            self.call = Some(OfProcess::new(Call { desk, key }));
+            self.call = Some(ProcessBound::new(Call { timer_state, key }));
         }
         // Outside the lock, because it may run any code.
         drop(before);
         if is_first {
-            desk.bell.nudge();
+            timer_state.wake_signal.nudge();
         }
         Poll::Pending
     }
@@ -175,7 +175,7 @@ impl Future for Sleeping {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let waker = self.desk.calls().due.remove(&self.key);
+        let waker = self.timer_state.calls().due.remove(&self.key);
         drop(waker);
     }
 }
@@ -199,9 +199,9 @@ mod tests {
         }
     }
 
-    struct Bomb;
+    struct PanickingWaker;
 
-    impl Wake for Bomb {
+    impl Wake for PanickingWaker {
         fn wake(self: Arc<Self>) {
             panic!("a waker that panics, as this test expects");
         }
@@ -223,7 +223,8 @@ mod tests {
         for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
             woken -= u64::from(sleep.as_mut().poll(&mut Context::from_waker(waker)).is_ready());
         }
-        let _ = bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bomb))));
+        let _ =
+            bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker))));
         sleeps.pop();
         while counter.0.load(Ordering::SeqCst) < woken {
             thread::yield_now();

@@ -111,7 +111,7 @@ fn a_guard_keeps_permits_in_flight() {
     let guard = fleet.nodes[node].node.keep(b"key", nonzero(1), LeaseId([1; 16]));
     for step in 0..20 {
         fleet.set_all(if step % 3 == 1 {
-            LinkState::Cut
+            LinkState::RequestsLost
         } else {
             LinkState::Open { max_delay_ns: MS }
         });

@@ -67,7 +67,7 @@ impl Fleet {
 
     /// Cuts a node off as if its process were killed.
     pub(crate) fn kill(&mut self, node: usize) {
-        self.nodes[node].wire.set(LinkState::Cut);
+        self.nodes[node].wire.set(LinkState::RequestsLost);
         self.nodes.remove(node);
     }
 

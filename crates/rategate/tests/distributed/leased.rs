@@ -39,8 +39,8 @@ fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
         if fleet.random.u64(..500) == 0 {
             let node = usize::try_from(fleet.random.u64(..NODES)).unwrap();
             let link_state = match fleet.random.u64(..4) {
-                0 => LinkState::Cut,
-                1 => LinkState::Deaf,
+                0 => LinkState::RequestsLost,
+                1 => LinkState::RepliesLost,
                 _ => LinkState::Open { max_delay_ns: 15 * MS },
             };
             fleet.nodes[node].wire.set(link_state);
@@ -248,7 +248,7 @@ fn keys_in_use_are_kept() {
 
 /// Many simultaneous waiters are served with few requests, in order.
 #[test]
-fn a_crowd_is_served_with_few_questions() {
+fn many_waiters_are_served_with_few_requests() {
     let mut fleet = Fleet::new(15);
     let rule: Rule = SlidingLog::new(1_000, Duration::from_nanos(S)).into();
     let leases =

@@ -48,8 +48,8 @@ fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
             2 | 3 if count < 7 => {
                 fleet.join(shared(rule));
             }
-            4 => fleet.nodes[node].wire.set(LinkState::Cut),
-            5 => fleet.nodes[node].wire.set(LinkState::Deaf),
+            4 => fleet.nodes[node].wire.set(LinkState::RequestsLost),
+            5 => fleet.nodes[node].wire.set(LinkState::RepliesLost),
             6..20 => fleet.nodes[node].wire.set(LinkState::Open { max_delay_ns: 10 * MS }),
             _ => {}
         }
@@ -125,7 +125,7 @@ fn a_single_node_has_the_whole_limit() {
 
 /// After a member is killed, the others have and use the whole total within two heartbeats.
 #[test]
-fn survivors_have_everything_within_two_beats() {
+fn survivors_have_everything_within_two_heartbeats() {
     let mut fleet = Fleet::new(3);
     for _ in 0..4 {
         fleet.join(shared(rules()[1]));
@@ -172,7 +172,7 @@ fn a_share_lapses_without_the_store() {
     let node =
         fleet.join(|builder| shared(rules()[0])(builder).on_unavailable(OnUnavailable::Admit));
     fleet.run_to(fleet.now_ns() + 10 * MS);
-    fleet.set_all(LinkState::Cut);
+    fleet.set_all(LinkState::RequestsLost);
     let lost_ns = fleet.now_ns();
     for _ in 0..800 {
         fleet.call(node, b"key", 1);

@@ -26,8 +26,8 @@ fn call_for(fleet: &mut Fleet, node: usize, ms: u64) {
 }
 
 #[test]
-fn nothing_passes_unless_said_otherwise() {
-    for link_state in [LinkState::Cut, LinkState::Deaf, LinkState::Refused] {
+fn no_call_passes_unless_configured() {
+    for link_state in [LinkState::RequestsLost, LinkState::RepliesLost, LinkState::Refused] {
         let mut fleet = Fleet::new(1);
         let node = fleet.join(limited);
         fleet.set_all(link_state);
@@ -60,14 +60,14 @@ fn nothing_passes_unless_said_otherwise() {
 fn a_pausing_store_is_retried() {
     let mut fleet = Fleet::new(9);
     let node = fleet.join(limited);
-    fleet.set_all(LinkState::Cut);
+    fleet.set_all(LinkState::RequestsLost);
     for _ in 0..50 {
         fleet.call(node, b"key", 1);
     }
     fleet.run_to(fleet.now_ns() + 21 * MS);
     assert_eq!(fleet.denials.len(), 50);
     fleet.set_all(LinkState::Open { max_delay_ns: MS });
-    assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Well);
+    assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Healthy);
     call_for(&mut fleet, node, 20);
     assert_eq!(fleet.grants.len(), 20);
 }
@@ -87,7 +87,7 @@ fn an_unavailable_store_gets_no_lease_requests() {
 }
 
 #[test]
-fn everything_passes_if_said() {
+fn every_call_passes_if_configured() {
     let mut fleet = Fleet::new(2);
     let node = fleet.join(|builder| limited(builder).on_unavailable(OnUnavailable::Admit));
     fleet.set_all(LinkState::Refused);
@@ -121,15 +121,15 @@ fn local_limits_are_partitions_of_the_limit() {
 }
 
 #[test]
-fn one_answer_and_all_is_as_before() {
+fn one_reply_ends_the_fallback() {
     let mut fleet = Fleet::new(4);
     let node = fleet.join(limited);
-    fleet.set_all(LinkState::Cut);
+    fleet.set_all(LinkState::RequestsLost);
     call_for(&mut fleet, node, 300);
     fleet.set_all(LinkState::Open { max_delay_ns: MS });
     let back_ns = fleet.now_ns();
     call_for(&mut fleet, node, 1_000);
-    assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Well);
+    assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Healthy);
     let first = fleet.grants.iter().find(|grant| grant.at_ns > back_ns).unwrap();
     // The longest pause by then is 200 ms or 400 ms.
     assert!(first.at_ns < back_ns + 450 * MS, "{} ms", (first.at_ns - back_ns) / MS);
@@ -150,7 +150,7 @@ fn borrowed_permits_outlive_the_store_for_one_lease() {
         fleet.run_to(fleet.now_ns() + MS);
     }
     let lost_ns = fleet.now_ns();
-    fleet.set_all(LinkState::Cut);
+    fleet.set_all(LinkState::RequestsLost);
     call_for(&mut fleet, node, 500);
     let last = fleet.grants.last().unwrap();
     assert!(last.at_ns > lost_ns + 10 * MS, "{} ms", (last.at_ns - lost_ns) / MS);
@@ -174,14 +174,14 @@ fn a_quarantine_keeps_the_limit_over_a_failover() {
         call_for(&mut fleet, node, 200);
         fleet.store.rewind(&image);
         call_for(&mut fleet, node, 400);
-        let expected = if is_quarantined { StoreStatus::Quarantined } else { StoreStatus::Well };
+        let expected = if is_quarantined { StoreStatus::Quarantined } else { StoreStatus::Healthy };
         assert_eq!(fleet.nodes[node].node.health().store_status, expected);
         call_for(&mut fleet, node, 2_000);
         // On the callers' clock a grant is late by its reply's delay.
         let max_granted = fleet.max_in(S - 2 * MS, |_| true);
         assert!(max_granted <= max_expected, "{max_granted}");
         assert!(is_quarantined || max_granted > 100, "the failover costs nothing: {max_granted}");
-        assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Well);
+        assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Healthy);
     }
 }
 
@@ -223,7 +223,7 @@ fn a_quarantine_outlasts_the_shares() {
             call_all(&mut fleet, 1);
         }
         call_all(&mut fleet, 5);
-        fleet.nodes[0].wire.set(LinkState::Cut);
+        fleet.nodes[0].wire.set(LinkState::RequestsLost);
         fleet.store.rewind(&image);
         call_all(&mut fleet, 2_000);
         let max_granted = fleet.max_in(100 * MS, |by| by == DecidedBy::Share);

@@ -18,9 +18,9 @@ pub(crate) enum LinkState {
     /// Request and reply arrive, each within `max_delay_ns`.
     Open { max_delay_ns: u64 },
     /// The request arrives, and its reply is lost.
-    Deaf,
+    RepliesLost,
     /// The request is lost.
-    Cut,
+    RequestsLost,
     /// The store is unavailable, and the node learns it at once.
     Refused,
 }
@@ -145,11 +145,11 @@ impl Store for Wire {
                 let at_ns = now_ns + inside.random.u64(..max_delay_ns) + 1;
                 inside.add(at_ns, Event::Arrives(request, Some(callback)));
             }
-            LinkState::Deaf => {
+            LinkState::RepliesLost => {
                 inside.add(now_ns + 1, Event::Arrives(request, None));
                 inside.add(late_ns, Event::Replies(unavailable(Unavailable::Late), callback));
             }
-            LinkState::Cut => {
+            LinkState::RequestsLost => {
                 inside.add(late_ns, Event::Replies(unavailable(Unavailable::Late), callback));
             }
             LinkState::Refused => {

@@ -2,11 +2,11 @@
 
 mod capacity;
 mod crowd;
-mod fading;
 mod kinds;
 mod oracle;
 mod others;
 mod spill;
+mod stale_values;
 mod status;
 mod verbs;
 mod waiting;

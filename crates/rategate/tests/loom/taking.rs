@@ -7,7 +7,7 @@ use rategate::AcquireError;
 use rategate_core::span::whole_ns as ns;
 
 use crate::world::{
-    Bell, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, start, window,
+    BlockingWaker, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, start, window,
 };
 
 /// Returns a limiter of one permit in each `S`, which is taken, and a task that waits for the
@@ -62,7 +62,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
             Tasks::from(limiter.limiter().clone().with_grace(std::time::Duration::from_nanos(1)));
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let tasks = [(); 2].map(|()| acquiring(&limiter, 1).waiting());
-        let taken = Arc::new(Bell::default());
+        let taken = Arc::new(BlockingWaker::default());
         let [first, second] = tasks.map(|task| {
             let taken = Waker::from(Arc::clone(&taken));
             start(move || {
@@ -75,7 +75,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
         time.set(S + 1);
         time.set(2 * S);
         // One of them has started by now, or is about to. The other has the next window.
-        taken.heed();
+        taken.wait_until_woken();
         time.set(3 * S);
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
         assert_ne!(first / S, second / S, "{first} {second}");

@@ -195,9 +195,9 @@ fn quick_the_newest_waker_is_called() {
 }
 
 /// A waker that uses the limiter, as an executor that polls in place would.
-struct Eager(Tasks<Concurrency>, loom::sync::Mutex<Option<Task<()>>>);
+struct PollingWaker(Tasks<Concurrency>, loom::sync::Mutex<Option<Task<()>>>);
 
-impl Wake for Eager {
+impl Wake for PollingWaker {
     fn wake(self: Arc<Self>) {
         let task = self.1.lock().unwrap().take();
         // The waking thread has the outcome ready, and holds no lock.
@@ -217,7 +217,7 @@ fn quick_a_waker_may_poll_inline() {
                 limiter.acquire(1).await.unwrap();
             }
         });
-        let eager = Arc::new(Eager(limiter.clone(), loom::sync::Mutex::default()));
+        let eager = Arc::new(PollingWaker(limiter.clone(), loom::sync::Mutex::default()));
         let waker = Waker::from(Arc::clone(&eager));
         assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         *eager.1.lock().unwrap() = Some(Task::new(future));

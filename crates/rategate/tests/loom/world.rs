@@ -187,24 +187,24 @@ impl Drop for Sleeping {
 
 /// The waker of a task, for which a thread waits meanwhile.
 #[derive(Default)]
-pub(crate) struct Bell {
-    rung: Mutex<bool>,
+pub(crate) struct BlockingWaker {
+    has_woken: Mutex<bool>,
     waker_slot: Condvar,
 }
 
-impl Bell {
-    pub(crate) fn heed(&self) {
-        let mut rung = self.rung.lock().unwrap();
-        while !*rung {
-            rung = self.waker_slot.wait(rung).unwrap();
+impl BlockingWaker {
+    pub(crate) fn wait_until_woken(&self) {
+        let mut has_woken = self.has_woken.lock().unwrap();
+        while !*has_woken {
+            has_woken = self.waker_slot.wait(has_woken).unwrap();
         }
-        *rung = false;
+        *has_woken = false;
     }
 }
 
-impl Wakes for Bell {
+impl Wakes for BlockingWaker {
     fn wake(self: Arc<Self>) {
-        *self.rung.lock().unwrap() = true;
+        *self.has_woken.lock().unwrap() = true;
         self.waker_slot.notify_one();
     }
 }
@@ -213,7 +213,7 @@ impl Wakes for Bell {
 pub(crate) struct Task<T> {
     /// `None` once it has been dropped.
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    bell: Arc<Bell>,
+    blocking_waker: Arc<BlockingWaker>,
 }
 
 impl<T> Drop for Task<T> {
@@ -227,12 +227,12 @@ impl<T> Drop for Task<T> {
 
 impl<T> Task<T> {
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { future: Some(Box::pin(future)), bell: Arc::default() }
+        Self { future: Some(Box::pin(future)), blocking_waker: Arc::default() }
     }
 
     /// Polls the future once.
     pub(crate) fn poll(&mut self) -> Poll<T> {
-        let waker = Waker::from(Arc::clone(&self.bell));
+        let waker = Waker::from(Arc::clone(&self.blocking_waker));
         self.future.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker))
     }
 
@@ -244,7 +244,7 @@ impl<T> Task<T> {
 
     /// Replaces the waker from the next poll on.
     pub(crate) fn elsewhere(mut self) -> Self {
-        self.bell = Arc::default();
+        self.blocking_waker = Arc::default();
         self
     }
 
@@ -254,13 +254,13 @@ impl<T> Task<T> {
             if let Poll::Ready(result) = self.poll() {
                 return result;
             }
-            self.bell.heed();
+            self.blocking_waker.wait_until_woken();
         }
     }
 
     /// Finishes a future that has been polled, once it has been woken.
     pub(crate) fn finish_once_woken(self) -> T {
-        self.bell.heed();
+        self.blocking_waker.wait_until_woken();
         self.finish()
     }
 }

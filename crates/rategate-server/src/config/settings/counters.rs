@@ -178,7 +178,7 @@ impl Grammar for Prefix {
 
     fn read(text: &str) -> Result<Self, String> {
         let prefix = plain(text, 32).map(Self);
-        prefix.ok_or_else(|| format!("{text:?} is no prefix, which is {}", Self::WHAT))
+        prefix.ok_or_else(|| format!("{text:?} is not a valid prefix; expected {}", Self::WHAT))
     }
 }
 

@@ -81,8 +81,8 @@ impl Elsewhere {
                 Ok(text.trim_end_matches(['\r', '\n']).to_owned())
             }
             (None, Some(name), None) => std::env::var(&name)
-                .map_err(|_| format!("the variable {name} is not set, or no text")),
-            _ => Err("one of value, file and env".to_owned()),
+                .map_err(|_| format!("the variable {name} is not set or not UTF-8")),
+            _ => Err("give exactly one of value, file and env".to_owned()),
         }
     }
 }

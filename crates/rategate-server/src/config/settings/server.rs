@@ -153,7 +153,7 @@ impl Server {
                 reader.suggest(key, message, "give [server.tls] cert and key");
             }
             if uses_tls && matches!(address, Address::Unix(_)) {
-                reader.complain(key, format!("{address} is a file, and TLS is for networks"));
+                reader.complain(key, format!("{address} is a file; TLS needs a network address"));
             }
             if self.requires_token(listener) && self.token.is_none() {
                 let key = if reader.node.get(key).is_some() { key } else { "server.auth" };

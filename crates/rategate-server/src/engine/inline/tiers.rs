@@ -28,8 +28,8 @@ use rategate::snapshot::{SavedAt, SnapshotError};
 use rategate::{Clock, Keyed};
 
 use super::{
-    Inlines, Known, MAX_IDLE_NS, MIN_IDLE_NS, NOTED_NS, Numbers, Own, PER_TABLE, Table, TierSlot,
-    Tiers,
+    InlineLimit, InlineLimits, MAX_IDLE_NS, MIN_IDLE_NS, Numbers, PER_TABLE, PublishedLimits,
+    Table, TierSlot, Tiers, USE_RESOLUTION_NS,
 };
 use crate::engine::error::EngineError;
 use crate::engine::snapshot::NotRestored;
@@ -37,7 +37,7 @@ use crate::engine::snapshot::NotRestored;
 /// A tier that can be assigned.
 type Tier<N, C> = (Table<N, C>, TierSlot);
 
-impl<N: Own, C: Clock + Clone> Inlines<N, C> {
+impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     /// Returns the tables in use, with the limits of their tiers.
     pub(in crate::engine) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
         let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,20 +243,20 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     }
 }
 
-impl<N: Own, C: Clock> Known<N, C> {
+impl<N: InlineLimit, C: Clock> PublishedLimits<N, C> {
     fn copy(&self) -> Self {
         Self { by_limit: self.by_limit.clone(), tables: self.tables.clone() }
     }
 }
 
-impl<N: Own, C: Clock> Numbers<N, C> {
+impl<N: InlineLimit, C: Clock> Numbers<N, C> {
     /// Returns the instant until which the limit keeps its tier even if another needs it. Never
     /// decreases.
     fn in_use_until_ns(&self) -> u64 {
         let named_ns = self.named_ns.load(Ordering::Relaxed);
-        let unnamed_ns = named_ns.saturating_add(MAX_IDLE_NS).saturating_add(NOTED_NS);
+        let unnamed_ns = named_ns.saturating_add(MAX_IDLE_NS).saturating_add(USE_RESOLUTION_NS);
         // A limit in constant use stays, however soon its keys recover.
-        let in_use_ns = named_ns.saturating_add(MIN_IDLE_NS).saturating_add(NOTED_NS);
+        let in_use_ns = named_ns.saturating_add(MIN_IDLE_NS).saturating_add(USE_RESOLUTION_NS);
         self.fresh_ns.load(Ordering::Relaxed).max(in_use_ns).min(unnamed_ns)
     }
 
@@ -282,13 +282,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    type Buckets = Inlines<Inline, ManualClock>;
+    type Buckets = InlineLimits<Inline, ManualClock>;
 
     /// Creates inline limits for as many as a table has tiers.
     fn buckets() -> (Buckets, ManualClock) {
         let clock = ManualClock::new();
         clock.set(Duration::from_nanos(SECOND));
-        (Inlines::new(clock.clone(), 1_000, PER_TABLE), clock)
+        (InlineLimits::new(clock.clone(), 1_000, PER_TABLE), clock)
     }
 
     /// Returns a limit with this capacity that recovers one permit per second.
@@ -385,7 +385,8 @@ mod tests {
     #[test]
     fn a_stopped_call_is_not_evicted_sooner() {
         let clock = Late::default();
-        let buckets: Inlines<Inline, Late> = Inlines::new(clock.clone(), 1_000, PER_TABLE);
+        let buckets: InlineLimits<Inline, Late> =
+            InlineLimits::new(clock.clone(), 1_000, PER_TABLE);
         let take = |capacity, permits| {
             buckets
                 .decide(limit(capacity), b"k", Verb::Take, permits)

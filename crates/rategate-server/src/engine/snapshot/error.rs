@@ -52,7 +52,7 @@ pub enum Unreadable {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The file does not begin like a file of counters.
-    #[error("it is not a file of counters")]
+    #[error("it is not a snapshot of counters")]
     NotOurs,
     /// A newer program wrote the file.
     #[error(
@@ -88,10 +88,10 @@ pub enum NotRestored {
     #[error("there is no such rule any more")]
     NoSuchRule,
     /// The rule's policy is of another kind: its counters start afresh.
-    #[error("its policy is of another kind now: its counters start afresh")]
+    #[error("its policy has another kind: its counters start afresh")]
     OtherPolicy,
     /// The rule's keys have other entries: its counters start afresh.
-    #[error("its entries are others now: its counters start afresh")]
+    #[error("its entries have changed: its counters start afresh")]
     OtherEntries,
     /// The rule counts nothing.
     #[error("it counts nothing now")]

@@ -39,14 +39,14 @@ pub(super) struct Contents {
     pub(super) spent_at_ns: Option<u64>,
     /// The instants of individual tables, including those that were never created.
     #[serde(default)]
-    pub(super) spent: Vec<(Of, u64)>,
+    pub(super) spent: Vec<(TableOwner, u64)>,
     pub(super) tables: Vec<Entry>,
 }
 
 /// A table in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
-    pub(super) of: Of,
+    pub(super) of: TableOwner,
     pub(super) from: u64,
     pub(super) bytes: u64,
     pub(super) keys: u64,
@@ -54,7 +54,7 @@ pub(super) struct Entry {
 
 /// The owner of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Of {
+pub(super) enum TableOwner {
     /// A rule, with the key of each entry, and `true` where its value varies.
     Rule { name: String, entries: Vec<(String, bool)> },
     /// Buckets of inline limits: the tier and the numbers of each.
@@ -82,7 +82,7 @@ impl<W: Write> Output<W> {
     /// Adds a table that `save` writes; `save` returns the number of its keys.
     pub(super) fn table<E: From<io::Error>>(
         &mut self,
-        of: Of,
+        of: TableOwner,
         save: impl FnOnce(&mut Self) -> Result<u64, E>,
     ) -> Result<(), E> {
         let from = self.bytes;
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_long_list_is_read_in_large_pieces() {
-        let of = |nth: u64| Of::Rule { name: format!("r{nth}"), entries: Vec::new() };
+        let of = |nth: u64| TableOwner::Rule { name: format!("r{nth}"), entries: Vec::new() };
         let spent = (0..10_000).map(|nth| (of(nth), nth)).collect();
         let contents = Contents { spent, ..Contents::default() };
         let (bytes, ..) = Output::new(Vec::new(), contents.clone()).unwrap().finish().unwrap();

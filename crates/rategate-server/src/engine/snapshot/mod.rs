@@ -29,10 +29,10 @@ use rategate::policy::portable::{RestoreContext, WordsError};
 use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
 
 pub use self::error::{NotRestored, StateError, Unreadable};
-use self::file::{Contents, Entry, Input, Of, Output};
+use self::file::{Contents, Entry, Input, Output, TableOwner};
 pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, OnCorruptSnapshot, Saver, Started};
 use super::Engine;
-use super::counters::Ruled;
+use super::counters::ActiveRule;
 use super::live::Live;
 use crate::rule::Rule;
 
@@ -86,10 +86,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
         }
         for (table, limits) in inner.buckets.in_use() {
-            output.table(Of::Buckets(limits), |output| table.save(output))?;
+            output.table(TableOwner::Buckets(limits), |output| table.save(output))?;
         }
         for (table, limits) in inner.windows.in_use() {
-            output.table(Of::Windows(limits), |output| table.save(output))?;
+            output.table(TableOwner::Windows(limits), |output| table.save(output))?;
         }
         let (to, keys, bytes) = output.finish()?;
         Ok((to, Saved { keys, bytes }))
@@ -129,14 +129,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let table = input.table(from, bytes).map_err(fail("read"))?;
             let since = |saved_at: &SavedAt| since(now_ns, saved_at, downtime);
             let (name, outcome) = match of {
-                Of::Rule { name, entries } => {
+                TableOwner::Rule { name, entries } => {
                     let outcome = self.restore_rule(live.as_deref(), &name, &entries, table, since);
                     (name, outcome)
                 }
-                Of::Buckets(limits) => {
+                TableOwner::Buckets(limits) => {
                     (String::new(), inner.buckets.restore(&limits, table, since))
                 }
-                Of::Windows(limits) => {
+                TableOwner::Windows(limits) => {
                     (String::new(), inner.windows.restore(&limits, table, since))
                 }
             };
@@ -160,7 +160,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         since: impl FnOnce(&SavedAt) -> RestoreContext,
     ) -> Result<(), NotRestored> {
         let ruled = named(live, name).ok_or(NotRestored::NoSuchRule)?;
-        if of_rule(&ruled.rule) != (Of::Rule { name: name.to_owned(), entries: entries.to_vec() }) {
+        if of_rule(&ruled.rule)
+            != (TableOwner::Rule { name: name.to_owned(), entries: entries.to_vec() })
+        {
             return Err(NotRestored::OtherEntries);
         }
         let counters = &ruled.counters;
@@ -174,7 +176,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 
     /// Returns the tables with an exhaustion instant of their own.
-    fn exhausted_tables(&self, live: Option<&Live<C>>) -> Vec<(Of, u64)> {
+    fn exhausted_tables(&self, live: Option<&Live<C>>) -> Vec<(TableOwner, u64)> {
         let inner = &*self.inner;
         let is_own = |at_ns: &u64| inner.exhausted.at_ns().is_none_or(|of_all| of_all < *at_ns);
         let of_rules = live.into_iter().flat_map(|live| &live.ruled).filter_map(|ruled| {
@@ -182,24 +184,24 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         });
         let buckets = inner.buckets.spent_at_ns().filter(is_own);
         let windows = inner.windows.spent_at_ns().filter(is_own);
-        let buckets = buckets.map(|at_ns| (Of::Buckets(Vec::new()), at_ns));
-        let windows = windows.map(|at_ns| (Of::Windows(Vec::new()), at_ns));
+        let buckets = buckets.map(|at_ns| (TableOwner::Buckets(Vec::new()), at_ns));
+        let windows = windows.map(|at_ns| (TableOwner::Windows(Vec::new()), at_ns));
         of_rules.chain(buckets).chain(windows).collect()
     }
 
-    fn exhaust_tables(&self, live: Option<&Live<C>>, exhausted: &[(Of, u64)]) {
+    fn exhaust_tables(&self, live: Option<&Live<C>>, exhausted: &[(TableOwner, u64)]) {
         let now_ns = self.inner.clock.now_ns();
         for (of, at_ns) in exhausted {
             let at_ns = (*at_ns).min(now_ns);
             match of {
-                Of::Rule { name, .. } => {
+                TableOwner::Rule { name, .. } => {
                     let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
                     if let Some(ruled) = same {
                         ruled.counters.exhaust(at_ns);
                     }
                 }
-                Of::Buckets(_) => self.inner.buckets.exhaust(at_ns),
-                Of::Windows(_) => self.inner.windows.exhaust(at_ns),
+                TableOwner::Buckets(_) => self.inner.buckets.exhaust(at_ns),
+                TableOwner::Windows(_) => self.inner.windows.exhaust(at_ns),
             }
         }
     }
@@ -220,7 +222,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 }
 
-fn named<'a, C: Clock + Clone>(live: Option<&'a Live<C>>, name: &str) -> Option<&'a Ruled<C>> {
+fn named<'a, C: Clock + Clone>(live: Option<&'a Live<C>>, name: &str) -> Option<&'a ActiveRule<C>> {
     let live = live?;
     live.ruled.get(live.matcher.named(name)?.0)
 }
@@ -238,10 +240,10 @@ fn since(now_ns: u64, saved_at: &SavedAt, downtime: Downtime) -> RestoreContext 
     RestoreContext { now_ns, elapsed_ns }
 }
 
-fn of_rule(rule: &Rule) -> Of {
+fn of_rule(rule: &Rule) -> TableOwner {
     let entries = rule.entries.iter();
     let entries = entries.map(|entry| (entry.key.to_string(), entry.value.varies())).collect();
-    Of::Rule { name: rule.name.to_string(), entries }
+    TableOwner::Rule { name: rule.name.to_string(), entries }
 }
 
 impl From<SnapshotError> for NotRestored {

@@ -177,7 +177,7 @@ fn sentence(result: &ItemResult) -> String {
             None => format!("Allowed: {}.", left(result)),
             Some(0) => format!("Allowed: {}, nothing is in use.", left(result)),
             Some(reset) => {
-                format!("Allowed: {}. Nothing is in use in {}.", left(result), span(reset))
+                format!("Allowed: {}. All permits are free again in {}.", left(result), span(reset))
             }
         },
     }

@@ -9,17 +9,17 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rategate::stats::{Lanes, Own};
+use rategate::stats::{Lanes, OwnLane};
 
 use crate::observe::{MAX_LANES, lock};
 
-/// The time that a recorder should reach back, in nanoseconds.
-const REACH_NS: u64 = 900 * SECOND_NS;
+/// The length of history that a recorder should keep, in nanoseconds.
+const RETENTION_NS: u64 = 900 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
 /// The resolution of instants: arrivals of a key on a thread within it become one entry at the
 /// first one's instant. A full recorder of few keys doubles it, up to a maximum.
-const GRAIN_NS: u64 = 1_000_000;
-const MAX_GRAIN_NS: u64 = 128 * GRAIN_NS;
+const RESOLUTION_NS: u64 = 1_000_000;
+const MAX_RESOLUTION_NS: u64 = 128 * RESOLUTION_NS;
 /// The number of entries that are searched for the same key: more than the keys of a recorder
 /// that cannot halve them.
 const LOOKBACK: usize = 2 * MIN_KEYS;
@@ -118,7 +118,7 @@ impl Recorder {
 
     #[inline(never)]
     fn write(&self, at_ns: u64, id: u64, permits: u64) {
-        let Some(Own { lane, .. }) = self.buffers.own() else { return };
+        let Some(OwnLane { lane, .. }) = self.buffers.own() else { return };
         let mut buffer = lock(lane);
         buffer.follow(self.bits.load(Ordering::Relaxed));
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
@@ -141,7 +141,7 @@ impl Recorder {
     /// Makes capacity for an entry: by growing, by dropping keys, or by dropping the oldest
     /// entry.
     fn free_capacity(&self, buffer: &mut ArrivalBuffer, now_ns: u64) {
-        buffer.drop_before(now_ns.saturating_sub(REACH_NS));
+        buffer.drop_before(now_ns.saturating_sub(RETENTION_NS));
         if buffer.entries.len() < buffer.capacity {
             return;
         }
@@ -161,7 +161,7 @@ impl Recorder {
                 buffer.follow(bits);
                 buffer.patience = 1;
             } else {
-                buffer.grain_ns = buffer.grain_ns.saturating_mul(2).min(MAX_GRAIN_NS);
+                buffer.grain_ns = buffer.grain_ns.saturating_mul(2).min(MAX_RESOLUTION_NS);
             }
         }
         if buffer.entries.len() >= buffer.capacity
@@ -177,8 +177,8 @@ impl Recorder {
         let (mut entries, mut is_coarse) = (0_usize, false);
         for buffer in self.buffers.all() {
             let mut buffer = lock(buffer);
-            buffer.drop_before(now_ns.saturating_sub(REACH_NS));
-            is_coarse |= buffer.grain_ns > GRAIN_NS;
+            buffer.drop_before(now_ns.saturating_sub(RETENTION_NS));
+            is_coarse |= buffer.grain_ns > RESOLUTION_NS;
             entries = entries.saturating_add(buffer.entries.len());
         }
         let bits = self.bits.load(Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl Recorder {
 
     /// Returns the contents.
     pub(super) fn read(&self) -> Recorded {
-        let (mut arrivals, mut from_ns, mut grain_ns) = (Vec::new(), 0, GRAIN_NS);
+        let (mut arrivals, mut from_ns, mut grain_ns) = (Vec::new(), 0, RESOLUTION_NS);
         for buffer in self.buffers.all() {
             let buffer = lock(buffer);
             from_ns = buffer.from_ns.max(from_ns);
@@ -224,7 +224,7 @@ impl Drop for Recorder {
 impl ArrivalBuffer {
     fn new(from_ns: u64) -> Self {
         let entries = VecDeque::new();
-        Self { entries, capacity: 0, bits: 0, grain_ns: GRAIN_NS, from_ns, patience: 0 }
+        Self { entries, capacity: 0, bits: 0, grain_ns: RESOLUTION_NS, from_ns, patience: 0 }
     }
 
     /// Drops keys if another thread has reduced the sampling.
@@ -346,7 +346,7 @@ mod tests {
         let history = recorder.read();
         let reach_ns = calls * 33_333 - history.from_ns;
         assert!(reach_ns > 40 * SECOND_NS, "{reach_ns} ns at {} ns", history.grain_ns);
-        assert!(history.arrivals.len() <= 8 * STEP && history.grain_ns <= MAX_GRAIN_NS);
+        assert!(history.arrivals.len() <= 8 * STEP && history.grain_ns <= MAX_RESOLUTION_NS);
         let noted: u64 = history.arrivals.iter().map(|arrival| u64::from(arrival.calls)).sum();
         let expected = (0..calls).filter(|call| {
             call * 33_333 >= history.from_ns && mixed(call % 20).is_multiple_of(history.every)
@@ -381,7 +381,7 @@ mod tests {
         }
         assert!(recorder.read().every > 1);
         for second in 0..20 {
-            recorder.tick(REACH_NS * 2 + second * SECOND_NS);
+            recorder.tick(RETENTION_NS * 2 + second * SECOND_NS);
         }
         assert_eq!(recorder.read().every, 1);
         assert_eq!(recorder.read().from_ns / SECOND_NS, 1_800 + 7, "{}", recorder.read().from_ns);
@@ -395,8 +395,8 @@ mod tests {
             recorder.note(call * MS, 64 * (call % 3), 1);
         }
         let history = recorder.read();
-        assert!(history.every == 1 && history.grain_ns > GRAIN_NS, "{}", history.grain_ns);
-        recorder.tick(REACH_NS * 2);
-        assert_eq!(recorder.read().grain_ns, GRAIN_NS);
+        assert!(history.every == 1 && history.grain_ns > RESOLUTION_NS, "{}", history.grain_ns);
+        recorder.tick(RETENTION_NS * 2);
+        assert_eq!(recorder.read().grain_ns, RESOLUTION_NS);
     }
 }

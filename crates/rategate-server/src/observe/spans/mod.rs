@@ -32,7 +32,7 @@ pub struct Spans {
 
 /// The tracer of a protocol.
 #[derive(Debug)]
-struct OfProtocol {
+struct ProtocolTracer {
     protocol: Protocol,
     sample: Sample,
     notes: mpsc::Sender<Note>,
@@ -62,7 +62,7 @@ impl Spans {
     /// Returns the tracer of a protocol.
     #[must_use]
     pub fn of(&self, protocol: Protocol) -> Arc<dyn Tracer> {
-        Arc::new(OfProtocol {
+        Arc::new(ProtocolTracer {
             protocol,
             sample: self.sample,
             notes: self.notes.clone(),
@@ -76,7 +76,7 @@ impl Spans {
     }
 }
 
-impl Tracer for OfProtocol {
+impl Tracer for ProtocolTracer {
     #[inline]
     fn samples(&self, caller: Option<&CallerSpan>) -> bool {
         let is_sampled = match caller {
@@ -93,7 +93,7 @@ impl Tracer for OfProtocol {
     }
 }
 
-impl OfProtocol {
+impl ProtocolTracer {
     /// Returns `true` if one more span fits in the queue. If not, it is counted as dropped before
     /// it is created.
     #[cold]

@@ -21,7 +21,7 @@ const UNIMPLEMENTED: u64 = 12;
 
 /// The request of a reflection message.
 #[derive(Clone, Copy, Debug)]
-enum Question<'a> {
+enum ReflectionRequest<'a> {
     File(&'a str),
     Symbol(&'a str),
     Services,
@@ -62,11 +62,13 @@ pub(super) fn answer(message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
     }
     put_bytes(&mut body, 2, message);
     match question {
-        Question::File(name) => put_file(&mut body, INDEX.files.get(name).copied(), name),
-        Question::Symbol(name) => put_file(&mut body, INDEX.symbols.get(name).copied(), name),
-        Question::Services => put_services(&mut body),
-        Question::Extensions => put_error(&mut body, NOT_FOUND, "there are no extensions"),
-        Question::Nothing => {
+        ReflectionRequest::File(name) => put_file(&mut body, INDEX.files.get(name).copied(), name),
+        ReflectionRequest::Symbol(name) => {
+            put_file(&mut body, INDEX.symbols.get(name).copied(), name);
+        }
+        ReflectionRequest::Services => put_services(&mut body),
+        ReflectionRequest::Extensions => put_error(&mut body, NOT_FOUND, "there are no extensions"),
+        ReflectionRequest::Nothing => {
             put_error(&mut body, UNIMPLEMENTED, "the request type is not supported");
         }
     }
@@ -74,16 +76,16 @@ pub(super) fn answer(message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
     Ok(())
 }
 
-fn read(message: &[u8]) -> Result<(&str, Question<'_>), Malformed> {
-    let (mut host, mut question) = ("", Question::Nothing);
+fn read(message: &[u8]) -> Result<(&str, ReflectionRequest<'_>), Malformed> {
+    let (mut host, mut question) = ("", ReflectionRequest::Nothing);
     let mut fields = Reader::new(message);
     while let Some((number, value)) = fields.field()? {
         match number {
             1 => host = value.text()?,
-            3 => question = Question::File(value.text()?),
-            4 => question = Question::Symbol(value.text()?),
-            5 | 6 => question = Question::Extensions,
-            7 => question = Question::Services,
+            3 => question = ReflectionRequest::File(value.text()?),
+            4 => question = ReflectionRequest::Symbol(value.text()?),
+            5 | 6 => question = ReflectionRequest::Extensions,
+            7 => question = ReflectionRequest::Services,
             _ => {}
         }
     }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_is_gone_is_no_mistake_of_the_callers() {
+    fn an_unavailable_store_is_not_the_callers_error() {
         assert_eq!(
             Status::from(EngineError::Store("it is unavailable".into())).code,
             Code::Unavailable

@@ -10,7 +10,7 @@ use super::invalid::Invalid;
 use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
 use crate::engine::{Inline, LeaseName, MAX_ITEMS};
 use crate::net::Right;
-use crate::protocol::few::few;
+use crate::protocol::bounded_list::bounded_list;
 use crate::units::meant;
 
 /// A request, checked as far as possible without the rules.
@@ -74,7 +74,7 @@ struct Written<'a> {
     verb: Option<Verb>,
     at_most: Option<bool>,
     lease: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "few")]
+    #[serde(borrow, default, deserialize_with = "bounded_list")]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
     domain: Option<Text<'a>>,
@@ -138,7 +138,7 @@ impl<'a> CheckRequest<'a> {
             ));
         }
         if list.is_empty() {
-            let detail = format!("none; there can be from 1 to {MAX_ITEMS}");
+            let detail = format!("the list is empty; give 1 to {MAX_ITEMS} items");
             return Err(Invalid::at("/items", detail));
         }
         let items = list.into_iter().enumerate();

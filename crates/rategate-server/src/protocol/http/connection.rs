@@ -57,7 +57,8 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Returns `true` if a request is for a gRPC service, and `false` for any other, chosen by the path.
+/// Returns `true` if a request is for a gRPC service, and `false` for any other, chosen by the
+/// path.
 ///
 /// A gRPC request has the content type of gRPC and a path like `/package.Service/Method`. The path
 /// matters because a proxy may pass on its client's content type with a request of its own.

@@ -16,7 +16,8 @@ use crate::units::whole_ms;
 /// The name of limits without a name of their own, or with a name that a field cannot hold.
 const NAMELESS: &str = "limit";
 
-/// Writes the fields of all limits of a result, at `now_ns` since 1970. Shadow rules are not disclosed to clients.
+/// Writes the fields of all limits of a result, at `now_ns` since 1970. Shadow rules are not
+/// disclosed to clients.
 pub(super) fn write(
     now_ns: u64,
     dialects: &[Dialect],

@@ -35,14 +35,14 @@ pub(super) struct Activity {
 
 /// A guard of a request in progress, which ends on drop.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Activity>);
+pub(super) struct RequestGuard(Arc<Activity>);
 
 impl Activity {
     /// Records that a request has arrived, up to its body.
-    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+    pub(super) fn begin(self: &Arc<Self>) -> RequestGuard {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.mark();
-        UnderWay(Arc::clone(self))
+        RequestGuard(Arc::clone(self))
     }
 
     fn mark(&self) {
@@ -57,22 +57,22 @@ impl Activity {
     fn seen(&self) -> Seen {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let begun = of(&self.begun);
-        let doing = if self.is_over.load(Ordering::Relaxed) {
-            Doing::Ending
+        let phase = if self.is_over.load(Ordering::Relaxed) {
+            ConnectionPhase::Ending
         } else if self.is_blocked.load(Ordering::Relaxed) {
-            Doing::Writing
+            ConnectionPhase::Writing
         } else if begun > of(&self.done) {
-            Doing::Answering
+            ConnectionPhase::Answering
         } else if of(&self.reads) > of(&self.reads_then) {
-            Doing::Reading
+            ConnectionPhase::Reading
         } else {
-            Doing::Nothing
+            ConnectionPhase::Nothing
         };
-        Seen { begun, writes: of(&self.writes), doing }
+        Seen { begun, writes: of(&self.writes), phase }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Ordering::Relaxed);
         self.0.mark();
@@ -84,12 +84,12 @@ impl Drop for UnderWay {
 struct Seen {
     begun: u64,
     writes: u64,
-    doing: Doing,
+    phase: ConnectionPhase,
 }
 
 /// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+enum ConnectionPhase {
     /// A request.
     Nothing,
     /// The rest of a request's head.
@@ -115,7 +115,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(limits: ConnectionLimits, is_http2: bool, now: Instant) -> Self {
-        let last = Seen { begun: 0, writes: 0, doing: Doing::Nothing };
+        let last = Seen { begun: 0, writes: 0, phase: ConnectionPhase::Nothing };
         Self { limits, is_http2, last, since: now }
     }
 
@@ -134,14 +134,14 @@ impl Watch {
             (self.last, self.since) = (seen, now);
             return false;
         }
-        let max = match seen.doing {
-            Doing::Nothing => self.limits.idle,
-            Doing::Reading if self.is_http2 => self.limits.idle,
-            Doing::Reading => self.limits.arrival,
+        let max = match seen.phase {
+            ConnectionPhase::Nothing => self.limits.idle,
+            ConnectionPhase::Reading if self.is_http2 => self.limits.idle,
+            ConnectionPhase::Reading => self.limits.arrival,
             // The decision has time limits of its own, and so has the reading of a body.
-            Doing::Answering => return false,
-            Doing::Writing => self.limits.unread,
-            Doing::Ending => self.limits.linger,
+            ConnectionPhase::Answering => return false,
+            ConnectionPhase::Writing => self.limits.unread,
+            ConnectionPhase::Ending => self.limits.linger,
         };
         now.saturating_duration_since(self.since) >= max
     }
@@ -149,7 +149,9 @@ impl Watch {
     /// Returns `true` if a connection that did nothing for too long is sent a closing notice, as
     /// HTTP/2 allows. It then has the linger time to close.
     pub(super) fn announce_end(&mut self, now: Instant) -> bool {
-        if !self.is_http2 || !matches!(self.last.doing, Doing::Nothing | Doing::Reading) {
+        if !self.is_http2
+            || !matches!(self.last.phase, ConnectionPhase::Nothing | ConnectionPhase::Reading)
+        {
             return false;
         }
         (self.limits.idle, self.since) = (self.limits.linger, now);

@@ -47,7 +47,8 @@ pub(super) struct CommandRequest {
 }
 
 impl<C: Clock + Clone + 'static> Resp<C> {
-    /// Runs `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`. The reply is written, or follows later.
+    /// Runs `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`. The reply is written, or follows
+    /// later.
     pub(super) fn check(
         &self,
         session: &mut Session,
@@ -67,8 +68,8 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 
     /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
     ///
-    /// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`, `entries`.
-    /// All values are texts but `entries`, which is an array of texts.
+    /// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`,
+    /// `entries`. All values are texts but `entries`, which is an array of texts.
     pub(super) fn explain(
         &self,
         session: &mut Session,

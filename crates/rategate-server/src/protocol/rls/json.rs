@@ -16,7 +16,7 @@ use super::reply::{Options, descriptor_status as status_of, headers};
 use super::translate::{Decide, answered, ask};
 use crate::engine::{Answer, MAX_ITEMS};
 use crate::net::RefusalReason;
-use crate::protocol::few::{few, has_too_many};
+use crate::protocol::bounded_list::{bounded_list, has_too_many};
 use crate::units::whole;
 
 /// The reply to a request in JSON.
@@ -80,7 +80,7 @@ fn json_answer(answer: &Answer, refusal: Option<RefusalReason>, options: Options
 struct Message<'a> {
     #[serde(borrow)]
     domain: Option<Text<'a>>,
-    #[serde(borrow, deserialize_with = "few")]
+    #[serde(borrow, deserialize_with = "bounded_list")]
     descriptors: Option<Vec<Item<'a>>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Integer<u32>>,
@@ -89,7 +89,7 @@ struct Message<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Item<'a> {
-    #[serde(borrow, deserialize_with = "few")]
+    #[serde(borrow, deserialize_with = "bounded_list")]
     entries: Option<Vec<Entry<'a>>>,
     limit: Option<Limit>,
     #[serde(alias = "hits_addend")]

@@ -167,9 +167,9 @@ impl Discipline {
     ///
     /// Only a fault of the counter explains that.
     pub(super) fn is_off(&self, now: Anchor) -> bool {
-        self.astray_ns(now).is_none_or(|astray_ns| {
+        self.clock_deviation_ns(now).is_none_or(|clock_deviation_ns| {
             let between_ns = now.system_ns.saturating_sub(self.last.system_ns);
-            astray_ns > TOO_FAR_NS.saturating_add(between_ns >> STEERED_BITS)
+            clock_deviation_ns > TOO_FAR_NS.saturating_add(between_ns >> STEERED_BITS)
         })
     }
 
@@ -210,7 +210,11 @@ impl Discipline {
         let usual_ns = UNUSUAL_NS.saturating_add(between_ns >> UNUSUAL_BITS);
         // A baseline that started at the last anchor has no rate to compare with.
         let is_new = self.base.ticks == self.last.ticks;
-        if !is_new && self.astray_ns(now).is_none_or(|astray_ns| astray_ns > usual_ns) {
+        if !is_new
+            && self
+                .clock_deviation_ns(now)
+                .is_none_or(|clock_deviation_ns| clock_deviation_ns > usual_ns)
+        {
             // Either side of a jump, or of a change of the rate, is of no use to the other.
             (self.base, self.next_base) = (now, now);
             return;
@@ -234,7 +238,7 @@ impl Discipline {
     /// Returns by how much the two clocks disagree on the time since the last anchor.
     ///
     /// Returns `None` if the counter has gone back.
-    fn astray_ns(&self, now: Anchor) -> Option<u64> {
+    fn clock_deviation_ns(&self, now: Anchor) -> Option<u64> {
         let counted_ns = scaled(now.ticks.checked_sub(self.last.ticks)?, self.slope);
         Some(counted_ns.abs_diff(now.system_ns.saturating_sub(self.last.system_ns)))
     }

@@ -89,7 +89,7 @@ impl<T: Times> Disciplined<T> {
     /// If the thread is suspended after it has read the ticks, the newest line starts after them,
     /// and does not cover them.
     #[inline]
-    pub(super) fn glance_ns(&self) -> Option<u64> {
+    pub(super) fn quick_read_ns(&self) -> Option<u64> {
         let ticks = self.times.ticks();
         self.latch.at(ticks)
     }
@@ -98,7 +98,7 @@ impl<T: Times> Disciplined<T> {
         let (line, ticks) = self.latch.read(|| self.times.ticks());
         match line.at(ticks) {
             Some(now_ns) => now_ns,
-            None => self.off_the_line(line, ticks),
+            None => self.outside_line(line, ticks),
         }
     }
 
@@ -115,7 +115,7 @@ impl<T: Times> Disciplined<T> {
 
     /// Returns the time for a reader whose `ticks` are past the end of the line, or before it.
     #[cold]
-    fn off_the_line(&self, line: Line, ticks: u64) -> u64 {
+    fn outside_line(&self, line: Line, ticks: u64) -> u64 {
         if let Some(now_ns) = line.at_or_start(ticks) {
             return now_ns;
         }

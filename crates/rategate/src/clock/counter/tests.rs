@@ -335,7 +335,7 @@ fn who_comes_second_draws_no_second_line() {
     let new = (fake.system_ns.get(), fake.ticks.get());
     let behind = drawn.ticks0 - 92;
     fake.ticks.set(u128::from(behind) << 40);
-    let late_ns = reader.counter.off_the_line(used_up, ticks);
+    let late_ns = reader.counter.outside_line(used_up, ticks);
     assert_eq!(reader.line(), drawn, "no thread computes another");
     assert_eq!(late_ns, drawn.ns0, "the beginning of the line, not its end");
 
@@ -343,7 +343,7 @@ fn who_comes_second_draws_no_second_line() {
     fake.system_ns.set(new.0);
     fake.ticks.set(new.1);
     let guard = reader.counter.discipline.lock().unwrap();
-    let contended_ns = reader.counter.off_the_line(used_up, ticks);
+    let contended_ns = reader.counter.outside_line(used_up, ticks);
     drop(guard);
     assert!(contended_ns.abs_diff(fake.system_ns.get()) < 1_000, "{contended_ns}");
 }

@@ -1,12 +1,12 @@
 //! The operations on slots that need the shard's lock.
 
-use super::{At, BEING_WRITTEN, CHUNK, EMPTY, Home, SEALED, Seen, Slots, VACANT, key_words};
+use super::{BEING_WRITTEN, CHUNK, EMPTY, Home, SEALED, Seen, SlotIndex, Slots, VACANT, key_words};
 use crate::keyed::key::private::Words;
 use crate::sync::{Ordering, fence};
 
 impl Slots {
     /// Takes the state out of a slot, which stays reserved for the key.
-    pub(in crate::keyed) fn seal(&self, at: At) -> Option<Seen> {
+    pub(in crate::keyed) fn seal(&self, at: SlotIndex) -> Option<Seen> {
         loop {
             let seen = self.load(at);
             if !seen.is_open() {
@@ -19,16 +19,16 @@ impl Slots {
     }
 
     /// Stores a state in a sealed slot.
-    pub(in crate::keyed) fn open(&self, at: At, value: u64, version: u8) {
+    pub(in crate::keyed) fn open(&self, at: SlotIndex, value: u64, version: u8) {
         self.store(at, Seen::of(value, version).0);
     }
 
     /// Frees the slot of its key, which has none from now on.
-    pub(in crate::keyed) fn clear_slot(&self, at: At) {
+    pub(in crate::keyed) fn clear_slot(&self, at: SlotIndex) {
         self.store(at, VACANT);
     }
 
-    fn store(&self, at: At, state: u64) {
+    fn store(&self, at: SlotIndex, state: u64) {
         if let Some(word) = self.state(at) {
             word.store(state, Ordering::Release);
         }
@@ -43,7 +43,7 @@ impl Slots {
         home: Home,
         now_ns: u64,
         may_grow: impl FnOnce() -> bool,
-    ) -> Option<At> {
+    ) -> Option<SlotIndex> {
         let mut unused = None;
         for step in 0..self.window() {
             let at = self.at(home, step);
@@ -63,10 +63,10 @@ impl Slots {
     }
 
     /// Assigns a reserved slot to a key. The state is sealed if there is no value.
-    pub(in crate::keyed) fn assign(&self, at: At, id: impl Words, state: Option<(u64, u8)>) {
+    pub(in crate::keyed) fn assign(&self, at: SlotIndex, id: impl Words, state: Option<(u64, u8)>) {
         // A thread that reads a part of this key sees that the state is no longer the old one.
         fence(Ordering::Release);
-        let At(first) = at;
+        let SlotIndex(first) = at;
         for (word, index) in
             self.words.iter().skip(first.wrapping_add(1)).zip(0..).take(key_words(self.stride))
         {
@@ -80,7 +80,7 @@ impl Slots {
     }
 
     /// Returns `true` if the shard must be swept before its values can be judged at `now_ns`.
-    pub(in crate::keyed) fn has_faded(&self, shard: usize, now_ns: u64) -> bool {
+    pub(in crate::keyed) fn needs_sweep(&self, shard: usize, now_ns: u64) -> bool {
         self.clamp(shard, now_ns).is_none()
     }
 
@@ -99,8 +99,8 @@ impl Slots {
             let seen = self.load(at);
             // The last grant was made before the values became ambiguous, and no burst lasts twice
             // that time.
-            let fades_ns = self.version(seen.version_index()).numbers.fades_ns();
-            let is_long_ago = seen.is_open() && since_ns / 3 > fades_ns;
+            let validity_ns = self.version(seen.version_index()).numbers.validity_ns();
+            let is_long_ago = seen.is_open() && since_ns / 3 > validity_ns;
             (is_long_ago || self.is_stale(seen, now_ns)) && self.swap(at, seen, VACANT)
         });
         let evicted = evicted.count();
@@ -199,7 +199,7 @@ impl Slots {
         }
     }
 
-    fn id<I: Words>(&self, At(at): At) -> I {
+    fn id<I: Words>(&self, SlotIndex(at): SlotIndex) -> I {
         let word = |index: usize| {
             let word = self.words.get(at.wrapping_add(index).wrapping_add(1));
             word.map_or(0, |word| word.load(Ordering::Relaxed))

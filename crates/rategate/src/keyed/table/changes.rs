@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::keyed::error::KeyedError;
 use crate::keyed::key::Id;
 use crate::keyed::policy_versions::PolicyVersions;
-use crate::keyed::section::{KeyLocation, KeySection, Late};
+use crate::keyed::section::{KeyLocation, KeySection, PendingPolicy};
 use crate::stats::KeyStats;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -56,7 +56,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Reconfigures limiters while no lock is held. One closed meanwhile needs no change.
-    pub(in crate::keyed) fn update_limiters(&self, late: Vec<Late<I, P, C>>) {
+    pub(in crate::keyed) fn update_limiters(&self, late: Vec<PendingPolicy<I, P, C>>) {
         for mut one in late {
             loop {
                 let _ = one.limiter.reconfigure(one.policy.clone());

@@ -55,7 +55,7 @@ impl<I: Id, P: HasLockFree, C: Clock> Table<I, P, C> {
     pub(in crate::keyed) fn fresh_slots(&self, shard: usize, now_ns: u64) -> u64 {
         let Some(slots) = &self.slots else { return now_ns };
         let now_ns = slots.not_before_sweep(shard, now_ns);
-        if slots.has_faded(shard, now_ns) {
+        if slots.needs_sweep(shard, now_ns) {
             self.uncount_keys(slots.sweep(shard, now_ns));
         }
         now_ns

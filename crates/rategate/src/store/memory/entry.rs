@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use super::plan::{Labelled, MemoryPlan};
-use super::state::{Back, State, Trace};
+use super::state::{GrantReturn, State, Trace};
 use crate::store::{Denial, Grant, LeaseId, Receipt, StoreError, Verdict};
 
 /// The words of a receipt before those of each limit: the permits, and the instant.
@@ -22,7 +22,7 @@ pub(super) struct Entry {
 
 /// A request for permits of a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct PermitRequest<'a> {
     pub(super) plan: &'a MemoryPlan,
     pub(super) permits: NonZeroU64,
     pub(super) lease: Option<LeaseId>,
@@ -46,8 +46,8 @@ impl Entry {
     }
 
     /// Judges a request. Changes nothing.
-    pub(super) fn judge(&self, wanted: Wanted<'_>, now_ns: u64) -> Judged {
-        let Wanted { plan, permits, lease, is_debit } = wanted;
+    pub(super) fn judge(&self, wanted: PermitRequest<'_>, now_ns: u64) -> Judged {
+        let PermitRequest { plan, permits, lease, is_debit } = wanted;
         let mut wait_ns = Some(0);
         let (mut remaining, mut is_repeated) = (u64::MAX, false);
         let needed = if is_debit { 1 } else { permits.get() };
@@ -77,8 +77,8 @@ impl Entry {
     }
 
     /// Decides, and takes the permits that are granted.
-    pub(super) fn decide(&mut self, wanted: Wanted<'_>, now_ns: u64) -> Verdict {
-        let Wanted { plan, permits, lease, .. } = wanted;
+    pub(super) fn decide(&mut self, wanted: PermitRequest<'_>, now_ns: u64) -> Verdict {
+        let PermitRequest { plan, permits, lease, .. } = wanted;
         let (granted, is_repeated, receipt) = match self.judge(wanted, now_ns) {
             Judged::Denied(denial) => return Verdict::Denied(denial),
             Judged::Repeated => {
@@ -113,7 +113,7 @@ impl Entry {
         permits: u64,
         now_ns: u64,
     ) -> u64 {
-        let back = Back { permits, ..receipt.back };
+        let back = GrantReturn { permits, ..receipt.back };
         let is_known = |limit| self.states.iter().any(|state| state.is_of(limit));
         if !plan.limits().iter().all(is_known) {
             return 0;
@@ -127,7 +127,11 @@ impl Entry {
             return 0;
         };
         for (limit, &trace) in each() {
-            self.state(limit, now_ns).refund(now_ns, Back { permits: min_refund, ..back }, trace);
+            self.state(limit, now_ns).refund(
+                now_ns,
+                GrantReturn { permits: min_refund, ..back },
+                trace,
+            );
         }
         min_refund
     }
@@ -219,7 +223,7 @@ impl Entry {
 
 /// The contents of a receipt.
 pub(super) struct ReadReceipt {
-    back: Back,
+    back: GrantReturn,
     traces: Vec<Trace>,
 }
 
@@ -241,7 +245,7 @@ impl ReadReceipt {
             &[busy_until_ns, epoch, era] => Some(Trace { busy_until_ns, epoch, era }),
             _ => None,
         });
-        let back = Back { granted: *granted, start_ns: *start_ns, permits: 0 };
+        let back = GrantReturn { granted: *granted, start_ns: *start_ns, permits: 0 };
         Ok(Self { back, traces: traces.collect() })
     }
 }

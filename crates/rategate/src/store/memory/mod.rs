@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::entry::{Entry, Judged, ReadReceipt, Wanted};
+use self::entry::{Entry, Judged, PermitRequest, ReadReceipt};
 use self::groups::Groups;
 use self::shard::Shard;
 use super::{
@@ -174,14 +174,17 @@ impl<C: Clock> MemoryStore<C> {
     fn answer(&self, request: StoreRequest<MemoryPlan>) -> Result<Reply, StoreError> {
         match request {
             StoreRequest::Decide { plan, key, permits, lease } => {
-                self.decide(&key, Wanted { plan: &plan, permits, lease, is_debit: false })
+                self.decide(&key, PermitRequest { plan: &plan, permits, lease, is_debit: false })
             }
             StoreRequest::Debit { plan, key, permits } => {
                 refuse_if(
                     plan.holds(),
                     "permits in flight are taken all or none: use decide, not debit",
                 )?;
-                self.decide(&key, Wanted { plan: &plan, permits, lease: None, is_debit: true })
+                self.decide(
+                    &key,
+                    PermitRequest { plan: &plan, permits, lease: None, is_debit: true },
+                )
             }
             StoreRequest::Peek { plan, key, permits } => self.peek(&key, &plan, permits),
             StoreRequest::Refund { plan, key, receipt, permits } => {
@@ -218,8 +221,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    fn decide(&self, key: &Key, wanted: Wanted<'_>) -> Result<Reply, StoreError> {
-        let Wanted { plan, permits, lease, .. } = wanted;
+    fn decide(&self, key: &Key, wanted: PermitRequest<'_>) -> Result<Reply, StoreError> {
+        let PermitRequest { plan, permits, lease, .. } = wanted;
         plan.check(permits.get()).map_err(StoreError::Exceeds)?;
         refuse_if(plan.holds() && lease.is_none(), "permits in flight need a lease id")?;
         let mut shard = self.shard(key);
@@ -241,7 +244,7 @@ impl<C: Clock> MemoryStore<C> {
         let now_ns = shard.pass_to(self.clock.now_ns());
         let unused = shard.unused();
         let entry = shard.entry(key).map_or(&unused, |entry| entry);
-        let wanted = Wanted { plan, permits, lease: None, is_debit: false };
+        let wanted = PermitRequest { plan, permits, lease: None, is_debit: false };
         Ok(Reply::Verdict(match entry.judge(wanted, now_ns) {
             Judged::Denied(denial) => Verdict::Denied(denial),
             Judged::Passes(permits) => Verdict::Granted(Grant {

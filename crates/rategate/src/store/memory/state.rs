@@ -39,7 +39,7 @@ pub(super) struct Trace {
 
 /// A grant, and the permits of it that come back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Back {
+pub(super) struct GrantReturn {
     pub(super) granted: u64,
     pub(super) start_ns: u64,
     pub(super) permits: u64,
@@ -129,12 +129,12 @@ impl State {
     }
 
     /// Refunds permits of a grant. Returns the number refunded.
-    pub(super) fn refund(&mut self, now_ns: u64, back: Back, trace: Trace) -> u64 {
+    pub(super) fn refund(&mut self, now_ns: u64, back: GrantReturn, trace: Trace) -> u64 {
         let Live::Paced(ledger) = &mut self.live else { return 0 };
         if trace.era != self.era {
             return 0;
         }
-        let Back { granted, start_ns, permits } = back;
+        let GrantReturn { granted, start_ns, permits } = back;
         let epoch = RefundEpoch::from_bits(trace.epoch);
         let ticket = Ticket::booked(start_ns, trace.busy_until_ns, epoch);
         let (scheduled_ns, remaining) = (start_ns, 0);

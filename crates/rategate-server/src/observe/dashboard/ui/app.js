@@ -300,7 +300,7 @@
     say($("version"), service.version);
     const hash = service.config_hash;
     chip("config", service.config_failed ? "refused; older one in force" : hash ? hash.slice(0, 12) : "none loaded", service.config_failed);
-    const stores = { none: "none, counters here", well: "well", quarantined: "in quarantine", unavailable: "unavailable" };
+    const stores = { none: "none, counters here", healthy: "healthy", quarantined: "in quarantine", unavailable: "unavailable" };
     chip("store", stores[service.store] || service.store, service.store === "unavailable" || service.store === "quarantined");
     chip("connections", whole(service.connections.reduce((sum, one) => sum + one.open, 0)));
     $("chip-connections").title = service.connections.map((one) => `${one.protocol} ${one.open}`).join(", ");

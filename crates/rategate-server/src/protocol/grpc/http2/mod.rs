@@ -71,8 +71,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let mut drain = WakeGate::new(drain);
         let mut needed = 0_usize;
         let max_wait = self.inner.settings.max_wait;
-        let mut quiet = Quiet { until: started.checked_add(max_wait), is_pinged: false };
-        let mut begun = Begun { until: None, max: max_wait };
+        let mut quiet = SilenceDetector { until: started.checked_add(max_wait), is_pinged: false };
+        let mut begun = InputDeadline { until: None, max: max_wait };
         // The time at which a draining connection is closed, even if its peer has not confirmed
         // the end.
         let mut closed_at = None;
@@ -242,13 +242,13 @@ async fn pending_news(serving: Option<tokio::sync::watch::Receiver<State>>) {
 }
 
 /// The deadline of an incomplete frame or head.
-struct Begun {
+struct InputDeadline {
     /// The time by which it has to be complete, if there is one.
     until: Option<Instant>,
     max: Duration,
 }
 
-impl Begun {
+impl InputDeadline {
     /// Records input. `has_completed` is `true` if it completed the previous item, `is_begun` if it
     /// began another.
     fn seen(&mut self, has_completed: bool, is_begun: bool) {
@@ -262,13 +262,13 @@ impl Begun {
 }
 
 /// The detection of silent peers.
-struct Quiet {
+struct SilenceDetector {
     /// The time of the next ping, or of the connection's end.
     until: Option<Instant>,
     is_pinged: bool,
 }
 
-impl Quiet {
+impl SilenceDetector {
     /// Records input. The timer is left unchanged, as it fires at most once a minute.
     fn record_activity(&mut self) {
         self.is_pinged = false;

@@ -76,7 +76,7 @@ impl Stream {
     }
 
     /// Returns `true` for a call of many messages; for a watch, once its reply has begun.
-    pub(super) fn is_lasting(&self) -> bool {
+    pub(super) fn is_streaming(&self) -> bool {
         self.watcher.is_some() || self.method == Method::Reflect
     }
 

@@ -70,7 +70,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.ending = Ending::Announced;
         put_goaway(out, 0x7fff_ffff, Reason::NoError);
         put_ping(out);
-        self.end_lasting(out);
+        self.end_streaming(out);
     }
 
     /// Refuses new calls. Current calls go on.
@@ -78,14 +78,14 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if self.ending != Ending::Known {
             self.ending = Ending::Known;
             put_goaway(out, self.last, Reason::NoError);
-            self.end_lasting(out);
+            self.end_streaming(out);
         }
     }
 
     /// Ends the calls that would not end by themselves.
-    fn end_lasting(&mut self, out: &mut BytesMut) {
+    fn end_streaming(&mut self, out: &mut BytesMut) {
         self.send_all_news(out);
-        let never_ends = |stream: &Stream| stream.is_lasting() && stream.end.is_none();
+        let never_ends = |stream: &Stream| stream.is_streaming() && stream.end.is_none();
         while let Some(index) = self.streams.iter().position(never_ends) {
             self.fail(index, Status::new(Code::Unavailable, "the server is going away"), out);
         }

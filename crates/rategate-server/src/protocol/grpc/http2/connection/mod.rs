@@ -5,16 +5,16 @@
 //! requesting a decision are charged to a [budget](crate::protocol::budget) that decisions refill.
 //!
 //! This module splits bytes into frames and dispatches them. The submodules handle heads
-//! (`heads`), messages and their decisions (`calls`), calls delayed after wrong tokens (`held`),
-//! calls of many messages (`lasting`), flow control (`sending`), the set of streams (`streams`),
+//! (`heads`), messages and their decisions (`calls`), calls delayed after wrong tokens (`delayed`),
+//! calls of many messages (`streaming`), flow control (`sending`), the set of streams (`streams`),
 //! and the ends of calls and connections (`ending`).
 
 mod calls;
+mod delayed;
 mod ending;
 mod heads;
-mod held;
-mod lasting;
 mod sending;
+mod streaming;
 mod streams;
 #[cfg(test)]
 mod tests;

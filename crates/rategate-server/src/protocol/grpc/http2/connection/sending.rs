@@ -81,13 +81,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     /// Ends a call without a message, or without another.
     pub(super) fn fail(&mut self, index: usize, status: Status, out: &mut BytesMut) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.is_answered && stream.is_lasting() {
+        if stream.is_answered && stream.is_streaming() {
             stream.end = Some(status);
             self.pump(index, out);
             return;
         }
         // The server itself ends calls of many messages.
-        let reason = if stream.is_lasting() { None } else { refusal_reason(&status) };
+        let reason = if stream.is_streaming() { None } else { refusal_reason(&status) };
         let attempt = stream.attempt.take();
         put_refusal(out, stream.id, &status);
         if !stream.is_ended {

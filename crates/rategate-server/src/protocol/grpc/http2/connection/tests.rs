@@ -33,7 +33,7 @@ fn receive(connection: &mut Connection<NoEngine>, bytes: &[u8]) -> Result<usize,
 }
 
 #[test]
-fn a_greeting_is_a_text_and_settings() {
+fn a_preface_is_a_text_and_settings() {
     let mut one = connection(Instant::now());
     receive(&mut one, TEXT).unwrap();
     assert!(!one.is_greeted());
@@ -49,7 +49,7 @@ fn a_greeting_is_a_text_and_settings() {
 
 /// Calls begin until the peer has confirmed the GOAWAY, and not after.
 #[test]
-fn calls_after_the_farewell_mean_nothing() {
+fn calls_after_a_goaway_are_ignored() {
     let (mut connection, mut out) = (connection(Instant::now()), BytesMut::new());
     receive(&mut connection, &[TEXT, SETTINGS].concat()).unwrap();
     // The call is not gRPC, so it is refused at once.
@@ -68,7 +68,7 @@ fn calls_after_the_farewell_mean_nothing() {
 }
 
 #[test]
-fn who_only_says_that_he_is_there_may_stay() {
+fn a_peer_that_answers_pings_stays_connected() {
     let mut now = Instant::now();
     let mut connection = connection(now);
     receive(&mut connection, &[TEXT, SETTINGS].concat()).unwrap();

@@ -21,12 +21,12 @@ const WOKEN: u8 = 2;
 
 /// A waker that wakes the task, unless the task is being polled and will be polled once more.
 #[derive(Default)]
-struct OwnWaker {
+struct SelfWakeWaker {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Wake for OwnWaker {
+impl Wake for SelfWakeWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -42,9 +42,9 @@ impl Wake for OwnWaker {
 }
 
 /// Runs the work, and polls it again whenever it has woken itself.
-pub(crate) async fn repolled<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn poll_self_waking<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    let own = Arc::new(OwnWaker::default());
+    let own = Arc::new(SelfWakeWaker::default());
     let waker = Waker::from(Arc::clone(&own));
     poll_fn(|context| {
         own.task.register(context.waker());
@@ -83,7 +83,7 @@ mod tests {
     }
 
     /// Wakes itself `times` times, and is polled once more for each.
-    fn restless(times: u32) -> impl Future<Output = u32> {
+    fn wakes_itself(times: u32) -> impl Future<Output = u32> {
         let mut polls = 1..;
         poll_fn(move |context| {
             let polls = polls.next().unwrap_or(times);
@@ -96,15 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_of_its_own_asks_nothing_of_the_runtime() {
+    fn a_self_wake_does_not_reach_the_runtime() {
         let count = Arc::new(Count(AtomicU32::new(0)));
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
-        let mut work = pin!(repolled(restless(5)));
+        let mut work = pin!(poll_self_waking(wakes_itself(5)));
         assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(6));
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
         // Work that never rests returns control to the runtime.
-        let mut work = pin!(repolled(restless(100)));
+        let mut work = pin!(poll_self_waking(wakes_itself(100)));
         assert!(work.as_mut().poll(&mut context).is_pending());
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
     }
@@ -120,7 +120,7 @@ mod tests {
             }
         });
         let mut expected = 0..20_000_u32;
-        runtime.block_on(repolled(poll_fn(|context| {
+        runtime.block_on(poll_self_waking(poll_fn(|context| {
             while let Some(number) = ready!(receiver.poll_recv(context)) {
                 assert_eq!(Some(number), expected.next());
             }

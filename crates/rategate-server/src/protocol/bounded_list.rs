@@ -19,17 +19,17 @@ pub(crate) fn has_too_many(error: &serde_json::Error) -> bool {
 /// Reads a list of at most [`MAX_ITEMS`], or null.
 ///
 /// The first excess element ends the reading, since an element is shorter as text than in memory.
-pub(crate) fn few<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+pub(crate) fn bounded_list<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
 {
-    deserializer.deserialize_any(Few(PhantomData))
+    deserializer.deserialize_any(BoundedList(PhantomData))
 }
 
-struct Few<T>(PhantomData<T>);
+struct BoundedList<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedList<T> {
     type Value = Option<Vec<T>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,7 +16,7 @@ use crate::protocol::grpc::http2::stream::Stream;
 use crate::protocol::rls::Decide;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
-    /// Delays a call. Meanwhile it buffers its data, up to its window, whatever its token is.
+    /// Delays a call, and buffers its data up to its window, with a right or wrong token.
     pub(super) fn hold(&mut self, id: u32, is_ended: bool, unpacked: &Unpacked, attempt: Attempt) {
         let mut stream = Stream::new(id, Method::ShouldRateLimit, Duration::ZERO, &self.windows);
         stream.until = Instant::now().checked_add(attempt.pause);

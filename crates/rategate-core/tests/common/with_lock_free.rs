@@ -16,7 +16,7 @@ use rategate_core::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
 use rategate_sim::world::Subject;
 
 #[derive(Debug)]
-pub(crate) struct Fronted<L: Concurrent> {
+pub(crate) struct WithLockFree<L: Concurrent> {
     /// The limit. In a cell, because a read-only call may also have to take the state out of the
     /// lock-free form.
     limit: RefCell<L>,
@@ -26,7 +26,7 @@ pub(crate) struct Fronted<L: Concurrent> {
     pub(crate) lock_free_count: u64,
 }
 
-impl<P: HasLockFree> Fronted<Ledger<P>> {
+impl<P: HasLockFree> WithLockFree<Ledger<P>> {
     pub(crate) fn new(policy: P, now_ns: u64) -> Self {
         Self::over(Ledger::new(policy, now_ns), now_ns)
     }
@@ -42,13 +42,13 @@ impl<P: HasLockFree> Fronted<Ledger<P>> {
     }
 }
 
-impl Fronted<AllOfLedger> {
+impl WithLockFree<AllOfLedger> {
     pub(crate) fn all_of(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
         Self::over(AllOfLedger::new(policies, now_ns), now_ns)
     }
 }
 
-impl<L: Concurrent> Fronted<L> {
+impl<L: Concurrent> WithLockFree<L> {
     pub(crate) fn over(mut limit: L, now_ns: u64) -> Self {
         let lock_free = limit.lock_free(now_ns);
         Self { limit: RefCell::new(limit), lock_free, latest_ns: now_ns, lock_free_count: 0 }
@@ -94,7 +94,7 @@ impl<L: Concurrent> Fronted<L> {
     }
 }
 
-impl<L: Concurrent> Limit for Fronted<L> {
+impl<L: Concurrent> Limit for WithLockFree<L> {
     fn clamp(&self, now_ns: u64) -> u64 {
         self.limit.borrow().clamp(self.latest_ns.max(now_ns))
     }
@@ -174,13 +174,13 @@ impl<L: Concurrent> Limit for Fronted<L> {
     }
 }
 
-impl<L: Concurrent> Clone for Fronted<L> {
+impl<L: Concurrent> Clone for WithLockFree<L> {
     fn clone(&self) -> Self {
         Self::over(self.with_sealed(self.latest_ns, |limit| limit.clone()), self.latest_ns)
     }
 }
 
-impl<L: Concurrent> Provisional for Fronted<L> {
+impl<L: Concurrent> Provisional for WithLockFree<L> {
     fn keeps_schedule(&self) -> bool {
         self.limit.borrow().keeps_schedule()
     }
@@ -201,8 +201,8 @@ impl<L: Concurrent> Provisional for Fronted<L> {
         self.owned(0, |limit, _| limit.hold(permits));
     }
 
-    fn unhold(&mut self, permits: NonZeroU64) {
-        self.owned(0, |limit, _| limit.unhold(permits));
+    fn release_hold(&mut self, permits: NonZeroU64) {
+        self.owned(0, |limit, _| limit.release_hold(permits));
     }
 
     fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -213,8 +213,8 @@ impl<L: Concurrent> Provisional for Fronted<L> {
         self.owned(0, |limit, _| limit.not_before(start_ns));
     }
 
-    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
-        self.owned(now_ns, |limit, now_ns| limit.book_apart(now_ns, start_ns, permits))
+    fn book_before_promises(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.owned(now_ns, |limit, now_ns| limit.book_before_promises(now_ns, start_ns, permits))
     }
 
     fn forecast(&self, now_ns: u64) -> Self {
@@ -222,23 +222,25 @@ impl<L: Concurrent> Provisional for Fronted<L> {
         Self::over(self.with_sealed(now_ns, |limit| limit.forecast(now_ns)), now_ns)
     }
 
-    fn opening_apart(
+    fn opening_before_promises(
         &self,
         now_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         // An instant in the future does not advance the clock.
-        self.with_sealed(self.latest_ns, |limit| limit.opening_apart(now_ns, from_ns, permits))
+        self.with_sealed(self.latest_ns, |limit| {
+            limit.opening_before_promises(now_ns, from_ns, permits)
+        })
     }
 }
 
 /// The policy of a scenario, if it is of this kind.
-pub(crate) trait OfScenario: HasLockFree {
+pub(crate) trait FromScenario: HasLockFree {
     fn of(policy: &AnyPolicy) -> Option<Self>;
 }
 
-impl<P: OfScenario> Subject for Fronted<Ledger<P>> {
+impl<P: FromScenario> Subject for WithLockFree<Ledger<P>> {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         let [policy] = policies else { return Err(LimitError::OtherPolicy) };
         self.set(now_ns, P::of(policy).ok_or(LimitError::OtherPolicy)?);
@@ -246,7 +248,7 @@ impl<P: OfScenario> Subject for Fronted<Ledger<P>> {
     }
 }
 
-impl Subject for Fronted<AllOfLedger> {
+impl Subject for WithLockFree<AllOfLedger> {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         self.latest_ns = self.latest_ns.max(now_ns);
         let latest_ns = self.latest_ns;

@@ -12,8 +12,8 @@ use rategate_testkit::ns;
 
 use crate::keyed::{bucket, outcome, passes, table};
 
-/// Returns the nanoseconds in which a value of so many parts per nanosecond fades.
-fn fades_ns(units_per_ns: u64) -> u64 {
+/// Returns the nanoseconds in which a value of so many parts per nanosecond validity.
+fn validity_ns(units_per_ns: u64) -> u64 {
     (1 << 54) / units_per_ns
 }
 
@@ -37,23 +37,24 @@ fn buckets_that_fit_a_slot() {
 /// The clock jumps by multiples of the time in which values fade, give or take a little. The keys
 /// have used none, some, or all of a burst of twice that time.
 #[test]
-fn values_that_have_faded_are_not_read() {
+fn stale_values_are_not_read() {
     for (seed, units_per_ns) in (0..).zip([1, 2_469, 300_239].repeat(40)) {
         let mut random = Rng::with_seed(seed);
         let rate = format!("{units_per_ns}/s");
         let max_burst = (1 << 55) / 1_000_000_000;
         let policy = bucket(&rate, random.choice([1, 3, max_burst / 2, max_burst]).unwrap());
         let (keyed, clock) = table::<u64, _>(policy, 100, Overflow::Refuse);
-        let fades = fades_ns(units_per_ns);
+        let validity = validity_ns(units_per_ns);
         let mut ideal: HashMap<u64, Limiter<_, ManualClock>> = HashMap::new();
-        let mut now_ns: u64 =
-            random.choice([0, 7, fades, u64::MAX / 2, u64::MAX - 9 * fades.min(1 << 50)]).unwrap();
+        let mut now_ns: u64 = random
+            .choice([0, 7, validity, u64::MAX / 2, u64::MAX - 9 * validity.min(1 << 50)])
+            .unwrap();
         for call in 0..150 {
             let times = random.choice([0, 0, 0, 1, 2, 3, 3, 4, 5, 8, 10]).unwrap();
-            now_ns = now_ns.saturating_add(fades.saturating_mul(times));
+            now_ns = now_ns.saturating_add(validity.saturating_mul(times));
             now_ns = now_ns.saturating_add(random.u64(..7)).saturating_sub(3);
             if random.u64(..20) == 0 {
-                now_ns = now_ns.saturating_add(fades / 3);
+                now_ns = now_ns.saturating_add(validity / 3);
             }
             now_ns = now_ns.max(rategate::Clock::now_ns(&clock));
             clock.set(Duration::from_nanos(now_ns));
@@ -81,13 +82,14 @@ fn a_clock_that_goes_back_earns_nothing() {
             random.choice([("1/s", 1), ("3/s", 3), ("300239/s", 300_239)]).unwrap();
         let burst = 1 + random.u64(..4);
         let (keyed, clock) = table::<u64, _>(bucket(rate, burst), 3, Overflow::Refuse);
-        let fades = fades_ns(units_per_ns);
+        let validity = validity_ns(units_per_ns);
         let second = 1_000_000_000;
-        let mut now_ns: u64 = random.choice([0, fades, 1 << 62]).unwrap();
+        let mut now_ns: u64 = random.choice([0, validity, 1 << 62]).unwrap();
         let mut grants: HashMap<u64, Vec<u64>> = HashMap::new();
         for _ in 0..400 {
-            let far =
-                random.choice([1, second / units_per_ns, second, fades, 3 * fades + 9]).unwrap();
+            let far = random
+                .choice([1, second / units_per_ns, second, validity, 3 * validity + 9])
+                .unwrap();
             let by = random.u64(..far.max(1)) + 1;
             now_ns = if random.u64(..3) == 0 {
                 now_ns.saturating_sub(by)
@@ -116,12 +118,12 @@ fn a_clock_that_goes_back_earns_nothing() {
 
 /// A table without calls for longer than its values last has capacity for all new keys at once.
 #[test]
-fn faded_keys_are_evicted_at_the_next_call() {
+fn stale_keys_are_evicted_at_the_next_call() {
     let (keyed, clock) = table::<u64, _>(bucket("300239/s", 1), 60, Overflow::Refuse);
     for key in 0..60 {
         assert_eq!(passes(&keyed, &key), Some(true));
     }
-    clock.advance(Duration::from_nanos(fades_ns(300_239) + 1));
+    clock.advance(Duration::from_nanos(validity_ns(300_239) + 1));
     assert_eq!(passes(&keyed, &100), Some(true));
     assert_eq!(keyed.len(), 1);
 }
