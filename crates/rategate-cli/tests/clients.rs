@@ -37,7 +37,7 @@ fn ask(service: &Service, arguments: &[&str]) -> (Option<i32>, String, String) {
 #[test]
 fn a_check_is_an_exit_status_and_a_line() {
     for (answer, status, line) in [
-        (GRANTED, 0, "allowed, 3 of 5 left, all back in 1.5 s\n"),
+        (GRANTED, 0, "allowed, 3 of 5 left, fully recovered in 1.5 s\n"),
         // The wait is rounded up, so that a caller that waits for it is not early.
         (DENIED, 1, "denied: retry after 250.001 ms, 0 of 5 left\n"),
         (

@@ -97,7 +97,7 @@ fn explain_names_the_rule_and_the_others() {
         text.contains("rule:      edge.remote_address=50.0.0.5") && text.contains("nothing passes"),
         "{text}"
     );
-    assert!(text.contains("edge.remote_address: it fits, and"), "{text}");
+    assert!(text.contains("edge.remote_address: it matches, but"), "{text}");
     let text = explain(&["plan=free"]);
     assert!(text.contains("no rule: the call passes"), "{text}");
     assert!(text.contains("it is for descriptors of 2 entries, and the call's has 1"), "{text}");

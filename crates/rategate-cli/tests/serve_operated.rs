@@ -73,13 +73,13 @@ fn recovery_after_a_refused_configuration_is_logged() {
     // Watching starts at some instant: a change before it is found at the next one.
     thread::sleep(Duration::from_millis(500));
     write("5/fortnight");
-    until("the configuration is refused");
+    until("invalid configuration: the previous one stays in force");
     write("5/s");
-    until("the configuration is right again: the files say what is in force");
+    until("the configuration is valid again: the files say what is in force");
     write("x");
-    until("the configuration is refused");
+    until("invalid configuration: the previous one stays in force");
     write("6/s");
-    until("the configuration is right again: a new one is in force");
+    until("the configuration is valid again: a new one is in force");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn mismatch(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) ->
         return format!("it is for descriptors of {wanted} entries, and the call's has {given}");
     }
     match found {
-        Some(found) => format!("it fits, and `{}` is more specific", found.name),
+        Some(found) => format!("it matches, but `{}` is more specific", found.name),
         None => "it matches, but a more specific value selects another branch".to_owned(),
     }
 }

@@ -340,6 +340,6 @@ mod tests {
         };
         assert_eq!(gathered(MAX_RULES), (false, MAX_RULES, String::new()));
         let (is_hopeless, rules, problem) = gathered(MAX_RULES + 1);
-        assert!(is_hopeless && rules == 0 && problem.contains("more than the 100000 rules"));
+        assert!(is_hopeless && rules == 0 && problem.contains("at most 100000 are accepted"));
     }
 }

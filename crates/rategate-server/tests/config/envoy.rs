@@ -367,7 +367,7 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
         (
             "domain: d\ndescriptors:\n- key: a\n  \
              rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: x}]}\n",
-            "descriptors[0].rate_limit.replaces[0].name: \"x\" is the limit's own name",
+            "descriptors[0].rate_limit.replaces[0].name: \"x\" is this limit; it cannot replace",
             4,
             76,
         ),

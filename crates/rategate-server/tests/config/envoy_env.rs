@@ -164,7 +164,7 @@ fn a_complaint_names_its_variable() {
         (&[("REDIS_URL", "a:1"), ("REDIS_TYPE", "ring")], "REDIS_TYPE: "),
         (&[("REDIS_URL", "a:port")], "REDIS_URL: "),
         (&[("REDIS_URL", "a:1"), ("REDIS_TIMEOUT", "soon")], "REDIS_TIMEOUT: "),
-        (&[("REDIS_URL", "a:1"), ("REDIS_TLS", "yes")], "REDIS_TLS: it is true or false"),
+        (&[("REDIS_URL", "a:1"), ("REDIS_TLS", "yes")], "REDIS_TLS: expected true or false"),
         (&[("REDIS_URL", "a:1"), ("CACHE_KEY_PREFIX", "prod:")], "CACHE_KEY_PREFIX: \"prod:\""),
     ] {
         let complaint = store("", variables).unwrap_err().to_string();

@@ -179,7 +179,7 @@ replaces = [\"a\", \"bb\"]
             (6, "a lease belongs to"),
             (7, "shadow"),
             (8, "true or false"),
-            (10, "no days"),
+            (10, "`days` is empty"),
             (11, "no time zone"),
             (13, "burst belongs to"),
             (14, "no name"),
@@ -191,7 +191,7 @@ replaces = [\"a\", \"bb\"]
             (19, "wrong type: 5, not an entry"),
             (19, "key is empty"),
             (19, "unknown key `vale`"),
-            (21, "replaces \"bb\""),
+            (21, "replaces the unknown rule \"bb\""),
         ],
     );
 }

@@ -195,11 +195,11 @@ fn why_a_rule_is_not_matched() {
     };
     let (found, text) = explained(&[("a", "yes")]);
     assert_eq!(found.as_deref(), Some("d.a=y*"));
-    assert!(text.contains("d.a (any): it fits, and `d.a=y*` is more specific"), "{text}");
+    assert!(text.contains("d.a (any): it matches, but `d.a=y*` is more specific"), "{text}");
     let (found, text) = explained(&[("a", "x")]);
     assert_eq!(found, None, "the more specific value leads elsewhere, as in Envoy's service");
     assert!(
-        text.contains("d.a (any): it fits, and a more specific value")
+        text.contains("d.a (any): it matches, but a more specific value")
             && text.contains("d.a=y* (like): its `a` is"),
         "{text}"
     );

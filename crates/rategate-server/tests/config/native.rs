@@ -465,11 +465,11 @@ fn problems_are_reported_with_their_position() {
         ),
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [{ key = \"k\", values = [] }]\n",
-            "no values",
+            "the list is empty",
             4,
             10,
         ),
-        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nreplaces = [\"b\"]\n", "no rule", 4, 13),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nreplaces = [\"b\"]\n", "unknown rule", 4, 13),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nreplaces = [\"a\"]\n", "itself", 4, 13),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nstore = \"exact\"\n", "in the store", 4, 9),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlease = \"1s\"\n", "leased", 4, 9),
@@ -520,14 +520,14 @@ fn problems_are_reported_with_their_position() {
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
              from = \"9\"\n",
-            "time of the day",
+            "is not a time of day",
             6,
             8,
         ),
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
              days = [\"day\"]\n",
-            "no day",
+            "is not a day",
             6,
             9,
         ),

@@ -334,7 +334,7 @@ mod tests {
             (r#"{"rule":"r","permits":NaN}"#, "/permits", "line 1 column"),
             (r#"{"rule":7}"#, "/rule", "a text"),
             (r#"{"rule":"r","verb":"steal"}"#, "/verb", "unknown variant `steal`"),
-            (r#"{"items":[]}"#, "/items", "from 1 to 64"),
+            (r#"{"items":[]}"#, "/items", "1 to 64"),
             (r#"{"items":[{"rule":"r"}],"key":"k"}"#, "", "use one or the other"),
             (r#"{"items":[{"rule":"r"},{"rule":"s","permits":-1}]}"#, "/items/1/permits", "whole"),
             (r#"{"items":[{"rule":"r"},{}]}"#, "/items/1", "an item has `rule`"),
