@@ -93,8 +93,8 @@ impl BackfillPool {
             return Err(LimitError::TooManyPermits { max: MAX_POOL });
         }
         // Keeps every product of parts, pool and ratio inside 128 bits.
-        let per_permit = match rate {
-            Some(Rate(Kind::Paced(pace))) => u128::from(pace.period_ns().get()),
+        let per_permit = match rate.and_then(Rate::pace) {
+            Some(pace) => u128::from(pace.period_ns().get()),
             _ => 1,
         };
         let scale = per_permit.saturating_mul(ratio.numerator().get().into()).saturating_mul(2);
@@ -150,7 +150,7 @@ impl BackfillPool {
     /// Returns the state at `now_ns`, with what the clock has earned by then.
     fn filled(&self, state: &State, now_ns: u64) -> State {
         let mut filled = *state;
-        if let Some(Rate(Kind::Paced(pace))) = self.rate {
+        if let Some(pace) = self.rate.and_then(Rate::pace) {
             let elapsed_ns = u128::from(now_ns.saturating_sub(state.filled_until_ns));
             let parts = elapsed_ns.saturating_mul(pace.permits().get().into());
             if parts > 0 {
@@ -171,8 +171,8 @@ impl BackfillPool {
     fn was_never_full(&self, refund: Refund) -> bool {
         let RefundBasis::BusyUntil(until_ns) = refund.rest else { return false };
         let Some(returned) = refund.returned else { return false };
-        let sooner_ns = match self.rate {
-            Some(Rate(Kind::Paced(pace))) => pace.time_of(returned).ceil(),
+        let sooner_ns = match self.rate.and_then(Rate::pace) {
+            Some(pace) => pace.time_of(returned).ceil(),
             _ => 0,
         };
         u128::from(refund.now_ns).saturating_add(sooner_ns) <= until_ns.into()
@@ -180,7 +180,7 @@ impl BackfillPool {
 
     /// Returns the first instant in `from_ns..` at which `permits` are active, if nothing is taken.
     fn filled_to(&self, state: &State, from_ns: u64, permits: u64) -> Result<u64, Refusal> {
-        let Some(Rate(Kind::Paced(pace))) = self.rate else { return Err(Refusal::Held) };
+        let Some(pace) = self.rate.and_then(Rate::pace) else { return Err(Refusal::Held) };
         let enough = |at_ns: u64| self.active(&self.filled(state, at_ns)) >= permits;
         // A whole pool's time fills it, and the next one brings all of the burst share.
         let pools = self.max().saturating_add(self.pool.get()).saturating_add(1);
@@ -205,8 +205,8 @@ impl Policy for BackfillPool {
     type State = State;
 
     fn fresh(&self, now_ns: u64) -> State {
-        let per_permit = match self.rate {
-            Some(Rate(Kind::Paced(pace))) => pace.period_ns().get(),
+        let per_permit = match self.rate.and_then(Rate::pace) {
+            Some(pace) => pace.period_ns().get(),
             _ => 1,
         };
         // The first request of a pool that refills itself passes at once, as everywhere.
@@ -220,9 +220,9 @@ impl Policy for BackfillPool {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        match self.rate {
-            Some(Rate::UNLIMITED) => return Ok(Opening::at(from_ns)),
-            Some(Rate::NEVER) => return Err(Refusal::TimeCannotHelp),
+        match self.rate.map(Rate::kind) {
+            Some(Kind::Unlimited) => return Ok(Opening::at(from_ns)),
+            Some(Kind::Never) => return Err(Refusal::TimeCannotHelp),
             _ => {}
         }
         if permits.get() > self.max() {
@@ -241,16 +241,16 @@ impl Policy for BackfillPool {
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        match self.rate {
-            Some(Rate::UNLIMITED) => u64::MAX,
-            Some(Rate::NEVER) => 0,
+        match self.rate.map(Rate::kind) {
+            Some(Kind::Unlimited) => u64::MAX,
+            Some(Kind::Never) => 0,
             _ => self.active(&self.filled(state, now_ns)),
         }
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         *state = old.filled(state, now_ns);
-        if let Some(Rate(Kind::Paced(pace))) = self.rate {
+        if let Some(pace) = self.rate.and_then(Rate::pace) {
             let (new, old) = (pace.period_ns().get(), u128::from(state.per_permit));
             let convert = |parts| mul_div_floor(parts, new, old).unwrap_or(u128::MAX);
             (state.active, state.waiting) = (convert(state.active), convert(state.waiting));
@@ -277,7 +277,7 @@ impl Policy for BackfillPool {
     /// missing, if each refill brings all of its burst share. Without the grant it is not full
     /// before.
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
-        let Some(Rate(Kind::Paced(pace))) = self.rate else { return u64::MAX };
+        let Some(pace) = self.rate.and_then(Rate::pace) else { return u64::MAX };
         let filled = self.filled(state, grant.start_ns);
         let missing = self.whole_pool(state).saturating_sub(filled.active);
         let (num, den) = (self.ratio.numerator().get(), self.ratio.denominator().get());
@@ -308,7 +308,7 @@ impl Policy for BackfillPool {
     /// Credits the active pool as far as it has free capacity without its burst share. Permits
     /// without a grant never go into the waiting pool.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        if matches!(self.rate, Some(Rate::NEVER | Rate::UNLIMITED)) {
+        if matches!(self.rate.map(Rate::kind), Some(Kind::Never | Kind::Unlimited)) {
             return 0;
         }
         *state = self.filled(state, now_ns);
@@ -354,7 +354,7 @@ impl Portable for BackfillPool {
 
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let per_permit = words.number()?.get();
-        if let Some(Rate(Kind::Paced(pace))) = self.rate
+        if let Some(pace) = self.rate.and_then(Rate::pace)
             && per_permit != pace.period_ns().get()
         {
             return Err(words.malformed());

@@ -195,7 +195,7 @@ impl Gcra {
 impl Gcra {
     /// Returns the numbers, or `None` if the rate is never or unlimited.
     pub(crate) const fn to_words(self) -> Option<[u64; 3]> {
-        match self.rate.0 {
+        match self.rate.kind() {
             Kind::Paced(pace) => {
                 Some([pace.permits().get(), pace.period_ns().get(), self.burst.get()])
             }
@@ -205,7 +205,7 @@ impl Gcra {
 
     /// Returns the state in words, or `None` if it belongs to an earlier rate.
     pub(crate) fn state_to_words(self, state: &State) -> Option<[u64; 3]> {
-        if state.frozen_at_ns.is_some() || self.rate != Rate(Kind::Paced(state.pace)) {
+        if state.frozen_at_ns.is_some() || self.rate != Rate::of(Kind::Paced(state.pace)) {
             return None;
         }
         let beyond = u64::try_from(state.tat.ns >> u64::BITS).ok()?;
@@ -221,7 +221,7 @@ impl Gcra {
         let [permits, period_ns, burst] = numbers.map(number);
         let pace = Pace::new(permits, period_ns);
         let ns = (u128::from(beyond) << u64::BITS) | u128::from(ns);
-        let rate = Rate(Kind::Paced(pace));
+        let rate = Rate::of(Kind::Paced(pace));
         (Self { rate, burst }, State::with_tat(Exact { ns, part }, pace))
     }
 }
@@ -230,7 +230,7 @@ impl Policy for Gcra {
     type State = State;
 
     fn fresh(&self, now_ns: u64) -> State {
-        let (pace, frozen_at_ns) = match self.rate.0 {
+        let (pace, frozen_at_ns) = match self.rate.kind() {
             Kind::Paced(pace) => (pace, None),
             Kind::Unlimited => (Pace::new(NonZeroU64::MIN, NonZeroU64::MIN), None),
             Kind::Never => (Pace::new(NonZeroU64::MIN, NonZeroU64::MIN), Some(now_ns)),
@@ -266,7 +266,7 @@ impl Policy for Gcra {
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        match self.rate.0 {
+        match self.rate.kind() {
             Kind::Unlimited => u64::MAX,
             Kind::Never => 0,
             Kind::Paced(pace) => {
@@ -278,7 +278,7 @@ impl Policy for Gcra {
     }
 
     fn slack_ns(&self) -> u64 {
-        match self.rate.0 {
+        match self.rate.kind() {
             Kind::Paced(pace) => {
                 let tolerance = pace.time_of(self.burst.get().saturating_sub(1));
                 u64::try_from(tolerance.ns).unwrap_or(u64::MAX)
@@ -296,7 +296,7 @@ impl Policy for Gcra {
     }
 
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let pace = match self.rate.0 {
+        let pace = match self.rate.kind() {
             Kind::Paced(pace) => pace,
             Kind::Unlimited => return refund.permits,
             Kind::Never => return 0,
@@ -337,7 +337,7 @@ impl Policy for Gcra {
 
     /// Returns the TAT, at which the bucket is full. A full bucket that earns nothing stays full.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
-        match (self.rate.0, state.frozen_at_ns) {
+        match (self.rate.kind(), state.frozen_at_ns) {
             (Kind::Unlimited, _) => Some(0),
             (Kind::Paced(_), None) => state.tat.ceil().try_into().ok(),
             (Kind::Never, Some(since_ns)) => (state.tat <= Exact::at(since_ns.into())).then_some(0),
@@ -354,7 +354,7 @@ impl Policy for Gcra {
         if old.rate == Rate::UNLIMITED {
             state.tat = now;
         }
-        let new_pace = match self.rate.0 {
+        let new_pace = match self.rate.kind() {
             Kind::Paced(pace) => pace,
             Kind::Never | Kind::Unlimited => state.pace,
         };
@@ -386,7 +386,7 @@ impl Portable for Gcra {
     /// which it counts.
     fn write_state(&self, state: &State, words: &mut Writer) {
         let State { tat, pace, frozen_at_ns } = *state;
-        match self.rate.0 {
+        match self.rate.kind() {
             Kind::Unlimited => {}
             Kind::Paced(_) => {
                 words.instant(tat.ns);
@@ -404,7 +404,7 @@ impl Portable for Gcra {
 
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let now_ns = words.since().now_ns;
-        Ok(match self.rate.0 {
+        Ok(match self.rate.kind() {
             Kind::Unlimited => self.fresh(now_ns),
             Kind::Paced(pace) => State::with_tat(words.exact(pace)?, pace),
             Kind::Never => {

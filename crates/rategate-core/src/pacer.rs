@@ -117,7 +117,7 @@ impl Pacer {
     /// Returns the maximum number of permits that can pass at one instant: those that the
     /// catch-up bound lets pile up, and those not worth a sleep.
     fn max(&self) -> u64 {
-        let (Kind::Paced(pace), Some(catch_up_ns)) = (self.rate.0, self.catch_up_ns) else {
+        let (Kind::Paced(pace), Some(catch_up_ns)) = (self.rate.kind(), self.catch_up_ns) else {
             return u64::MAX;
         };
         let early_ns = u128::from(self.min_sleep_ns).saturating_add(catch_up_ns.into());
@@ -262,14 +262,14 @@ impl Policy for Pacer {
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
         let Some(catch_up_ns) = self.catch_up_ns else { return u64::MAX };
         // On the rest of an earlier rate, an operation takes another time.
-        let Kind::Paced(pace) = self.rate.0 else { return 0 };
+        let Kind::Paced(pace) = self.rate.kind() else { return 0 };
         let Some(next) = state.track.next_at(pace) else { return 0 };
         let until_ns = next.ns.saturating_add(catch_up_ns.into());
         u64::try_from(until_ns).unwrap_or(u64::MAX).max(grant.start_ns)
     }
 
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let pace = match self.rate.0 {
+        let pace = match self.rate.kind() {
             Kind::Paced(pace) => pace,
             Kind::Unlimited => return refund.permits,
             Kind::Never => return 0,
@@ -295,7 +295,7 @@ impl Policy for Pacer {
     /// Takes back as many as can be caught up on, at a rate that has not changed since they were
     /// taken.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        let Kind::Paced(pace) = self.rate.0 else { return 0 };
+        let Kind::Paced(pace) = self.rate.kind() else { return 0 };
         let from_ns = self.catch_up_ns.map_or(0, |catch_up_ns| now_ns.saturating_sub(catch_up_ns));
         let back = permits.min(state.track.max_retreat(pace, from_ns.into()));
         state.track.retreat(back);

@@ -75,7 +75,7 @@ impl Schedule {
     /// (from zero to 10^9 per second over 292 years). Fractions of large numbers reach less far
     /// (from 1 per minute to 10^10 per second over 3 hours).
     pub fn ramp(from: Rate, to: Rate, over_ns: u64) -> Result<Self, LimitError> {
-        let fraction = |rate: Rate| match rate.0 {
+        let fraction = |rate: Rate| match rate.kind() {
             Kind::Never => Ok((0, 1)),
             Kind::Paced(pace) => {
                 Ok((u128::from(pace.permits().get()), u128::from(pace.period_ns().get())))

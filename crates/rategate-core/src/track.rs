@@ -16,7 +16,7 @@ use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 
 use crate::exact::{Exact, Pace};
-use crate::rate::{Kind, Rate};
+use crate::rate::Kind;
 use crate::schedule::{Ramp, Schedule, Shape};
 use crate::wide::mul_div_ceil;
 
@@ -290,7 +290,7 @@ impl PieceKind {
             Self::Paced { pace, .. } => Self::Paced { next: Exact::at(at_ns), pace },
             Self::Ramp { ramp, start_ns, .. } => {
                 let since_ns = at_ns.saturating_sub(start_ns);
-                match ramp.then.0 {
+                match ramp.then.kind() {
                     Kind::Paced(pace) if since_ns > ramp.over_ns.into() => {
                         Self::Paced { next: Exact::at(at_ns), pace }
                     }
@@ -308,12 +308,14 @@ impl PieceKind {
     /// Returns a course whose first operation still lacks `missing` of its permit at `start_ns`.
     fn new(schedule: Schedule, start_ns: u128, missing: Fraction) -> Self {
         match schedule.0 {
-            Shape::Constant(Rate(Kind::Paced(pace))) => {
-                let wait = pace.from_parts(missing.of(pace.period_ns().get().into()));
-                Self::Paced { next: pace.add(Exact::at(start_ns), wait), pace }
-            }
-            Shape::Constant(Rate(Kind::Unlimited)) => Self::AtOnce,
-            Shape::Constant(Rate(Kind::Never)) => Self::Stopped { missing },
+            Shape::Constant(rate) => match rate.kind() {
+                Kind::Paced(pace) => {
+                    let wait = pace.from_parts(missing.of(pace.period_ns().get().into()));
+                    Self::Paced { next: pace.add(Exact::at(start_ns), wait), pace }
+                }
+                Kind::Unlimited => Self::AtOnce,
+                Kind::Never => Self::Stopped { missing },
+            },
             Shape::Ramp(ramp) => Self::Ramp { ramp, start_ns, passed: missing.of(ramp.permit) },
         }
     }
@@ -414,7 +416,7 @@ impl Ramp {
     fn rest(&self, start_ns: u128, wanted: u128) -> PieceKind {
         let end_ns = start_ns.saturating_add(self.over_ns.into());
         let missing = wanted.saturating_sub(self.earned(self.over_ns.into()));
-        match self.then.0 {
+        match self.then.kind() {
             Kind::Paced(pace) => {
                 let parts = mul_div_ceil(missing, pace.period_ns().get(), self.permit);
                 let wait = pace.from_parts(parts.unwrap_or(u128::MAX));

@@ -158,7 +158,7 @@ impl TwoTimeline {
 
     /// Returns the maximum number of permits at one instant.
     fn max(&self) -> u64 {
-        match (self.rate().0, self.catch_up_ns) {
+        match (self.rate().kind(), self.catch_up_ns) {
             (Kind::Unlimited, _) => u64::MAX,
             _ if self.is_one_at_a_time() => 1,
             (Kind::Paced(pace), Some(catch_up_ns)) => {
@@ -259,7 +259,7 @@ impl TwoTimeline {
     }
 
     fn pace(&self) -> Option<Pace> {
-        match self.rate().0 {
+        match self.rate().kind() {
             Kind::Paced(pace) => Some(pace),
             Kind::Never | Kind::Unlimited => None,
         }
@@ -313,8 +313,8 @@ impl TwoTimeline {
     /// Returns the pace of a constant rate.
     pub(crate) const fn constant_pace(&self) -> Option<Pace> {
         match self.schedule.0 {
-            Shape::Constant(Rate(Kind::Paced(pace))) => Some(pace),
-            _ => None,
+            Shape::Constant(rate) => rate.pace(),
+            Shape::Ramp(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tests of rates, durations and ratios: accepted text, refused text, and no rounding.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::common::{fraction, rate};
@@ -145,11 +146,13 @@ fn constructors_agree_with_the_text() {
     assert_eq!(rate("unlimited"), Rate::UNLIMITED);
     assert_eq!(Rate::NEVER.to_string(), "never");
     assert_eq!(Rate::UNLIMITED.to_string(), "unlimited");
-    assert_eq!(rate("0.5/s").to_string(), "1/2s");
-    assert_eq!(rate("1000/10s").to_string(), "100/s");
-    assert_eq!(rate("100/min").to_string(), "100/min");
-    assert_eq!(rate("7/h").to_string(), "7/h");
-    assert_eq!(rate("1/min").to_string(), "1/min");
+    for text in ["0.5/s", "1000/10s", "100/min", "7/h", "1/min", "30/min", "1/2s", "1.25/250ms"] {
+        assert_eq!(rate(text).to_string(), text);
+    }
+    assert_eq!(Rate::per_minute(30).to_string(), "30/min");
+    // Equal rates print as each was written; half of one has the first unit that is whole.
+    assert_eq!(rate("30/min"), rate("1/2s"));
+    assert_eq!(Rate::per_second(5).part(1, NonZeroU64::new(2).unwrap()).to_string(), "150/min");
     for (written, same) in [
         ("5/minute", "5/min"),
         ("10/sec", "10/s"),

@@ -254,12 +254,12 @@ impl OwnedLockFree<Gcra> for Bucket {
 
     fn seal(&self, policy: &Gcra) -> Option<State> {
         let last = self.word.seal()?;
-        let Kind::Paced(pace) = policy.rate().0 else { return None };
+        let Kind::Paced(pace) = policy.rate().kind() else { return None };
         Some(state_at(Numbers::from_fields(self.word.numbers(last)), last.value(), pace))
     }
 
     fn open(&self, policy: &Gcra, state: &State, now_ns: u64) -> bool {
-        let Kind::Paced(pace) = policy.rate().0 else { return false };
+        let Kind::Paced(pace) = policy.rate().kind() else { return false };
         let last = self.word.load();
         let before = Numbers::from_fields(self.word.numbers(last));
         if before.are_current(policy, pace, now_ns) {
@@ -278,7 +278,7 @@ impl OwnedLockFree<Gcra> for Bucket {
     }
 
     fn change(&self, old: &Gcra, new: &Gcra, read_ns: impl Fn() -> u64 + Copy) -> Option<u64> {
-        let Kind::Paced(pace) = old.rate().0 else { return None };
+        let Kind::Paced(pace) = old.rate().kind() else { return None };
         // A failed attempt may have overwritten the previous numbers.
         self.change.clear();
         // A concurrent grant forces another attempt; the number of attempts is bounded.
@@ -308,7 +308,7 @@ impl OwnedLockFree<Gcra> for Bucket {
         now_ns: u64,
         epoch: RefundEpoch,
     ) -> u64 {
-        let Kind::Paced(pace) = policy.rate().0 else { return 0 };
+        let Kind::Paced(pace) = policy.rate().kind() else { return 0 };
         let seen = self.word.load();
         let numbers = Numbers::from_fields(self.word.numbers(seen));
         let old = Numbers::from_fields(self.word.other_numbers(seen));
@@ -411,7 +411,7 @@ impl Numbers {
         state: &State,
         now_ns: u64,
     ) -> Option<(Self, u64)> {
-        let Kind::Paced(pace) = policy.rate().0 else { return None };
+        let Kind::Paced(pace) = policy.rate().kind() else { return None };
         let (burst, parts_per_permit) = in_parts(policy, pace)?;
         // No TAT lies more than a burst ahead of both the clock and the last value.
         let latest = self.at(now_ns).unwrap_or_else(|| self.base.saturating_add(VALUES_PER_CONFIG));

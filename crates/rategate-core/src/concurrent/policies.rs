@@ -37,7 +37,7 @@ impl HasLockFree for Gcra {
     ///
     /// A few threads with full batches therefore leave the burst nearly whole.
     fn batch(&self) -> u64 {
-        let Kind::Paced(pace) = self.rate().0 else { return 1 };
+        let Kind::Paced(pace) = self.rate().kind() else { return 1 };
         let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
         let brought = u64::try_from(brought).unwrap_or(u64::MAX);
         brought.min(self.burst_size().get() >> 6).clamp(1, MAX_BATCH)

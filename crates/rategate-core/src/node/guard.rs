@@ -49,7 +49,7 @@ use core::time::Duration;
 use crate::compact_log::CompactLog;
 use crate::fixed_window::FixedWindow;
 use crate::gcra::Gcra;
-use crate::rate::Rate;
+use crate::rate::{Kind, Rate};
 use crate::sliding_log::SlidingLog;
 use crate::wide::{mul_div_ceil, mul_div_floor};
 
@@ -134,11 +134,12 @@ impl Lent for Gcra {
 
     /// Returns no more than the debits within a length: `ceil(r L) + b - 1`.
     fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
-        let debits = match self.rate() {
+        let rate = self.rate();
+        let debits = match rate.kind() {
             // An unlimited rate cannot be exceeded; a rate of zero can lend only its burst.
-            Rate::UNLIMITED => return 0,
-            Rate::NEVER => self.burst_size().get(),
-            rate => {
+            Kind::Unlimited => return 0,
+            Kind::Never => self.burst_size().get(),
+            Kind::Paced(_) => {
                 earned(rate, length_ns).saturating_add(self.burst_size().get().saturating_sub(1))
             }
         };

@@ -41,7 +41,7 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// Returns a policy's numbers, if its bucket fits.
     pub(crate) fn of(policy: &Gcra) -> Option<Self> {
-        let Kind::Paced(pace) = policy.rate().0 else { return None };
+        let Kind::Paced(pace) = policy.rate().kind() else { return None };
         let (parts_per_ns, parts_per_permit) = (pace.permits().get(), pace.period_ns().get());
         let burst = policy.burst_size().get().checked_mul(parts_per_permit)?;
         let numbers = Self { parts_per_ns, parts_per_permit, burst };
@@ -172,7 +172,7 @@ impl Bucket {
     /// Returns the bucket of `policy` that a value stands for.
     pub(crate) fn unpack(self, value: u64, now_ns: u64, policy: &Gcra) -> State {
         let state = policy.fresh(now_ns);
-        let Kind::Paced(pace) = policy.rate().0 else { return state };
+        let Kind::Paced(pace) = policy.rate().kind() else { return state };
         let ahead = pace.from_parts(self.ahead(value, now_ns).into());
         State::with_tat(pace.add(Exact::at(now_ns.into()), ahead), pace)
     }

@@ -142,7 +142,7 @@ impl Writer {
     }
 
     pub(crate) fn rate(&mut self, rate: Rate) {
-        match rate.0 {
+        match rate.kind() {
             Kind::Never => self.word(0),
             Kind::Unlimited => self.word(1),
             Kind::Paced(pace) => {

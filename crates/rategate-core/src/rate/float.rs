@@ -40,7 +40,7 @@ impl Rate {
     /// uses it.
     #[must_use]
     pub fn time_ticks(self) -> i64 {
-        match self.0 {
+        match self.kind() {
             Kind::Never => i64::MAX,
             Kind::Unlimited => 0,
             Kind::Paced(pace) => {

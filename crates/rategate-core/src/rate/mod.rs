@@ -20,7 +20,7 @@
 //! # Ok::<(), rategate_core::error::RateError>(())
 //! ```
 
-use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -35,8 +35,28 @@ mod text;
 pub(crate) use float::Digits;
 
 /// A rate in permits per time: an exact fraction, [`Rate::NEVER`] or [`Rate::UNLIMITED`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rate(pub(crate) Kind);
+///
+/// It prints with the period that it was written with: `30/min` stays that. Rates are equal if
+/// their fractions are, whatever their periods were.
+#[derive(Clone, Copy)]
+pub struct Rate {
+    form: Form,
+    /// The unit of the period as written, by its index in [`span::UNITS`].
+    unit: u8,
+    /// The number of these units, or zero if the period is not known.
+    units: u32,
+    /// The reduced fraction of a paced rate.
+    permits: NonZeroU64,
+    period_ns: NonZeroU64,
+}
+
+/// The form of a rate. Apart from the fraction, so that all of a rate takes three words.
+#[derive(Clone, Copy)]
+enum Form {
+    Never,
+    Paced,
+    Unlimited,
+}
 
 /// The three kinds of rate. Crate-wide for the policies; users compare with the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,19 +66,11 @@ pub(crate) enum Kind {
     Unlimited,
 }
 
-/// The units in which a rate is printed.
-const UNITS: [(&str, u64); 4] = [
-    ("s", 1_000_000_000),
-    ("min", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("d", 86_400_000_000_000),
-];
-
 impl Rate {
     /// The rate of no permits, ever. A limit at this rate denies everything, and no wait helps.
-    pub const NEVER: Self = Self(Kind::Never);
+    pub const NEVER: Self = Self::of(Kind::Never);
     /// The rate without any limit.
-    pub const UNLIMITED: Self = Self(Kind::Unlimited);
+    pub const UNLIMITED: Self = Self::of(Kind::Unlimited);
 
     /// Returns a rate of `permits` per `period`.
     ///
@@ -67,7 +79,8 @@ impl Rate {
     /// [`RateError::Zero`] and [`RateError::ZeroPeriod`]: never and unlimited exist only by name.
     /// [`RateError::NotRepresentable`] for a period over 584 years.
     pub fn new(permits: u64, period: Duration) -> Result<Self, RateError> {
-        Self::from_fraction(permits.into(), period.as_nanos())
+        let rate = Self::from_fraction(permits.into(), period.as_nanos())?;
+        Ok(rate.written_per(span::whole_ns(period)))
     }
 
     /// Returns a rate of `permits` per second.
@@ -138,20 +151,50 @@ impl Rate {
     /// Returns the reduced fraction `(permits, nanoseconds)`, or `None` for never and unlimited.
     #[must_use]
     pub const fn fraction(self) -> Option<(u64, u64)> {
-        match self.0 {
-            Kind::Paced(pace) => Some((pace.permits().get(), pace.period_ns().get())),
+        match self.form {
+            Form::Paced => Some((self.permits.get(), self.period_ns.get())),
+            Form::Never | Form::Unlimited => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn kind(self) -> Kind {
+        match self.form {
+            Form::Never => Kind::Never,
+            Form::Paced => Kind::Paced(Pace::new(self.permits, self.period_ns)),
+            Form::Unlimited => Kind::Unlimited,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn of(kind: Kind) -> Self {
+        let one = NonZeroU64::MIN;
+        let (form, permits, period_ns) = match kind {
+            Kind::Never => (Form::Never, one, one),
+            Kind::Paced(pace) => (Form::Paced, pace.permits(), pace.period_ns()),
+            Kind::Unlimited => (Form::Unlimited, one, one),
+        };
+        Self { form, unit: 0, units: 0, permits, period_ns }
+    }
+
+    /// Returns the pace of a rate that is neither never nor unlimited.
+    pub(crate) const fn pace(self) -> Option<Pace> {
+        match self.kind() {
+            Kind::Paced(pace) => Some(pace),
             Kind::Never | Kind::Unlimited => None,
         }
     }
 
     const fn per(permits: u64, period_ns: u64) -> Self {
         let common = gcd_of_words(permits, period_ns);
-        let (permits, period_ns) = (permits.checked_div(common), period_ns.checked_div(common));
-        let (Some(permits), Some(period_ns)) = (permits, period_ns) else {
+        let (permits, reduced_ns) = (permits.checked_div(common), period_ns.checked_div(common));
+        let (Some(permits), Some(reduced_ns)) = (permits, reduced_ns) else {
             panic!("a rate without a period")
         };
-        match (NonZeroU64::new(permits), NonZeroU64::new(period_ns)) {
-            (Some(permits), Some(period_ns)) => Self(Kind::Paced(Pace::new(permits, period_ns))),
+        match (NonZeroU64::new(permits), NonZeroU64::new(reduced_ns)) {
+            (Some(permits), Some(reduced_ns)) => {
+                Self::of(Kind::Paced(Pace::new(permits, reduced_ns))).written_per(period_ns)
+            }
             _ => panic!("a rate of zero permits: use Rate::NEVER to deny everything"),
         }
     }
@@ -168,39 +211,20 @@ impl Rate {
             let side = side.checked_div(common).and_then(|side| u64::try_from(side).ok());
             side.and_then(NonZeroU64::new).ok_or(RateError::NotRepresentable)
         };
-        Ok(Self(Kind::Paced(Pace::new(reduce(permits)?, reduce(period_ns)?))))
+        Ok(Self::of(Kind::Paced(Pace::new(reduce(permits)?, reduce(period_ns)?))))
     }
 }
 
-/// Prints the text form, such as `10/s`.
-impl fmt::Debug for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+impl PartialEq for Rate {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind() == other.kind()
     }
 }
 
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.fraction() {
-            None if *self == Self::NEVER => f.write_str("never"),
-            None => f.write_str("unlimited"),
-            Some((permits, period_ns)) => match unit_of(permits, period_ns) {
-                Some((unit, periods)) => {
-                    write!(f, "{}/{unit}", u128::from(permits).saturating_mul(periods.into()))
-                }
-                None => write!(f, "{permits}/{}", span::Text(period_ns)),
-            },
-        }
-    }
-}
+impl Eq for Rate {}
 
-/// Returns the first unit in which the permits are whole, and its number of periods. One permit
-/// in whole seconds needs none: `1/2s` reads better than `30/min`.
-fn unit_of(permits: u64, period_ns: u64) -> Option<(&'static str, u64)> {
-    UNITS.iter().find_map(|&(unit, unit_ns)| {
-        let periods = unit_ns.checked_div(period_ns)?;
-        let is_whole = unit_ns.checked_rem(period_ns) == Some(0);
-        let in_seconds = permits == 1 && period_ns.checked_rem(1_000_000_000) == Some(0);
-        (is_whole && (periods == 1 || !in_seconds)).then_some((unit, periods))
-    })
+impl Hash for Rate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.kind().hash(state);
+    }
 }

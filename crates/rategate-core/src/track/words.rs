@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use super::{Fraction, Piece, PieceKind, Track};
 use crate::exact::Exact;
 use crate::portable::{Moment, Reader, WordsError, Writer};
-use crate::rate::{Kind, Rate};
+use crate::rate::Rate;
 use crate::schedule::{Ramp, Schedule, Shape};
 
 impl Track {
@@ -170,6 +170,6 @@ impl Ramp {
         let twice_over = u128::from(self.over_ns).wrapping_mul(2);
         let period_ns = self.permit.checked_div(twice_over).unwrap_or(0);
         // The ramp was built from this rate, so it fits; zero is never.
-        Rate::from_fraction(self.from, period_ns).unwrap_or(Rate(Kind::Never))
+        Rate::from_fraction(self.from, period_ns).unwrap_or(Rate::NEVER)
     }
 }
