@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
+use rategate::policy::Mode;
 use usage::Share;
 
 /// A name, and a call that waits for the next permit.
@@ -66,6 +67,7 @@ fn tries(plan: Plan) -> Made<()> {
         let contenders = [
             rivals::governor(answer),
             Engine::Gcra.trying(answer)?,
+            Engine::TwoTimeline(Mode::Average).trying(answer)?,
             rivals::ratelimit(answer),
             rivals::leaky_bucket(answer),
         ];

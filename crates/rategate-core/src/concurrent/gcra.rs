@@ -42,8 +42,9 @@
 use core::num::NonZeroU64;
 
 use super::sync::{AtomicU64, Ordering, back_off};
+use super::verdict::Mark;
 use super::word::{SPAN, Word, free_base};
-use super::{BatchVerdict, Leftover, LockFree, LockFreeVerdict, Mark, OwnedLockFree, PermitBatch};
+use super::{BatchVerdict, Leftover, LockFree, LockFreeVerdict, OwnedLockFree, PermitBatch};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;

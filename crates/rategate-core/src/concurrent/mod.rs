@@ -102,7 +102,6 @@ mod word;
 pub use self::any_policy::LockFreeAny;
 pub use self::limiter_policy::LimiterPolicy;
 pub use self::live::{Concurrent, Seed};
-use self::verdict::Mark;
 pub use self::verdict::{BatchVerdict, Leftover, LockFreeVerdict, PermitBatch};
 
 /// The lock-free form of a policy.

@@ -232,10 +232,33 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     #[inline]
     pub fn try_acquire(&self, key: &K, permits: u64) -> Result<Decision, KeyedError> {
         let location = self.location(key);
+        if self.table.stats().is_some() {
+            return self.try_counted(key, &location, permits);
+        }
+        self.try_uncounted(&location, permits)
+    }
+
+    #[inline]
+    fn try_uncounted(
+        &self,
+        location: &KeyLocation<K::Id>,
+        permits: u64,
+    ) -> Result<Decision, KeyedError> {
         let read_ns = || self.table.clock.now_ns();
-        let decision =
-            self.table.try_acquire(&location, permits, read_ns).map(|(decision, ())| decision);
-        self.observe(key, &location, permits, &decision);
+        self.table.try_acquire(location, permits, read_ns).map(|(decision, ())| decision)
+    }
+
+    /// Decides a try and counts it. Not inlined, so that without statistics a decision is written
+    /// once, straight to where the caller wants it.
+    #[inline(never)]
+    fn try_counted(
+        &self,
+        key: &K,
+        location: &KeyLocation<K::Id>,
+        permits: u64,
+    ) -> Result<Decision, KeyedError> {
+        let decision = self.try_uncounted(location, permits);
+        self.observe(key, location, permits, &decision);
         decision
     }
 

@@ -12,7 +12,7 @@ use rategate_testkit::ns;
 
 use crate::keyed::{bucket, outcome, passes, table};
 
-/// Returns the nanoseconds in which a value of so many parts per nanosecond validity.
+/// Returns the nanoseconds for which a value of so many parts per nanosecond is valid.
 fn validity_ns(units_per_ns: u64) -> u64 {
     (1 << 54) / units_per_ns
 }
