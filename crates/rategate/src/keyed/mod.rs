@@ -245,7 +245,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         permits: u64,
     ) -> Result<Decision, KeyedError> {
         let read_ns = || self.table.clock.now_ns();
-        self.table.try_acquire(location, permits, read_ns).map(|(decision, ())| decision)
+        self.table.try_acquire::<()>(location, permits, read_ns)
     }
 
     /// Decides a try and counts it. Not inlined, so that without statistics a decision is written
@@ -297,9 +297,11 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         permits: u64,
     ) -> Result<(Decision, Status), KeyedError> {
         let location = self.location(key);
-        let decided = match permits {
-            0 => self.peek_with_status(&location),
-            _ => self.table.try_acquire(&location, permits, || self.table.clock.now_ns()),
+        let read_ns = || self.table.clock.now_ns();
+        let decided = if permits == 0 {
+            self.peek_with_status(&location)
+        } else {
+            self.table.try_acquire::<Status>(&location, permits, read_ns)
         };
         if self.table.stats_of(location.tier).is_some() {
             self.observe(key, &location, permits, &decided.map(|decided| decided.0));
@@ -358,8 +360,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
             }
             let now_ns = self.table.clock.now_ns();
             for (location, key, permits) in batch.iter().flatten() {
-                let decision = self.table.try_acquire(location, *permits, || now_ns);
-                let decision = decision.map(|(decision, ())| decision);
+                let decision = self.table.try_acquire::<()>(location, *permits, || now_ns);
                 self.observe(key, location, *permits, &decision);
                 report(decision);
             }

@@ -18,6 +18,13 @@ use crate::status::Status;
 
 /// A projection that is available wherever the limit's state is.
 pub(super) trait Projection: Sized {
+    /// A decision with its projection, as the caller gets it. Every way to a decision writes it
+    /// once: a copy of one just written would cost as much as half a try.
+    type Decided;
+
+    /// Returns a decision with this projection.
+    fn with(self, decision: Decision) -> Self::Decided;
+
     /// Computes the projection of a state in a slot.
     fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self;
 
@@ -28,7 +35,7 @@ pub(super) trait Projection: Sized {
     fn of_try<P: HasLockFree, C: Clock>(
         limiter: &Limiter<P, C>,
         permits: u64,
-    ) -> Result<(Decision, Self), TryAcquireError>;
+    ) -> Result<Self::Decided, TryAcquireError>;
 }
 
 /// A limit behind the lock that has no limiter.
@@ -56,6 +63,13 @@ impl<P: HasLockFree> View<'_, P> {
 }
 
 impl Projection for () {
+    type Decided = Decision;
+
+    #[inline]
+    fn with(self, decision: Decision) -> Decision {
+        decision
+    }
+
     #[inline]
     fn of_value(_: Packed, _: u64, _: u64) -> Self {}
 
@@ -64,12 +78,19 @@ impl Projection for () {
     fn of_try<P: HasLockFree, C: Clock>(
         limiter: &Limiter<P, C>,
         permits: u64,
-    ) -> Result<(Decision, Self), TryAcquireError> {
-        Ok((limiter.try_acquire(permits)?, ()))
+    ) -> Result<Self::Decided, TryAcquireError> {
+        limiter.try_acquire(permits)
     }
 }
 
 impl Projection for Status {
+    type Decided = (Decision, Self);
+
+    #[inline]
+    fn with(self, decision: Decision) -> (Decision, Self) {
+        (decision, self)
+    }
+
     #[inline]
     fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self {
         Self::of_value(numbers, value, now_ns)
@@ -85,7 +106,7 @@ impl Projection for Status {
     fn of_try<P: HasLockFree, C: Clock>(
         limiter: &Limiter<P, C>,
         permits: u64,
-    ) -> Result<(Decision, Self), TryAcquireError> {
+    ) -> Result<Self::Decided, TryAcquireError> {
         limiter.try_with_status(permits)
     }
 }

@@ -37,6 +37,7 @@
 
 mod locked;
 
+use std::iter::once;
 use std::num::NonZeroU64;
 
 use rategate_core::concurrent::Leftover;
@@ -261,10 +262,12 @@ impl Slots {
     pub(super) fn find<I: Words>(&self, home: Home, id: I) -> Found {
         // In locals: fields read through `self` would be reloaded after each load of a state.
         let (words, mask) = (&*self.words, self.shard_mask);
+        let stride = I::WORDS.wrapping_add(1);
         let SlotIndex(first) = self.at(Home { slot: 0, ..home }, 0);
-        for step in 0..self.window() {
+        let guess = guess(words, first.wrapping_add(home.slot.wrapping_mul(stride)), id);
+        for step in once(guess).chain(0..self.window()) {
             let slot = home.slot.wrapping_add(step) & mask;
-            let at = first.wrapping_add(slot.wrapping_mul(I::WORDS.wrapping_add(1)));
+            let at = first.wrapping_add(slot.wrapping_mul(stride));
             let Some([state, key @ ..]) = words.get(at..) else { break };
             let seen = Seen(state.load(Ordering::Acquire));
             let is = |index: usize| {
@@ -275,7 +278,8 @@ impl Slots {
                 let at = SlotIndex(at);
                 return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
             }
-            if seen.0 == EMPTY {
+            // A guess may be wrong, but not at the home itself.
+            if seen.0 == EMPTY && (step == 0 || step != guess) {
                 break;
             }
         }
@@ -423,6 +427,22 @@ impl Slots {
         }
         None
     }
+}
+
+/// Returns the slot at a home, at word `at`, that seems to be the key's, or the first.
+///
+/// A search that looked at one slot after the other would branch on where the key is, which
+/// no processor can predict, and wait for the memory each time. Only the state can tell if the key
+/// is still there, so the search checks the guess as it does any other slot.
+#[inline]
+fn guess<I: Words>(words: &[AtomicU64], at: usize, id: I) -> usize {
+    let stride = I::WORDS.wrapping_add(1);
+    let Some(home) = words.get(at..at.wrapping_add(BUCKET.wrapping_mul(stride))) else { return 0 };
+    (1..BUCKET).fold(0, |guess, step| {
+        let word = home.get(step.wrapping_mul(stride).wrapping_add(1));
+        let is = word.is_some_and(|word| word.load(Ordering::Relaxed) == id.word(0));
+        if is { step } else { guess }
+    })
 }
 
 /// Returns one of 64 bits for a hash.

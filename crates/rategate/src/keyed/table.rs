@@ -143,17 +143,17 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         location: &KeyLocation<I>,
         permits: u64,
         read_ns: impl Fn() -> u64,
-    ) -> Result<(Decision, B), KeyedError> {
+    ) -> Result<B::Decided, KeyedError> {
         if let Some(slots) = &self.slots {
             let home = slots.home(location.shard, location.hash);
             let tier = tier_word(location.tier);
             match slots.try_acquire(home, location.id, tier, read_ns, permits, B::of_value) {
                 SlotDecision::Granted(now_ns, leftover, projection) => {
                     let grant = Grant::at(now_ns, now_ns, permits, leftover);
-                    return Ok((Decision::Granted(grant), projection));
+                    return Ok(projection.with(Decision::Granted(grant)));
                 }
                 SlotDecision::Denied(retry_after_ns, projection) => {
-                    return Ok((Decision::denied(retry_after_ns), projection));
+                    return Ok(projection.with(Decision::denied(retry_after_ns)));
                 }
                 // A request for 0 permits needs no capacity.
                 SlotDecision::KeyAbsent
@@ -161,12 +161,12 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
                         && location.tier < self.spill.len()
                         && self.is_full_of_keys() =>
                 {
-                    return self.try_spilled(location.tier, permits);
+                    return self.try_spilled::<B>(location.tier, permits);
                 }
                 SlotDecision::KeyAbsent | SlotDecision::Unknown => {}
             }
         }
-        self.try_locked(location, permits)
+        self.try_locked::<B>(location, permits)
     }
 
     #[cold]
@@ -174,12 +174,14 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         &self,
         location: &KeyLocation<I>,
         permits: u64,
-    ) -> Result<(Decision, B), KeyedError> {
+    ) -> Result<B::Decided, KeyedError> {
         match self.section(location, |section| section.try_acquire(permits))?? {
-            SectionResult::Here((verdict, projection)) => Ok((Decision::of(&verdict), projection)),
+            SectionResult::Here((verdict, projection)) => {
+                Ok(B::with(projection, Decision::of(&verdict)))
+            }
             SectionResult::Delegate(limiter) => Ok(B::of_try(&limiter, permits)?),
             SectionResult::NoBytes => Err(self.table_full()),
-            SectionResult::TableFull => self.try_spilled(location.tier, permits),
+            SectionResult::TableFull => self.try_spilled::<B>(location.tier, permits),
         }
     }
 
@@ -188,7 +190,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         &self,
         tier: usize,
         permits: u64,
-    ) -> Result<(Decision, B), KeyedError> {
+    ) -> Result<B::Decided, KeyedError> {
         if let Some(shared) = self.spilled(tier)? {
             return Ok(B::of_try(shared, permits)?);
         }
@@ -197,7 +199,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         let mut fresh = self.unknown_keys.state(&policy, now_ns);
         let verdict = ExternalState::new(&policy, &mut fresh, RefundEpoch::UNKNOWN)
             .try_acquire(now_ns, permits)?;
-        Ok((Decision::of(&verdict), B::of(&View::State(&policy, &mut fresh), now_ns)))
+        Ok(B::of(&View::State(&policy, &mut fresh), now_ns).with(Decision::of(&verdict)))
     }
 
     pub(super) fn peek(

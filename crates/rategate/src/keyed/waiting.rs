@@ -80,8 +80,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         permits: u64,
     ) -> Result<Result<Grant, Limiter<P, C>>, Error> {
         let read_ns = || self.table.clock.now_ns();
-        let decided = self.table.try_acquire(location, permits, read_ns);
-        match decided.map(|(decision, ())| decision)? {
+        let decided = self.table.try_acquire::<()>(location, permits, read_ns);
+        match decided? {
             Decision::Granted(grant) => {
                 self.observe(key, location, permits, &Ok(Decision::Granted(grant)));
                 Ok(Ok(grant))
