@@ -171,15 +171,20 @@ impl LockFree for Bucket {
         }
         match numbers.decide(seen.value(), now_ns, permits) {
             None => Some(LockFreeVerdict::Sealed),
-            Some(Ok((value, leftover))) => self.word.swap(seen, value).then(|| {
+            Some(Ok((value, leftover))) => {
+                if !self.word.swap(seen, value) {
+                    return None;
+                }
                 let leftover = Leftover::in_parts(leftover, numbers.parts_per_permit);
                 let leftover = leftover.with_epoch(epoch);
-                LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns: now_ns, leftover }
-            }),
-            Some(Err(missing)) => self
-                .word
-                .is_still(seen)
-                .then(|| LockFreeVerdict::Denied { retry_after_ns: numbers.ns_of(missing) }),
+                Some(LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns: now_ns, leftover })
+            }
+            Some(Err(missing)) => {
+                if !self.word.is_still(seen) {
+                    return None;
+                }
+                Some(LockFreeVerdict::Denied { retry_after_ns: numbers.ns_of(missing) })
+            }
         }
     }
 

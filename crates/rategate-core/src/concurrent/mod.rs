@@ -2,7 +2,8 @@
 //!
 //! A lock-free state answers tries as its policy does. It is a word or a ring of words that
 //! threads change by compare-and-swap. For several limits it is a cell that threads replace as a
-//! whole. What words cannot hold, such as a promise that may be cancelled, needs the [`Ledger`].
+//! whole. What words cannot hold, such as a promise that may be cancelled, needs the
+//! [`Ledger`](crate::ledger::Ledger).
 //! The two never decide at the same time:
 //!
 //! ```text
