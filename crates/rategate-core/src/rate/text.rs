@@ -50,7 +50,7 @@ fn permits(text: &str) -> Result<Decimal, RateError> {
     Ok(Decimal { mantissa, ..decimal })
 }
 
-/// The units in which a rate is printed.
+/// The units in which a rate is printed whose period is not known.
 const UNITS: [(&str, u64); 4] = [
     ("s", 1_000_000_000),
     ("min", 60_000_000_000),
@@ -58,7 +58,7 @@ const UNITS: [(&str, u64); 4] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// The number of the smallest parts of a permit that a written rate is printed with.
+/// A written rate prints with at most nine decimals: in billionths of a permit.
 const GIGA: u64 = 1_000_000_000;
 
 impl Rate {
