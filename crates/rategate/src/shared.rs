@@ -246,26 +246,20 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         let lock_free = self.growing_lock_free.current();
         match lock_free.try_briefly(|| self.clock.now_ns(), permits) {
-            Some(verdict) => self.decision(verdict, permits),
-            None => self.try_fully(permits),
+            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
+                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
+            }
+            LockFreeVerdict::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
+            LockFreeVerdict::Sealed => self.try_fully(permits),
         }
     }
 
-    /// Decides a try that may have to repeat its step, because another thread interferes.
+    /// Decides a try that may have to repeat its step, because another thread interferes, or has
+    /// to take the lock.
     #[inline(never)]
     fn try_fully(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         let lock_free = self.growing_lock_free.current();
-        self.decision(lock_free.try_acquire(|| self.clock.now_ns(), permits), permits)
-    }
-
-    /// Returns a verdict as a decision, which the lock's owner makes if the state is sealed.
-    #[inline]
-    fn decision(
-        &self,
-        verdict: LockFreeVerdict,
-        permits: u64,
-    ) -> Result<Decision, TryAcquireError> {
-        match verdict {
+        match lock_free.try_acquire(|| self.clock.now_ns(), permits) {
             LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
             }

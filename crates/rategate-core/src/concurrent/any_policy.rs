@@ -44,11 +44,7 @@ impl LockFree for LockFreeAny {
     }
 
     #[inline]
-    fn try_briefly(
-        &self,
-        read_ns: impl Fn() -> u64 + Copy,
-        permits: u64,
-    ) -> Option<LockFreeVerdict> {
+    fn try_briefly(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
         on_each!(self, form => form.try_briefly(read_ns, permits))
     }
 

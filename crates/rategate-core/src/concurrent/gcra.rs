@@ -144,24 +144,10 @@ impl Bucket {
     fn epoch(&self) -> RefundEpoch {
         RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire))
     }
-}
 
-impl LockFree for Bucket {
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
-        loop {
-            if let Some(verdict) = self.try_briefly(read_ns, permits) {
-                return verdict;
-            }
-            back_off();
-        }
-    }
-
+    /// Decides a try, or returns `None` if another thread interferes.
     #[inline]
-    fn try_briefly(
-        &self,
-        read_ns: impl Fn() -> u64 + Copy,
-        permits: u64,
-    ) -> Option<LockFreeVerdict> {
+    fn try_once(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Option<LockFreeVerdict> {
         let epoch = self.epoch();
         let seen = self.word.load();
         let now_ns = read_ns();
@@ -186,6 +172,22 @@ impl LockFree for Bucket {
                 Some(LockFreeVerdict::Denied { retry_after_ns: numbers.ns_of(missing) })
             }
         }
+    }
+}
+
+impl LockFree for Bucket {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+        loop {
+            if let Some(verdict) = self.try_once(read_ns, permits) {
+                return verdict;
+            }
+            back_off();
+        }
+    }
+
+    #[inline]
+    fn try_briefly(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+        self.try_once(read_ns, permits).unwrap_or(LockFreeVerdict::Sealed)
     }
 
     fn take_batch(&self, read_ns: impl Fn() -> u64 + Copy, min: u64, max: u64) -> BatchVerdict {

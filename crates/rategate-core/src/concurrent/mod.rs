@@ -116,18 +116,15 @@ pub trait LockFree: Debug + Send + Sync {
     /// all where the decision does not depend on it.
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict;
 
-    /// Decides a try, or returns `None` where only [`try_acquire`](Self::try_acquire) can.
+    /// Decides a try in the usual case, or returns [`LockFreeVerdict::Sealed`] where only
+    /// [`try_acquire`](Self::try_acquire) can.
     ///
     /// A form that is small in the usual case (its state is open, and no other thread interferes)
     /// decides that case here. It is worth inlining: its verdict stays in registers as long as no
     /// called function may return it instead.
     #[inline]
-    fn try_briefly(
-        &self,
-        read_ns: impl Fn() -> u64 + Copy,
-        permits: u64,
-    ) -> Option<LockFreeVerdict> {
-        Some(self.try_acquire(read_ns, permits))
+    fn try_briefly(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+        self.try_acquire(read_ns, permits)
     }
 
     /// Takes between `min` and `max` permits in one step, for a thread to use one by one.

@@ -207,11 +207,11 @@ impl Average {
         &self,
         read_ns: impl Fn() -> u64 + Copy,
         epoch: RefundEpoch,
-    ) -> Option<LockFreeVerdict> {
+    ) -> LockFreeVerdict {
         // Acquire: the numbers that it names, and a reading of the clock that is not older.
         let due = Seen::from_bits(self.cached.0.due.load(Ordering::Acquire));
         if due.is_nothing() {
-            return None;
+            return LockFreeVerdict::Sealed;
         }
         let numbers = self.numbers(due);
         let mut cached_ns = self.cached.0.now_ns.load(Ordering::Relaxed);
@@ -219,13 +219,13 @@ impl Average {
         if before.is_sealed() {
             // A late writer stored it; clear it so that no other thread comes here.
             self.cached.0.due.store(0, Ordering::Relaxed);
-            return None;
+            return LockFreeVerdict::Sealed;
         }
         let mut ahead = due.value().wrapping_sub(before.value()).wrapping_sub(1);
         if ahead >= GAP {
             self.word.subtract(1);
             self.cached.0.due.store(0, Ordering::Relaxed);
-            return None;
+            return LockFreeVerdict::Sealed;
         }
         if before.value() & (REFRESH - 1) == 0 {
             (cached_ns, ahead) = self.refresh_clock(read_ns, numbers, before);
@@ -236,7 +236,7 @@ impl Average {
         let scheduled_ns = numbers.scheduled_ns(parts);
         let start_ns = cached_ns.max(scheduled_ns);
         let leftover = Leftover::of(ahead).with_epoch(epoch);
-        Some(LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover })
+        LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover }
     }
 
     /// Reads the clock for all threads, after an addition to `before`.

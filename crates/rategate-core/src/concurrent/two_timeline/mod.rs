@@ -40,18 +40,18 @@ pub struct Timelines {
 impl LockFree for Timelines {
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
         match self.try_briefly(read_ns, permits) {
-            Some(verdict) => verdict,
-            None => self.try_fresh(read_ns, permits),
+            LockFreeVerdict::Sealed => self.try_fresh(read_ns, permits),
+            verdict => verdict,
         }
     }
 
     #[inline]
-    fn try_briefly(
-        &self,
-        read_ns: impl Fn() -> u64 + Copy,
-        permits: u64,
-    ) -> Option<LockFreeVerdict> {
-        if permits == 1 { self.average.try_cached(read_ns, self.epoch()) } else { None }
+    fn try_briefly(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+        if permits == 1 {
+            self.average.try_cached(read_ns, self.epoch())
+        } else {
+            LockFreeVerdict::Sealed
+        }
     }
 
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
