@@ -30,7 +30,8 @@ use core::num::NonZeroU64;
 
 use crate::agree::{self, Member};
 use crate::any_policy::{AnyPolicy, AnyState};
-use crate::error::LimitError;
+use crate::debt::{Charged, Debt};
+use crate::error::{CountsInFlight, LimitError};
 use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::provisional::Provisional;
@@ -260,6 +261,33 @@ impl Limit for AllOfLedger {
             limit.refund(now_ns, grant, min);
         }
         min
+    }
+
+    /// Charges each limit on its own: in one the debt may be in the state, and in another a row of
+    /// promises. Limits on operations in flight are left out.
+    fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight> {
+        self.latest_ns = self.clamp(now_ns);
+        let mut all = self.limits.is_empty().then(|| Charged::of(permits, permits, 0));
+        for limit in self.limits.iter_mut().filter(|limit| !limit.counts_in_flight()) {
+            let charged = limit.charge(self.latest_ns, permits, debt)?;
+            all = Some(all.map_or(charged, |all| all.and(charged)));
+            self.next_serial = self.next_serial.max(limit.next_serial());
+        }
+        for limit in &mut self.limits {
+            limit.skip_serials_to(self.next_serial);
+        }
+        all.ok_or(CountsInFlight)
+    }
+
+    fn debt(&self, now_ns: u64) -> u64 {
+        self.limits.iter().map(|limit| limit.debt(self.clamp(now_ns))).max().unwrap_or(0)
+    }
+
+    fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        let now_ns = self.clamp(now_ns);
+        self.limits
+            .iter()
+            .try_fold(0, |last_ns: u64, limit| Some(last_ns.max(limit.debt_ends_in_ns(now_ns)?)))
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {

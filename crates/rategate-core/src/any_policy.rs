@@ -6,6 +6,7 @@ use crate::backfill_pool::{self, BackfillPool};
 use crate::commit_log::{self, CommitLog};
 use crate::compact_log::{self, CompactLog};
 use crate::concurrency::{self, Concurrency};
+use crate::debt::{Charge, Charged};
 use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
@@ -171,6 +172,33 @@ macro_rules! any_policy {
                         policy.credit(state, now_ns, permits)
                     })*
                     _ => 0,
+                }
+            }
+
+            fn charge(&self, state: &mut AnyState, charge: Charge) -> Option<Charged> {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.charge(state, charge)
+                    })*
+                    _ => None,
+                }
+            }
+
+            fn debt(&self, state: &AnyState, now_ns: u64) -> u64 {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.debt(state, now_ns)
+                    })*
+                    _ => 0,
+                }
+            }
+
+            fn debt_ends_ns(&self, state: &AnyState, from_ns: u64) -> Option<u64> {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.debt_ends_ns(state, from_ns)
+                    })*
+                    _ => Some(from_ns),
                 }
             }
 

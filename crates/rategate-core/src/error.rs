@@ -100,23 +100,10 @@ impl ExceedsCapacity {
     }
 }
 
-/// The reason why a debt was not charged, or not all of it.
+/// The error of charging a limit that counts operations in flight and nothing else: a charge adds
+/// no operation, and only the end of one gives its permits back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DebtError {
-    /// The debt exceeds what one call may owe. Nothing was charged.
-    TooLarge {
-        /// The number of permits to be debited.
-        permits: u64,
-        /// The maximum of one call.
-        max: u64,
-    },
-    /// The rest of the debt will never pass, or only beyond the end of the clock.
-    Unpayable {
-        /// The number of permits that were not debited.
-        left: u64,
-    },
-}
+pub struct CountsInFlight;
 
 /// The reason why a text is not a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,20 +233,13 @@ impl fmt::Display for ExceedsCapacity {
     }
 }
 
-impl fmt::Display for DebtError {
+impl fmt::Display for CountsInFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge { permits, max } => {
-                write!(f, "a debt of {permits} permits, but one call may owe at most {max}")
-            }
-            Self::Unpayable { left } => {
-                write!(f, "{left} permits of a debt would never pass, however long it waits")
-            }
-        }
+        f.write_str("the limit counts operations in flight; what was used cannot be charged to it")
     }
 }
 
-impl Error for DebtError {}
+impl Error for CountsInFlight {}
 impl Error for PolicyTextError {}
 impl Error for RateError {}
 impl Error for SpanError {}

@@ -26,7 +26,9 @@
 
 use core::num::NonZeroU64;
 
-use crate::limit::Limit;
+use crate::debt::{Charge, Charged, Debt};
+use crate::error::CountsInFlight;
+use crate::limit::{Limit, charge_as_promises};
 use crate::policy::{Policy, Taken};
 use crate::refund::RefundEpoch;
 use crate::verdict::{Opening, Refusal, Ticket};
@@ -73,6 +75,24 @@ impl<P: Policy> Limit for ExternalState<'_, P> {
     }
 
     fn pass_to(&mut self, _now_ns: u64) {}
+
+    /// Charges the state. A debt that it cannot hold is booked at its later starts.
+    fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight> {
+        if self.policy.counts_in_flight() {
+            return Err(CountsInFlight);
+        }
+        let charged = self.policy.charge(self.state, Charge { now_ns, permits, debt });
+        Ok(charged.unwrap_or_else(|| charge_as_promises(self, now_ns, permits, debt)))
+    }
+
+    fn debt(&self, now_ns: u64) -> u64 {
+        self.policy.debt(self.state, now_ns)
+    }
+
+    fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        let end_ns = self.policy.debt_ends_ns(self.state, now_ns)?;
+        Some(end_ns.saturating_sub(now_ns))
+    }
 
     fn remaining(&self, now_ns: u64) -> u64 {
         self.policy.remaining(self.state, now_ns)

@@ -17,8 +17,10 @@
 //! * **Retry.** Exact: the next border, or sooner if the request fits now.
 //! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
 //! * **Refund.** Exact within the grant's window, under the same numbers. Later nothing comes back.
+//! * **Charge.** Counts in the window, past N too. A debt ends with its window, or, if it is
+//!   carried, N of it at each border.
 //! * **Change.** The count carries over into the new window.
-//! * **Cost.** 32 bytes and one division.
+//! * **Cost.** 40 bytes and one division.
 //!
 //! # Example
 //!
@@ -40,6 +42,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
+use crate::debt::{Charge, Charged, Debt};
 use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Moment, Portable, Reader, WordsError, Writer, tag};
@@ -71,7 +74,15 @@ pub struct State {
     anchor_ns: Option<u64>,
     window_ns: u64,
     used: u64,
+    /// `true` if later windows pay what exceeds the limit.
+    is_carried: bool,
 }
+
+/// The maximum number of permits that charges bring into a window.
+pub const MAX_CHARGED: u64 = CARRIED - 1;
+
+/// The bit that marks the count of a carried debt where a state is kept in words.
+const CARRIED: u64 = 1 << 63;
 
 impl FixedWindow {
     /// Creates a limit of at most `permits` in each window of `period` from `anchor` on.
@@ -126,10 +137,43 @@ impl FixedWindow {
 
     /// Returns the permits used in the window around `at_ns`, which is the newest or a later one.
     fn used(&self, state: &State, at_ns: u64) -> u64 {
-        match state.anchor_ns {
-            Some(anchor_ns) if self.window_of(anchor_ns, at_ns) <= state.window_ns => state.used,
-            _ => 0,
+        let Some(anchor_ns) = state.anchor_ns else { return 0 };
+        let window_ns = self.window_of(anchor_ns, at_ns);
+        if window_ns <= state.window_ns {
+            state.used
+        } else if state.is_carried {
+            let since_ns = window_ns.saturating_sub(state.window_ns);
+            let borders = since_ns.checked_div(self.period_ns.get()).unwrap_or(0);
+            state.used.saturating_sub(borders.saturating_mul(self.permits.get()))
+        } else {
+            0
         }
+    }
+
+    /// Returns the number of borders after which at most `available` permits are used.
+    fn borders_until(&self, state: &State, available: u64) -> u64 {
+        match state.used.checked_sub(available) {
+            None | Some(0) => 0,
+            Some(over) if state.is_carried => over.div_ceil(self.permits.get()),
+            Some(_) => 1,
+        }
+    }
+
+    /// Returns the instant `borders` borders after the begin of the newest window.
+    fn border_ns(&self, state: &State, borders: u64) -> u128 {
+        let since_ns = u128::from(borders).saturating_mul(self.period_ns.get().into());
+        u128::from(state.window_ns).saturating_add(since_ns)
+    }
+
+    /// Counts permits in the window around `at_ns`, or in the newest if that is later.
+    fn count(&self, state: &mut State, at_ns: u64, permits: u64, debt: Debt) {
+        let anchor_ns = *state.anchor_ns.get_or_insert(at_ns);
+        let used = self.used(state, at_ns);
+        state.window_ns = self.window_of(anchor_ns, at_ns).max(state.window_ns);
+        state.used = used.saturating_add(permits);
+        // A debt that has been paid is over, and the next one ends in its own way.
+        let is_owed = state.is_carried && used > self.permits.get();
+        state.is_carried = debt.is_carried() || is_owed;
     }
 }
 
@@ -148,11 +192,11 @@ impl FixedWindow {
 
     /// Returns the state in words, or `None` if its grid starts at the end of the clock.
     pub(crate) fn state_to_words(state: &State) -> Option<[u64; 3]> {
-        let State { anchor_ns, window_ns, used } = *state;
+        let State { anchor_ns, window_ns, .. } = *state;
         if anchor_ns == Some(NO_ANCHOR) {
             return None;
         }
-        Some([anchor_ns.unwrap_or(NO_ANCHOR), window_ns, used])
+        Some([anchor_ns.unwrap_or(NO_ANCHOR), window_ns, state.used_word()])
     }
 
     /// Returns the window and the state written in these words. Invalid words give some valid
@@ -166,7 +210,19 @@ impl FixedWindow {
         let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
         let policy = Self { permits: number(permits), period_ns: number(period_ns), anchor };
         let anchor_ns = Some(anchor_ns).filter(|&anchor_ns| anchor_ns != NO_ANCHOR);
-        (policy, State { anchor_ns, window_ns, used })
+        (policy, State { anchor_ns, window_ns, ..State::of_used_word(used) })
+    }
+}
+
+impl State {
+    /// Returns the count, marked if it is carried.
+    const fn used_word(&self) -> u64 {
+        if self.is_carried { self.used | CARRIED } else { self.used }
+    }
+
+    const fn of_used_word(word: u64) -> Self {
+        let (used, is_carried) = (word & MAX_CHARGED, word & CARRIED != 0);
+        Self { anchor_ns: None, window_ns: 0, used, is_carried }
     }
 }
 
@@ -178,7 +234,7 @@ impl Policy for FixedWindow {
             Anchor::Epoch => Some(0),
             Anchor::FirstCall => None,
         };
-        State { anchor_ns, window_ns: 0, used: 0 }
+        State { anchor_ns, window_ns: 0, used: 0, is_carried: false }
     }
 
     fn opening(
@@ -193,17 +249,12 @@ impl Policy for FixedWindow {
         if self.used(state, from_ns) <= available {
             return Ok(Opening::at(from_ns));
         }
-        let window_ns = u128::from(state.window_ns);
-        let border_ns = window_ns.saturating_add(self.period_ns.get().into());
+        let border_ns = self.border_ns(state, self.borders_until(state, available));
         on_clock(border_ns, from_ns).map(Opening::at)
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
-        let anchor_ns = *state.anchor_ns.get_or_insert(grant.start_ns);
-        let used = self.used(state, grant.start_ns);
-        let window_ns = self.window_of(anchor_ns, grant.start_ns);
-        state.window_ns = window_ns.max(state.window_ns);
-        state.used = used.saturating_add(grant.permits.get());
+        self.count(state, grant.start_ns, grant.permits.get(), Debt::FORGOTTEN);
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
@@ -232,11 +283,41 @@ impl Policy for FixedWindow {
         back
     }
 
-    /// Returns the end of the newest window, when its count is over. A grid anchored at a first
-    /// call never recovers, since the anchor must be kept.
+    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
+        let Charge { now_ns, permits, debt } = charge;
+        let max_debt = if debt.is_carried() {
+            let max = u128::from(debt.max_ns()).saturating_mul(self.permits.get().into());
+            let max = max.checked_div(self.period_ns.get().into()).unwrap_or(0);
+            u64::try_from(max).unwrap_or(u64::MAX)
+        } else {
+            u64::MAX
+        };
+        let max_used = self.permits.get().saturating_add(max_debt).min(MAX_CHARGED);
+        let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
+        if booked > 0 {
+            self.count(state, now_ns, booked, debt);
+        }
+        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
+    }
+
+    fn debt(&self, state: &State, now_ns: u64) -> u64 {
+        self.used(state, now_ns).saturating_sub(self.permits.get())
+    }
+
+    fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
+        if self.debt(state, from_ns) == 0 {
+            return Some(from_ns);
+        }
+        self.border_ns(state, self.borders_until(state, self.permits.get())).try_into().ok()
+    }
+
+    /// Returns the first border at which the count is zero. A grid anchored at a first call never
+    /// recovers, since the anchor must be kept.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match self.anchor {
-            Anchor::Epoch if state.used > 0 => state.window_ns.checked_add(self.period_ns.get()),
+            Anchor::Epoch if state.used > 0 => {
+                self.border_ns(state, self.borders_until(state, 0)).try_into().ok()
+            }
             Anchor::FirstCall if state.anchor_ns.is_some() => None,
             Anchor::Epoch | Anchor::FirstCall => Some(0),
         }
@@ -254,6 +335,7 @@ impl Policy for FixedWindow {
             state.window_ns = self.window_of(anchor_ns, now_ns);
         }
         state.used = used;
+        state.is_carried &= used > old.permits.get().max(self.permits.get());
     }
 }
 
@@ -274,8 +356,13 @@ impl Portable for FixedWindow {
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {
-        let used = self.used(state, words.now_ns());
-        words.word(used);
+        let mut state = *state;
+        if self.used(&state, words.now_ns()) > 0 {
+            self.count(&mut state, words.now_ns(), 0, Debt::FORGOTTEN);
+        } else {
+            state.used = 0;
+        }
+        words.word(state.used_word());
         words.instant(state.window_ns.into());
         if self.anchor == Anchor::FirstCall {
             words.word(u64::from(state.anchor_ns.is_some()));
@@ -287,7 +374,15 @@ impl Portable for FixedWindow {
     /// clock's own grid does not. On another clock a window may then lie across a border: its
     /// permits count in the later one.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let (used, window) = (words.word()?, words.instant()?);
+        let (mut saved, mut window) = (State::of_used_word(words.word()?), words.instant()?);
+        if let (Moment::Before(ns), true) = (window, saved.is_carried) {
+            // Each border before the clock's zero has paid for a window.
+            let period_ns = u128::from(self.period_ns.get());
+            let borders = ns.checked_div(period_ns).unwrap_or(0);
+            let paid = u64::try_from(borders).unwrap_or(u64::MAX);
+            saved.used = saved.used.saturating_sub(paid.saturating_mul(self.permits.get()));
+            window = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
+        }
         let anchor_ns = match self.anchor {
             Anchor::Epoch => Some(0),
             Anchor::FirstCall => {
@@ -297,12 +392,13 @@ impl Portable for FixedWindow {
             }
         };
         let (now_ns, period_ns) = (words.since().now_ns, u128::from(self.period_ns.get()));
-        let is_over = match window.later(period_ns) {
-            Moment::At(end_ns) => end_ns <= now_ns.into(),
-            Moment::Before(_) => true,
-        };
-        let Some(border_ns) = anchor_ns.filter(|_| used > 0 && !is_over) else {
-            return Ok(State { anchor_ns, window_ns: 0, used: 0 });
+        let is_over = !saved.is_carried
+            && match window.later(period_ns) {
+                Moment::At(end_ns) => end_ns <= now_ns.into(),
+                Moment::Before(_) => true,
+            };
+        let Some(border_ns) = anchor_ns.filter(|_| saved.used > 0 && !is_over) else {
+            return Ok(State { anchor_ns, ..State::of_used_word(0) });
         };
         let window_ns = window.on_clock();
         let begun_ns = self.window_of(border_ns, window_ns);
@@ -313,7 +409,7 @@ impl Portable for FixedWindow {
         } else {
             begun_ns.saturating_add(self.period_ns.get())
         };
-        Ok(State { anchor_ns, window_ns, used })
+        Ok(State { anchor_ns, window_ns, ..saved })
     }
 }
 

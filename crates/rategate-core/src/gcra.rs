@@ -25,6 +25,8 @@
 //! * **Refund.** Exact while the bucket would not have been full without those permits: until
 //!   `(burst - remaining)` permits' time after the grant, less their own. The newest grant comes
 //!   back exactly at any time. Of older ones only what time has not made up for comes back.
+//! * **Charge.** Moves the TAT on by the permits' time, past the burst. A debt of `d` permits is
+//!   earned back in their time.
 //! * **Change.** Permits in use stay in use, to a fraction of one. A larger burst can be used at
 //!   once, and a smaller one grants nothing before its excess has been earned back.
 //! * **Cost.** 64 bytes; a decision is a few additions, and one division for several permits.
@@ -48,6 +50,7 @@
 
 use core::num::NonZeroU64;
 
+use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
@@ -333,6 +336,41 @@ impl Policy for Gcra {
             state.tat = pace.add(now, pace.sub(debt, pace.time_of(back)));
         }
         back
+    }
+
+    /// Moves the TAT on. It stays within the longest debt, which is 584 years without a bound.
+    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
+        let Charge { now_ns, permits, debt } = charge;
+        if self.rate == Rate::UNLIMITED {
+            return Some(Charged::of(permits, permits, 0));
+        }
+        let (pace, now) = (state.pace, Exact::at(state.frozen_at_ns.unwrap_or(now_ns).into()));
+        let tat = state.tat.max(now);
+        let last = pace.add(now, pace.time_of(self.burst.get()));
+        let last = pace.add(last, Exact::at(debt.max_ns().into()));
+        let room = u64::try_from(pace.permits_in(pace.sub(last, tat))).unwrap_or(u64::MAX);
+        let booked = permits.min(room);
+        if booked > 0 {
+            state.tat = pace.add(tat, pace.time_of(booked));
+        }
+        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
+    }
+
+    fn debt(&self, state: &State, now_ns: u64) -> u64 {
+        if self.rate == Rate::UNLIMITED {
+            return 0;
+        }
+        let (pace, now) = (state.pace, Exact::at(state.frozen_at_ns.unwrap_or(now_ns).into()));
+        let over = pace.sub(pace.sub(state.tat, now), pace.time_of(self.burst.get()));
+        u64::try_from(pace.permits_begun_in(over)).unwrap_or(u64::MAX)
+    }
+
+    fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
+        if self.debt(state, from_ns) == 0 {
+            return Some(from_ns);
+        }
+        let pace = state.pace_if_running()?;
+        pace.sub(state.tat, pace.time_of(self.burst.get())).ceil().try_into().ok()
     }
 
     /// Returns the TAT, at which the bucket is full. A full bucket that earns nothing stays full.

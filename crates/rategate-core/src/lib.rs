@@ -56,6 +56,7 @@ pub mod compact_log;
 pub mod compensation;
 pub mod concurrency;
 pub mod concurrent;
+pub mod debt;
 pub mod error;
 pub mod external_state;
 pub mod fair;

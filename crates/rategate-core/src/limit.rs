@@ -5,13 +5,16 @@
 
 use core::num::NonZeroU64;
 
-use crate::error::{DebtError, ExceedsCapacity};
+use crate::debt::{Charged, Debt};
+use crate::error::{CountsInFlight, ExceedsCapacity};
 use crate::refund::RefundEpoch;
 use crate::verdict::{Denial, Grant, Opening, Refusal, Settled, Ticket, Verdict};
 
-/// The number of parts of a debt, if each part may pass at one instant; a larger debt needs more.
+/// The number of parts of a debt that is kept as promises, if each part may pass at one instant; a
+/// larger debt needs more.
 const DEBT_PARTS: u64 = 64;
-/// The maximum number of parts of one debt. Each is a promise that the limit keeps until its start.
+/// The maximum number of parts of such a debt. Each is a promise that the limit keeps until its
+/// start.
 pub const MAX_DEBT_PARTS: u64 = 4_096;
 
 /// A live limit on a clock that its caller reads.
@@ -169,55 +172,47 @@ pub trait Limit {
         at_latest_ns
     }
 
-    /// Charges permits that have been used already: a debt that later calls wait behind while no
-    /// caller waits for it.
-    ///
-    /// It is cut into parts small enough to pass at one instant, and each is promised the first
-    /// start. The schedule is that of a caller who requests them one after the other.
-    ///
-    /// What was used before it was charged exceeds the limit by as much. With under-estimates of
-    /// `U` permits in a window, the effects in it are at most `C(W) + U` (docs/theory.md, section
-    /// 2.7).
+    /// Books permits that have been used already, whether they fit or not; see
+    /// [`debt`](crate::debt).
     ///
     /// # Errors
     ///
-    /// [`DebtError::TooLarge`] with nothing taken, over [`MAX_DEBT_PARTS`] times what may pass at
-    /// one instant. [`DebtError::Unpayable`] where the rest would never pass.
-    fn debit(&mut self, now_ns: u64, permits: u64) -> Result<(), DebtError> {
-        let now_ns = self.clamp(now_ns);
-        let Some(all) = NonZeroU64::new(permits) else { return Ok(()) };
-        let max = max_at_once(self, now_ns, all).ok_or(DebtError::Unpayable { left: permits })?;
-        let max_owed = max.get().saturating_mul(MAX_DEBT_PARTS);
-        if permits > max_owed {
-            return Err(DebtError::TooLarge { permits, max: max_owed });
-        }
-        let chunk = permits.div_ceil(DEBT_PARTS).min(max.get());
-        let mut left = permits;
-        while let Some(chunk) = NonZeroU64::new(left.min(chunk)) {
-            let Ok(opening) = self.opening(now_ns, chunk) else {
-                return Err(DebtError::Unpayable { left });
-            };
-            self.book(now_ns, opening.start_ns, chunk);
-            left = left.saturating_sub(chunk.get());
-        }
-        Ok(())
-    }
+    /// [`CountsInFlight`] if the limit counts operations in flight and nothing else.
+    fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight>;
+
+    /// Returns by how many permits the limit is exceeded at `now_ns`. Debts that are held as
+    /// promises are not among them.
+    fn debt(&self, now_ns: u64) -> u64;
+
+    /// Returns the time until the limit is not exceeded any more; zero if it is not. `None` if time
+    /// alone cannot help.
+    fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64>;
 
     /// Corrects an estimate once the operation of `grant` is known to have taken `actual` permits.
     ///
     /// An excess comes back as by [`refund`](Self::refund), a shortfall is
-    /// [debited](Self::debit). Call it once for each grant.
+    /// [charged](Self::charge). Call it once for each grant.
     ///
     /// # Errors
     ///
-    /// Those of [`debit`](Self::debit).
-    fn settle(&mut self, now_ns: u64, grant: &Grant, actual: u64) -> Result<Settled, DebtError> {
+    /// [`CountsInFlight`] for a shortfall, as [`charge`](Self::charge).
+    fn settle(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        actual: u64,
+        debt: Debt,
+    ) -> Result<Settled, CountsInFlight> {
         if let Some(over) = grant.permits.checked_sub(actual).filter(|&over| over > 0) {
             return Ok(Settled::Back { permits: self.refund(now_ns, grant, over) });
         }
-        let permits = actual.saturating_sub(grant.permits);
-        self.debit(now_ns, permits)?;
-        Ok(if permits > 0 { Settled::Owed { permits } } else { Settled::Even })
+        match actual.saturating_sub(grant.permits) {
+            0 => Ok(Settled::Even),
+            short => {
+                let Charged { booked: permits, forgiven, .. } = self.charge(now_ns, short, debt)?;
+                Ok(Settled::Owed { permits, forgiven })
+            }
+        }
     }
 
     /// Returns how long until a try for `permits` would pass if no other caller comes: zero if it
@@ -236,6 +231,36 @@ pub trait Limit {
             Err(Refusal::Exceeds(error)) => Err(error),
         }
     }
+}
+
+/// Charges `permits` as promises of later starts for which no caller waits, where the states cannot
+/// hold a debt.
+///
+/// They are cut into parts small enough to pass at one instant, and each gets the first start.
+/// The schedule is that of a caller who requests them one after the other.
+pub(crate) fn charge_as_promises<L: Limit>(
+    limit: &mut L,
+    now_ns: u64,
+    permits: u64,
+    debt: Debt,
+) -> Charged {
+    let now_ns = limit.clamp(now_ns);
+    let (mut left, mut owed) = (permits, 0_u64);
+    let max = NonZeroU64::new(permits).and_then(|all| max_at_once(limit, now_ns, all));
+    let max = max.map_or(0, NonZeroU64::get);
+    let part = permits.div_ceil(DEBT_PARTS).min(max);
+    for _ in 0..MAX_DEBT_PARTS {
+        let Some(part) = NonZeroU64::new(left.min(part)) else { break };
+        let Ok(opening) = limit.opening(now_ns, part) else { break };
+        let wait_ns = opening.start_ns.saturating_sub(now_ns);
+        if wait_ns > debt.max_ns() {
+            break;
+        }
+        limit.book(now_ns, opening.start_ns, part);
+        left = left.saturating_sub(part.get());
+        owed = owed.saturating_add(if wait_ns > 0 { part.get() } else { 0 });
+    }
+    Charged::of(permits, permits.saturating_sub(left), owed)
 }
 
 /// Returns how many of `permits` can pass at one instant at most.

@@ -8,6 +8,7 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
+use crate::debt::{Charge, Charged};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
@@ -133,6 +134,26 @@ pub trait Policy: Clone + Debug + PartialEq {
     /// instant too.
     fn credit(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> u64 {
         0
+    }
+
+    /// Books permits that have been used already, whether they fit or not; see
+    /// [`debt`](crate::debt).
+    ///
+    /// Returns `None` where the state cannot hold such a debt. Its owner then keeps it as promises
+    /// of later starts.
+    fn charge(&self, _state: &mut Self::State, _charge: Charge) -> Option<Charged> {
+        None
+    }
+
+    /// Returns by how many permits the state exceeds the limit at `now_ns`.
+    fn debt(&self, _state: &Self::State, _now_ns: u64) -> u64 {
+        0
+    }
+
+    /// Returns the first instant, not before `from_ns`, at which the state does not exceed the
+    /// limit if no calls come. `None` beyond the end of the clock, or if time alone cannot help.
+    fn debt_ends_ns(&self, _state: &Self::State, from_ns: u64) -> Option<u64> {
+        Some(from_ns)
     }
 
     /// Returns `true` if the policy counts operations in flight, so that

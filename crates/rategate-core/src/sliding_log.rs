@@ -26,6 +26,8 @@
 //!   The ceiling holds, the rate falls to no less than N / (M + Q), and memory to M / Q entries
 //!   (docs/theory.md, section 6.2).
 //! * **Refund.** Exact: the permits leave the log. On a grid, not across a change of the numbers.
+//! * **Charge.** An entry like any other, past N too. A debt ends as entries leave the log; one to
+//!   be carried is not in the log.
 //! * **Change.** Grants keep their instants. What had left the log under the old numbers does not
 //!   return.
 //! * **Clock.** Going backwards earns nothing twice; at the end of 64 bits nothing wraps.
@@ -57,6 +59,7 @@ use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
+use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
@@ -66,6 +69,9 @@ use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The maximum number of permits that a log counts.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
+
+/// The maximum number of permits that charges bring into a log.
+pub const MAX_CHARGED: u64 = 1 << 62;
 
 /// A limit of at most `permits` in any window of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,6 +238,21 @@ impl SlidingLog {
         u64::try_from(held).unwrap_or(u64::MAX)
     }
 
+    /// Returns the first instant, not before `from_ns`, at which at most `available` permits are in
+    /// the log.
+    fn emptied_to(&self, state: &State, from_ns: u64, available: u64) -> u128 {
+        let mut held = state.total;
+        let mut start_ns = u128::from(from_ns);
+        for oldest in &state.entries {
+            if held <= available.into() {
+                break;
+            }
+            held = held.saturating_sub(oldest.permits.into());
+            start_ns = start_ns.max(self.release_ns(oldest));
+        }
+        start_ns
+    }
+
     fn expire_before(&self, state: &mut State, at_ns: u64) {
         while let Some(oldest) = state.entries.front() {
             if self.release_ns(oldest) > at_ns.into() {
@@ -259,16 +280,7 @@ impl Policy for SlidingLog {
         let Some(available) = self.permits.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         };
-        let mut held = state.total;
-        let mut start_ns = u128::from(from_ns);
-        for oldest in &state.entries {
-            if held <= available.into() {
-                break;
-            }
-            held = held.saturating_sub(oldest.permits.into());
-            start_ns = start_ns.max(self.release_ns(oldest));
-        }
-        on_clock(start_ns, from_ns).map(Opening::at)
+        on_clock(self.emptied_to(state, from_ns, available), from_ns).map(Opening::at)
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
@@ -316,6 +328,27 @@ impl Policy for SlidingLog {
             }
         }
         permits.saturating_sub(left)
+    }
+
+    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
+        let Charge { now_ns, permits, debt } = charge;
+        if debt.is_carried() {
+            return None;
+        }
+        self.expire_before(state, now_ns);
+        let booked = permits.min(MAX_CHARGED.saturating_sub(self.held(state, now_ns)));
+        if booked > 0 {
+            state.record(self.counted_ns(now_ns), booked);
+        }
+        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
+    }
+
+    fn debt(&self, state: &State, now_ns: u64) -> u64 {
+        self.held(state, now_ns).saturating_sub(self.permits.get())
+    }
+
+    fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
+        self.emptied_to(state, from_ns, self.permits.get()).try_into().ok()
     }
 
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {

@@ -56,10 +56,12 @@ pub enum Settled {
         /// unused.
         permits: u64,
     },
-    /// The estimate was too low, and permits are owed: later calls wait behind them.
+    /// The estimate was too low, and the rest was [charged](crate::limit::Limit::charge).
     Owed {
-        /// The number of permits.
+        /// The number of permits charged.
         permits: u64,
+        /// The permits not charged, because a debt has a bound or the state can count no more.
+        forgiven: u64,
     },
 }
 

@@ -8,6 +8,7 @@ use crate::common::queued::{Queued, Starts};
 use crate::common::{MS, S};
 use fastrand::Rng;
 use rategate_core::concurrency::Concurrency;
+use rategate_core::debt::Debt;
 use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
@@ -252,7 +253,7 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
             let size = random.u64(kilobytes.0..=kilobytes.1) * kilobyte;
             bytes[usize::from(class == fast)] += size;
             crawl.queue.unbook(&mut crawl.limit, now_ns);
-            crawl.limit.debit(now_ns, size - kilobyte.min(size)).unwrap();
+            crawl.limit.charge(now_ns, size - kilobyte.min(size), Debt::CARRIED).unwrap();
             crawl.queue.settle(class, kilobyte, size);
             crawl.serve(now_ns);
         }

@@ -13,6 +13,8 @@ mod backfill_pool;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod batches;
 mod change;
+#[cfg(not(any(loom, rategate_without_atomics)))]
+mod charge;
 mod classes;
 mod commit_log;
 mod common;

@@ -6,7 +6,8 @@ use crate::common::{MS, S, granted, rate, start};
 use fastrand::Rng;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
-use rategate_core::error::DebtError;
+use rategate_core::debt::Debt;
+use rategate_core::error::CountsInFlight;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::{Limit, MAX_DEBT_PARTS};
@@ -21,7 +22,8 @@ use rategate_sim::oracle::Grants;
 #[test]
 fn pages_of_unknown_size_keep_the_limit_on_bytes() {
     const N: u64 = 1_000;
-    for seed in 1..60 {
+    for seed in 1..120 {
+        let debt = if seed < 60 { Debt::CARRIED } else { Debt::FORGOTTEN };
         let mut random = Rng::with_seed(seed);
         let mut limit = Ledger::new(SlidingLog::new(N, Duration::from_nanos(S)), 0);
         let (mut now_ns, mut bytes, mut under) = (0, Grants::default(), Grants::default());
@@ -33,12 +35,12 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
             bytes.add(now_ns, size);
             let started_ns = now_ns;
             now_ns += random.u64(0..=40) * MS;
-            let settled = limit.settle(now_ns, &grant, size).unwrap();
+            let settled = limit.settle(now_ns, &grant, size, debt).unwrap();
             match settled {
                 Settled::Even => assert_eq!(size, estimate),
                 Settled::Back { permits } => assert_eq!(permits, estimate - size),
-                Settled::Owed { permits } => {
-                    assert_eq!(permits, size - estimate);
+                Settled::Owed { permits, forgiven } => {
+                    assert_eq!((permits, forgiven), (size - estimate, 0));
                     under.add(started_ns, permits);
                 }
             }
@@ -49,8 +51,11 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
             "seed {seed}: {} > {allowed}",
             bytes.fullest_window(S).0
         );
-        // In the long run nothing is added to the rate.
-        assert!(u128::from(bytes.total()) <= u128::from(N) * (u128::from(now_ns / S) + 2));
+        // In the long run a debt that is carried adds nothing to the rate.
+        assert!(
+            !debt.is_carried()
+                || u128::from(bytes.total()) <= u128::from(N) * (u128::from(now_ns / S) + 2)
+        );
     }
 }
 
@@ -59,7 +64,7 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
 fn later_calls_wait_behind_a_debt() {
     let bucket = Gcra::new(rate("10/s"), 5).unwrap();
     let (mut debtor, mut requester) = (Ledger::new(bucket, 0), Ledger::new(bucket, 0));
-    debtor.debit(0, 23).unwrap();
+    debtor.charge(0, 23, Debt::CARRIED).unwrap();
     for _ in 0..23 {
         start(requester.reserve(0, 1, None));
     }
@@ -68,39 +73,42 @@ fn later_calls_wait_behind_a_debt() {
     assert_eq!(start(debtor.reserve(0, 1, None)), 1_900 * MS);
 }
 
-/// A debit of more than may pass at one instant is cut; a larger debt is refused, and nothing is
-/// taken.
+/// A debt that is kept as promises is cut into parts that may pass at one instant. What exceeds
+/// their number is forgiven.
 #[test]
-fn a_debt_has_a_bound() {
+fn a_debt_of_promises_has_a_bound() {
     let log = SlidingLog::new(10, Duration::from_nanos(S));
     let mut limit = Ledger::new(log, 0);
     let max = 10 * MAX_DEBT_PARTS;
-    let too_large = DebtError::TooLarge { permits: max + 1, max };
-    assert_eq!(limit.debit(0, max + 1), Err(too_large));
-    assert_eq!((limit.promised(), limit.remaining(0)), (0, 10));
-    limit.debit(0, max).unwrap();
+    let charged = limit.charge(0, max + 1, Debt::CARRIED).unwrap();
+    assert_eq!((charged.booked, charged.forgiven), (max, 1));
     assert_eq!(start(limit.reserve(0, 10, None)), MAX_DEBT_PARTS * S);
 
     let strict = TwoTimeline::new(rate("1000/s"), Mode::Strict, None);
     let mut limit = Ledger::new(strict, 0);
-    let too_large = DebtError::TooLarge { permits: u64::MAX, max: MAX_DEBT_PARTS };
-    assert_eq!(limit.debit(0, u64::MAX), Err(too_large));
-    limit.debit(0, 500).unwrap();
+    let charged = limit.charge(0, u64::MAX, Debt::CARRIED).unwrap();
+    assert_eq!(charged.booked, MAX_DEBT_PARTS);
+    let mut limit = Ledger::new(strict, 0);
+    assert_eq!(limit.charge(0, 500, Debt::CARRIED).unwrap().booked, 500);
     assert_eq!(start(limit.reserve(0, 1, None)), 500 * MS);
+    let mut limit = Ledger::new(log, 0);
+    let two_windows = Debt::CARRIED.at_most(Duration::from_nanos(2 * S));
+    assert_eq!(limit.charge(0, 1_000, two_windows).unwrap().booked, 30);
 }
 
-/// A debt that can never be paid is refused at once, without a loop or a wait.
+/// A debt that no time can pay ends without a loop or a wait: it stays owed, or is forgiven.
 #[test]
-fn a_debt_that_cannot_be_paid_is_refused() {
+fn a_debt_that_cannot_be_paid_ends_at_once() {
     let mut never = Ledger::new(Gcra::new(rate("never"), 5).unwrap(), 0);
-    assert_eq!(never.debit(0, 3), Err(DebtError::Unpayable { left: 3 }));
+    assert_eq!(never.charge(0, 7, Debt::CARRIED).unwrap().debt, 2);
+    assert_eq!(never.debt(100 * S), 2);
     let mut oven = Ledger::new(Concurrency::new(2), 0);
-    assert_eq!(oven.debit(0, 3), Err(DebtError::Unpayable { left: 1 }));
+    assert_eq!(oven.charge(0, 3, Debt::CARRIED), Err(CountsInFlight));
     let mut pool = Ledger::new(BackfillPool::new(4, "1".parse().unwrap(), None).unwrap(), 0);
-    assert_eq!(pool.debit(0, 3), Err(DebtError::Unpayable { left: 3 }));
+    assert_eq!(pool.charge(0, 3, Debt::CARRIED).unwrap().forgiven, 3);
     let mut late = Ledger::new(SlidingLog::new(1, Duration::from_nanos(u64::MAX / 2)), 0);
-    assert_eq!(late.debit(u64::MAX / 2, 3), Err(DebtError::Unpayable { left: 1 }));
-    assert_eq!(late.debit(u64::MAX / 2, 0), Ok(()));
+    assert_eq!(late.charge(u64::MAX / 2, 3, Debt::CARRIED).unwrap().forgiven, 1);
+    assert_eq!(late.charge(u64::MAX / 2, 0, Debt::CARRIED).unwrap().booked, 0);
 }
 
 /// A refund is the maximum that is known to have had no effect.
@@ -108,8 +116,11 @@ fn a_debt_that_cannot_be_paid_is_refused() {
 fn an_estimate_that_was_too_high_comes_back() {
     let mut limit = Ledger::new(Gcra::new(rate("100/s"), 100).unwrap(), 0);
     let grant = granted(limit.try_acquire(0, 80)).unwrap();
-    assert_eq!(limit.settle(0, &grant, 80), Ok(Settled::Even));
+    assert_eq!(limit.settle(0, &grant, 80, Debt::FORGOTTEN), Ok(Settled::Even));
     let grant = granted(limit.try_acquire(0, 20)).unwrap();
-    assert_eq!(limit.settle(100 * MS, &grant, 5), Ok(Settled::Back { permits: 15 }));
+    assert_eq!(
+        limit.settle(100 * MS, &grant, 5, Debt::FORGOTTEN),
+        Ok(Settled::Back { permits: 15 })
+    );
     assert_eq!(limit.remaining(100 * MS), 25);
 }

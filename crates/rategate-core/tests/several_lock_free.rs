@@ -11,6 +11,7 @@ use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::all_of::{Bundle, MAX_LIMITS};
 use rategate_core::concurrent::{Concurrent, LockFree, LockFreeVerdict};
+use rategate_core::debt::Debt;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -194,7 +195,8 @@ fn run(seed: u64, start_ns: u64, policies: &[Vec<AnyPolicy>], steps_ns: &[u64]) 
                 &policies[random.choice([0, policies.len() - 1]).unwrap()],
             ),
             19 => {
-                let (ideal, own) = pair.locked(now_ns, |limit| limit.debit(now_ns, permits));
+                let debt = random.choice([Debt::FORGOTTEN, Debt::CARRIED]).unwrap();
+                let (ideal, own) = pair.locked(now_ns, |limit| limit.charge(now_ns, permits, debt));
                 assert_eq!(own, ideal, "{what}");
             }
             20 | 21 => pair.compare_status(&what, now_ns, permits),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rategate_core::error::DebtError;
+use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
 use rategate_core::verdict::{Grant, Settled};
 
@@ -73,13 +73,12 @@ impl<'s> NamedGrants<'s> {
         match limits.settle(now_ns, one.class, &one.grant, actual) {
             Ok(Settled::Even) => {}
             Ok(Settled::Back { permits }) => returned.back = Some(permits),
-            Ok(Settled::Owed { permits }) => returned.owed = Some(permits),
-            Err(DebtError::Unpayable { left }) => {
-                returned = Answer::only(Outcome::Unpayable);
-                returned.owed = Some(debt.saturating_sub(left));
+            Ok(Settled::Owed { permits, forgiven }) => {
+                returned.owed = Some(permits);
+                returned.forgiven = Some(forgiven).filter(|&forgiven| forgiven > 0);
             }
             // Nothing was taken.
-            Err(_) => return Answer::only(Outcome::Unpayable),
+            Err(CountsInFlight) => return Answer::only(Outcome::NotForThisLimit),
         }
         one.is_settled = true;
         if let Some((_, permits)) = all.get_mut(one.index) {

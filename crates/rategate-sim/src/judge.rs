@@ -80,7 +80,13 @@ fn compare_step(
     compare_one("ended", (seen.ended_ns, expect.ended_ns));
     let what = format!("step {number}: outcome");
     compare(mismatches, &what, (Some(seen.outcome), expect.outcome));
-    for (what, pair) in [("back", (seen.back, expect.back)), ("owed", (seen.owed, expect.owed))] {
+    let counts = [
+        ("back", (seen.back, expect.back)),
+        ("owed", (seen.owed, expect.owed)),
+        ("debt", (seen.debt, expect.debt)),
+        ("forgiven", (seen.forgiven, expect.forgiven)),
+    ];
+    for (what, pair) in counts {
         compare(mismatches, &format!("step {number}: {what}"), pair);
     }
     let what = format!("step {number}: remaining");

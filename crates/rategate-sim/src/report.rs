@@ -39,11 +39,13 @@ pub enum Outcome {
     Refunded,
     /// A settle or refund without a grant: not granted yet, no longer held, or never granted.
     Ungranted,
-    /// A debt beyond what one call may owe, or one that time alone does not pay.
-    Unpayable,
+    /// A charge, whether it fit or not.
+    Charged,
+    /// A charge to a limit that counts operations in flight.
+    NotForThisLimit,
 }
 
-const OUTCOMES: [(Outcome, &str); 16] = [
+const OUTCOMES: [(Outcome, &str); 17] = [
     (Outcome::Granted, "granted"),
     (Outcome::Denied, "denied"),
     (Outcome::Never, "never"),
@@ -59,7 +61,8 @@ const OUTCOMES: [(Outcome, &str); 16] = [
     (Outcome::Settled, "settled"),
     (Outcome::Refunded, "refunded"),
     (Outcome::Ungranted, "ungranted"),
-    (Outcome::Unpayable, "unpayable"),
+    (Outcome::Charged, "charged"),
+    (Outcome::NotForThisLimit, "not-for-this-limit"),
 ];
 
 /// The report of a run on the virtual clock. All instants are nanoseconds since its start.
@@ -120,6 +123,12 @@ pub struct StepReport {
     /// wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owed: Option<u64>,
+    /// The number of permits by which the limit is exceeded after a charge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debt: Option<u64>,
+    /// The number of permits not charged, because a debt has a bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forgiven: Option<u64>,
 }
 
 /// An operation of a caller's thread, or an arrival.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rategate_core::error::ExceedsCapacity;
+use rategate_core::debt::Charged;
+use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::{Outcome as Ended, QueueRejection, Request};
 use rategate_core::verdict::{Grant, Refusal, Verdict};
@@ -37,13 +38,24 @@ pub(crate) struct Answer {
     ended_ns: Option<u64>,
     pub(crate) back: Option<u64>,
     pub(crate) owed: Option<u64>,
+    pub(crate) debt: Option<u64>,
+    pub(crate) forgiven: Option<u64>,
 }
 
 impl Answer {
     pub(crate) const fn only(outcome: Outcome) -> Self {
         let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
-        let (back, owed) = (None, None);
-        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, back, owed }
+        Self {
+            outcome,
+            start_ns,
+            scheduled_ns,
+            retry_after_ns,
+            ended_ns,
+            back: None,
+            owed: None,
+            debt: None,
+            forgiven: None,
+        }
     }
 
     const fn granted(grant: &Grant) -> Self {
@@ -150,6 +162,8 @@ impl<'s> Steps<'s> {
             ended_ns: answer.ended_ns.map(since_start),
             back: answer.back,
             owed: answer.owed,
+            debt: answer.debt,
+            forgiven: answer.forgiven,
         });
         matches!(
             answer.outcome,
@@ -269,6 +283,10 @@ impl<'s> Steps<'s> {
                 let answer = self.given.refund((name, *permits), now_ns, limits, grants);
                 ("refund", Some(*permits), answer)
             }
+            Call::Charge { permits } => {
+                let answer = charged(limits.charge(now_ns, *permits), now_ns, grants);
+                ("charge", Some(*permits), answer)
+            }
             Call::Set { limits: policies } => {
                 // The reader of the file has checked that the policies are of equal kinds.
                 let _ = limits.reconfigure(now_ns, policies);
@@ -306,6 +324,19 @@ impl<'s> Steps<'s> {
             self.given.add(step, grant, class, grants);
         }
     }
+}
+
+fn charged(
+    charged: Result<Charged, CountsInFlight>,
+    now_ns: u64,
+    grants: &mut Vec<(u64, u64)>,
+) -> Answer {
+    let Ok(Charged { booked, forgiven, debt }) = charged else {
+        return Answer::only(Outcome::NotForThisLimit);
+    };
+    grants.push((now_ns, booked));
+    let (debt, forgiven) = (Some(debt), Some(forgiven));
+    Answer { debt, forgiven, ..Answer::only(Outcome::Charged) }
 }
 
 fn granted(

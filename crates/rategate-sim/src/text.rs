@@ -82,7 +82,8 @@ impl StepShape {
     fn of(steps: &[StepReport]) -> Self {
         let outcome = steps.iter().map(|step| step.outcome.word().len()).fold(9, usize::max);
         let has_waits = steps.iter().any(|step| step.call == "wait");
-        let has_returns = steps.iter().any(|step| matches!(step.call, "settle" | "refund"));
+        let calls = ["settle", "refund", "charge"];
+        let has_returns = steps.iter().any(|step| calls.contains(&step.call));
         Self { outcome, has_waits, has_returns }
     }
 
@@ -106,7 +107,8 @@ impl StepShape {
         }
         if self.has_returns {
             let count = |count: Option<u64>| count.map_or_else(String::new, |n| n.to_string());
-            let _ = write!(row, " {:>10} {:>10}", count(step.back), count(step.owed));
+            let owed = step.owed.or(step.debt);
+            let _ = write!(row, " {:>10} {:>10}", count(step.back), count(owed));
         }
         row
     }

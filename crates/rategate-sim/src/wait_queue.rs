@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
+use rategate_core::debt::{Charged, Debt};
+use rategate_core::error::{CountsInFlight, ExceedsCapacity, LimitError};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
@@ -40,6 +41,7 @@ pub(crate) struct QueuedLimits<L> {
     woken: Woken,
     /// Waits that had already ended when their waiter left.
     ended: Vec<(Waiter, Outcome)>,
+    debt: Debt,
 }
 
 /// The waiters that were woken and have not been reported yet, in order.
@@ -68,14 +70,14 @@ pub(crate) enum Wake {
 }
 
 impl<L: Subject> QueuedLimits<L> {
-    pub(crate) fn new(limits: L, bounds: QueueBounds, classes: &[Class]) -> Self {
+    pub(crate) fn new(limits: L, bounds: QueueBounds, classes: &[Class], debt: Debt) -> Self {
         let mut queue = Queue::new(bounds);
         for class in classes {
             // The reader of the file has checked the number of classes.
             let _ = queue.add_class(class.weight);
         }
         let (waiter_ids, woken, ended) = (BTreeMap::new(), Woken::default(), Vec::new());
-        Self { limits, queue, waiter_ids, woken, ended }
+        Self { limits, queue, waiter_ids, woken, ended, debt }
     }
 
     pub(crate) fn clamp(&self, now_ns: u64) -> u64 {
@@ -174,6 +176,11 @@ impl<L: Subject> QueuedLimits<L> {
         })
     }
 
+    pub(crate) fn charge(&mut self, now_ns: u64, permits: u64) -> Result<Charged, CountsInFlight> {
+        let debt = self.debt;
+        self.change(now_ns, |limits, _| limits.charge(now_ns, permits, debt))
+    }
+
     /// Settles the estimate of a grant to a caller of `class`.
     pub(crate) fn settle(
         &mut self,
@@ -181,9 +188,10 @@ impl<L: Subject> QueuedLimits<L> {
         class: ClassId,
         grant: &Grant,
         actual: u64,
-    ) -> Result<Settled, DebtError> {
+    ) -> Result<Settled, CountsInFlight> {
+        let debt = self.debt;
         self.change(now_ns, |limits, queue| {
-            let settled = limits.settle(now_ns, grant, actual)?;
+            let settled = limits.settle(now_ns, grant, actual, debt)?;
             queue.settle(class, grant.permits, actual);
             Ok(settled)
         })

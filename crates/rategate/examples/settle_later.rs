@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use rategate::{Error, Gcra, Limiter, Settled};
+use rategate::charge::Settled;
+use rategate::{Error, Gcra, Limiter};
 
 /// A call takes this many tokens until its answer has been counted.
 const ESTIMATE: u64 = 400;
@@ -19,7 +20,7 @@ fn main() -> Result<(), Error> {
         match tokens.settle(&grant, answer)? {
             Settled::Even => println!("{question}: as estimated"),
             Settled::Back { permits } => println!("{question}: {permits} tokens come back"),
-            Settled::Owed { permits } => println!("{question}: {permits} tokens more are owed"),
+            Settled::Owed { permits, .. } => println!("{question}: {permits} tokens more are owed"),
         }
     }
     // After 1500 of 1000 tokens, the next 400 are there when 900 have been earned.

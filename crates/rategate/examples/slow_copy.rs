@@ -6,7 +6,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate::adapter::ByteLimited;
-use rategate::{Clock, Gcra, Limiter, ManualClock, Settled};
+use rategate::charge::Settled;
+use rategate::{Clock, Gcra, Limiter, ManualClock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A page of unknown size: an estimate first, then a debt that the next request waits behind.
     let page = limiter.acquire(50)?;
-    assert_eq!(limiter.settle(&page, 250)?, Settled::Owed { permits: 200 });
+    assert_eq!(limiter.settle(&page, 250)?, Settled::Owed { permits: 200, forgiven: 0 });
     let next = limiter.acquire(50)?;
     assert_eq!(next.released_at(), Duration::from_millis(800));
     Ok(())

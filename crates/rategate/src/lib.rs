@@ -146,6 +146,7 @@
 )]
 
 pub mod adapter;
+pub mod charge;
 mod clock;
 mod decision;
 #[cfg(feature = "distributed")]
@@ -214,7 +215,6 @@ pub use rategate_core::pacer::Pacer;
 pub use rategate_core::rate::Rate;
 pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::TwoTimeline;
-pub use rategate_core::verdict::Settled;
 pub use reservation::Reservation;
 pub use status::Status;
 

@@ -6,6 +6,8 @@ use std::process;
 use std::sync::Arc;
 use std::task::Waker;
 
+use rategate_core::debt::Debt;
+
 use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
 use crate::wait::{CancelToken, Listeners, Precision, Waiter};
@@ -20,6 +22,8 @@ pub(crate) struct OnDemand {
     pub(crate) waiter: Waiter,
     /// Absent unless enabled.
     pub(crate) stats: OnceLock<LimitStats>,
+    /// The bits of how debts end.
+    pub(crate) debt: AtomicU64,
     /// The process in which all waiters are known to run.
     pub(crate) made_in: u32,
     /// Sets the timer of waiting tasks. Absent until a task waits.
@@ -83,6 +87,7 @@ impl Default for OnDemand {
             listeners: Listeners::default(),
             waiter: Waiter::new(Precision::default(), 0),
             stats: OnceLock::new(),
+            debt: AtomicU64::new(Debt::FORGOTTEN.bits()),
             made_in: process::id(),
             timekeeper: OnceLock::new(),
             batches: OnceLock::new(),

@@ -8,7 +8,8 @@ use std::process;
 use std::sync::Arc;
 use std::task::Waker;
 
-use rategate_core::error::{DebtError, ExceedsCapacity};
+use rategate_core::debt::Debt;
+use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::provisional::Provisional;
 use rategate_core::queue::{
@@ -365,13 +366,14 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
         class: ClassId,
         grant: &Grant,
         actual: u64,
-    ) -> Result<Settled, DebtError> {
+        debt: Debt,
+    ) -> Result<Settled, CountsInFlight> {
         if actual > grant.permits {
             // The queue records what the class owes, even where other classes come later.
             self.state.with_queue();
         }
         self.change_with(|limit, queue, now_ns| {
-            let settled = limit.settle(now_ns, grant, actual);
+            let settled = limit.settle(now_ns, grant, actual, debt);
             if let Some(queue) = queue.filter(|_| settled.is_ok()) {
                 queue.settle(class, grant.permits, actual);
             }

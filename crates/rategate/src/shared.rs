@@ -13,6 +13,7 @@ use std::time::Duration;
 use rategate_core::concurrent::{
     BatchVerdict, Concurrent, Leftover, LimiterPolicy, LockFree, LockFreeVerdict, PermitBatch,
 };
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::error::LimitError;
 use rategate_core::verdict::{self, Verdict};
@@ -20,12 +21,12 @@ use rategate_core::verdict::{self, Verdict};
 use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, Closed, TryAcquireError};
+use crate::error::{AcquireError, ChargeError, Closed, TryAcquireError};
 use crate::growing_lock_free::GrowingLockFree;
 use crate::on_demand::{Batches, OnDemand};
 use crate::section::{CriticalSection, Woken};
 use crate::stats::LimitStats;
-use crate::sync::{Mutex, MutexGuard, OnceLock};
+use crate::sync::{Mutex, MutexGuard, OnceLock, Ordering};
 use crate::wait::{CancelToken, Waiter};
 
 mod locked;
@@ -282,6 +283,31 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         // No try overtakes callers that wait for what no clock foretells.
         let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
         Ok(Decision::of(&decided.unwrap_or(denied)))
+    }
+
+    #[inline]
+    pub(crate) fn charge(&self, permits: u64, debt: Debt) -> Result<Charged, ChargeError> {
+        let lock_free = self.growing_lock_free.current();
+        match lock_free.charge(|| self.clock.now_ns(), permits, debt) {
+            Some(charged) => Ok(charged),
+            None => self.charge_locked(permits, debt),
+        }
+    }
+
+    #[cold]
+    fn charge_locked(&self, permits: u64, debt: Debt) -> Result<Charged, ChargeError> {
+        Ok(self.change(|limit, now_ns| limit.charge(now_ns, permits, debt))??)
+    }
+
+    /// Returns how debts of this limit end.
+    #[inline]
+    pub(crate) fn debt_terms(&self) -> Debt {
+        let terms = self.on_demand.get().map(|on_demand| on_demand.debt.load(Ordering::Relaxed));
+        terms.map_or(Debt::FORGOTTEN, Debt::from_bits)
+    }
+
+    pub(crate) fn set_debt_terms(&self, debt: Debt) {
+        self.on_demand().debt.store(debt.bits(), Ordering::Relaxed);
     }
 
     pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, TryAcquireError> {

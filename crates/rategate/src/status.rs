@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::packed::Packed;
@@ -10,7 +11,7 @@ use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::{Closed, TryAcquireError};
+use crate::error::{ChargeError, Closed, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::section::CriticalSection;
 
@@ -26,6 +27,12 @@ pub struct Status {
     /// does now. `None` where time alone does not bring that about, where callers wait for the
     /// limit, and beyond the end of the clock.
     pub fresh_in: Option<Duration>,
+    /// The permits by which the limit is exceeded: more than 0 only after a
+    /// [charge](crate::charge).
+    pub debt: u64,
+    /// The time until the limit is not exceeded any more: 0 if it is not. `None` where time alone
+    /// does not bring that about.
+    pub debt_ends_in: Option<Duration>,
     /// The number of permits that a fresh limit of these numbers grants at once.
     ///
     /// While [numbers change](crate::Keyed::reconfigure), it tells which of them `remaining` is
@@ -37,19 +44,27 @@ impl Status {
     /// Creates a status, for tests of code that reads one.
     #[must_use]
     pub const fn new(remaining: u64, fresh_in: Option<Duration>, capacity: u64) -> Self {
-        Self { remaining, fresh_in, capacity }
+        let debt_ends_in = Some(Duration::ZERO);
+        Self { remaining, fresh_in, debt: 0, debt_ends_in, capacity }
     }
 
     /// Returns the status of a limit with waiters.
     pub(crate) const fn blocked(capacity: u64) -> Self {
-        Self { remaining: 0, fresh_in: None, capacity }
+        Self::new(0, None, capacity)
     }
 
     #[inline]
     pub(crate) fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self {
         let remaining = numbers.remaining(value, now_ns);
         let fresh_in = numbers.fresh_in_ns(value, now_ns).map(Duration::from_nanos);
-        Self { remaining, fresh_in, capacity: numbers.capacity() }
+        let status = Self::new(remaining, fresh_in, numbers.capacity());
+        match if remaining == 0 { numbers.debt(value, now_ns) } else { 0 } {
+            0 => status,
+            debt => {
+                let ends_in_ns = numbers.debt_ends_in_ns(value, now_ns);
+                Self { debt, debt_ends_in: Some(Duration::from_nanos(ends_in_ns)), ..status }
+            }
+        }
     }
 
     pub(crate) fn of_state<P: HasLockFree>(policy: &P, state: &P::State, now_ns: u64) -> Self {
@@ -57,7 +72,9 @@ impl Status {
         let fresh_in =
             fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
         let (remaining, capacity) = (policy.remaining(state, now_ns), policy.max_at_once());
-        Self { remaining, fresh_in, capacity }
+        let end_ns = policy.debt_ends_ns(state, now_ns);
+        let debt_ends_in = end_ns.map(|end_ns| Duration::from_nanos(end_ns.saturating_sub(now_ns)));
+        Self { remaining, fresh_in, debt: policy.debt(state, now_ns), debt_ends_in, capacity }
     }
 
     pub(crate) fn of_ledger<P: HasLockFree>(ledger: &Ledger<P>, now_ns: u64) -> Self {
@@ -65,7 +82,8 @@ impl Status {
         let fresh_in =
             fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
         let (remaining, capacity) = (ledger.remaining(now_ns), ledger.policy().max_at_once());
-        Self { remaining, fresh_in, capacity }
+        let debt_ends_in = ledger.debt_ends_in_ns(now_ns).map(Duration::from_nanos);
+        Self { remaining, fresh_in, debt: ledger.debt(now_ns), debt_ends_in, capacity }
     }
 }
 
@@ -181,6 +199,20 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
             );
         }
         result
+    }
+}
+
+impl<P: HasLockFree, C: Clock> Limiter<P, C> {
+    /// Charges permits, and returns the status of the limit after that.
+    pub(crate) fn charge_with_status(
+        &self,
+        permits: u64,
+        debt: Debt,
+    ) -> Result<(Charged, Status), ChargeError> {
+        self.shared().section_in_order(|section| {
+            let charged = section.change(|limit, now_ns| limit.charge(now_ns, permits, debt))?;
+            Ok((charged, status(section)))
+        })?
     }
 }
 

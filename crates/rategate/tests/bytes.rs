@@ -6,8 +6,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate::adapter::ByteLimited;
-use rategate::error::{AdapterError, Closed, DebtError, SettleError};
-use rategate::{AcquireError, Clock as _, Gcra, Limiter, ManualClock, Settled, SlidingLog};
+use rategate::charge::{Debt, Settled};
+use rategate::error::{AdapterError, Closed};
+use rategate::{AcquireError, Clock as _, Gcra, Limiter, ManualClock, SlidingLog};
 use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
@@ -125,13 +126,20 @@ fn refunds_go_to_the_granting_limiter() {
 /// S4.17: a page turns out larger than its estimate, and the next call waits for the debt.
 #[test]
 fn a_debt_is_waited_for_by_the_next() {
-    let (limiter, clock) = limited(100);
-    let page = limiter.acquire(40).unwrap();
-    assert_eq!(limiter.settle(&page, 150), Ok(Settled::Owed { permits: 110 }));
-    assert_eq!(clock.now_ns(), 0, "settling a debt does not wait");
-    let next = limiter.acquire(50).unwrap();
-    assert_eq!(ns(next.released_at()), S);
-    assert_eq!(limiter.settle(&next, 20), Ok(Settled::Back { permits: 30 }));
-    let too_large = limiter.settle(&page, u64::MAX);
-    assert!(matches!(too_large, Err(SettleError::Debt(DebtError::TooLarge { .. }))));
+    for debt in [Debt::FORGOTTEN, Debt::CARRIED] {
+        let (limiter, clock) = limited(100);
+        let limiter = limiter.with_debt(debt);
+        let page = limiter.acquire(40).unwrap();
+        let owed = Settled::Owed { permits: 110, forgiven: 0 };
+        assert_eq!(limiter.settle(&page, 150), Ok(owed));
+        assert_eq!(clock.now_ns(), 0, "settling a debt does not wait");
+        let next = limiter.acquire(50).unwrap();
+        assert_eq!(ns(next.released_at()), S);
+        assert_eq!(limiter.settle(&next, 20), Ok(Settled::Back { permits: 30 }));
+        let Ok(Settled::Owed { permits, forgiven }) = limiter.settle(&page, u64::MAX) else {
+            panic!("a charge is never refused");
+        };
+        assert_eq!(permits + forgiven, u64::MAX - 40);
+        assert!(forgiven > 0, "a log counts no more than it can");
+    }
 }

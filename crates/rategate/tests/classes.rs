@@ -4,9 +4,10 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
+use rategate::charge::Settled;
 use rategate::error::{ClassError, TooManyClasses};
 use rategate::wait::QueueBounds;
-use rategate::{AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Settled};
+use rategate::{AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock};
 use rategate_testkit::ns;
 
 use rategate_testkit::executor::{Task, play};
@@ -142,7 +143,7 @@ fn impossible_classes_are_errors() {
     assert_eq!(limiter.class(1).unwrap_err(), ClassError::TooMany(TooManyClasses));
     // Grants and settlements of a class are those of the limit.
     let grant = limiter.acquire(1).unwrap();
-    assert_eq!(limiter.settle(&grant, 3), Ok(Settled::Owed { permits: 2 }));
+    assert_eq!(limiter.settle(&grant, 3), Ok(Settled::Owed { permits: 2, forgiven: 0 }));
     limiter.close();
     assert_eq!(limiter.class(1).unwrap_err(), ClassError::Closed);
 }

@@ -30,6 +30,8 @@
 //!   affects only the memory.
 //! * **Refund.** The permits leave the log, if they are still in it; with a grid, not across a
 //!   change of the numbers.
+//! * **Charge.** Permits like any others, past N too; the log then grows beyond what N permits
+//!   take. A debt ends as its permits leave the log; one to be carried is not in the log.
 //! * **Change.** Grants keep their points. What had left the log under the old numbers does not
 //!   return. On another grid they count as made at its next point, and a grant after the change
 //!   no sooner than they do.
@@ -82,6 +84,7 @@ use core::time::Duration;
 
 use self::shape::{Caps, Entry};
 pub use self::state::{Form, State};
+use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::refund::Refund;
@@ -90,6 +93,9 @@ use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The maximum number of permits that a log counts.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
+
+/// The maximum number of permits that charges bring into a log.
+pub const MAX_CHARGED: u64 = 1 << 62;
 
 /// The default number of parts into which the grid cuts the period.
 pub const DEFAULT_PARTS: u64 = 1_000;
@@ -260,6 +266,13 @@ impl CompactLog {
         State::of(core::iter::once(Entry { tick, permits }), self.caps())
     }
 
+    /// Returns the first instant, not before `from_ns`, at which at most `available` permits are in
+    /// the log.
+    fn emptied_to(&self, state: &State, from_ns: u64, available: u64) -> u128 {
+        let last = state.last_to_leave(available);
+        last.map_or(0, |last| self.release_ns(last)).max(from_ns.into())
+    }
+
     fn expire_before(&self, state: &mut State, at_ns: u64) {
         if let Some(expired) = self.expired_by(state, at_ns) {
             state.expire(expired, self.caps());
@@ -283,11 +296,7 @@ impl Policy for CompactLog {
         let Some(available) = self.permits.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         };
-        let Some(last_to_leave) = state.last_to_leave(available) else {
-            return Ok(Opening::at(from_ns));
-        };
-        let start_ns = self.release_ns(last_to_leave).max(from_ns.into());
-        on_clock(start_ns, from_ns).map(Opening::at)
+        on_clock(self.emptied_to(state, from_ns, available), from_ns).map(Opening::at)
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
@@ -328,6 +337,29 @@ impl Policy for CompactLog {
             left = left.saturating_sub(back);
         }
         permits.saturating_sub(left)
+    }
+
+    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
+        let Charge { now_ns, permits, debt } = charge;
+        if debt.is_carried() {
+            return None;
+        }
+        self.expire_before(state, now_ns);
+        let booked = permits.min(MAX_CHARGED.saturating_sub(state.permits()));
+        if booked > 0 {
+            state.insert(Entry { tick: self.tick_of(now_ns), permits: booked }, self.caps());
+        }
+        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
+    }
+
+    fn debt(&self, state: &State, now_ns: u64) -> u64 {
+        let expired = self.expired_by(state, now_ns);
+        let held = expired.map_or_else(|| state.permits(), |expired| state.permits_after(expired));
+        held.saturating_sub(self.permits.get())
+    }
+
+    fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
+        self.emptied_to(state, from_ns, self.permits.get()).try_into().ok()
     }
 
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {

@@ -163,6 +163,16 @@ impl State {
         }
     }
 
+    /// Adds permits at any tick. Before the newest, that writes the whole log anew.
+    pub(super) fn insert(&mut self, entry: Entry, caps: Caps) {
+        if self.permits() == 0 || entry.tick >= self.newest() {
+            return self.push(entry, caps);
+        }
+        let before = self.entries().filter(|held| held.tick <= entry.tick);
+        let after = self.entries().filter(|held| held.tick > entry.tick);
+        *self = Self::of(before.chain([entry]).chain(after), caps);
+    }
+
     /// Drops the permits up to the tick `expired`.
     pub(super) fn expire(&mut self, expired: u64, caps: Caps) {
         if self.newest() <= expired {

@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use super::policies::{LockFreeGcra, LockFreeLog, Timelines};
 use super::{BatchVerdict, LockFree, LockFreeVerdict, Locked, OwnedLockFree, PermitBatch};
 use crate::any_policy::{AnyPolicy, AnyState};
+use crate::debt::{Charged, Debt};
 use crate::gcra::Gcra;
 use crate::refund::RefundEpoch;
 use crate::sliding_log::SlidingLog;
@@ -50,6 +51,15 @@ impl LockFree for LockFreeAny {
 
     fn take_batch(&self, read_ns: impl Fn() -> u64 + Copy, min: u64, max: u64) -> BatchVerdict {
         on_each!(self, form => form.take_batch(read_ns, min, max))
+    }
+
+    fn charge(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+        debt: Debt,
+    ) -> Option<Charged> {
+        on_each!(self, form => form.charge(read_ns, permits, debt))
     }
 
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {

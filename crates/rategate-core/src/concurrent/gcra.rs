@@ -45,6 +45,7 @@ use super::sync::{AtomicU64, Ordering, back_off};
 use super::verdict::Mark;
 use super::word::{SPAN, Word, free_base};
 use super::{BatchVerdict, Leftover, LockFree, LockFreeVerdict, OwnedLockFree, PermitBatch};
+use crate::debt::{Charged, Debt};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
@@ -121,6 +122,27 @@ impl Numbers {
             None => Ok((tat, limit.wrapping_sub(tat))),
             Some(missing) => Err(missing),
         })
+    }
+
+    /// Returns the value behind a charge, and its outcome, unless the value would be off the
+    /// scale or a bound on debts has to be applied.
+    #[inline]
+    fn charge(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+        max_debt_ns: u64,
+    ) -> Option<(u64, Charged)> {
+        let now = self.at(now_ns)?;
+        let cost = permits.checked_mul(self.parts_per_permit)?;
+        let tat = value.max(now).checked_add(cost)?;
+        // The next configuration begins behind the values of this one.
+        (tat.checked_sub(self.base)? < VALUES_PER_CONFIG).then_some(())?;
+        let debt = tat.saturating_sub(now.wrapping_add(self.burst));
+        (debt <= max_debt_ns.saturating_mul(self.parts_per_ns)).then_some(())?;
+        let debt = if debt == 0 { 0 } else { debt.div_ceil(self.parts_per_permit.max(1)) };
+        Some((tat, Charged::of(permits, permits, debt)))
     }
 
     /// Returns the time of `parts`, rounded up.
@@ -217,6 +239,28 @@ impl LockFree for Bucket {
                         return BatchVerdict::Denied { retry_after_ns: numbers.ns_of(missing) };
                     }
                 }
+            }
+            back_off();
+        }
+    }
+
+    #[inline]
+    fn charge(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+        debt: Debt,
+    ) -> Option<Charged> {
+        loop {
+            let seen = self.word.load();
+            let now_ns = read_ns();
+            let numbers = Numbers::from_fields(self.word.numbers(seen));
+            if seen.is_sealed() {
+                return None;
+            }
+            let (tat, charged) = numbers.charge(seen.value(), now_ns, permits, debt.max_ns())?;
+            if self.word.swap(seen, tat) {
+                return Some(charged);
             }
             back_off();
         }

@@ -73,6 +73,7 @@
 
 use core::fmt::Debug;
 
+use crate::debt::{Charged, Debt};
 use crate::packed::Packed;
 use crate::policy::Policy;
 use crate::refund::RefundEpoch;
@@ -130,6 +131,12 @@ pub trait LockFree: Debug + Send + Sync {
     /// Takes between `min` and `max` permits in one step, for a thread to use one by one.
     fn take_batch(&self, _read_ns: impl Fn() -> u64 + Copy, _min: u64, _max: u64) -> BatchVerdict {
         BatchVerdict::Unknown
+    }
+
+    /// Books permits that have been used already, whether they fit or not. Returns `None` if only
+    /// the ledger can.
+    fn charge(&self, _read_ns: impl Fn() -> u64 + Copy, _permits: u64, _: Debt) -> Option<Charged> {
+        None
     }
 
     /// Returns the wait until a try would pass, zero if it would now, or `None` if sealed. Takes

@@ -3,7 +3,9 @@
 use core::num::NonZeroU64;
 
 use super::Ledger;
-use crate::limit::Limit;
+use crate::debt::{Charge, Charged, Debt};
+use crate::error::CountsInFlight;
+use crate::limit::{Limit, charge_as_promises};
 use crate::policy::{Policy, Taken};
 use crate::provisional::Provisional;
 use crate::refund::Refund;
@@ -77,6 +79,33 @@ impl<P: Policy> Limit for Ledger<P> {
         let returned = self.epoch.returned_since(epoch);
         let (now_ns, granted) = (self.latest_ns, grant.permits);
         self.apply(Refund { now_ns, start_ns, granted, permits, rest, returned })
+    }
+
+    fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight> {
+        self.pass_to(now_ns);
+        let now_ns = self.latest_ns;
+        if self.policy.counts_in_flight() {
+            return Err(CountsInFlight);
+        }
+        let charge = Charge { now_ns, permits, debt };
+        let Some(charged) = self.policy.charge(&mut self.started, charge) else {
+            return Ok(charge_as_promises(self, now_ns, permits, debt));
+        };
+        if charged.booked > 0 {
+            self.booked = None;
+            self.note_grants();
+        }
+        Ok(charged)
+    }
+
+    fn debt(&self, now_ns: u64) -> u64 {
+        self.policy.debt(&self.started, self.clamp(now_ns))
+    }
+
+    fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        let now_ns = self.clamp(now_ns);
+        let end_ns = self.policy.debt_ends_ns(&self.started, now_ns)?;
+        Some(end_ns.saturating_sub(now_ns))
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {

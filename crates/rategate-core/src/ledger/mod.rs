@@ -258,6 +258,16 @@ impl<P: Policy> Ledger<P> {
         self.epoch
     }
 
+    /// Returns the serial number of the next booking.
+    pub(crate) const fn next_serial(&self) -> u64 {
+        self.next_serial
+    }
+
+    /// Leaves serial numbers out, so that the next booking has that of another limit.
+    pub(crate) fn skip_serials_to(&mut self, serial: u64) {
+        self.next_serial = self.next_serial.max(serial);
+    }
+
     /// Records a change of a limit's numbers: what earlier tickets say about this limit no longer
     /// holds.
     pub(crate) fn note_change(&mut self) {

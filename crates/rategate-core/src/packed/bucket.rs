@@ -13,12 +13,13 @@
 //! ```
 //!
 //! A TAT is never further ahead than 2^55 parts, which is the largest burst. It is further ahead
-//! than the burst only after the burst was lowered.
+//! than the burst only after the burst was lowered, and in debt.
 
 use core::num::NonZeroU64;
 
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::concurrent::Leftover;
+use crate::debt::{Charged, Debt};
 use crate::exact::Exact;
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
@@ -128,6 +129,46 @@ impl Bucket {
                 Some(Ok((value, Leftover::in_parts(leftover, self.parts_per_permit))))
             }
             Some(missing) => Some(Err(self.ns_of(missing))),
+        }
+    }
+
+    /// Returns the value behind a charge, and its outcome, if the TAT is then not too far ahead.
+    #[inline]
+    pub(super) fn charge(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+        debt: Debt,
+    ) -> Option<(u64, Charged)> {
+        let cost = permits.checked_mul(self.parts_per_permit)?;
+        let used = self.ahead(value, now_ns).checked_add(cost)?;
+        (used <= MAX_AHEAD).then_some(())?;
+        let over = used.saturating_sub(self.burst);
+        (over <= debt.max_ns().saturating_mul(self.parts_per_ns)).then_some(())?;
+        let value = self.full_at(now_ns).wrapping_add(used) & MASK;
+        Some((value, Charged::of(permits, permits, self.permits_begun_in(over))))
+    }
+
+    /// Returns by how many permits the limit is exceeded.
+    #[inline]
+    pub(super) const fn debt(self, value: u64, now_ns: u64) -> u64 {
+        self.permits_begun_in(self.ahead(value, now_ns).saturating_sub(self.burst))
+    }
+
+    /// Returns the time until the limit is not exceeded any more.
+    pub(super) const fn debt_ends_in_ns(self, value: u64, now_ns: u64) -> u64 {
+        match NonZeroU64::new(self.ahead(value, now_ns).saturating_sub(self.burst)) {
+            Some(over) => self.ns_of(over).get(),
+            None => 0,
+        }
+    }
+
+    #[inline]
+    const fn permits_begun_in(self, parts: u64) -> u64 {
+        match NonZeroU64::new(self.parts_per_permit) {
+            Some(parts_per_permit) if parts > 0 => parts.div_ceil(parts_per_permit.get()),
+            _ => 0,
         }
     }
 

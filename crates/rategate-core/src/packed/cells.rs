@@ -19,6 +19,7 @@ use core::time::Duration;
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::compact_log::{self, CompactLog};
 use crate::concurrent::Leftover;
+use crate::debt::{Charged, Debt};
 use crate::fixed_window::{self, Anchor, FixedWindow};
 
 /// The numbers of a limit that counts in cells.
@@ -193,6 +194,36 @@ impl Cells {
         Some(Ok((self.value(next), leftover)))
     }
 
+    /// Returns the value behind a charge, and its outcome, if the count fits. A debt that later
+    /// windows pay does not.
+    #[inline]
+    pub(super) fn charge(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+        debt: Debt,
+    ) -> Option<(u64, Charged)> {
+        (!debt.is_carried()).then_some(())?;
+        let now = self.number_at(now_ns);
+        let cell = self.cell(value, now);
+        let is_held = cell.used > 0 && self.held_for_ns(cell, now_ns) > 0;
+        // A second cell does not fit.
+        (!is_held || now <= cell.number).then_some(())?;
+        let used = if is_held { cell.used } else { 0 }.checked_add(permits)?;
+        (used < 1_u64 << (self.count_bits() & 63)).then_some(())?;
+        let value = self.value(Cell { number: now.max(cell.number), used });
+        Some((value, Charged::of(permits, permits, used.saturating_sub(self.permits))))
+    }
+
+    /// Returns by how many permits the limit is exceeded.
+    #[inline]
+    pub(super) fn debt(self, value: u64, now_ns: u64) -> u64 {
+        let cell = self.cell(value, self.number_at(now_ns));
+        let is_over = self.held_for_ns(cell, now_ns) == 0;
+        if is_over { 0 } else { cell.used.saturating_sub(self.permits) }
+    }
+
     /// Returns `now_ns`, or the first instant of the cell if that is later.
     #[inline]
     pub(super) const fn start_ns(self, value: u64, now_ns: u64) -> u64 {
@@ -231,6 +262,8 @@ impl Cells {
 
     pub(crate) fn pack_window(self, state: &fixed_window::State, now_ns: u64) -> Option<u64> {
         let [_, window_ns, used] = FixedWindow::state_to_words(state)?;
+        // A debt that later windows pay outlives its cell.
+        (used <= fixed_window::MAX_CHARGED).then_some(())?;
         self.pack(Cell { number: window_ns / self.cell_ns, used }, now_ns)
     }
 

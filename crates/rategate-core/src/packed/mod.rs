@@ -40,6 +40,7 @@ use core::num::NonZeroU64;
 pub(crate) use self::bucket::Bucket;
 pub(crate) use self::cells::Cells;
 use crate::concurrent::Leftover;
+use crate::debt::{Charged, Debt};
 
 /// The number of bits of a value.
 pub const VALUE_BITS: u32 = 57;
@@ -163,6 +164,44 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.decide(value, now_ns, permits),
             Form::Cells(cells) => cells.decide(value, now_ns, permits),
+        }
+    }
+
+    /// Books permits that have been used already. Returns the value behind the charge and its
+    /// outcome, or `None` where the value would not fit, or a bound on debts has to be applied.
+    #[inline]
+    #[must_use]
+    pub fn charge(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+        debt: Debt,
+    ) -> Option<(u64, Charged)> {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.charge(value, now_ns, permits, debt),
+            Form::Cells(cells) => cells.charge(value, now_ns, permits, debt),
+        }
+    }
+
+    /// Returns by how many permits the limit is exceeded.
+    #[inline]
+    #[must_use]
+    pub fn debt(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.debt(value, now_ns),
+            Form::Cells(cells) => cells.debt(value, now_ns),
+        }
+    }
+
+    /// Returns the time until the limit is not exceeded any more; zero if it is not.
+    #[inline]
+    #[must_use]
+    pub fn debt_ends_in_ns(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.debt_ends_in_ns(value, now_ns),
+            Form::Cells(cells) if cells.debt(value, now_ns) > 0 => cells.fresh_in_ns(value, now_ns),
+            Form::Cells(_) => 0,
         }
     }
 

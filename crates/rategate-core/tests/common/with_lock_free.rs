@@ -8,7 +8,8 @@ use std::num::NonZeroU64;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
-use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::debt::{Charged, Debt};
+use rategate_core::error::{CountsInFlight, ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::provisional::Provisional;
@@ -149,6 +150,23 @@ impl<L: Concurrent> Limit for WithLockFree<L> {
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
         self.owned(now_ns, |limit, now_ns| limit.refund(now_ns, grant, permits))
+    }
+
+    fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight> {
+        let now_ns = self.clamp(now_ns);
+        if let Some(charged) = self.lock_free.charge(|| now_ns, permits, debt) {
+            self.latest_ns = now_ns;
+            return Ok(charged);
+        }
+        self.owned(now_ns, |limit, now_ns| limit.charge(now_ns, permits, debt))
+    }
+
+    fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        self.with_sealed(now_ns, |limit| limit.debt_ends_in_ns(now_ns))
+    }
+
+    fn debt(&self, now_ns: u64) -> u64 {
+        self.with_sealed(now_ns, |limit| limit.debt(now_ns))
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {

@@ -1,6 +1,7 @@
 //! A share of the limit that a node keeps locally, on its own clock.
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::debt::Debt;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit as _;
 use rategate_core::verdict::Verdict;
@@ -62,7 +63,7 @@ impl LocalShare {
 /// share has shrunk and grown again, the log may hold more than the share.
 fn use_up(ledger: &mut Ledger<AnyPolicy>, now_ns: u64, permits: u64) {
     // This is no more than the share, which can always be paid back.
-    let _ = ledger.debit(now_ns, permits);
+    let _ = ledger.charge(now_ns, permits, Debt::CARRIED);
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn read_call<'t>(
     classes: &Classes,
 ) -> Result<Call, ScenarioError> {
     const CALLS: &str =
-        "try, reserve, cancel, wait, leave, settle, refund, set, peek, refill or release";
+        "try, reserve, cancel, wait, leave, settle, refund, charge, set, peek, refill or release";
     let call = fields.need("call", "\"try\"")?;
     let permits = |fields: &mut Fields<'t>| -> Result<u64, ScenarioError> {
         Ok(fields.read("permits", Field::count)?.unwrap_or(1))
@@ -72,6 +72,7 @@ fn read_call<'t>(
             Call::Settle { name, actual: fields.need("actual", "1200")?.count()? }
         }
         "refund" => Call::Refund { name: granted(fields, names)?, permits: permits(fields)? },
+        "charge" => Call::Charge { permits: permits(fields)? },
         "peek" => Call::Peek { permits: permits(fields)? },
         "refill" => {
             if !build_all(limits)?.iter().any(|limit| matches!(limit, AnyPolicy::BackfillPool(_))) {
@@ -144,6 +145,8 @@ fn read_step_expect(mut fields: Fields<'_>) -> Result<StepExpect, ScenarioError>
         ended_ns: fields.read("ended", Field::duration)?,
         back: fields.read("back", Field::count)?,
         owed: fields.read("owed", Field::count)?,
+        debt: fields.read("debt", Field::count)?,
+        forgiven: fields.read("forgiven", Field::count)?,
         remaining: fields.read("remaining", Field::count)?,
     };
     fields.finish()?;

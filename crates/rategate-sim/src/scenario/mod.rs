@@ -78,12 +78,20 @@
 //! - `ungranted`: there is no grant of that name: not granted yet, no longer held, or never
 //!   granted.
 //! - `too-late`: it was settled or refunded before.
-//! - `unpayable`: the debt exceeds what one call may owe, and nothing is taken; or time alone
-//!   does not pay it, and `owed` is taken.
+//! - `not-for-this-limit`: it took more than it was granted, but the limit counts operations in
+//!   flight. Nothing is taken.
 //!
-//! Refunded permits count as never granted, in `granted` and in the checks. Owed permits were
-//! used, and count from the start of their grant: windows hold at most what the limits allow and
-//! what was estimated too low.
+//! # Charging
+//!
+//! `call = "charge"` books `permits` that have been used already, whether they fit or not. Its
+//! outcome is `charged` or `not-for-this-limit`. `debt` is the number of permits by which the
+//! limit is exceeded afterwards, and `forgiven` the number that was not booked. A debt of a window
+//! or a log ends by itself, or with `debt = "carry"` at the top of the file it is paid by later
+//! windows; `most_debt = "10min"` bounds it. Both hold for what a settlement charges, too.
+//!
+//! Refunded permits count as never granted, in `granted` and in the checks. Charged permits count
+//! when they were charged. Owed permits were used, and count from the start of their grant: windows
+//! hold at most what the limits allow and what was estimated too low.
 //!
 //! ```
 //! use rategate_sim::scenario::Scenario;
@@ -124,6 +132,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::debt::Debt;
 use rategate_core::fair::{ClassId, MAX_CLASSES};
 use rategate_core::queue::QueueBounds;
 
@@ -169,6 +178,8 @@ pub struct Scenario {
     pub arrivals: Vec<Arrivals>,
     /// The explicit calls.
     pub steps: Vec<Step>,
+    /// The way in which debts end.
+    pub debt: Debt,
     /// The oracles over all granted permits.
     pub checks: Vec<Check>,
     /// The expected results of the run.

@@ -1,6 +1,9 @@
 //! A reader of scenario files, table by table.
 
+use std::time::Duration;
+
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::debt::Debt;
 use rategate_core::error::RateError;
 use rategate_core::queue::{MAX_WAITERS, QueueBounds, WhenFull};
 use rategate_core::rate::Rate;
@@ -40,6 +43,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
     let callers = fields.tables("caller", "[[caller]]", read_one)?;
     let read_one = |fields| read_arrivals(fields, &classes);
     let arrivals = fields.tables("arrivals", "[[arrivals]]", read_one)?;
+    let debt = read_debt(&mut fields)?;
     let steps = read_steps(&mut fields, limit_tables, &classes)?;
     let waits = callers.iter().any(|caller| caller.call_mode == CallMode::Wait)
         || arrivals.iter().any(|arrivals| arrivals.call_mode == CallMode::Wait)
@@ -62,6 +66,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         callers,
         arrivals,
         steps,
+        debt,
         checks,
         expect: expect.unwrap_or_default(),
     })
@@ -100,6 +105,13 @@ fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError>
         .read("sleep_error", |errors| errors.each().iter().map(Field::signed_duration).collect())?;
     fields.finish()?;
     Ok((start_ns, errors.unwrap_or_default()))
+}
+
+fn read_debt(fields: &mut Fields<'_>) -> Result<Debt, ScenarioError> {
+    let ends = [("forget", Debt::FORGOTTEN), ("carry", Debt::CARRIED)];
+    let debt = fields.read("debt", |debt| debt.one_of(&ends))?.unwrap_or_default();
+    let max_ns = fields.read("most_debt", Field::duration)?;
+    Ok(max_ns.map_or(debt, |max_ns| debt.at_most(Duration::from_nanos(max_ns))))
 }
 
 fn read_queue(mut fields: Fields<'_>) -> Result<(QueueBounds, Classes), ScenarioError> {

@@ -70,6 +70,11 @@ pub enum Call {
         /// The number of permits.
         permits: u64,
     },
+    /// A charge of permits that have been used already.
+    Charge {
+        /// The number of permits.
+        permits: u64,
+    },
     /// A cancellation of the reservation of that name.
     Cancel {
         /// The name of the reservation.
@@ -116,6 +121,10 @@ pub struct StepExpect {
     pub back: Option<u64>,
     /// The number of permits owed.
     pub owed: Option<u64>,
+    /// The number of permits by which the limit is exceeded.
+    pub debt: Option<u64>,
+    /// The number of permits not charged.
+    pub forgiven: Option<u64>,
     /// The number of permits that a try could still take.
     pub remaining: Option<u64>,
 }

@@ -145,7 +145,7 @@ impl<'s, L: Subject> World<'s, L> {
         let mut world = Self {
             scenario,
             clock,
-            limits: QueuedLimits::new(limits, scenario.queue, &scenario.classes),
+            limits: QueuedLimits::new(limits, scenario.queue, &scenario.classes, scenario.debt),
             true_ns: start_ns,
             now_ns: start_ns,
             events: BinaryHeap::new(),

@@ -39,8 +39,8 @@ pub enum Skip {
     /// Instants that go back, that are beyond a store's clock, or that fall between two
     /// microseconds.
     Instants,
-    /// Permits that are owed or refilled, or limits that change: a store defines their effect
-    /// itself.
+    /// Permits that are owed, charged or refilled, or limits that change: a store defines their
+    /// effect itself.
     Change,
     /// Waits that are withdrawn, or have a deadline or class, or tries meanwhile: only a process
     /// has the queue.
@@ -114,7 +114,8 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     if !instants.is_sorted() || !is_known || !arrivals.chain(starts).all(is_whole) {
         return Some(Skip::Instants);
     }
-    let changes = |call: &Call| matches!(call, Call::Set { .. } | Call::Refill { .. });
+    let changes =
+        |call: &Call| matches!(call, Call::Set { .. } | Call::Refill { .. } | Call::Charge { .. });
     if scenario.steps.iter().any(|step| changes(&step.call))
         || report.steps.iter().any(|step| step.owed.is_some_and(|owed| owed > 0))
     {

@@ -7,6 +7,10 @@ use super::scenarios::Skip;
 /// The skipped files in order of their names, each with its rule.
 pub const SKIPPED: &[(&str, Skip)] = &[
     ("cancel-gives-back", Skip::Line),
+    ("charge-a-bucket", Skip::Change),
+    ("charge-a-log", Skip::Change),
+    ("charge-a-window-that-carries", Skip::Change),
+    ("charge-a-window", Skip::Change),
     ("clock-backwards-and-at-its-end", Skip::Instants),
     ("clock-seen-by-a-denial", Skip::Instants),
     ("commit-log-acknowledged", Skip::Policy),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rategate::error::SettleError;
+use rategate::charge::Settled;
+use rategate::error::ChargeError;
 use rategate::policy::LimiterPolicy;
-use rategate::{Clock, Grant, Limiter, Settled};
+use rategate::{Clock, Grant, Limiter};
 use rategate_sim::report::Outcome;
 
 use super::step_result::StepResult;
@@ -43,14 +44,11 @@ impl Given {
             Ok(Settled::Back { permits }) => {
                 StepResult { back: Some(permits), ..StepResult::only(Outcome::Settled) }
             }
-            Ok(Settled::Owed { permits }) => {
-                StepResult { owed: Some(permits), ..StepResult::only(Outcome::Settled) }
+            Ok(Settled::Owed { permits, forgiven }) => {
+                let (owed, forgiven) = (Some(permits), Some(forgiven).filter(|&some| some > 0));
+                StepResult { owed, forgiven, ..StepResult::only(Outcome::Settled) }
             }
-            Err(SettleError::Debt(rategate::error::DebtError::Unpayable { left })) => {
-                let owed = Some(actual - one.grant.permits() - left);
-                StepResult { owed, ..StepResult::only(Outcome::Unpayable) }
-            }
-            Err(SettleError::Debt(_)) => return StepResult::only(Outcome::Unpayable),
+            Err(ChargeError::CountsInFlight) => return StepResult::only(Outcome::NotForThisLimit),
             Err(error) => panic!("{error}"),
         };
         one.is_settled = true;

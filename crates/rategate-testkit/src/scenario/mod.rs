@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use rategate::charge::Charged;
+use rategate::error::ChargeError;
 use rategate::policy::LimiterPolicy;
 use rategate::wait::AsyncReservation;
 use rategate::{
@@ -74,7 +76,7 @@ pub fn play<P: Subject>(
     let start_ns = scenario.clock_start_ns;
     let clock = ManualClock::stepped();
     clock.set(Duration::from_nanos(start_ns));
-    let limiter = make(clock.clone());
+    let limiter = make(clock.clone()).with_debt(scenario.debt);
     limiter.bound_queue(scenario.queue).unwrap();
     let classes = scenario.classes.iter().map(|class| limiter.class(class.weight.get()).unwrap());
     let handles = std::iter::once(limiter.clone()).chain(classes);
@@ -336,6 +338,14 @@ impl<'a, P: Subject> Run<'a, P> {
                 let (step, limiters) = (self.reserved_step(name), self.limiters);
                 self.given.refund(step, *permits, |class| limiters[class].limiter())
             }
+            Call::Charge { permits } => match limiter.charge(*permits) {
+                Ok(Charged { forgiven, debt, .. }) => {
+                    let (debt, forgiven) = (Some(debt), Some(forgiven));
+                    StepResult { debt, forgiven, ..StepResult::only(Outcome::Charged) }
+                }
+                Err(ChargeError::CountsInFlight) => StepResult::only(Outcome::NotForThisLimit),
+                Err(error) => panic!("{error}"),
+            },
             Call::Set { limits } => {
                 P::set(limiter, limits);
                 StepResult::only(Outcome::Set)

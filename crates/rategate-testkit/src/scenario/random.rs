@@ -19,11 +19,11 @@ const LIMITS: [(&str, u64, &str); 5] = [
 ];
 
 /// Returns the scenario of a seed, as the text of a file, whose callers wait in up to three
-/// classes, try, leave, release, settle, refund and change the limit.
+/// classes, try, leave, release, settle, refund, charge and change the limit.
 ///
 /// The limit is never raised above its first numbers, so its check holds from beginning to end.
-/// In half of the scenarios no estimate is too low. In the others, permits owed exceed the limit,
-/// in any window.
+/// In half of the scenarios no estimate is too low, and nothing is charged. In the others, permits
+/// owed and charged exceed the limit, in any window.
 #[must_use]
 pub fn random(seed: u64) -> String {
     let mut random = Rng::with_seed(seed);
@@ -31,7 +31,8 @@ pub fn random(seed: u64) -> String {
     let (limit, at_most, window) = LIMITS[usize::try_from(below(5)).unwrap()];
     // Not at zero: a strict schedule's ledger refunds nothing of that instant, and its lock-free
     // state does.
-    let mut text = format!("{limit}[clock]\nstart = \"1s\"\n[queue]\n");
+    let debt = ["forget", "carry"][usize::try_from(below(2)).unwrap()];
+    let mut text = format!("debt = \"{debt}\"\n{limit}[clock]\nstart = \"1s\"\n[queue]\n");
     let (waiters, permits) = (1 + below(8), 4 + below(12));
     let on_full = ["refuse", "evict-newest"][usize::try_from(below(2)).unwrap()];
     writeln!(text, "waiters = {waiters}\npermits = {permits}\non_full = \"{on_full}\"").unwrap();
@@ -46,7 +47,7 @@ pub fn random(seed: u64) -> String {
     let (mut granted, mut has_committed) = (Vec::new(), false);
     for _ in 0..10 + below(30) {
         at_us += [0, 0, 250, 1_000, 3_000][usize::try_from(below(5)).unwrap()];
-        let call = match below(27) {
+        let call = match below(29) {
             0..=9 => {
                 named += 1;
                 let deadline = match below(3) {
@@ -72,6 +73,11 @@ pub fn random(seed: u64) -> String {
             23..=25 if !granted.is_empty() && !has_committed => {
                 let (name, permits) = pick(&granted, &mut below);
                 format!("refund\"\nname = \"{name}\"\npermits = {}", below(permits + 2))
+            }
+            27..=28 if may_owe => {
+                let permits = below(9);
+                owed += permits;
+                format!("charge\"\npermits = {permits}")
             }
             10..=12 if named > 0 => format!("leave\"\nname = \"{}\"", 1 + below(named)),
             13..=14 => {

@@ -20,14 +20,26 @@ pub(crate) struct StepResult {
     pub(crate) ended_ns: Option<u64>,
     pub(crate) back: Option<u64>,
     pub(crate) owed: Option<u64>,
+    pub(crate) debt: Option<u64>,
+    pub(crate) forgiven: Option<u64>,
     pub(crate) remaining: u64,
 }
 
 impl StepResult {
     pub(crate) const fn only(outcome: Outcome) -> Self {
         let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
-        let (back, owed, remaining) = (None, None, 0);
-        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, back, owed, remaining }
+        Self {
+            outcome,
+            start_ns,
+            scheduled_ns,
+            retry_after_ns,
+            ended_ns,
+            back: None,
+            owed: None,
+            debt: None,
+            forgiven: None,
+            remaining: 0,
+        }
     }
 
     pub(crate) fn granted(grant: &Grant) -> Self {
@@ -91,6 +103,8 @@ impl StepResult {
             ended_ns: on_clock(step.ended_ns),
             back: step.back,
             owed: step.owed,
+            debt: step.debt,
+            forgiven: step.forgiven,
             remaining: step.remaining,
         }
     }

@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::debt::Debt;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::Verdict;
@@ -160,7 +161,7 @@ impl KeyShare {
         }
         // All of it, even if the node itself has more in use than its old partition: that ages out
         // on its own. The amount is at most the partition, so it can be owed.
-        let _ = self.ledger.debit(at_ns, stale);
+        let _ = self.ledger.charge(at_ns, stale, Debt::CARRIED);
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{
-    AcquireError, ClassError, Closed, DebtError, ExceedsCapacity, LimitError, PolicyTextError,
-    RateError, RatioError, ReconfigureError, SettleError, SpanError, TryAcquireError,
+    AcquireError, ChargeError, ClassError, Closed, CountsInFlight, ExceedsCapacity, LimitError,
+    PolicyTextError, RateError, RatioError, ReconfigureError, SpanError, TryAcquireError,
 };
 #[cfg(feature = "keyed")]
 use super::{KeyedError, TryAllError};
@@ -48,8 +48,8 @@ pub enum Error {
     /// A call that has to pass several limits.
     #[cfg(feature = "keyed")]
     TryAll(TryAllError),
-    /// An estimate that was not settled, or not wholly.
-    Settle(SettleError),
+    /// A charge, or an estimate that was too low, of which nothing was booked.
+    Charge(ChargeError),
     /// A change of the limit that was not made.
     Reconfigure(ReconfigureError),
     /// A class that was not made.
@@ -96,10 +96,10 @@ impl Error {
             Self::Acquire(error) => acquire_kind(error),
             #[cfg(feature = "keyed")]
             Self::Keyed(error) | Self::TryAll(TryAllError { error, .. }) => keyed_kind(error),
-            Self::Settle(SettleError::Closed)
+            Self::Charge(ChargeError::Closed)
             | Self::Reconfigure(ReconfigureError::Closed)
             | Self::Class(ClassError::Closed) => ErrorKind::Closed,
-            Self::Settle(SettleError::Debt(_)) => ErrorKind::Never,
+            Self::Charge(ChargeError::CountsInFlight) => ErrorKind::Never,
             Self::Reconfigure(_)
             | Self::Class(_)
             | Self::Limit(_)
@@ -146,7 +146,7 @@ const fn acquire_kind(error: &AcquireError) -> ErrorKind {
 #[cfg(feature = "keyed")]
 const fn keyed_kind(error: &KeyedError) -> ErrorKind {
     match error {
-        KeyedError::ExceedsCapacity(_) | KeyedError::Debt(_) => ErrorKind::Never,
+        KeyedError::ExceedsCapacity(_) | KeyedError::CountsInFlight => ErrorKind::Never,
         KeyedError::TableFull => ErrorKind::NotYet,
         KeyedError::NoSuchTier { .. } | KeyedError::Duplicate => ErrorKind::Invalid,
         KeyedError::Closed => ErrorKind::Closed,
@@ -174,7 +174,7 @@ impl Error {
             Self::Keyed(error) => error,
             #[cfg(feature = "keyed")]
             Self::TryAll(error) => error,
-            Self::Settle(error) => error,
+            Self::Charge(error) => error,
             Self::Reconfigure(error) => error,
             Self::Class(error) => error,
             Self::Limit(error) => error,
@@ -211,8 +211,8 @@ converts! {
     KeyedError => Keyed,
     #[cfg(feature = "keyed")]
     TryAllError => TryAll,
-    SettleError => Settle,
-    DebtError => Settle,
+    ChargeError => Charge,
+    CountsInFlight => Charge,
     ReconfigureError => Reconfigure,
     ClassError => Class,
     LimitError => Limit,

@@ -23,7 +23,7 @@ pub use crate::keyed::joint::TryAllError;
 pub use crate::pace::dispatcher::SubmitError;
 pub use crate::permit::Expired;
 pub use rategate_core::error::{
-    DebtError, ExceedsCapacity, LimitError, PolicyTextError, RateError, RatioError, SpanError,
+    CountsInFlight, ExceedsCapacity, LimitError, PolicyTextError, RateError, RatioError, SpanError,
 };
 pub use rategate_core::fair::TooManyClasses;
 
@@ -164,14 +164,14 @@ pub enum ClassError {
     TooMany(TooManyClasses),
 }
 
-/// The error of an estimate that was not settled, or not wholly.
+/// The error of a charge, or of an estimate that was too low, of which nothing was booked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SettleError {
+pub enum ChargeError {
     /// The limiter has been closed.
     Closed,
-    /// The debt is too large, or could never be paid.
-    Debt(DebtError),
+    /// The limit counts operations in flight and nothing else.
+    CountsInFlight,
 }
 
 const CLOSED: &str = "the limiter is closed";
@@ -239,24 +239,24 @@ impl fmt::Display for ClassError {
     }
 }
 
-impl fmt::Display for SettleError {
+impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str(CLOSED),
-            Self::Debt(error) => error.fmt(f),
+            Self::CountsInFlight => CountsInFlight.fmt(f),
         }
     }
 }
 
-impl From<Closed> for SettleError {
+impl From<Closed> for ChargeError {
     fn from(_: Closed) -> Self {
         Self::Closed
     }
 }
 
-impl From<DebtError> for SettleError {
-    fn from(error: DebtError) -> Self {
-        Self::Debt(error)
+impl From<CountsInFlight> for ChargeError {
+    fn from(_: CountsInFlight) -> Self {
+        Self::CountsInFlight
     }
 }
 
@@ -273,7 +273,7 @@ impl From<TooManyClasses> for ClassError {
 }
 
 impl StdError for ClassError {}
-impl StdError for SettleError {}
+impl StdError for ChargeError {}
 impl StdError for Closed {}
 impl StdError for TryAcquireError {}
 impl StdError for AcquireError {}

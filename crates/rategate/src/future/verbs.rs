@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
+use rategate_core::debt::Charged;
 use rategate_core::verdict::Settled;
 
 use super::limiter::AsyncLimiter;
 use crate::clock::Clock;
 use crate::decision::{Decision, Denial, Grant};
-use crate::error::{ClassError, Closed, ReconfigureError, SettleError, TryAcquireError};
+use crate::error::{ChargeError, ClassError, Closed, ReconfigureError, TryAcquireError};
 use crate::permit::Permit;
 use crate::stats::LimitStats;
 use crate::status::Status;
@@ -76,9 +77,19 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     ///
     /// # Errors
     ///
-    /// [`SettleError`].
-    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
+    /// [`ChargeError`].
+    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, ChargeError> {
         self.limiter().settle(grant, actual)
+    }
+
+    /// Charges `permits` that have been used already, whether they fit or not: see
+    /// [`Limiter::charge`](crate::Limiter::charge).
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`].
+    pub fn charge(&self, permits: u64) -> Result<Charged, ChargeError> {
+        self.limiter().charge(permits)
     }
 
     /// Ends operations in flight: see [`Limiter::release`](crate::Limiter::release).

@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-use rategate_core::error::{DebtError, ExceedsCapacity};
+use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 
-use crate::error::{Closed, SettleError, TryAcquireError};
+use crate::error::{ChargeError, Closed, TryAcquireError};
 
 /// An error of a keyed table. The call takes nothing then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub enum KeyedError {
         /// The number of tiers, counted from 0.
         tiers: usize,
     },
-    /// The debt would be too large, or could never be paid.
-    Debt(DebtError),
+    /// The limit counts operations in flight and nothing else, so nothing is charged to it.
+    CountsInFlight,
     /// Two parts of one call are for the same key or limiter: request the sum in one part.
     Duplicate,
     /// The key's [limiter](super::Keyed::limiter) has been closed.
@@ -41,7 +41,7 @@ impl fmt::Display for KeyedError {
             Self::NoSuchTier { tier, tiers } => {
                 write!(f, "tier {tier} does not exist: the table has {tiers} tiers, counted from 0")
             }
-            Self::Debt(error) => error.fmt(f),
+            Self::CountsInFlight => CountsInFlight.fmt(f),
             Self::Duplicate => f.write_str(
                 "two parts of one request are for the same limit: request the sum in one part",
             ),
@@ -58,9 +58,9 @@ impl From<ExceedsCapacity> for KeyedError {
     }
 }
 
-impl From<DebtError> for KeyedError {
-    fn from(error: DebtError) -> Self {
-        Self::Debt(error)
+impl From<CountsInFlight> for KeyedError {
+    fn from(_: CountsInFlight) -> Self {
+        Self::CountsInFlight
     }
 }
 
@@ -79,11 +79,11 @@ impl From<TryAcquireError> for KeyedError {
     }
 }
 
-impl From<SettleError> for KeyedError {
-    fn from(error: SettleError) -> Self {
+impl From<ChargeError> for KeyedError {
+    fn from(error: ChargeError) -> Self {
         match error {
-            SettleError::Debt(error) => Self::Debt(error),
-            SettleError::Closed => Self::Closed,
+            ChargeError::CountsInFlight => Self::CountsInFlight,
+            ChargeError::Closed => Self::Closed,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! They come from the very state that the decision was made on.
 
 use rategate_core::concurrent::HasLockFree;
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
@@ -12,7 +13,7 @@ use rategate_core::refund::RefundEpoch;
 
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::TryAcquireError;
+use crate::error::{ChargeError, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::status::Status;
 
@@ -22,8 +23,14 @@ pub(super) trait Projection: Sized {
     /// once: a copy of one just written would cost as much as half a try.
     type Decided;
 
+    /// A charge with its projection.
+    type Charged;
+
     /// Returns a decision with this projection.
     fn with(self, decision: Decision) -> Self::Decided;
+
+    /// Returns a charge with this projection.
+    fn with_charged(self, charged: Charged) -> Self::Charged;
 
     /// Computes the projection of a state in a slot.
     fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self;
@@ -36,6 +43,13 @@ pub(super) trait Projection: Sized {
         limiter: &Limiter<P, C>,
         permits: u64,
     ) -> Result<Self::Decided, TryAcquireError>;
+
+    /// Charges a limiter, and computes the projection of it.
+    fn of_charge<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<P, C>,
+        permits: u64,
+        debt: Debt,
+    ) -> Result<Self::Charged, ChargeError>;
 }
 
 /// A limit behind the lock that has no limiter.
@@ -64,6 +78,20 @@ impl<P: HasLockFree> View<'_, P> {
 
 impl Projection for () {
     type Decided = Decision;
+    type Charged = Charged;
+
+    #[inline]
+    fn with_charged(self, charged: Charged) -> Charged {
+        charged
+    }
+
+    fn of_charge<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<P, C>,
+        permits: u64,
+        debt: Debt,
+    ) -> Result<Charged, ChargeError> {
+        limiter.shared().charge(permits, debt)
+    }
 
     #[inline]
     fn with(self, decision: Decision) -> Decision {
@@ -85,6 +113,20 @@ impl Projection for () {
 
 impl Projection for Status {
     type Decided = (Decision, Self);
+    type Charged = (Charged, Self);
+
+    #[inline]
+    fn with_charged(self, charged: Charged) -> (Charged, Self) {
+        (charged, self)
+    }
+
+    fn of_charge<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<P, C>,
+        permits: u64,
+        debt: Debt,
+    ) -> Result<(Charged, Self), ChargeError> {
+        limiter.charge_with_status(permits, debt)
+    }
 
     #[inline]
     fn with(self, decision: Decision) -> (Decision, Self) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rategate_core::concurrent::HasLockFree;
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::span::whole_ns;
 use rategate_core::verdict::Settled;
 
@@ -12,6 +13,8 @@ use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::KeyedError;
 use crate::limiter::Limiter;
+use crate::status::Status;
+use crate::sync::Ordering;
 
 impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// Refunds `permits` of a grant of this key, and returns the number that came back.
@@ -78,6 +81,58 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         self.table.reset(&self.location(key))
     }
 
+    /// Charges `permits` that a key has used already, whether they fit or not.
+    ///
+    /// See [`Limiter::charge`]. It takes no lock where a try takes none. In a full table, permits
+    /// of a new key are charged to the limit that new keys share; with
+    /// [`Overflow::Admit`](super::Overflow::Admit) they are not counted.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let tokens: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(1000).burst(1000));
+    /// assert_eq!(tokens.charge("ann", 1700)?.debt, 700);
+    /// assert!(!tokens.try_acquire("ann", 1)?.is_granted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::CountsInFlight`], for a limit that counts operations in flight;
+    /// [`KeyedError::TableFull`], with [`Overflow::Refuse`](super::Overflow::Refuse);
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    #[inline]
+    pub fn charge(&self, key: &K, permits: u64) -> Result<Charged, KeyedError> {
+        self.table.charge::<()>(&self.location(key), permits)
+    }
+
+    /// Charges a key as [`charge`](Self::charge) does, and returns the limit's status after that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`charge`](Self::charge).
+    pub fn charge_with_status(
+        &self,
+        key: &K,
+        permits: u64,
+    ) -> Result<(Charged, Status), KeyedError> {
+        self.table.charge::<Status>(&self.location(key), permits)
+    }
+
+    /// Sets how debts of this table's keys end, and how large they may become.
+    ///
+    /// See [`Limiter::with_debt`].
+    #[must_use]
+    pub fn with_debt(self, debt: Debt) -> Self {
+        self.set_debt(debt);
+        self
+    }
+
+    /// Sets how debts end from now on. A debt of a window that is carried already stays so.
+    pub fn set_debt(&self, debt: Debt) {
+        self.table.debt.store(debt.bits(), Ordering::Relaxed);
+    }
+
     /// Corrects an estimate, once the operation of `grant` is known to have taken `actual`
     /// permits.
     ///
@@ -85,7 +140,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// # Errors
     ///
-    /// [`KeyedError::Debt`], and those of [`try_acquire`](Self::try_acquire).
+    /// [`KeyedError::CountsInFlight`], and those of [`try_acquire`](Self::try_acquire).
     pub fn settle(&self, key: &K, grant: &Grant, actual: u64) -> Result<Settled, KeyedError> {
         self.table.settle(&self.location(key), grant, actual)
     }

@@ -1,9 +1,11 @@
 //! Decisions made under a shard's lock.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rategate_core::concurrent::HasLockFree;
-use rategate_core::error::{DebtError, ExceedsCapacity};
+use rategate_core::debt::{Charge, Debt};
+use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -153,12 +155,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         &mut self,
         permits: u64,
     ) -> Result<SectionResult<Option<u64>, P, C>, ExceedsCapacity> {
-        Ok(match self.view(|limit, now_ns| limit.peek(now_ns, permits)) {
-            SectionResult::Here(wait_ns) => SectionResult::Here(wait_ns?),
-            SectionResult::Delegate(limiter) => SectionResult::Delegate(limiter),
-            SectionResult::TableFull => SectionResult::TableFull,
-            SectionResult::NoBytes => SectionResult::NoBytes,
-        })
+        flatten(self.view(|limit, now_ns| limit.peek(now_ns, permits)))
     }
 
     pub(super) fn remaining(&mut self) -> SectionResult<u64, P, C> {
@@ -222,36 +219,49 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             .unwrap_or(SectionResult::Here(0))
     }
 
+    /// Charges permits, whether they fit or not. A key that is unknown becomes known.
+    pub(super) fn charge<B: Projection>(
+        &mut self,
+        permits: u64,
+        debt: Debt,
+    ) -> Result<SectionResult<B::Charged, P, C>, CountsInFlight> {
+        if self.load_entry().is_none() && !self.admit_fresh() {
+            return Ok(SectionResult::TableFull);
+        }
+        let Some(at) = self.load_entry() else { return Ok(SectionResult::TableFull) };
+        let (now_ns, before) = (self.now_ns, self.heap_bytes(at));
+        if let Some((version, EntryForm::State(state))) = self.version_and_form(at)
+            && let Some(charged) = version.policy.charge(state, Charge { now_ns, permits, debt })
+        {
+            let projection = B::of(&View::State(&version.policy, state), now_ns);
+            self.end(at, before);
+            return Ok(SectionResult::Here(projection.with_charged(charged)));
+        }
+        let charge = |ledger: &mut Ledger<P>, now_ns| {
+            let charged = ledger.charge(now_ns, permits, debt)?;
+            Ok(B::of(&View::Ledger(ledger), now_ns).with_charged(charged))
+        };
+        flatten(self.on_ledger(charge).unwrap_or(SectionResult::TableFull))
+    }
+
     pub(super) fn settle(
         &mut self,
         grant: &Grant,
         actual: u64,
-    ) -> Result<SectionResult<Settled, P, C>, DebtError> {
-        let settle = |ledger: &mut Ledger<P>, now_ns| ledger.settle(now_ns, grant, actual);
+        debt: Debt,
+    ) -> Result<SectionResult<Settled, P, C>, CountsInFlight> {
+        let settle = |ledger: &mut Ledger<P>, now_ns| ledger.settle(now_ns, grant, actual, debt);
         if let Some(ruled) = self.on_ledger(settle) {
-            return match ruled {
-                SectionResult::Here(settled) => settled.map(SectionResult::Here),
-                SectionResult::Delegate(limiter) => Ok(SectionResult::Delegate(limiter)),
-                SectionResult::TableFull => Ok(SectionResult::TableFull),
-                SectionResult::NoBytes => Ok(SectionResult::NoBytes),
-            };
+            return flatten(ruled);
         }
         // The key was evicted: a surplus no longer matters, but a shortfall is owed.
-        let back = grant.permits.saturating_sub(actual);
-        if actual <= grant.permits {
-            let even = back == 0;
-            return Ok(SectionResult::Here(if even {
-                Settled::Even
-            } else {
-                Settled::Back { permits: 0 }
-            }));
-        }
-        if !self.admit_fresh() {
-            return Ok(SectionResult::TableFull);
-        }
-        match self.on_ledger(settle) {
-            Some(SectionResult::Here(settled)) => settled.map(SectionResult::Here),
-            _ => Ok(SectionResult::TableFull),
+        match actual.cmp(&grant.permits) {
+            Ordering::Equal => Ok(SectionResult::Here(Settled::Even)),
+            Ordering::Less => Ok(SectionResult::Here(Settled::Back { permits: 0 })),
+            Ordering::Greater if !self.admit_fresh() => Ok(SectionResult::TableFull),
+            Ordering::Greater => {
+                flatten(self.on_ledger(settle).unwrap_or(SectionResult::TableFull))
+            }
         }
     }
 
@@ -457,4 +467,16 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             None
         });
     }
+}
+
+/// Returns the error of an operation in its result.
+fn flatten<T, P: HasLockFree, C, E>(
+    result: SectionResult<Result<T, E>, P, C>,
+) -> Result<SectionResult<T, P, C>, E> {
+    Ok(match result {
+        SectionResult::Here(done) => SectionResult::Here(done?),
+        SectionResult::Delegate(limiter) => SectionResult::Delegate(limiter),
+        SectionResult::TableFull => SectionResult::TableFull,
+        SectionResult::NoBytes => SectionResult::NoBytes,
+    })
 }

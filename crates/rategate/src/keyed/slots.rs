@@ -41,6 +41,7 @@ use std::iter::once;
 use std::num::NonZeroU64;
 
 use rategate_core::concurrent::Leftover;
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::packed::{Packed, VALUE_BITS};
 use rategate_core::refund::RefundEpoch;
 
@@ -387,6 +388,35 @@ impl Slots {
                 }
             }
         }
+    }
+
+    /// Charges a key of `tier`, at the instant that `read_ns` returns.
+    ///
+    /// Returns `None` if the lock is needed.
+    ///
+    /// `visit` receives the parameters, the value after the charge, and that instant.
+    #[inline]
+    pub(super) fn charge<T>(
+        &self,
+        home: Home,
+        id: impl Words,
+        tier: u64,
+        read_ns: impl Fn() -> u64,
+        (permits, debt): (u64, Debt),
+        visit: impl Fn(Packed, u64, u64) -> T,
+    ) -> Option<(Charged, T)> {
+        while let Found::Open(at, seen) = self.find(home, id) {
+            let version = self.version(seen.version_index());
+            let now_ns = self.clamp(home.shard, read_ns())?;
+            if version.tier != tier {
+                return None;
+            }
+            let (value, charged) = version.numbers.charge(seen.value(), now_ns, permits, debt)?;
+            if self.swap(at, seen, Seen::of(value, seen.version()).0) {
+                return Some((charged, visit(version.numbers, value, now_ns)));
+            }
+        }
+        None
     }
 
     /// Returns the instant before which a new key finds no slot, as far as is known.

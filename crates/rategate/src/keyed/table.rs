@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rategate_core::concurrent::HasLockFree;
+use rategate_core::debt::Debt;
 use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -62,6 +63,8 @@ pub(super) struct Table<I: Id, P: HasLockFree, C: Clock> {
     policy_versions: Mutex<PolicyVersions<P>>,
     /// The number of completed changes.
     changes: AtomicU64,
+    /// The bits of how debts end.
+    pub(super) debt: AtomicU64,
     stats: OnceLock<Stats<I>>,
 }
 
@@ -113,6 +116,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
             spill: (0..policy_versions.tiers()).map(|_| OnceLock::new()).collect(),
             policy_versions: Mutex::new(policy_versions),
             changes: AtomicU64::new(0),
+            debt: AtomicU64::new(Debt::FORGOTTEN.bits()),
             stats: OnceLock::new(),
             unknown_keys: UnknownKeys::default(),
             tally: Tally::default(),

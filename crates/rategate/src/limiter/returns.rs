@@ -1,13 +1,12 @@
-//! Permits that come back: refunds, settlements, the ends of operations, and refills.
+//! Permits that come back: refunds, the ends of operations, and refills.
 
 use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::limit::Limit as _;
-use rategate_core::verdict::Settled;
 
 use super::Limiter;
 use crate::clock::Clock;
 use crate::decision::Grant;
-use crate::error::{Closed, SettleError};
+use crate::error::Closed;
 
 impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Refunds `permits` of a grant that had no effect and never will. Returns how many went back.
@@ -36,32 +35,6 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
         let grant = grant.as_granted();
         self.shared.section_in_order(|section| section.refund(self.class, &grant, permits))
-    }
-
-    /// Corrects an estimate, once it is known that the operation took `actual` permits.
-    ///
-    /// The excess is refunded as by [`refund`](Self::refund). A shortfall becomes a debt that
-    /// later calls wait behind; this call itself does not wait. Call it once for each grant.
-    ///
-    /// In any window, effects exceed the limit by at most the shortfall of the estimates in it.
-    ///
-    /// ```
-    /// use rategate::{Gcra, Limiter, ManualClock, Settled};
-    ///
-    /// // A page of unknown size, at 1000 bytes a second.
-    /// let limiter = Limiter::with_clock(Gcra::per_second(1000).burst(1000), ManualClock::new());
-    /// let page = limiter.acquire(400)?;
-    /// assert_eq!(limiter.settle(&page, 700)?, Settled::Owed { permits: 300 });
-    /// assert_eq!(limiter.remaining()?, 300);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`SettleError`]. The debt of one call is bounded.
-    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
-        let grant = grant.as_granted();
-        Ok(self.shared.section_in_order(|section| section.settle(self.class, &grant, actual))??)
     }
 
     /// Ends operations in flight. Returns `true` if a policy here counts them.

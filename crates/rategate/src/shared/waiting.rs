@@ -225,7 +225,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             Some(Err(error)) => Err(error.into()),
             None => {
                 // More than could ever pass will not pass later either.
-                section.decide_behind_all(permits, |_, _| Ok::<_, AcquireError>(()))?;
+                section.limit().peek(section.now_ns, permits)?;
                 Err(AcquireError::TimeCannotHelp)
             }
         })?

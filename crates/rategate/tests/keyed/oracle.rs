@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use rategate::charge::Debt;
 use rategate::error::KeyedError;
 use rategate::keyed::Capacity;
 use rategate::keyed::Hashing;
@@ -32,13 +33,14 @@ struct Ideal<P: HasLockFree> {
     /// The keys whose earlier grants are those of another limiter.
     renewed: HashSet<u64>,
     clock: ManualClock,
+    debt: Debt,
 }
 
 impl<P: HasLockFree> Ideal<P> {
     fn of(&mut self, key: u64, tier: usize) -> Limiter<P, ManualClock> {
         let fresh = || {
             let policy = self.policies[tier].clone();
-            (tier, Limiter::with_clock(policy, self.clock.clone()))
+            (tier, Limiter::with_clock(policy, self.clock.clone()).with_debt(self.debt))
         };
         let was = std::mem::replace(&mut self.keys.entry(key).or_insert_with(fresh).0, tier);
         if was != tier {
@@ -57,7 +59,7 @@ impl<P: HasLockFree> Ideal<P> {
         let waits = self.promised.contains(&key)
             || self.reserved.iter().any(|&(of, start_ns)| of == key && start_ns > now_ns);
         if !waits && (is_full || !self.used.contains(&key)) {
-            *limiter = Limiter::with_clock(new, self.clock.clone());
+            *limiter = Limiter::with_clock(new, self.clock.clone()).with_debt(self.debt);
             self.renewed.insert(key);
             self.used.remove(&key);
         } else {
@@ -115,6 +117,8 @@ impl<P: HasLockFree> World<P> {
             random.choice([Hashing::FloodSafe, Hashing::Fast]).unwrap(),
             clock.clone(),
         );
+        let most = Duration::from_nanos(random.choice([u64::MAX, S, 1 << 40]).unwrap());
+        let debt = random.choice([Debt::FORGOTTEN, Debt::CARRIED]).unwrap().at_most(most);
         let ideal = Ideal {
             policies,
             keys: HashMap::new(),
@@ -123,6 +127,7 @@ impl<P: HasLockFree> World<P> {
             reserved: Vec::new(),
             renewed: HashSet::new(),
             clock: clock.clone(),
+            debt,
         };
         Self {
             step: random.choice([3, MS, S / 3, 3 * S, 1 << 50]).unwrap(),
@@ -132,7 +137,7 @@ impl<P: HasLockFree> World<P> {
             clock,
             changed,
             ideal,
-            keyed: keyed.unwrap(),
+            keyed: keyed.unwrap().with_debt(debt),
             era,
             grants: Vec::new(),
             held: Vec::new(),
@@ -156,7 +161,7 @@ impl<P: HasLockFree> World<P> {
         self.grants.retain(|(key, ..)| !renewed.contains(key));
         let what = format!("seed {}, call {call}, key {key}, {permits}", self.seed);
         let ideal = self.ideal_of(key);
-        match self.random.u64(..48) {
+        match self.random.u64(..52) {
             40..=43 => self.try_with_status(key, permits, &what),
             44 => {
                 assert_eq!(ideal.status().ok(), self.keyed.status(&key).ok(), "{what}");
@@ -173,6 +178,7 @@ impl<P: HasLockFree> World<P> {
                 self.ideal.reserved.retain(|&(of, _)| of != key);
                 self.same_remaining(key, &what);
             }
+            48..=51 => self.charge(key, permits, &what),
             0..=19 => self.try_acquire(key, permits, &what),
             20..=24 => {
                 let ideal = ideal.peek(permits).map_err(KeyedError::from);
@@ -233,6 +239,29 @@ impl<P: HasLockFree> World<P> {
             if permits > 0 {
                 self.ideal.used.insert(key);
             }
+        }
+    }
+
+    /// Charges, now and then far more than a limit allows.
+    fn charge(&mut self, key: u64, permits: u64, what: &str) {
+        let permits = permits * self.random.choice([1, 1, 5, 1 << 30]).unwrap();
+        let limiter = self.ideal_of(key);
+        let ideal = limiter.charge(permits).unwrap();
+        if self.random.bool() {
+            assert_eq!(self.keyed.charge(&key, permits), Ok(ideal), "{what}");
+        } else {
+            let (charged, status) = self.keyed.charge_with_status(&key, permits).unwrap();
+            assert_eq!(charged, ideal, "{what}");
+            assert_eq!(limiter.status().ok(), Some(status), "{what}");
+        }
+        assert_eq!(limiter.debt().ok(), self.keyed.status(&key).ok().map(|status| status.debt));
+        if permits > 0 {
+            self.ideal.used.insert(key);
+        }
+        // A log keeps a debt that is carried as promises.
+        if let Ok(Some(wait)) = limiter.peek(1) {
+            let at_ns = self.clock.now_ns().saturating_add(ns(wait));
+            self.ideal.reserved.push((key, at_ns));
         }
     }
 

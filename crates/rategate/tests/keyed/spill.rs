@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rategate::charge::Settled;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Overflow};
-use rategate::{Concurrency, Gcra, Keyed, ManualClock, Settled};
+use rategate::{Concurrency, Gcra, Keyed, ManualClock};
 
 use super::{S, bucket};
 
@@ -49,7 +50,7 @@ fn refunds_of_new_keys_go_to_the_shared_limit() {
     assert_eq!(keyed.remaining(&1), Ok(0));
     assert_eq!(keyed.refund(&1, &first, 1), Ok(1));
     assert_eq!(keyed.remaining(&2), Ok(1), "for all who share");
-    assert_eq!(keyed.settle(&2, &second, 2), Ok(Settled::Owed { permits: 1 }));
+    assert_eq!(keyed.settle(&2, &second, 2), Ok(Settled::Owed { permits: 1, forgiven: 0 }));
     assert_eq!(keyed.remaining(&1), Ok(0));
 
     // Now key 1 has an entry, to which its earlier grants do not belong.

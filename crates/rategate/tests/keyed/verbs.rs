@@ -5,10 +5,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fastrand::Rng;
+use rategate::charge::{Charged, Settled};
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow, Seeds};
 use rategate::policy::{HasLockFree, Policy};
-use rategate::{AsyncLimiter, Concurrency, Decision, Gcra, Grant, Keyed, ManualClock, Settled};
+use rategate::{AsyncLimiter, Concurrency, Decision, Gcra, Grant, Keyed, ManualClock};
 use rategate_testkit::ns;
 
 use crate::keyed::{S, bucket, outcome, passes, table};
@@ -160,7 +161,29 @@ fn settlements_are_of_a_key() {
     assert_eq!(keyed.settle(&2, &grant, 0), Ok(Settled::Back { permits: 0 }));
     assert!(matches!(keyed.settle(&2, &grant, 9), Ok(Settled::Owed { .. })));
     assert_eq!(keyed.remaining(&2), Ok(0), "seven are owed of four");
-    assert!(matches!(keyed.settle(&2, &grant, u64::MAX), Err(KeyedError::Debt(_))));
+    let Ok(Settled::Owed { forgiven, .. }) = keyed.settle(&2, &grant, u64::MAX) else {
+        panic!("a charge is never refused");
+    };
+    assert!(forgiven > 0, "a bucket owes 584 years at most");
+}
+
+/// A charge makes a key known, and a limit on operations in flight takes none.
+#[test]
+fn charges_are_of_a_key() {
+    let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
+    let charged = Charged { booked: 6, forgiven: 0, debt: 2 };
+    assert_eq!(keyed.charge(&1, 6), Ok(charged));
+    assert_eq!((keyed.remaining(&1), keyed.remaining(&2)), (Ok(0), Ok(4)));
+    assert_eq!(keyed.peek(&1, 1), Ok(Some(Duration::from_secs(3))));
+    clock.set(Duration::from_secs(3));
+    assert!(keyed.try_acquire(&1, 1).unwrap().is_granted());
+    // Through the key's own limiter, it is the same debt.
+    let limiter = keyed.limiter(&1).unwrap();
+    assert_eq!(limiter.charge(1).unwrap().debt, 1);
+    assert_eq!(keyed.charge(&1, 1).unwrap().debt, 2);
+    assert_eq!(limiter.debt(), Ok(2));
+    let (ovens, _) = table::<u64, _>(Concurrency::new(2), 10, Overflow::Refuse);
+    assert_eq!(ovens.charge(&1, 1), Err(KeyedError::CountsInFlight));
 }
 
 /// A key that moves to a faster tier is soon evicted there. Its grants from the slower tier are

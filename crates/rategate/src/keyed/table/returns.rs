@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use rategate_core::concurrent::HasLockFree;
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::limit::Limit;
 use rategate_core::verdict::Settled;
 
@@ -11,10 +12,12 @@ use crate::decision::Grant;
 use crate::error::Closed;
 use crate::keyed::error::KeyedError;
 use crate::keyed::key::Id;
+use crate::keyed::projection::{Projection, View};
 use crate::keyed::section::{KeyLocation, KeySection, SectionResult};
 use crate::limiter::Limiter;
+use crate::sync::Ordering;
 
-use super::Table;
+use super::{Table, tier_word};
 
 impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     pub(in crate::keyed) fn credit(
@@ -55,22 +58,73 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
+    #[inline]
+    pub(in crate::keyed) fn charge<B: Projection>(
+        &self,
+        location: &KeyLocation<I>,
+        permits: u64,
+    ) -> Result<B::Charged, KeyedError> {
+        let debt = self.debt_terms();
+        if let Some(slots) = &self.slots {
+            let home = slots.home(location.shard, location.hash);
+            let (tier, read_ns) = (tier_word(location.tier), || self.clock.now_ns());
+            let charge = (permits, debt);
+            if let Some((charged, projection)) =
+                slots.charge(home, location.id, tier, read_ns, charge, B::of_value)
+            {
+                return Ok(projection.with_charged(charged));
+            }
+        }
+        self.charge_locked::<B>(location, permits, debt)
+    }
+
+    #[cold]
+    fn charge_locked<B: Projection>(
+        &self,
+        location: &KeyLocation<I>,
+        permits: u64,
+        debt: Debt,
+    ) -> Result<B::Charged, KeyedError> {
+        match self.section(location, |section| section.charge::<B>(permits, debt))?? {
+            SectionResult::Here(charged) => Ok(charged),
+            SectionResult::Delegate(limiter) => Ok(B::of_charge(&limiter, permits, debt)?),
+            SectionResult::NoBytes => Err(self.table_full()),
+            SectionResult::TableFull => {
+                if let Some(shared) = self.spilled(location.tier)? {
+                    return Ok(B::of_charge(shared, permits, debt)?);
+                }
+                // Unlimited keys are not counted.
+                let (policy, now_ns) = (self.policy(location.tier)?, self.clock.now_ns());
+                let mut fresh = self.unknown_keys.state(&policy, now_ns);
+                let charged = Charged { booked: 0, forgiven: permits, debt: 0 };
+                let projection = B::of(&View::State(&policy, &mut fresh), now_ns);
+                Ok(projection.with_charged(charged))
+            }
+        }
+    }
+
     pub(in crate::keyed) fn settle(
         &self,
         location: &KeyLocation<I>,
         grant: &Grant,
         actual: u64,
     ) -> Result<Settled, KeyedError> {
+        let debt = self.debt_terms();
         if let Some(shared) = self.spill_of(location.tier, grant) {
-            return Ok(shared.settle(grant, actual)?);
+            return Ok(shared.settle_by(grant, actual, debt)?);
         }
+        let grant_now = grant.as_granted();
         match self
-            .section_in_order(location, |section| section.settle(&grant.as_granted(), actual))??
+            .section_in_order(location, |section| section.settle(&grant_now, actual, debt))??
         {
             SectionResult::Here(settled) => Ok(settled),
-            SectionResult::Delegate(limiter) => Ok(limiter.settle(grant, actual)?),
+            SectionResult::Delegate(limiter) => Ok(limiter.settle_by(grant, actual, debt)?),
             SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
         }
+    }
+
+    fn debt_terms(&self) -> Debt {
+        Debt::from_bits(self.debt.load(Ordering::Relaxed))
     }
 
     pub(in crate::keyed) fn on_flight(
