@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::analyze::AnalyzeArgs;
-use crate::client::{CheckArgs, PingArgs, ResetArgs, WhyArgs};
+use crate::client::{ChargeArgs, CheckArgs, PingArgs, ResetArgs, WhyArgs};
 use crate::config::ConfigArgs;
 use crate::failure::Failure;
 use crate::pace;
@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     Why(WhyArgs),
     Reset(ResetArgs),
+    Charge(ChargeArgs),
     Ping(PingArgs),
     Top(TopArgs),
     Config(ConfigArgs),

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Check(args) => client::check(args),
         Command::Why(args) => client::why(args),
         Command::Reset(args) => client::reset(args),
+        Command::Charge(args) => client::charge(args),
         Command::Ping(args) => client::ping(args),
         Command::Top(args) => top::run(args),
         Command::Config(args) => config::run(args),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rategate::AnyPolicy;
+use rategate::charge::Debt;
 pub use rategate_protocol::rls::Unit;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -43,6 +44,10 @@ pub struct Rule {
     pub limit: Limit,
     /// The limit as it was written, for answers that show it.
     pub display_limit: DisplayLimit,
+    /// The effect of a take that does not fit.
+    pub over: Over,
+    /// The way in which debts end.
+    pub debt: Debt,
     /// The extent to which the rule is enforced.
     pub enforcement: Enforcement,
     /// `true` for a quota: a request is over only if all of its quotas are.
@@ -125,6 +130,19 @@ pub struct DisplayLimit {
     pub multiplier: u64,
     /// The unit of the period.
     pub unit: Unit,
+}
+
+/// The effect of a take that does not fit.
+///
+/// A limit that [counts every hit](CountedWindow) charges it in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// It is denied, and nothing is counted.
+    #[default]
+    Refuse,
+    /// It is denied, and counted all the same: for callers that have used the permits already.
+    Charge,
 }
 
 /// The extent to which a rule is enforced.

@@ -95,6 +95,32 @@ pub(crate) struct WhyArgs {
     pub(super) service: ServiceArgs,
 }
 
+/// Charge permits that have been used already
+///
+/// They count whether they fit or not. While the limit is exceeded, every call is denied.
+#[derive(Debug, Args)]
+#[command(after_help = CHARGE_EXAMPLES)]
+pub(crate) struct ChargeArgs {
+    /// The rule's name
+    #[arg(value_name = "RULE")]
+    pub(super) rule: String,
+
+    /// The values of its entries, in their order
+    #[arg(value_name = "KEY")]
+    pub(super) keys: Vec<String>,
+
+    /// Number of permits
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    pub(super) permits: u64,
+
+    /// Print the service's reply unchanged
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
 /// Reset the counters of a key
 #[derive(Debug, Args)]
 #[command(after_help = RESET_EXAMPLES)]
@@ -190,6 +216,14 @@ Exit status:
   0    allowed
   1    denied; how long to wait is printed
   2    an argument is wrong, or no reply came";
+
+const CHARGE_EXAMPLES: &str = "\
+Examples:
+  rategate charge tokens alice -n 1700               what a reply has cost
+
+Exit status:
+  0    charged
+  2    an argument is wrong, the limit takes no charges, or no reply came";
 
 const WHY_EXAMPLES: &str = "\
 Examples:

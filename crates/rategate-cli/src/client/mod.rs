@@ -1,4 +1,5 @@
-//! The commands that query a service: `check`, `why`, `reset`, `ping`, and the data of `top`.
+//! The commands that query a service: `check`, `why`, `charge`, `reset`, `ping`, and the data of
+//! `top`.
 
 mod args;
 mod endpoint;
@@ -7,6 +8,6 @@ mod http;
 mod query;
 mod wire;
 
-pub(crate) use args::{CheckArgs, PingArgs, ResetArgs, ServiceArgs, WhyArgs};
+pub(crate) use args::{ChargeArgs, CheckArgs, PingArgs, ResetArgs, ServiceArgs, WhyArgs};
 pub(crate) use http::{Client, NoReplyReason};
-pub(crate) use query::{check, ping, reset, why};
+pub(crate) use query::{charge, check, ping, reset, why};

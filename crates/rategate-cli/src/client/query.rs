@@ -1,11 +1,11 @@
-//! `rategate check`, `why`, `reset` and `ping`: requests about counters, with the decision as an
-//! exit status.
+//! `rategate check`, `why`, `charge`, `reset` and `ping`: requests about counters, with the
+//! decision as an exit status.
 
 use std::fmt::Write as _;
 
 use hyper::Method;
 
-use super::args::{CheckArgs, PingArgs, ResetArgs, WhyArgs};
+use super::args::{ChargeArgs, CheckArgs, PingArgs, ResetArgs, WhyArgs};
 use super::fetch;
 use super::http::Client;
 use super::wire::{CheckRequest, Checked, Item, Verb, check as send_check, send};
@@ -31,6 +31,31 @@ pub(crate) fn reset(args: &ResetArgs) -> Result<u8, Failure> {
     let request = CheckRequest { verb: Verb::Reset, rule: &args.rule, key: &args.keys, permits: 1 };
     send_check(&mut args.service.client()?, &request)?;
     print("reset\n")?;
+    Ok(0)
+}
+
+/// Charges permits that have been used already.
+pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
+    let (verb, permits) = (Verb::Charge, args.permits);
+    let request = CheckRequest { verb, rule: &args.rule, key: &args.keys, permits };
+    let (answer, checked) = send_check(&mut args.service.client()?, &request)?;
+    if args.json {
+        print(format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end()))?;
+        return Ok(0);
+    }
+    let default = Item::default();
+    let item = checked.items.first().unwrap_or(&default);
+    let charged = item.charged.unwrap_or(0);
+    let mut text = format!("charged {charged}");
+    if charged < permits {
+        let _ = write!(text, " of {permits}");
+    }
+    write_left(&mut text, item);
+    if item.debt > 0 {
+        let _ = write!(text, ", the limit is exceeded by {}", item.debt);
+    }
+    text.push('\n');
+    print(&text)?;
     Ok(0)
 }
 

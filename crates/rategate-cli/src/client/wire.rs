@@ -29,6 +29,7 @@ pub(super) struct CheckRequest<'a> {
 pub(super) enum Verb {
     Take,
     Peek,
+    Charge,
     Reset,
 }
 
@@ -51,6 +52,9 @@ pub(super) struct Item {
     pub(super) shadow: bool,
     pub(super) limit: Option<u64>,
     pub(super) remaining: Option<u64>,
+    /// The number of permits by which the limit is exceeded.
+    pub(super) debt: u64,
+    pub(super) charged: Option<u64>,
     pub(super) retry_after_ns: Option<u64>,
     pub(super) reset_after_ns: Option<u64>,
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rategate::charge::Debt;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -23,8 +24,8 @@ use super::source::{Source, SourceLocation};
 use super::tables::PlaceText;
 use super::text::Text;
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule, Unit,
-    Value,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
+    Unit, Value,
 };
 
 const UNITS: &str = "unit: is one of second, minute, hour, day, week, month, year";
@@ -207,6 +208,8 @@ impl Reader<'_> {
                 entries: entries.clone(),
                 limit: limit.0,
                 display_limit: limit.1,
+                over: Over::Refuse,
+                debt: Debt::FORGOTTEN,
                 enforcement: if is_shadow { Enforcement::Shadow } else { Enforcement::All },
                 quota: is(table.quota_mode),
                 replaces: Vec::new(),

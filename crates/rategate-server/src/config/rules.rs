@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use rategate::charge::Debt;
 
 use super::de;
 use super::error::Problem;
@@ -13,10 +14,10 @@ use super::limit::{Algorithm, LEASE_NS, NOTHING, Written, check_burst};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Node};
 use super::source::SourceLocation;
-use super::tables::{EntryTable, PlaceText, RuleTable, ScheduleTable};
+use super::tables::{DebtEnd, EntryTable, PlaceText, RuleTable, ScheduleTable};
 use super::text::Text;
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
     Scheduled, Value,
 };
 
@@ -134,6 +135,7 @@ impl Reader<'_> {
         let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, table.burst);
         let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
         let (location, on_unavailable) = self.counters(counters, algorithm);
+        let (over, debt) = self.charges(table, algorithm);
         let entries = table.entries.iter().zip(self.node.elements("match"));
         let entries = entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
         Rule {
@@ -143,6 +145,8 @@ impl Reader<'_> {
             entries,
             limit,
             display_limit,
+            over,
+            debt,
             enforcement: table.enforce.as_ref().map_or(Enforcement::All, |text| text.0),
             quota: table.quota,
             // Resolved when all rules are known.
@@ -155,6 +159,55 @@ impl Reader<'_> {
             max_keys: table.keys.map(Into::into),
             origin: self.location("name").origin(),
         }
+    }
+
+    /// Reads what a take does that does not fit, and how debts end.
+    fn charges(&mut self, table: &RuleTable, algorithm: KnownAlgorithm) -> (Over, Debt) {
+        let RuleTable { over, debt, most_debt, .. } = table;
+        let keys = [over.map(|_| "over"), debt.map(|_| "debt")];
+        let key = keys.into_iter().flatten().next().or(most_debt.as_ref().map(|_| "most_debt"));
+        let is_here = self.is_here(table.store);
+        let complaint = match (algorithm, key) {
+            (None, _) | (_, None) => None,
+            (Some(Algorithm::Concurrency), Some(key)) => {
+                Some((key, "permits in flight are not charged; only their release ends them"))
+            }
+            (Some(Algorithm::CountedWindow), Some("over")) if *over == Some(Over::Refuse) => {
+                let right = "a counted-window charges in any case; write \"fixed-window\"";
+                Some(("over", right))
+            }
+            (Some(Algorithm::CountedWindow), Some(key)) if key != "over" => {
+                let right = "a counted-window forgets its debts; write \"fixed-window\" with \
+                             over = \"charge\"";
+                Some((key, right))
+            }
+            (Some(Algorithm::Gcra), _) if *debt == Some(DebtEnd::Forget) => {
+                Some(("debt", "a gcra earns its debts back; leave it out, or write \"carry\""))
+            }
+            (Some(algorithm), _)
+                if most_debt.is_some()
+                    && algorithm != Algorithm::Gcra
+                    && *debt != Some(DebtEnd::Carry) =>
+            {
+                let right = "it bounds a debt that is carried; write debt = \"carry\" too";
+                Some(("most_debt", right))
+            }
+            (Some(algorithm), _)
+                if is_here == Some(false)
+                    && algorithm != Algorithm::CountedWindow
+                    && *over == Some(Over::Charge) =>
+            {
+                let right = "in a store only a \"counted-window\" is charged";
+                Some(("over", right))
+            }
+            _ => None,
+        };
+        if let Some((key, complaint)) = complaint {
+            self.complain(key, complaint);
+        }
+        let ends = if *debt == Some(DebtEnd::Carry) { Debt::CARRIED } else { Debt::FORGOTTEN };
+        let debt = most_debt.as_ref().map_or(ends, |most| ends.at_most(most.0));
+        (over.unwrap_or_default(), debt)
     }
 
     /// Returns the name, or an empty one if it is missing.

@@ -12,7 +12,7 @@ use serde::de::{self, Deserializer};
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
 use super::text::{Grammar, Text, percent};
-use crate::rule::{DAYS, Enforcement, OnUnavailable, Unit};
+use crate::rule::{DAYS, Enforcement, OnUnavailable, Over, Unit};
 
 /// Returns the JSON Schema of the native format, for editors that complete and check TOML.
 #[must_use]
@@ -59,6 +59,14 @@ pub(crate) struct RuleTable {
     /// The maximum number of permits at once after silence, for "gcra" only.
     /// Default: the permits of the limit's period.
     pub(crate) burst: Option<u64>,
+    /// The effect of a call that does not fit: "refuse" counts nothing, "charge" counts it although
+    /// it is denied. Default: "refuse", and "charge" for "counted-window".
+    pub(crate) over: Option<Over>,
+    /// The end of a debt of permits charged beyond the limit: "forget" ends it with its window or
+    /// log, "carry" lets later windows pay it. Default: "carry" for "gcra", else "forget".
+    pub(crate) debt: Option<DebtEnd>,
+    /// The longest time that calls have to wait for a debt that is carried. More is forgiven.
+    pub(crate) most_debt: Option<Text<Duration>>,
     /// Other limits for certain values. Each is a separate rule with the name "rule/tier".
     #[serde(default)]
     pub(crate) tiers: Vec<TierTable>,
@@ -88,6 +96,16 @@ pub(crate) struct RuleTable {
     pub(crate) on_unavailable: Option<OnUnavailable>,
     /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
+}
+
+/// The end of a debt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DebtEnd {
+    /// With its window, or as its permits leave the log.
+    Forget,
+    /// As later windows pay it.
+    Carry,
 }
 
 /// Another limit for certain values.

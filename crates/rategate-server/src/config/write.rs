@@ -8,7 +8,7 @@ use toml::Value as Toml;
 
 use super::limit::{Algorithm, Written};
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
     RuleSet, Unit, Value,
 };
 
@@ -73,6 +73,9 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
         ("limit", Some(limit)),
         ("algorithm", (algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
         ("burst", burst.map(|burst| burst.to_string())),
+        ("over", (rule.over == Over::Charge).then(|| quoted("charge"))),
+        ("debt", rule.debt.is_carried().then(|| quoted("carry"))),
+        ("most_debt", (rule.debt.max_ns() < u64::MAX).then(|| lease(rule.debt.max_ns()))),
         ("enforce", enforce.as_deref().map(quoted)),
         ("quota", flag(rule.quota)),
         ("replaces", list(rule.replaces.iter().map(|name| quoted(name)))),

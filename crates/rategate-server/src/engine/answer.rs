@@ -33,6 +33,8 @@ pub struct ItemResult {
     pub limit: u64,
     /// The number of permits available after this call. `None` if only a store knows.
     pub remaining: Option<u64>,
+    /// The number of permits by which the limit is exceeded. More than 0 only after a charge.
+    pub debt: u64,
     /// The time until none of the limit is in use if no further request comes, in nanoseconds. 0
     /// if none is in use now, `u64::MAX` if it never recovers.
     pub reset_after_ns: u64,
@@ -57,6 +59,9 @@ pub enum Verdict {
         /// `true` if the denial is enforced; a shadow rule only records it.
         enforced: bool,
     },
+    /// The number of permits that were charged. The others of the item were forgiven: a debt has a
+    /// bound, or nothing is counted.
+    Charged(u64),
     /// The number of permits that were refunded: 0 in a request that is denied.
     Refunded(u64),
     /// The counters were reset.
@@ -134,6 +139,7 @@ impl ItemResult {
         verdict: Verdict::Unmatched,
         limit: u64::MAX,
         remaining: Some(u64::MAX),
+        debt: 0,
         reset_after_ns: 0,
     };
 
@@ -145,6 +151,7 @@ impl ItemResult {
         verdict: Verdict::Denied { retry_after_ns: NonZeroU64::new(1_000_000_000), enforced: true },
         limit: 0,
         remaining: Some(0),
+        debt: 0,
         reset_after_ns: 1_000_000_000,
     };
 
@@ -173,6 +180,7 @@ impl Verdict {
             Self::Replaced => "replaced",
             Self::Granted => "granted",
             Self::Denied { .. } => "denied",
+            Self::Charged(_) => "charged",
             Self::Refunded(_) => "refunded",
             Self::Reset => "reset",
             Self::Unavailable { .. } => "store_unavailable",
@@ -259,6 +267,7 @@ mod tests {
             Verdict::Replaced,
             Verdict::Granted,
             Verdict::Denied { retry_after_ns: None, enforced: false },
+            Verdict::Charged(1),
             Verdict::Refunded(1),
             Verdict::Reset,
             Verdict::Unavailable { admitted: true, retry_after_ns: None },
@@ -269,6 +278,7 @@ mod tests {
             "replaced",
             "granted",
             "denied",
+            "charged",
             "refunded",
             "reset",
             "store_unavailable",

@@ -40,6 +40,11 @@ pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
             let used = used(table.status(key)?.remaining);
             (verdict(window, used.saturating_add(permits), permits, now_ns), used)
         }
+        Verb::Charge => {
+            let charged = CountedWindow::counted_of(permits, counter);
+            let used = used(table.try_acquire_with_status(key, charged)?.1.remaining);
+            (Verdict::Charged(permits), used)
+        }
         Verb::Refund => {
             let credited = table.credit(key, permits)?;
             (Verdict::Refunded(credited), used(table.status(key)?.remaining))
@@ -74,6 +79,7 @@ pub(super) fn result(
         verdict,
         limit: window.permits(),
         remaining: Some(window.permits().saturating_sub(used)),
+        debt: window.debt(used),
         reset_after_ns: window.left_ns(now_ns),
     }
 }

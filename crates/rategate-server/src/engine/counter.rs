@@ -13,7 +13,7 @@ use super::error::EngineError;
 use super::inline::{Numbers, UnitWindow};
 use super::key::Key;
 use super::request::{Inline, Verb};
-use crate::rule::Limit;
+use crate::rule::{Limit, Over};
 
 /// The counter of one item.
 pub(super) enum Counter<'a, C: Clock> {
@@ -60,7 +60,10 @@ impl<C: Clock + Clone> Counter<'_, C> {
     /// items.
     pub(super) fn counts_all(&self) -> bool {
         match self {
-            Self::Rule(ruled, _) => matches!(ruled.counters.in_force().limit, Limit::Counted(_)),
+            Self::Rule(ruled, _) => {
+                ruled.rule.over == Over::Charge
+                    || matches!(ruled.counters.in_force().limit, Limit::Counted(_))
+            }
             Self::Window(..) | Self::CallerLimit(..) => true,
             Self::Bucket(..) => false,
         }

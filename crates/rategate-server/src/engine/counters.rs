@@ -1,10 +1,11 @@
 //! The counters of a rule: a table of keys that outlives the configuration it was created for.
 
 use std::io::Read;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use rategate::charge::Debt;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::Policy;
@@ -22,7 +23,7 @@ use super::request::Verb;
 use super::snapshot::NotRestored;
 use super::stores::Remote;
 use crate::rule::{
-    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Rule, Value,
+    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Over, Rule, Value,
 };
 
 /// A rule with its counters.
@@ -62,6 +63,8 @@ pub(super) struct Counters<C: Clock> {
     /// created and while its limit changes, so that no table is created with an outdated limit.
     latest: Mutex<Option<AnyPolicy>>,
     exhausted: Exhausted,
+    /// The bits of how debts end.
+    debt: AtomicU64,
 }
 
 pub(super) type Table<C> = Keyed<[u8], AnyPolicy, C>;
@@ -162,6 +165,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
                 Limit::Unlimited | Limit::Exempt => u64::MAX,
                 _ => 0,
             }),
+            debt: 0,
             reset_after_ns: 0,
         }
     }
@@ -178,6 +182,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
         let Some(table) = self.table(&in_force, clock) else {
             return Ok(match verb {
                 Verb::Take | Verb::Peek => self.uncounted(&in_force, key),
+                Verb::Charge => self.result(Verdict::Charged(0)),
                 Verb::Refund => self.result(Verdict::Refunded(0)),
                 Verb::Reset => self.result(Verdict::Reset),
             });
@@ -191,7 +196,12 @@ impl<C: Clock + Clone> ActiveRule<C> {
                 (verb, permits),
             );
         }
-        self.result_of(&in_force, key, decide(table, key, verb, permits))
+        let decided = if verb == Verb::Take && self.rule.over == Over::Charge {
+            Verdict::of_charged_take(table, key, permits)
+        } else {
+            decide(table, key, verb, permits)
+        };
+        self.result_of(&in_force, key, decided)
     }
 
     /// Decides about a key of a window that counts every hit.
@@ -275,17 +285,19 @@ impl<C: Clock + Clone> ActiveRule<C> {
             verdict,
             limit: status.capacity,
             remaining: Some(status.remaining),
+            debt: status.debt,
             reset_after_ns: status.fresh_in.map_or(u64::MAX, whole_ns),
         })
     }
 }
 
 impl<C: Clock + Clone> Counters<C> {
-    pub(super) fn new(in_force: InForce, max_keys: usize) -> Arc<Self> {
+    pub(super) fn new(in_force: InForce, max_keys: usize, debt: Debt) -> Arc<Self> {
+        let debt = AtomicU64::new(debt.bits());
         let latest = Mutex::new(in_force.policy());
         let numbers = ArcSwap::from_pointee([in_force; 2]);
         let (exhausted, max_keys) = (Exhausted::default(), AtomicUsize::new(max_keys));
-        Arc::new(Self { table: OnceLock::new(), max_keys, numbers, latest, exhausted })
+        Arc::new(Self { table: OnceLock::new(), max_keys, numbers, latest, exhausted, debt })
     }
 
     /// Restores saved counters. `later` is the limit of other hours, for a rule that counts
@@ -305,6 +317,7 @@ impl<C: Clock + Clone> Counters<C> {
         let (capacity, tier_of) =
             (capacity_for(self.max_keys.load(Ordering::Relaxed)), None::<fn(&[u8]) -> usize>);
         let table = Keyed::restore_since([policy], tier_of, capacity, clock.clone(), input, since)?;
+        let table = table.with_debt(self.debt());
         self.exhausted.notify(&table);
         *latest = Some(policy);
         self.table.set(table).map_err(|_| NotRestored::InUse)
@@ -339,6 +352,20 @@ impl<C: Clock + Clone> Counters<C> {
         let numbers = self.numbers.load();
         let decided_by = numbers.iter().find(|numbers| numbers.capacity == status.capacity);
         decided_by.map(|numbers| numbers.display_limit)
+    }
+
+    fn debt(&self) -> Debt {
+        Debt::from_bits(self.debt.load(Ordering::Relaxed))
+    }
+
+    /// Sets how debts end from now on.
+    pub(super) fn set_debt(&self, debt: Debt) {
+        // Under the lock, so that no table is created with an outdated setting.
+        let _latest = self.latest();
+        self.debt.store(debt.bits(), Ordering::Relaxed);
+        if let Some(table) = self.table.get() {
+            table.set_debt(debt);
+        }
     }
 
     /// Sets the capacity in keys, unless the table exists already.
@@ -386,6 +413,7 @@ impl<C: Clock + Clone> Counters<C> {
         let policy = latest.unwrap_or(policy);
         self.table.get_or_init(|| {
             let table = new_table(policy, self.max_keys.load(Ordering::Relaxed), clock);
+            let table = table.with_debt(self.debt());
             self.exhausted.notify(&table);
             table
         })
@@ -413,6 +441,9 @@ impl EngineError {
     pub(super) fn of(error: KeyedError) -> Self {
         match error {
             KeyedError::TableFull => Self::NoCapacity,
+            KeyedError::CountsInFlight => {
+                Self::NotFor("the limit counts permits in flight; nothing is charged to it")
+            }
             other => Self::Table(other),
         }
     }

@@ -114,7 +114,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
             }
             Target::Inline { limit, key } => {
-                if verb != Verb::Take && !self.buckets.knows(limit) {
+                if !verb.counts() && !self.buckets.knows(limit) {
                     return Ok(Task::Done(fresh(limit, verb, item.permits)?));
                 }
                 let numbers = self.buckets.numbers(limit)?;
@@ -145,12 +145,14 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             return Ok(Ok(Counter::CallerLimit(ruled, key, own)));
         }
         let unit = UnitWindow(limit.unit);
-        if verb != Verb::Take && !self.windows.knows(unit) {
+        if !verb.counts() && !self.windows.knows(unit) {
             let now_ns = self.clock.now_ns();
             let verdict = match verb {
                 Verb::Refund => Verdict::Refunded(0),
                 Verb::Reset => Verdict::Reset,
-                Verb::Take | Verb::Peek => counted::verdict(window, permits, permits, now_ns),
+                Verb::Take | Verb::Peek | Verb::Charge => {
+                    counted::verdict(window, permits, permits, now_ns)
+                }
             };
             return Ok(Err(counted::result(window, display_limit, (verdict, 0), now_ns)));
         }

@@ -152,9 +152,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         // The guard must be dropped first: `register` waits for tiers that no guard references.
         drop(known);
         // A peek leaves no trace.
-        if (verb != Verb::Take || permits == 0)
-            && self.begins_fresh(limit)
-            && !self.is_retained(limit)
+        if (!verb.counts() || permits == 0) && self.begins_fresh(limit) && !self.is_retained(limit)
         {
             return Ok((fresh(limit, verb, permits)?, self.clock.now_ns()));
         }
@@ -266,7 +264,8 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
         let (verdict, status) = decided.map_err(EngineError::of)?;
         let (now_ns, reset_after_ns) = (clock.now_ns(), status.fresh_in.map_or(u64::MAX, whole_ns));
         self.note(now_ns, reset_after_ns);
-        Ok((result(self.limit, verdict, status.remaining, reset_after_ns), now_ns))
+        let result = result(self.limit, verdict, status.remaining, reset_after_ns);
+        Ok((ItemResult { debt: status.debt, ..result }, now_ns))
     }
 }
 
@@ -281,6 +280,8 @@ pub(super) fn fresh<N: InlineLimit>(
     let verdict = match verb {
         Verb::Refund => Verdict::Refunded(0),
         Verb::Reset => Verdict::Reset,
+        // Only a charge of nothing leaves a limit unused.
+        Verb::Charge => Verdict::Charged(0),
         Verb::Take | Verb::Peek if permits > capacity => Verdict::NEVER,
         Verb::Take | Verb::Peek => Verdict::Granted,
     };
@@ -299,6 +300,7 @@ fn result<N: InlineLimit>(
         verdict,
         limit: limit.capacity(),
         remaining: Some(remaining),
+        debt: 0,
         reset_after_ns,
     }
 }

@@ -137,7 +137,7 @@ impl<C: Clock + Clone> Live<C> {
                 old.counters.set_capacity(capacity);
                 Arc::clone(&old.counters)
             } else {
-                Counters::new(InForce::new(rule.limit, rule.display_limit), capacity)
+                Counters::new(InForce::new(rule.limit, rule.display_limit), capacity, rule.debt)
             };
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
             ActiveRule::new(Arc::clone(rule), counters, watch, remote)
@@ -156,6 +156,7 @@ impl<C: Clock + Clone> Live<C> {
     pub(super) fn activate(&self, wall_ns: u64) {
         for ruled in &self.ruled {
             let (limit, display_limit) = ruled.rule.at(wall_ns);
+            ruled.counters.set_debt(ruled.rule.debt);
             ruled.counters.change(InForce::new(limit, display_limit));
         }
     }

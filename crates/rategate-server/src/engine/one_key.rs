@@ -28,6 +28,10 @@ pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
     let try_once = match verb {
         Verb::Take => take,
         Verb::Peek => peek,
+        Verb::Charge => {
+            let (charged, status) = table.charge_with_status(key, permits)?;
+            return Ok((Verdict::Charged(charged.booked), status));
+        }
         Verb::Refund => {
             let credited = table.credit(key, permits)?;
             return Ok((Verdict::Refunded(credited), table.status(key)?));
@@ -69,6 +73,9 @@ fn peek<P: HasLockFree, C: Clock + Clone>(
     permits: u64,
 ) -> Result<((Verdict, Status), bool), KeyedError> {
     let before = table.status(key)?;
+    if permits == 0 {
+        return Ok(((Verdict::of_debt(&before), before), true));
+    }
     let verdict = match table.peek(key, permits) {
         Ok(wait) => Verdict::of_wait(wait),
         Err(KeyedError::ExceedsCapacity(_)) => Verdict::NEVER,
@@ -89,6 +96,35 @@ impl Verdict {
                 let retry_after_ns = denial.retry_after().and_then(retry_ns);
                 Self::Denied { retry_after_ns, enforced: true }
             }
+        }
+    }
+
+    /// Returns the verdict on no permits: a limit that is exceeded denies even that.
+    fn of_debt(status: &Status) -> Self {
+        match status.debt {
+            0 => Self::Granted,
+            _ => Self::of_wait(status.debt_ends_in),
+        }
+    }
+
+    /// Charges permits as a take that counts in any case. Returns the verdict on the take.
+    pub(super) fn of_charged_take<P: HasLockFree, C: Clock + Clone>(
+        table: &Keyed<[u8], P, C>,
+        key: &[u8],
+        permits: u64,
+    ) -> Result<(Self, Status), KeyedError> {
+        let (charged, status) = table.charge_with_status(key, permits)?;
+        if charged.debt == 0 {
+            return Ok((Self::Granted, status));
+        }
+        match table.peek(key, permits) {
+            // Another thread's refund has ended the debt since.
+            Ok(Some(Duration::ZERO)) => {
+                Ok((Self::Denied { retry_after_ns: NonZeroU64::new(1), enforced: true }, status))
+            }
+            Ok(wait) => Ok((Self::of_wait(wait), status)),
+            Err(KeyedError::ExceedsCapacity(_)) => Ok((Self::NEVER, status)),
+            Err(error) => Err(error),
         }
     }
 

@@ -249,10 +249,14 @@ fn call<C: Clock + Clone + 'static>(
     let never = Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
     let is_counted = matches!(ruled.rule.limit, Limit::Counted(_));
     let state = match item.verb {
-        Verb::Take if is_counted => {
+        Verb::Take | Verb::Charge if is_counted => {
             State::DecisionFuture(remote.take(&key, CountedWindow::counted_in_store(item.permits)))
         }
         Verb::Peek if is_counted => State::Peeking(remote.peek(&key, 1), None),
+        Verb::Charge => {
+            let why = "a rule in a store takes charges only if it counts every hit";
+            return Err(EngineError::NotFor(why));
+        }
         Verb::Take | Verb::Peek if item.permits > ruled.counters.in_force().capacity => {
             State::Peeking(remote.peek(&key, 1), Some(never))
         }
@@ -347,7 +351,10 @@ fn recounted<C: Clock + Clone>(
     let Some(left) = result.remaining else { return result };
     let used = window.used_in_store(left);
     let count = if verb == Verb::Peek { used.saturating_add(permits) } else { used };
-    let mut verdict = counted::verdict(window, count, permits, now_ns);
+    let mut verdict = match verb {
+        Verb::Charge => Verdict::Charged(permits),
+        _ => counted::verdict(window, count, permits, now_ns),
+    };
     if let Verdict::Denied { enforced, .. } = &mut verdict {
         *enforced = ruled.is_enforced(key);
     }

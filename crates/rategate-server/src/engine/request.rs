@@ -27,6 +27,8 @@ pub enum Verb {
     Take,
     /// Returns what a take would return, and takes nothing.
     Peek,
+    /// Charges permits that have been used already, whether they fit or not.
+    Charge,
     /// Refunds permits: for each item as many as possible.
     Refund,
     /// Clears the counters.
@@ -108,6 +110,13 @@ pub(super) fn window(limit: Override) -> Result<CountedWindow, super::EngineErro
 /// Returns a limit that comes with a descriptor as it is displayed.
 pub(super) const fn display_limit(limit: Override) -> DisplayLimit {
     DisplayLimit { permits: limit.permits, multiplier: 1, unit: limit.unit }
+}
+
+impl Verb {
+    /// Returns `true` if the verb counts permits against a limit.
+    pub(super) const fn counts(self) -> bool {
+        matches!(self, Self::Take | Self::Charge)
+    }
 }
 
 impl<'a> Item<'a> {

@@ -106,7 +106,8 @@ pub(super) fn merge<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     }
 }
 
-/// Copies the result to merged items. Refunded permits are split between them, in order.
+/// Copies the result to merged items. Refunded and charged permits are split between them, in
+/// order.
 pub(super) fn split_merged<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for later in (1..tasks.len()).rev() {
         let (before, rest) = tasks.split_at_mut(later);
@@ -118,8 +119,8 @@ pub(super) fn split_merged<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
         first.permits = first.permits.saturating_sub(item.permits);
         item.result.clone_from(&first.result);
         if let (
-            Some(ItemResult { verdict: Verdict::Refunded(all), .. }),
-            Some(ItemResult { verdict: Verdict::Refunded(own), .. }),
+            Some(ItemResult { verdict: Verdict::Refunded(all) | Verdict::Charged(all), .. }),
+            Some(ItemResult { verdict: Verdict::Refunded(own) | Verdict::Charged(own), .. }),
         ) = (&mut first.result, &mut item.result)
         {
             *own = all.saturating_sub(first.permits);

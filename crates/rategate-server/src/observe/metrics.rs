@@ -20,13 +20,14 @@ use crate::net::RefusalReason;
 use crate::rule::Rule;
 
 /// The values of the label `outcome`; near grants count as granted too.
-const OUTCOMES: [(&str, &[Kind]); 7] = [
+const OUTCOMES: [(&str, &[Kind]); 8] = [
     ("granted", &[Kind::Far, Kind::Near]),
     ("denied", &[Kind::Denied]),
     ("shadow_denied", &[Kind::Shadow]),
     ("unreachable_admitted", &[Kind::UnavailableAdmitted]),
     ("unreachable_denied", &[Kind::UnavailableDenied]),
     ("uncounted", &[Kind::Free]),
+    ("charged", &[Kind::Charged, Kind::ChargedOver]),
     ("refunded", &[Kind::Refunded]),
 ];
 
@@ -89,6 +90,10 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
             }
         }
     }
+    let what = "Charges that left their limit exceeded";
+    text.metric("rategate_charged_over_total", "counter", what);
+    let over = |sum: &Sum| sum.calls(Kind::ChargedOver);
+    text.each("rule", records.iter().map(|(record, sum)| (&*record.name, over(sum))));
     let what = "Granted items that left less than a tenth of the limit";
     text.metric("rategate_near_limit_total", "counter", what);
     text.each("rule", records.iter().map(|(record, sum)| (&*record.name, sum.calls(Kind::Near))));

@@ -141,7 +141,7 @@ impl Watch for Record {
             return;
         }
         let permits = match result.verdict {
-            Verdict::Refunded(credited) => credited,
+            Verdict::Refunded(counted) | Verdict::Charged(counted) => counted,
             _ => permits,
         };
         let number = self.tally.add(kind, permits);
@@ -192,6 +192,7 @@ mod tests {
             verdict,
             limit: 1,
             remaining: Some(0),
+            debt: 0,
             reset_after_ns: 0,
         };
         record.decided(now_ns, b"key", 1, &result);

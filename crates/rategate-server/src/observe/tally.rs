@@ -30,10 +30,14 @@ pub(super) enum Kind {
     UnavailableDenied,
     /// Passed uncounted: unlimited, or under no rule.
     Free,
+    /// Charged, within the limit.
+    Charged,
+    /// Charged, and the limit is exceeded.
+    ChargedOver,
     Refunded,
 }
 
-const KINDS: usize = 8;
+const KINDS: usize = 10;
 
 /// The counts of a rule since it was first seen. Each only grows. They are read one after another
 /// while items are counted, so an item may be in one and not yet in another.
@@ -75,6 +79,8 @@ impl Kind {
             Verdict::Unavailable { admitted: true, .. } => Self::UnavailableAdmitted,
             Verdict::Unavailable { admitted: false, .. } => Self::UnavailableDenied,
             Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced => Self::Free,
+            Verdict::Charged(_) if result.debt > 0 => Self::ChargedOver,
+            Verdict::Charged(_) => Self::Charged,
             Verdict::Refunded(_) => Self::Refunded,
             Verdict::Reset => return None,
         })
@@ -91,6 +97,8 @@ impl Kind {
             Self::UnavailableDenied => 5,
             Self::Free => 6,
             Self::Refunded => 7,
+            Self::Charged => 8,
+            Self::ChargedOver => 9,
         }
     }
 }

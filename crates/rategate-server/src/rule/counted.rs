@@ -122,6 +122,13 @@ impl CountedWindow {
         LONG.saturating_sub(left)
     }
 
+    /// Returns by how many permits a count exceeds the limit, as far as any counter counts.
+    #[must_use]
+    pub fn debt(&self, used: u64) -> u64 {
+        let most = Self::counted_of(u64::MAX, &self.counter);
+        used.min(most).saturating_sub(self.permits())
+    }
+
     /// Returns the time until the end of the window around `now_ns`, in nanoseconds.
     #[must_use]
     pub fn left_ns(&self, now_ns: u64) -> u64 {

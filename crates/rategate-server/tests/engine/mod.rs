@@ -1,5 +1,6 @@
 //! The engine on a clock that the tests set.
 
+mod charge;
 pub(crate) mod common;
 mod figures;
 mod inline;

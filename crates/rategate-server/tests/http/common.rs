@@ -85,6 +85,8 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         entries: keys.iter().map(any).collect(),
         limit: Limit::Policy(policy),
         display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
+        over: rategate_server::rule::Over::Refuse,
+        debt: rategate::charge::Debt::FORGOTTEN,
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),

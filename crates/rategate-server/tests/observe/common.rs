@@ -36,6 +36,8 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
         entries: keys.iter().map(entry).collect(),
         limit,
         display_limit: DisplayLimit { permits, multiplier: 1, unit },
+        over: rategate_server::rule::Over::Refuse,
+        debt: rategate::charge::Debt::FORGOTTEN,
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),

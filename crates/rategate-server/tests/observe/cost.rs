@@ -26,6 +26,7 @@ pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {
         verdict,
         limit: 20,
         remaining: Some(9),
+        debt: 0,
         reset_after_ns: 0,
     };
     let names: Vec<Vec<u8>> =

@@ -64,6 +64,7 @@ fn an_answer_has_all_its_names_in_their_order() {
         "permits",
         "limit",
         "remaining",
+        "debt",
         "retry_after_ms",
         "reset_after_ms",
     ];

@@ -42,6 +42,8 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
         entries: entries.iter().map(|(key, value)| entry(key, value)).collect(),
         limit: if permits == 0 { Limit::Nothing } else { Limit::Policy(policy(permits)) },
         display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
+        over: rategate_server::rule::Over::Refuse,
+        debt: rategate::charge::Debt::FORGOTTEN,
         enforcement: rategate_server::rule::Enforcement::All,
         quota: false,
         replaces: Vec::new(),

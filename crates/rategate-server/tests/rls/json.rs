@@ -99,6 +99,7 @@ impl Decide for FixedVerdict {
             verdict,
             limit: 5,
             remaining,
+            debt: 0,
             reset_after_ns: u64::MAX,
         };
         let allowed = !verdict.is_over();

@@ -181,6 +181,8 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         entries: vec![Entry { key: Arc::clone(name), value: Value::Any }],
         limit: Limit::Policy(policy),
         display_limit: DisplayLimit { permits: rule.capacity(), multiplier: 1, unit: Unit::Second },
+        over: rategate_server::rule::Over::Refuse,
+        debt: rategate::charge::Debt::FORGOTTEN,
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),

@@ -170,6 +170,7 @@ const fn word(verb: Verb) -> &'static str {
     match verb {
         Verb::Take => "take",
         Verb::Peek => "peek",
+        Verb::Charge => "charge",
         Verb::Refund => "refund",
         Verb::Reset => "reset",
     }
@@ -191,6 +192,8 @@ mod tests {
             entries: Vec::new(),
             limit: Limit::Nothing,
             display_limit: DisplayLimit { permits: 1, multiplier: 1, unit: Unit::Second },
+            over: crate::rule::Over::Refuse,
+            debt: rategate::charge::Debt::FORGOTTEN,
             enforcement: Enforcement::All,
             quota: false,
             replaces: Vec::new(),
@@ -209,6 +212,7 @@ mod tests {
             verdict,
             limit: 1,
             remaining: None,
+            debt: 0,
             reset_after_ns: 0,
         }
     }

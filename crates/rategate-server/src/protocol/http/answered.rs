@@ -49,6 +49,11 @@ struct AnsweredItem<'a> {
     reset_after_ms: Option<u64>,
     reset_after_ns: Option<u64>,
     shadow: bool,
+    /// Absent if the limit is not exceeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    debt: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charged: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refunded: Option<u64>,
 }
@@ -98,6 +103,11 @@ impl<'a> AnsweredItem<'a> {
             reset_after_ms: reset_after_ns.map(whole_ms),
             reset_after_ns,
             shadow: matches!(result.verdict, Verdict::Denied { enforced: false, .. }),
+            debt: Some(result.debt).filter(|&debt| debt > 0),
+            charged: match result.verdict {
+                Verdict::Charged(permits) => Some(permits),
+                _ => None,
+            },
             refunded: match result.verdict {
                 Verdict::Refunded(permits) => Some(permits),
                 _ => None,

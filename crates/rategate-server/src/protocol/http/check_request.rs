@@ -37,6 +37,8 @@ pub(super) enum Verb {
     Take,
     /// Returns the result of a take without taking.
     Peek,
+    /// Charges permits that have been used already.
+    Charge,
     /// Credits permits.
     Refund,
     /// Resets counters.
@@ -161,7 +163,9 @@ impl Verb {
     /// knows.
     pub(super) const fn right(self) -> Right {
         match self {
-            Self::Take | Self::Peek | Self::Lease | Self::Renew | Self::Release => Right::Ask,
+            Self::Take | Self::Peek | Self::Charge | Self::Lease | Self::Renew | Self::Release => {
+                Right::Ask
+            }
             Self::Refund => Right::Credit,
             Self::Reset => Right::Admin,
         }

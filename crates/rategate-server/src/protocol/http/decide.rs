@@ -35,6 +35,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             Verb::Take if check_request.at_most => return self.take_at_most(check_request).await,
             Verb::Take => engine::Verb::Take,
             Verb::Peek => engine::Verb::Peek,
+            Verb::Charge => engine::Verb::Charge,
             Verb::Refund => engine::Verb::Refund,
             Verb::Reset => engine::Verb::Reset,
             Verb::Lease => return self.lease(check_request, LeaseVerb::Take).await,
@@ -190,7 +191,7 @@ async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<
         Verb::Take | Verb::Peek | Verb::Lease => {
             Answer::or_denied(answer, check_request.items.len())
         }
-        Verb::Refund | Verb::Reset | Verb::Renew | Verb::Release => answer,
+        Verb::Charge | Verb::Refund | Verb::Reset | Verb::Renew | Verb::Release => answer,
     };
     answer.map_err(|fault| refused(fault, check_request))
 }

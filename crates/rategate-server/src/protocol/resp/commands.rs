@@ -54,6 +54,7 @@ const COMMANDS: &[Command] = &[
     of("THROTTLE", CommandKind::Throttle(Dialect::Crab), 5, 6, true, Some(Right::Ask)),
     of("RATEGATE.CHECK", Check(Verb::Take), 3, UNBOUNDED, false, Some(Right::Ask)),
     of("RATEGATE.PEEK", Check(Verb::Peek), 3, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.CHARGE", Check(Verb::Charge), 3, UNBOUNDED, false, Some(Right::Ask)),
     of("RATEGATE.REFUND", Check(Verb::Refund), 3, UNBOUNDED, false, Some(Right::Credit)),
     of("RATEGATE.LEASE", CommandKind::Lease, 2, UNBOUNDED, false, Some(Right::Ask)),
     of("RATEGATE.RESET", Check(Verb::Reset), 2, UNBOUNDED, false, Some(Right::Admin)),

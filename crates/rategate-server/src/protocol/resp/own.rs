@@ -5,11 +5,12 @@
 //! - `rule`: the rule's name.
 //! - `allowed`: true if the caller may proceed; a boolean, in RESP2 1 or 0.
 //! - `verdict`: `granted`, `denied`, `shadowed` (over, and not enforced), `unlimited`, `unmatched`,
-//!   `replaced`, `refunded`, `reset`, or `unavailable` (the store is unavailable, and the rule's
-//!   fallback decides).
-//! - `permits`: the number of permits taken or credited.
+//!   `replaced`, `charged`, `refunded`, `reset`, or `unavailable` (the store is unavailable, and
+//!   the rule's fallback decides).
+//! - `permits`: the number of permits taken, charged or credited.
 //! - `limit`: the maximum that can be taken at once.
 //! - `remaining`: the number that could be taken now; null where only a store knows it.
+//! - `debt`: the number by which the limit is exceeded; more than 0 only after a charge.
 //! - `retry_after_ms`: the time until the same call fits, rounded up; -1 if it fits now or never
 //!   will.
 //! - `reset_after_ms`: the time until nothing is in use, rounded up; -1 if that never happens.
@@ -157,7 +158,7 @@ pub(super) fn write(
 ) -> Option<RefusalReason> {
     let answer = match request.verb {
         Verb::Take | Verb::Peek => Answer::or_denied(answer, 1),
-        Verb::Refund | Verb::Reset => answer,
+        Verb::Charge | Verb::Refund | Verb::Reset => answer,
     };
     let answer = match answer {
         Ok(answer) => answer,
@@ -170,7 +171,7 @@ pub(super) fn write(
         reply.error("ERR the engine returned no result");
         return Some(RefusalReason::EngineError);
     };
-    reply.map(if request.lease.is_some() { 10 } else { 8 });
+    reply.map(if request.lease.is_some() { 11 } else { 9 });
     reply.bulk(b"rule");
     match &result.rule {
         Some(rule) => reply.bulk(rule.name.as_bytes()),
@@ -189,7 +190,7 @@ fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut RespWr
     let taken = if request.verb == Verb::Take { request.permits } else { 0 };
     let permits = match result.verdict {
         Verdict::Granted => taken,
-        Verdict::Refunded(permits) => permits,
+        Verdict::Charged(permits) | Verdict::Refunded(permits) => permits,
         _ => 0,
     };
     reply.bulk(b"verdict");
@@ -203,6 +204,8 @@ fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut RespWr
         Some(remaining) => reply.unsigned(remaining),
         None => reply.null(),
     }
+    reply.bulk(b"debt");
+    reply.unsigned(result.debt);
     reply.bulk(b"retry_after_ms");
     put_or_minus_one(result.verdict.retry_after_ns().map(|ns| whole_ms(ns.get())), reply);
     reply.bulk(b"reset_after_ms");
@@ -296,11 +299,12 @@ mod tests {
             verdict: denied,
             limit: 5,
             remaining: None,
+            debt: 0,
             reset_after_ns: 2_000_001,
         };
         let text = written(result.clone());
-        assert!(text.starts_with("*16 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");
-        let rest = "$9 remaining $-1 $14 retry_after_ms :2 $14 reset_after_ms :3 ";
+        assert!(text.starts_with("*18 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");
+        let rest = "$9 remaining $-1 $4 debt :0 $14 retry_after_ms :2 $14 reset_after_ms :3 ";
         assert!(text.ends_with(rest), "{text}");
         let never = ItemResult { reset_after_ns: u64::MAX, ..result };
         assert!(written(never).ends_with("reset_after_ms :-1 "));
