@@ -94,6 +94,24 @@ fn the_edges_are_as_there() {
     assert!(reported.contains("descriptors[0].key: a * in a key"), "{reported}");
 }
 
+/// Mistakes that the other service overlooks: it drops the key, takes the later one, reads eight,
+/// ignores the unit, or loads the infinite number.
+#[test]
+fn a_mistake_that_is_overlooked_there_is_refused() {
+    for (descriptor, why) in [
+        ("key: a, unit: day", "descriptors[0]: unknown key \"unit\""),
+        ("key: a, rate_limit: {unit: day, key: a}", "rate_limit: unknown key \"key\""),
+        ("key: a, key: b", "duplicate mapping key"),
+        ("key: a, rate_limit: {unit: day, requests_per_unit: 010}", "wrong type: \"010\""),
+        ("key: a, rate_limit: {unit: days, unlimited: true}", "a unit on an unlimited"),
+        ("key: a, metadata: {b: .inf}", "non-finite"),
+    ] {
+        let text = format!("domain: d\ndescriptors: [{{{descriptor}}}]");
+        let reported = load_text("theirs.yaml", &text).map(|_| ()).unwrap_err().to_string();
+        assert!(reported.contains(why), "{descriptor}: {reported}");
+    }
+}
+
 /// Files of one domain are refused, and merged if that is enabled. A key of both is refused in
 /// either case.
 #[test]

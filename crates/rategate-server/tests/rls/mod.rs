@@ -14,3 +14,4 @@ mod hostile;
 mod json;
 mod laws;
 mod oracle;
+mod recorded;

@@ -1,0 +1,213 @@
+//! The service answers the calls of recorded traces as envoyproxy/ratelimit answered them.
+//!
+//! `testdata/rls/README.md` states the form of the recording, and its source.
+
+use std::time::Duration;
+
+use rategate::ManualClock;
+use rategate_server::config::load_text;
+use rategate_server::engine::{Engine, EngineSettings};
+use rategate_server::protocol::rls::{Options, json};
+use serde_json::{Value, json as object};
+use tokio::runtime::Runtime;
+
+const RECORDED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/rls/envoyproxy-ratelimit.jsonl");
+
+const CODES: [&str; 3] = ["UNKNOWN", "OK", "OVER_LIMIT"];
+
+/// The numbers of what was compared: a recording that shrinks is found out.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Compared {
+    traces: usize,
+    calls: usize,
+    /// Calls whose responses have headers.
+    headers: usize,
+}
+
+/// A recorded configuration, and the settings of the service that loads it.
+struct Config {
+    line: Value,
+    engine: EngineSettings,
+    options: Options,
+}
+
+impl Config {
+    fn new(line: Value) -> Self {
+        let engine = EngineSettings {
+            max_keys: 10_000,
+            inline_keys: 1_000,
+            inline_limits: 31,
+            count_over_only: has(&line, "stop"),
+            ..EngineSettings::default()
+        };
+        let options = Options { headers: has(&line, "headers"), shadow: has(&line, "shadow") };
+        Self { line, engine, options }
+    }
+
+    fn text(&self) -> &str {
+        self.line["config"].as_str().unwrap()
+    }
+
+    fn engine(&self) -> (Engine<ManualClock>, ManualClock) {
+        let clock = ManualClock::new();
+        let engine = Engine::new(clock.clone(), self.engine);
+        let loaded = load_text("d.yaml", self.text());
+        let loaded = loaded.unwrap_or_else(|error| panic!("{}", error.report()));
+        engine.load_compiled(&loaded.rules).unwrap();
+        (engine, clock)
+    }
+
+    /// Returns a recorded call as a `RateLimitRequest`.
+    fn request(&self, domain: &Value, call: &Value) -> Value {
+        let descriptors = call[2].as_array().unwrap().iter().map(|item| {
+            let number = item.as_u64().or_else(|| item[0].as_u64()).unwrap();
+            let descriptor = &self.line["descriptors"][usize::try_from(number).unwrap()];
+            let entries = descriptor[0].as_array().unwrap().iter();
+            let entries = entries.map(|entry| object!({"key": entry[0], "value": entry[1]}));
+            let mut written = object!({ "entries": entries.collect::<Value>() });
+            if let Some(limit) = descriptor[1].as_array() {
+                let unit = upper(&limit[1]);
+                written["limit"] = object!({"requestsPerUnit": limit[0], "unit": unit});
+            }
+            if item.is_array() {
+                written["hitsAddend"] = item[1].clone();
+            }
+            written
+        });
+        let descriptors: Value = descriptors.collect();
+        object!({"domain": domain, "hitsAddend": call[1], "descriptors": descriptors})
+    }
+
+    /// Returns the response to a recorded call as a `RateLimitResponse`, in the JSON mapping.
+    fn response(&self, call: &Value) -> Value {
+        let statuses = call[4].as_array().unwrap().iter().map(|status| self.status(status));
+        let mut response =
+            object!({"overallCode": code(&call[3]), "statuses": statuses.collect::<Value>()});
+        if let Some(values) = call[5].as_array() {
+            let names = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
+            let headers = names
+                .iter()
+                .zip(values)
+                .map(|(name, value)| object!({"key": name, "value": value.to_string()}));
+            response["responseHeadersToAdd"] = headers.collect();
+        }
+        response
+    }
+
+    fn status(&self, status: &Value) -> Value {
+        if status.is_u64() {
+            return present(object!({"code": "OK", "limitRemaining": status}));
+        }
+        let limit = &self.line["limits"][usize::try_from(status[1].as_u64().unwrap()).unwrap()];
+        let limit = object!(
+            {"name": limit[0], "requestsPerUnit": limit[1], "unit": upper(&limit[2])}
+        );
+        let reset = format!("{}s", status[3]);
+        let code = code(&status[0]);
+        present(object!({
+            "code": code,
+            "currentLimit": present(limit),
+            "limitRemaining": status[2],
+            "durationUntilReset": reset,
+        }))
+    }
+
+    /// Drops from a response what the two services decide differently on purpose.
+    fn drop_known_differences(&self, response: &mut Value) {
+        // That project sends no headers for a limit of which 2^32 - 1 are left.
+        let is_untold = response["statuses"].as_array().unwrap().iter().any(|status| {
+            status["limitRemaining"] == u32::MAX && status["currentLimit"].is_object()
+        });
+        let is_shadow = self.text().contains("shadow_mode");
+        let is_quota = has(&self.line, "quota");
+        let response = response.as_object_mut().unwrap();
+        // Headers here leave shadow rules out. There is no global quota mode.
+        if is_untold || is_shadow || is_quota {
+            response.remove("responseHeadersToAdd");
+        }
+        if is_quota {
+            response.remove("overallCode");
+        }
+    }
+
+    /// Plays a trace on an engine of its own, and adds what was compared.
+    fn play(&self, trace: &Value, runtime: &Runtime, compared: &mut Compared) {
+        let (engine, clock) = self.engine();
+        let mut now_s = 0;
+        for (nth, call) in (0..).zip(trace["calls"].as_array().unwrap()) {
+            now_s += call[0].as_u64().unwrap();
+            // A moment within the second: only whole seconds are recorded.
+            clock.set(Duration::from_secs(now_s) + Duration::from_millis(10 * nth));
+            let request = self.request(&trace["domain"], call);
+            let text = request.to_string();
+            let answer = runtime.block_on(json(text.as_bytes(), &engine, self.options, true));
+            let mut answered: Value = serde_json::from_str(&answer.body)
+                .unwrap_or_else(|_| panic!("{}: {request}", answer.body));
+            let mut expected = self.response(call);
+            for response in [&mut answered, &mut expected] {
+                self.drop_known_differences(response);
+            }
+            assert_eq!(
+                answered, expected,
+                "call {nth} at {now_s}: {request}\nin {trace}\nof {}",
+                self.line
+            );
+            compared.calls += 1;
+            compared.headers += usize::from(expected["responseHeadersToAdd"].is_array());
+        }
+        compared.traces += 1;
+    }
+}
+
+fn has(line: &Value, setting: &str) -> bool {
+    line["settings"].as_array().unwrap().iter().any(|it| it == setting)
+}
+
+fn upper(unit: &Value) -> String {
+    unit.as_str().unwrap().to_ascii_uppercase()
+}
+
+fn code(number: &Value) -> &'static str {
+    CODES[usize::try_from(number.as_u64().unwrap()).unwrap()]
+}
+
+/// Leaves out zeros and empty texts, as the JSON mapping of protocol buffers does.
+fn present(mut message: Value) -> Value {
+    message.as_object_mut().unwrap().retain(|_, value| *value != 0 && *value != "");
+    message
+}
+
+#[test]
+fn every_recorded_call_is_answered_alike() {
+    let runtime = crate::rls::common::runtime();
+    let text = std::fs::read_to_string(RECORDED).unwrap();
+    let (mut config, mut compared) = (None, Compared::default());
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        if line["config"].is_string() {
+            config = Some(Config::new(line));
+        } else {
+            config.as_ref().unwrap().play(&line, &runtime, &mut compared);
+        }
+    }
+    assert_eq!(compared, Compared { traces: 2_582, calls: 26_058, headers: 4_238 });
+}
+
+/// A limit of which 2^32 - 1 are left has headers as any other, unlike there.
+#[test]
+fn headers_tell_of_the_largest_number_left() {
+    let config = object!({
+        "config": "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, \
+                   requests_per_unit: 4294967295}}]",
+        "settings": ["headers"],
+        "descriptors": [[[["a", "x"]]]],
+    });
+    let config = Config::new(config);
+    let (engine, clock) = config.engine();
+    clock.set(Duration::from_secs(1_700_000_050));
+    let request = config.request(&object!("d"), &object!([0, 0, [[0, 0]]])).to_string();
+    let answer = json(request.as_bytes(), &engine, config.options, true);
+    let body = crate::rls::common::runtime().block_on(answer).body;
+    assert!(body.contains(r#"{"key":"RateLimit-Remaining","value":"4294967295"}"#), "{body}");
+}
