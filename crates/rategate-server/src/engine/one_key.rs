@@ -58,10 +58,7 @@ fn take<P: HasLockFree, C: Clock + Clone>(
 ) -> Result<((Verdict, Status), bool), KeyedError> {
     match table.try_acquire_with_status(key, permits) {
         Ok((decision, status)) => Ok(((Verdict::of(&decision), status), true)),
-        Err(KeyedError::ExceedsCapacity(_)) => {
-            let status = table.status(key)?;
-            Ok(((Verdict::NEVER, status), permits > status.capacity))
-        }
+        Err(KeyedError::ExceedsCapacity(_)) => never(table, key, permits),
         Err(error) => Err(error),
     }
 }
@@ -72,17 +69,22 @@ fn peek<P: HasLockFree, C: Clock + Clone>(
     key: &[u8],
     permits: u64,
 ) -> Result<((Verdict, Status), bool), KeyedError> {
-    let before = table.status(key)?;
-    if permits == 0 {
-        return Ok(((Verdict::of_debt(&before), before), true));
+    match table.peek_with_status(key, permits) {
+        Ok((_, status)) if permits == 0 => Ok(((Verdict::of_debt(&status), status), true)),
+        Ok((wait, status)) => Ok(((Verdict::of_wait(wait), status), true)),
+        Err(KeyedError::ExceedsCapacity(_)) => never(table, key, permits),
+        Err(error) => Err(error),
     }
-    let verdict = match table.peek(key, permits) {
-        Ok(wait) => Verdict::of_wait(wait),
-        Err(KeyedError::ExceedsCapacity(_)) => Verdict::NEVER,
-        Err(error) => return Err(error),
-    };
+}
+
+/// Returns the answer to more permits than the capacity, and `true` if they still are.
+fn never<P: HasLockFree, C: Clock + Clone>(
+    table: &Keyed<[u8], P, C>,
+    key: &[u8],
+    permits: u64,
+) -> Result<((Verdict, Status), bool), KeyedError> {
     let status = table.status(key)?;
-    Ok(((verdict, status), before.capacity == status.capacity))
+    Ok(((Verdict::NEVER, status), permits > status.capacity))
 }
 
 impl Verdict {

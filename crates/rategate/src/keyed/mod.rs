@@ -299,7 +299,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         let location = self.location(key);
         let read_ns = || self.table.clock.now_ns();
         let decided = if permits == 0 {
-            self.peek_with_status(&location)
+            self.take_none(&location)
         } else {
             self.table.try_acquire::<Status>(&location, permits, read_ns)
         };
@@ -310,10 +310,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     }
 
     /// Returns the status of a key with a grant of no permits.
-    fn peek_with_status(
-        &self,
-        location: &KeyLocation<K::Id>,
-    ) -> Result<(Decision, Status), KeyedError> {
+    fn take_none(&self, location: &KeyLocation<K::Id>) -> Result<(Decision, Status), KeyedError> {
         let now_ns = self.table.clock.now_ns();
         let status = self.table.status(location, now_ns)?;
         let leftover = Leftover::of(status.remaining);
@@ -376,7 +373,34 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
     pub fn peek(&self, key: &K, permits: u64) -> Result<Option<Duration>, KeyedError> {
-        Ok(self.table.peek(&self.location(key), permits)?.map(Duration::from_nanos))
+        let (wait_ns, ()) = self.table.peek(&self.location(key), permits)?;
+        Ok(wait_ns.map(Duration::from_nanos))
+    }
+
+    /// Peeks at a key as [`peek`](Self::peek) does, and returns its status at the same instant.
+    ///
+    /// While the policy is being replaced, both are of the old one or both of the new.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed};
+    /// use std::time::Duration;
+    ///
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_second(1).burst(3));
+    /// let (wait, status) = per_caller.peek_with_status("10.0.0.7", 2)?;
+    /// assert_eq!((wait, status.remaining), (Some(Duration::ZERO), 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`peek`](Self::peek).
+    pub fn peek_with_status(
+        &self,
+        key: &K,
+        permits: u64,
+    ) -> Result<(Option<Duration>, Status), KeyedError> {
+        let (wait_ns, status) = self.table.peek(&self.location(key), permits)?;
+        Ok((wait_ns.map(Duration::from_nanos), status))
     }
 
     /// Returns the most permits that a try for a key could take now.

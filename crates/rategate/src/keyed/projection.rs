@@ -44,6 +44,12 @@ pub(super) trait Projection: Sized {
         permits: u64,
     ) -> Result<Self::Decided, TryAcquireError>;
 
+    /// Peeks at a limiter, and computes the projection of it.
+    fn of_peek<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<P, C>,
+        permits: u64,
+    ) -> Result<Peeked<Self>, TryAcquireError>;
+
     /// Charges a limiter, and computes the projection of it.
     fn of_charge<P: HasLockFree, C: Clock>(
         limiter: &Limiter<P, C>,
@@ -51,6 +57,9 @@ pub(super) trait Projection: Sized {
         debt: Debt,
     ) -> Result<Self::Charged, ChargeError>;
 }
+
+/// The wait until a try would pass, in ns, and a projection of the state that it follows from.
+pub(super) type Peeked<B> = (Option<u64>, B);
 
 /// A limit behind the lock that has no limiter.
 pub(super) enum View<'a, P: HasLockFree> {
@@ -109,6 +118,13 @@ impl Projection for () {
     ) -> Result<Self::Decided, TryAcquireError> {
         limiter.try_acquire(permits)
     }
+
+    fn of_peek<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<P, C>,
+        permits: u64,
+    ) -> Result<Peeked<Self>, TryAcquireError> {
+        Ok((limiter.peek_ns(permits)?, ()))
+    }
 }
 
 impl Projection for Status {
@@ -150,5 +166,12 @@ impl Projection for Status {
         permits: u64,
     ) -> Result<Self::Decided, TryAcquireError> {
         limiter.try_with_status(permits)
+    }
+
+    fn of_peek<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<P, C>,
+        permits: u64,
+    ) -> Result<Peeked<Self>, TryAcquireError> {
+        Ok((limiter.peek_ns(permits)?, limiter.status()?))
     }
 }

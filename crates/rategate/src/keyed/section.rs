@@ -16,7 +16,7 @@ use super::entries::{Entries, EntryForm, LIMITER_BYTES};
 use super::eviction_cursor::EvictionCursor;
 use super::key::Id;
 use super::policy_versions::PolicyVersions;
-use super::projection::{Projection, View};
+use super::projection::{Peeked, Projection, View};
 use super::slots::{Home, Slots};
 use super::table::Table;
 use crate::clock::Clock;
@@ -151,11 +151,14 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         Ok(SectionResult::Here((verdict, projection)))
     }
 
-    pub(super) fn peek(
+    pub(super) fn peek<B: Projection>(
         &mut self,
         permits: u64,
-    ) -> Result<SectionResult<Option<u64>, P, C>, ExceedsCapacity> {
-        flatten(self.view(|limit, now_ns| limit.peek(now_ns, permits)))
+    ) -> Result<SectionResult<Peeked<B>, P, C>, ExceedsCapacity> {
+        flatten(self.view(|limit, now_ns| {
+            let projection = B::of(&limit, now_ns);
+            Ok((limit.peek(now_ns, permits)?, projection))
+        }))
     }
 
     pub(super) fn remaining(&mut self) -> SectionResult<u64, P, C> {

@@ -22,7 +22,7 @@ use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::{Id, Seeds};
 use super::policy_versions::{PolicyVersion, PolicyVersions};
-use super::projection::{Projection, View};
+use super::projection::{Peeked, Projection, View};
 use super::section::{KeyLocation, KeySection, SectionResult};
 use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
 use super::unknown_keys::UnknownKeys;
@@ -206,11 +206,11 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         Ok(B::of(&View::State(&policy, &mut fresh), now_ns).with(Decision::of(&verdict)))
     }
 
-    pub(super) fn peek(
+    pub(super) fn peek<B: Projection>(
         &self,
         location: &KeyLocation<I>,
         permits: u64,
-    ) -> Result<Option<u64>, KeyedError> {
+    ) -> Result<Peeked<B>, KeyedError> {
         if let Some(slots) = &self.slots {
             let (home, tier) =
                 (slots.home(location.shard, location.hash), tier_word(location.tier));
@@ -221,20 +221,21 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
                 self.clock.now_ns(),
                 |numbers, value, now_ns| {
                     let decided = numbers.decide(value, now_ns, permits)?;
-                    Some(decided.map_or_else(NonZeroU64::get, |_| 0))
+                    let wait_ns = decided.map_or_else(NonZeroU64::get, |_| 0);
+                    Some((Some(wait_ns), B::of_value(numbers, value, now_ns)))
                 },
             );
-            if let Some(Some(wait_ns)) = peeked {
-                return Ok(Some(wait_ns));
+            if let Some(Some(peeked)) = peeked {
+                return Ok(peeked);
             }
         }
         match self.section(location, |section| section.peek(permits))?? {
-            SectionResult::Here(wait_ns) => Ok(wait_ns),
-            SectionResult::Delegate(limiter) => Ok(limiter.peek_ns(permits)?),
+            SectionResult::Here(peeked) => Ok(peeked),
+            SectionResult::Delegate(limiter) => Ok(B::of_peek(&limiter, permits)?),
             SectionResult::NoBytes => Err(KeyedError::TableFull),
             SectionResult::TableFull => {
                 let shared = self.shared(location.tier)?.ok_or(KeyedError::TableFull)?;
-                Ok(shared.peek_ns(permits)?)
+                Ok(B::of_peek(shared, permits)?)
             }
         }
     }
