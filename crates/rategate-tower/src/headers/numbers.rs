@@ -82,11 +82,12 @@ impl Numbers {
         }
     }
 
-    /// Returns the policy with these numbers, the name of `given`, and its window if they have
-    /// none.
+    /// Returns the policy with these numbers, the name and unit of `given`, and its window if they
+    /// have none.
     fn announced(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
-        let window = self.window.unwrap_or(Duration::from_secs(given.window_s()));
-        QuotaPolicy::new(given.name(), self.quota, window).ok()
+        let window = self.window.unwrap_or(given.window());
+        let policy = QuotaPolicy::new(given.name(), self.quota, window).ok()?;
+        Some(policy.unit(given.quota_unit()))
     }
 }
 
