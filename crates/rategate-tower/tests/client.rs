@@ -143,6 +143,38 @@ async fn requests_wait_for_their_tokens() {
     }
 }
 
+/// A request without a response counts, and one that the limiter refused does not.
+#[tokio::test]
+async fn requests_without_a_response_count() {
+    let clock = ManualClock::new();
+    let sent = Arc::new(Mutex::new(0));
+    let notes = Arc::clone(&sent);
+    // The first response reports that three remain, and the second request has none.
+    let server = service_fn(move |_: Request<Body>| {
+        let mut sent = notes.lock().unwrap();
+        *sent += 1;
+        let response = match *sent {
+            1 => Response::builder().header("ratelimit", r#""x";r=3;t=60"#),
+            _ => Response::builder(),
+        };
+        ready(if *sent == 2 { Err("lost") } else { Ok(response.body(Body::empty()).unwrap()) })
+    });
+    let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(S)), clock.clone());
+    let layer = layer(&clock).without_spreading().max_wait(Duration::ZERO).limiter(limiter);
+    let client = layer.layer(server);
+    let send = || async { client.clone().oneshot(Request::new(Body::empty())).await };
+    assert!(send().await.is_ok());
+    assert_eq!(send().await.unwrap_err(), PaceError::Client("lost"));
+    for _ in 0..9 {
+        assert!(matches!(send().await, Err(PaceError::TooLong { wait }) if wait.as_secs() < 2));
+    }
+    clock.advance(Duration::from_secs(1));
+    assert!(send().await.is_ok() && send().await.is_ok());
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(send().await.unwrap_err(), PaceError::TooLong { wait: Duration::from_secs(58) });
+    assert_eq!(*sent.lock().unwrap(), 4);
+}
+
 #[tokio::test]
 async fn absurd_holds_are_cut() {
     let clock = ManualClock::new();

@@ -356,6 +356,14 @@ mod tests {
         }
     }
 
+    /// A window of a year would delay all requests after the reset.
+    #[test]
+    fn windows_are_cut_to_the_longest_hold() {
+        let policy = ("ratelimit-policy", r#""p";q=5;w=31536000"#);
+        let hints = all_hints(200, &[policy, ("ratelimit", r#""p";r=1;t=9"#)]);
+        assert_eq!(hints.limits[0].window, Some(MAX_HOLD));
+    }
+
     #[test]
     fn a_bucket_opens_before_its_reset() {
         let limit = ServerLimit {

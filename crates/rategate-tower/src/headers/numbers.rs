@@ -138,3 +138,22 @@ impl Followed {
         announced
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Numbers;
+    use crate::headers::{QuotaPolicy, QuotaUnit};
+
+    #[test]
+    fn new_numbers_keep_the_name_the_unit_and_a_window() {
+        let window = Duration::from_millis(1500);
+        let given = QuotaPolicy::new("p", 5, window).unwrap().unit(QuotaUnit::Tokens);
+        let announced = |quota, window| Numbers { quota, window }.announced(&given).unwrap();
+        let policy =
+            |quota, window| QuotaPolicy::new("p", quota, window).unwrap().unit(QuotaUnit::Tokens);
+        assert_eq!(announced(7, None), policy(7, window));
+        assert_eq!(announced(7, Some(window * 2)), policy(7, window * 2));
+    }
+}

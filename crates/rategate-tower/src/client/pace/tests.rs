@@ -316,3 +316,87 @@ fn only_so_many_limits_are_kept() {
     }
     assert_eq!(pacing.allowances.len(), super::MAX_LIMITS);
 }
+
+/// Returns the starts of requests without distance, in seconds, after reports at these instants.
+fn starts_after(reports: &[([u64; 2], ServerLimit)], others: u64, now_s: u64) -> Vec<Option<u64>> {
+    let mut pacing = PacingState::default();
+    let bursts = Following { spreads: false, ..FOLLOWING };
+    for _ in 0..=others {
+        assert_eq!(ask(&mut pacing, 0), Ok(()));
+    }
+    let ticket = Ticket { number: 0, cost: ONE };
+    for ([started_s, at_s], limit) in reports {
+        let hints = ServerHints { limits: vec![limit.clone()], ..hold(0) };
+        pacing.follow([started_s * S, at_s * S], ticket, &hints, bursts, || 0);
+    }
+    for _ in 0..=others {
+        pacing.end(ticket);
+    }
+    (0..8).map(|_| ask(&mut pacing, now_s * S).err().map(|at_ns| at_ns / S)).collect()
+}
+
+/// A bucket has no more than its quota after a long time, and an older report adds nothing.
+#[test]
+fn a_bucket_is_copied_exactly() {
+    let bucket = |remaining, seconds| ServerLimit {
+        quota: Some(5),
+        refill: Refill::Gradual,
+        ..limit(remaining, seconds)
+    };
+    let full = starts_after(&[([0, 0], bucket(0, 5))], 0, 1000);
+    assert_eq!(full[..6], [None, None, None, None, None, Some(1001)]);
+    // At 3 s the copy has 3. The report of a request that started before knows of 2 only.
+    let reports = [([0, 0], bucket(0, 5)), ([0, 3], bucket(2, 3))];
+    assert_eq!(starts_after(&reports, 1, 3)[..3], [None, None, Some(4)]);
+    let newer = [([0, 0], bucket(0, 5)), ([1, 3], bucket(4, 1))];
+    assert_eq!(starts_after(&newer, 1, 3)[..5], [None, None, None, None, Some(4)]);
+}
+
+/// After a reset the quota is new, for as long as the longest reset that was reported.
+#[test]
+fn a_window_is_as_long_as_its_longest_reset() {
+    let window = |remaining, seconds| ServerLimit { quota: Some(2), ..limit(remaining, seconds) };
+    let reports = [([0, 0], window(1, 60)), ([50, 50], window(0, 10))];
+    assert_eq!(starts_after(&reports, 0, 60)[..3], [None, None, Some(90)]);
+}
+
+/// After a reset of a sliding window there is one more, unless others may have taken it. A window
+/// after the report all is over that had been counted.
+#[test]
+fn a_sliding_window_has_one_more_and_then_the_rest() {
+    let slides =
+        ServerLimit { quota: Some(6), window: Some(Duration::from_secs(60)), ..limit(0, 9) };
+    let after = |others, now_s| starts_after(&[([0, 0], slides.clone())], others, now_s);
+    assert_eq!(after(0, 0)[0], Some(9));
+    assert_eq!(after(0, 9)[..2], [None, Some(60)]);
+    assert_eq!(after(2, 9)[0], Some(60));
+    assert_eq!(after(0, 60)[..7], [None, None, None, None, None, None, Some(70)]);
+    assert_eq!(after(2, 60)[..4], [None, None, None, Some(70)]);
+}
+
+/// A limit that is not reported after its reset is a limit no more.
+#[test]
+fn limits_that_are_not_reported_end() {
+    let mut pacing = PacingState::default();
+    let window = ServerLimit { quota: Some(1), ..limit(1, 60) };
+    take(&mut pacing, 0, &ServerHints { limits: vec![window], ..hold(0) });
+    take(&mut pacing, 59 * S, &hold(0));
+    assert_eq!(pacing.allowances.len(), 1);
+    take(&mut pacing, 60 * S, &hold(0));
+    assert_eq!(pacing.allowances.len(), 0);
+}
+
+/// A request waits for the tokens of those ahead of it, too.
+#[test]
+fn tokens_of_waiting_requests_add_up() {
+    let mut pacing = PacingState::default();
+    let ticket = Ticket { number: 0, cost: ONE };
+    let bursts = Following { spreads: false, ..FOLLOWING };
+    pacing.follow([0; 2], ticket, &tokens(400, Refill::Gradual), bursts, || 0);
+    let waiting = [500, 100, 200].map(|input| {
+        let cost = Cost::of_request(Tokens { input, output: 0 });
+        let ticket = pacing.join(cost, usize::MAX).unwrap();
+        pacing.start(0, ticket).map_err(|at_ns| at_ns / S)
+    });
+    assert_eq!(waiting, [Err(10), Err(20), Err(40)]);
+}
