@@ -345,11 +345,11 @@ fn a_bucket_is_copied_exactly() {
     };
     let full = starts_after(&[([0, 0], bucket(0, 5))], 0, 1000);
     assert_eq!(full[..6], [None, None, None, None, None, Some(1001)]);
-    // At 3 s the copy has 3. The report of a request that started before knows of 2 only.
-    let reports = [([0, 0], bucket(0, 5)), ([0, 3], bucket(2, 3))];
-    assert_eq!(starts_after(&reports, 1, 3)[..3], [None, None, Some(4)]);
-    let newer = [([0, 0], bucket(0, 5)), ([1, 3], bucket(4, 1))];
-    assert_eq!(starts_after(&newer, 1, 3)[..5], [None, None, None, None, Some(4)]);
+    // At 3 s the copy of 1 s has 2. The report of a request that started before may only lower it.
+    let then = |report| starts_after(&[([0, 1], bucket(0, 5)), report], 1, 3);
+    assert_eq!(then(([0, 3], bucket(1, 4)))[..2], [None, Some(4)]);
+    assert_eq!(then(([0, 3], bucket(4, 1)))[..3], [None, None, Some(4)]);
+    assert_eq!(then(([1, 3], bucket(4, 1)))[..5], [None, None, None, None, Some(4)]);
 }
 
 /// After a reset the quota is new, for as long as the longest reset that was reported.
