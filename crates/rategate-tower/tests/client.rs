@@ -147,17 +147,17 @@ async fn requests_wait_for_their_tokens() {
 #[tokio::test]
 async fn requests_without_a_response_count() {
     let clock = ManualClock::new();
-    let sent = Arc::new(Mutex::new(0));
-    let notes = Arc::clone(&sent);
+    let count = Arc::new(Mutex::new(0));
+    let notes = Arc::clone(&count);
     // The first response reports that three remain, and the second request has none.
     let server = service_fn(move |_: Request<Body>| {
-        let mut sent = notes.lock().unwrap();
-        *sent += 1;
-        let response = match *sent {
+        let mut count = notes.lock().unwrap();
+        *count += 1;
+        let response = match *count {
             1 => Response::builder().header("ratelimit", r#""x";r=3;t=60"#),
             _ => Response::builder(),
         };
-        ready(if *sent == 2 { Err("lost") } else { Ok(response.body(Body::empty()).unwrap()) })
+        ready(if *count == 2 { Err("lost") } else { Ok(response.body(Body::empty()).unwrap()) })
     });
     let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(S)), clock.clone());
     let layer = layer(&clock).without_spreading().max_wait(Duration::ZERO).limiter(limiter);
@@ -172,7 +172,7 @@ async fn requests_without_a_response_count() {
     assert!(send().await.is_ok() && send().await.is_ok());
     clock.advance(Duration::from_secs(1));
     assert_eq!(send().await.unwrap_err(), PaceError::TooLong { wait: Duration::from_secs(58) });
-    assert_eq!(*sent.lock().unwrap(), 4);
+    assert_eq!(*count.lock().unwrap(), 4);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Starts of paced requests, in plain numbers.
 
+#![allow(clippy::arithmetic_side_effects, reason = "a test computes in plain numbers")]
+
 use std::time::Duration;
 
 use super::{Cost, Following, PacingState, ServerHints, Ticket};
