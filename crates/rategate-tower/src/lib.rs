@@ -170,3 +170,8 @@ mod readme {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/moving-from-tower-governor.md")]
 mod guide {}
+
+/// The examples of a chapter of the book, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/clients.md")]
+mod chapter {}

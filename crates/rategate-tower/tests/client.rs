@@ -12,7 +12,7 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use rategate::{AcquireError, Clock, Gcra, Limiter, ManualClock, SlidingLog};
 use rategate_tower::RateLimitLayer;
-use rategate_tower::client::{Pace, PaceError, PaceLayer};
+use rategate_tower::client::{Pace, PaceError, PaceLayer, Tokens};
 use rategate_tower::headers::{Headers, QuotaPolicy};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -95,6 +95,84 @@ async fn what_remains_is_spread_until_the_reset() {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
     assert_eq!(*sent_ns.lock().unwrap(), [0, 0, 0]);
+}
+
+/// Clients that were refused together come back over the jitter, and none too soon.
+#[tokio::test]
+async fn a_jitter_spreads_clients_after_a_hold() {
+    let max = Duration::from_secs(5);
+    let mut starts = Vec::new();
+    for _ in 0..50 {
+        let clock = ManualClock::new();
+        let (server, sent_ns) = scripted(&clock, &[(429, &[("retry-after", "7")])]);
+        let client = layer(&clock).jitter(max).layer(server);
+        assert_eq!(send(&client).await.unwrap(), 429);
+        assert_eq!(send(&client).await.unwrap(), 200);
+        starts.push(sent_ns.lock().unwrap()[1]);
+    }
+    starts.sort_unstable();
+    assert!(starts[0] >= 7 * S && starts[49] <= 12 * S, "{starts:?}");
+    assert!(starts[49] - starts[0] > S, "{starts:?}");
+}
+
+/// With its cost, a request waits for the tokens that it takes.
+#[tokio::test]
+async fn requests_wait_for_their_tokens() {
+    let fields: &[(&str, &str)] = &[
+        ("x-ratelimit-limit-requests", "60"),
+        ("x-ratelimit-remaining-requests", "59"),
+        ("x-ratelimit-reset-requests", "1s"),
+        ("x-ratelimit-limit-tokens", "1000"),
+        ("x-ratelimit-remaining-tokens", "400"),
+        ("x-ratelimit-reset-tokens", "1m0s"),
+    ];
+    for (knows_tokens, expected_s) in [(true, 10), (false, 0)] {
+        let clock = ManualClock::new();
+        let (server, sent_ns) = scripted(&clock, &[(200, fields)]);
+        let mut layer = layer(&clock).without_spreading();
+        if knows_tokens {
+            layer = layer.cost(|head| head.extensions.get::<Tokens>().copied().unwrap_or_default());
+        }
+        let client = layer.layer(server);
+        for input in [0, 500] {
+            let mut request = Request::new(Body::empty());
+            request.extensions_mut().insert(Tokens { input, output: 0 });
+            client.clone().oneshot(request).await.unwrap();
+        }
+        assert_eq!(*sent_ns.lock().unwrap(), [0, expected_s * S]);
+    }
+}
+
+/// A request without a response counts, and one that the limiter refused does not.
+#[tokio::test]
+async fn requests_without_a_response_count() {
+    let clock = ManualClock::new();
+    let count = Arc::new(Mutex::new(0));
+    let notes = Arc::clone(&count);
+    // The first response reports that three remain, and the second request has none.
+    let server = service_fn(move |_: Request<Body>| {
+        let mut count = notes.lock().unwrap();
+        *count += 1;
+        let response = match *count {
+            1 => Response::builder().header("ratelimit", r#""x";r=3;t=60"#),
+            _ => Response::builder(),
+        };
+        ready(if *count == 2 { Err("lost") } else { Ok(response.body(Body::empty()).unwrap()) })
+    });
+    let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(S)), clock.clone());
+    let layer = layer(&clock).without_spreading().max_wait(Duration::ZERO).limiter(limiter);
+    let client = layer.layer(server);
+    let send = || async { client.clone().oneshot(Request::new(Body::empty())).await };
+    assert!(send().await.is_ok());
+    assert_eq!(send().await.unwrap_err(), PaceError::Client("lost"));
+    for _ in 0..9 {
+        assert!(matches!(send().await, Err(PaceError::TooLong { wait }) if wait.as_secs() < 2));
+    }
+    clock.advance(Duration::from_secs(1));
+    assert!(send().await.is_ok() && send().await.is_ok());
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(send().await.unwrap_err(), PaceError::TooLong { wait: Duration::from_secs(58) });
+    assert_eq!(*count.lock().unwrap(), 4);
 }
 
 #[tokio::test]

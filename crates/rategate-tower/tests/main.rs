@@ -19,4 +19,5 @@ mod quota;
 mod server;
 mod service;
 mod set_up;
+mod vendors;
 mod waiting;

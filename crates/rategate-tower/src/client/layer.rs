@@ -3,18 +3,20 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{Request, Response};
 use rategate::policy::LimiterPolicy;
 use rategate::{AcquireError, AsyncLimiter, Clock, Limiter, MonotonicClock};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::hints::{MAX_HOLD, ServerHint, parse_hints};
-use super::pace::{PacingState, Ticket};
+use super::allowance::Tokens;
+use super::hints::MAX_HOLD;
+use super::pace::PacingState;
 
 /// A way for a client to sleep, which depends on its runtime.
 ///
@@ -37,17 +39,26 @@ where
 
 /// A layer that paces the requests of a client, and follows the hints of the responses.
 ///
-/// Each request waits for the limiter, if there is one, and for the server. After a 429 or a 503
+/// Each request waits for the limiter, if there is one, and for the server. After a 429, 403 or 503
 /// with `Retry-After`, or when nothing remains, no request is sent before that instant. Otherwise
-/// the remaining requests are spread over the time until the reset. [`parse_hints`] describes how
-/// responses are read.
+/// the remaining requests are spread over the time until the reset.
+/// [`parse_hints`](super::parse_hints) describes how responses are read, and of which services.
 ///
 /// **One state for all.** Clones of the layer, all services that it makes and their clones share
-/// the limiter and the server's hints. They concern one server: make a layer for each server.
+/// the limiter and the server's hints. They concern one server: make a layer for each server. A
+/// server may report several limits, by policy, by resource or by unit; a request waits for all of
+/// them. Make a layer for each kind of requests that a server limits apart, such as GitHub's
+/// resources.
 ///
-/// No request waits past the reset, which is at most [`max_hold`](Self::max_hold) away.
-/// Requests that still wait then start together, as nothing is known of the time after the reset.
-/// Until then they start in the order of their arrival. A request that is dropped while it waits
+/// **Never more than remains.** The layer counts down what the server reported. Requests without a
+/// response count as if the server had not seen them. After a reset it assumes the same quota for
+/// a window as long as the longest reset it saw; a bucket refills evenly. A quota of tokens is
+/// counted if the [`cost`](Self::cost) of each request is known. Otherwise it holds requests only
+/// when it is exhausted, until its reset.
+///
+/// Without a quota, no request waits past the reset, which is at most [`max_hold`](Self::max_hold)
+/// away. Requests that still wait then start together, as nothing is known of the time after the
+/// reset. Requests start in the order of their arrival. A request that is dropped while it waits
 /// leaves its start to the next one that arrives. Requests that already sleep keep their instants.
 ///
 /// A 429 is returned to the caller like any other response. To resend the request, put a retry
@@ -67,20 +78,25 @@ where
 /// ```
 #[derive(Clone)]
 pub struct PaceLayer {
-    rules: Arc<Rules>,
-    pacing: Arc<Mutex<PacingState>>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) pacing: Arc<Mutex<PacingState>>,
 }
+
+/// A closure that returns the tokens of a request.
+type CostFn = dyn Fn(&Parts) -> Tokens + Send + Sync;
 
 /// The configuration that all services of a layer share.
 #[derive(Clone)]
-struct Rules {
-    sleep: Arc<dyn Sleep>,
-    clock: Arc<dyn Clock>,
-    limiter: Option<Arc<dyn DynLimiter>>,
-    max_hold: Duration,
-    max_wait: Duration,
-    max_waiters: usize,
-    spreads: bool,
+pub(super) struct Rules {
+    pub(super) sleep: Arc<dyn Sleep>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) limiter: Option<Arc<dyn DynLimiter>>,
+    pub(super) cost: Option<Arc<CostFn>>,
+    pub(super) max_hold: Duration,
+    pub(super) max_wait: Duration,
+    pub(super) max_waiters: usize,
+    pub(super) jitter: Duration,
+    pub(super) spreads: bool,
 }
 
 /// The default number of requests of a client that may wait for the server at the same time.
@@ -94,9 +110,11 @@ impl PaceLayer {
             sleep: Arc::new(sleep),
             clock: Arc::new(MonotonicClock::new()),
             limiter: None,
+            cost: None,
             max_hold: MAX_HOLD,
             max_wait: Duration::MAX,
             max_waiters: DEFAULT_WAITERS,
+            jitter: Duration::ZERO,
             spreads: true,
         };
         Self { rules: Arc::new(rules), pacing: Arc::default() }
@@ -118,8 +136,37 @@ impl PaceLayer {
         self.with(|rules| rules.limiter = Some(Arc::new(AsyncLimiter::from(limiter))))
     }
 
+    /// Sets the tokens of a language model that a request will take, by its head: an estimate, or
+    /// what it takes at most. Limits of tokens then delay requests like limits of requests do.
+    ///
+    /// A request that costs more than the quota waits until all of it is available.
+    ///
+    /// ```
+    /// use rategate_tower::client::{PaceLayer, Tokens};
+    ///
+    /// // The application counts when it builds the body, and leaves the result in the request.
+    /// let layer = PaceLayer::new(tokio::time::sleep)
+    ///     .cost(|head| head.extensions.get::<Tokens>().copied().unwrap_or_default());
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Parts) -> Tokens + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.cost = Some(Arc::new(cost)))
+    }
+
+    /// Ends each hold later than the server asks, by a random part of `max`, and never sooner.
+    ///
+    /// Many clients that were refused until the same date or reset do not come back together then.
+    /// The default is zero: one client gains nothing by waiting longer, and a `Retry-After` in
+    /// seconds ends at an instant of its own for each client. Requests that wait in this layer
+    /// share the instant.
+    #[must_use]
+    pub fn jitter(self, max: Duration) -> Self {
+        self.with(|rules| rules.jitter = max)
+    }
+
     /// Sets the longest time that a server can make this client hold: an hour by default. Longer
-    /// holds are cut to it.
+    /// holds are cut to it. [Jitter](Self::jitter) is added to it.
     #[must_use]
     pub fn max_hold(self, max: Duration) -> Self {
         self.with(|rules| rules.max_hold = max)
@@ -204,161 +251,23 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         let layer = self.layer.clone();
+        let (head, body) = request.into_parts();
+        let tokens = layer.tokens(&head);
+        let request = Request::from_parts(head, body);
         let head = |response: &Response<O>| (response.status(), response.headers().clone());
-        Box::pin(async move { layer.paced(|| inner.call(request), head).await })
-    }
-}
-
-/// The reason why a request may not start.
-enum NotStarted {
-    Limiter(AcquireError),
-    TooLong(Duration),
-    QueueFull,
-}
-
-impl PaceLayer {
-    /// Makes a call at its start, and follows the hints in the head of its response.
-    pub(super) async fn paced<F, R, E>(
-        &self,
-        call: impl FnOnce() -> F,
-        head: impl FnOnce(&R) -> (StatusCode, HeaderMap),
-    ) -> Result<R, PaceError<E>>
-    where
-        F: Future<Output = Result<R, E>>,
-    {
-        self.wait_for_start().await.map_err(|refused| match refused {
-            NotStarted::Limiter(error) => PaceError::Limiter(error),
-            NotStarted::TooLong(wait) => PaceError::TooLong { wait },
-            NotStarted::QueueFull => PaceError::QueueFull,
-        })?;
-        let in_flight = InFlight::new(self);
-        let response = call().await.map_err(PaceError::Client)?;
-        let (status, headers) = head(&response);
-        let hint = parse_hints(status, &headers, SystemTime::now(), self.rules.max_hold);
-        in_flight.apply(hint);
-        Ok(response)
-    }
-
-    /// Waits until one request may start.
-    async fn wait_for_start(&self) -> Result<(), NotStarted> {
-        let max_wait_ns = u64::try_from(self.rules.max_wait.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = self.now_ns().saturating_add(max_wait_ns);
-        let mut waiting = WaitingRequest::new(self).ok_or(NotStarted::QueueFull)?;
-        loop {
-            while let Err(again_ns) = waiting.start(self.now_ns()) {
-                if again_ns > deadline_ns {
-                    let wait_ns = again_ns.saturating_sub(self.now_ns());
-                    return Err(NotStarted::TooLong(Duration::from_nanos(wait_ns)));
-                }
-                self.sleep_until(again_ns).await;
-            }
-            if let Some(limiter) = &self.rules.limiter {
-                let left = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
-                limiter.acquire_one_within(left).await.map_err(NotStarted::of)?;
-            }
-            waiting.started_ns = None;
-            // A hold may have begun while this request waited. Its permit then stays charged, and
-            // it takes another one: a permit used later than its promised start could coincide
-            // with others and exceed the limit.
-            if !self.pacing().holds(self.now_ns()) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Sleeps until `start_ns`, repeatedly if a sleep ends early.
-    async fn sleep_until(&self, start_ns: u64) {
-        loop {
-            match start_ns.saturating_sub(self.now_ns()) {
-                0 => return,
-                left_ns => self.rules.sleep.sleep(Duration::from_nanos(left_ns)).await,
-            }
-        }
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.rules.clock.now_ns()
-    }
-
-    /// Locks the state. A panic under the lock leaves no partial update.
-    fn pacing(&self) -> MutexGuard<'_, PacingState> {
-        self.pacing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl NotStarted {
-    fn of(error: AcquireError) -> Self {
-        match error {
-            AcquireError::TooLong(too_long) => Self::TooLong(too_long.wait()),
-            other => Self::Limiter(other),
-        }
-    }
-}
-
-/// A waiting request. Dropping it removes it from the queue, and withdraws a start that was not
-/// used.
-struct WaitingRequest<'l> {
-    layer: &'l PaceLayer,
-    ticket: Ticket,
-    started_ns: Option<u64>,
-}
-
-impl<'l> WaitingRequest<'l> {
-    fn new(layer: &'l PaceLayer) -> Option<Self> {
-        let ticket = layer.pacing().join(layer.rules.max_waiters)?;
-        Some(Self { layer, ticket, started_ns: None })
-    }
-
-    fn start(&mut self, now_ns: u64) -> Result<(), u64> {
-        self.layer.pacing().start(now_ns, self.ticket)?;
-        self.started_ns = Some(now_ns);
-        Ok(())
-    }
-}
-
-impl Drop for WaitingRequest<'_> {
-    fn drop(&mut self) {
-        let mut pacing = self.layer.pacing();
-        pacing.leave(self.ticket);
-        if let Some(start_ns) = self.started_ns {
-            pacing.take_back(start_ns);
-        }
-    }
-}
-
-/// A request that has been sent. Dropping this ends it.
-struct InFlight<'l> {
-    layer: &'l PaceLayer,
-}
-
-impl<'l> InFlight<'l> {
-    fn new(layer: &'l PaceLayer) -> Self {
-        layer.pacing().begin();
-        Self { layer }
-    }
-
-    fn apply(self, hint: ServerHint) {
-        let spreads = self.layer.rules.spreads;
-        if spreads || !matches!(hint, ServerHint::Spread { .. }) {
-            self.layer.pacing().take(self.layer.now_ns(), hint);
-        }
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.layer.pacing().end();
+        Box::pin(async move { layer.paced(tokens, || inner.call(request), head).await })
     }
 }
 
 /// A limiter with any limit.
-trait DynLimiter: Send + Sync {
+pub(super) trait DynLimiter: Send + Sync {
     /// Waits up to `max` in the limiter's wait queue, and takes a permit. Dropping the future
     /// leaves the queue.
     fn acquire_one_within(&self, max: Duration) -> AcquireFuture<'_>;
 }
 
-type AcquireFuture<'l> = Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send + 'l>>;
+pub(super) type AcquireFuture<'l> =
+    Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send + 'l>>;
 
 impl<P, C> DynLimiter for AsyncLimiter<P, C>
 where
@@ -374,7 +283,8 @@ impl fmt::Debug for PaceLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceLayer")
             .field("has_limiter", &self.rules.limiter.is_some())
-            .field("lessons", &*self.pacing())
+            .field("has_cost", &self.rules.cost.is_some())
+            .field("pacing", &*self.pacing())
             .finish_non_exhaustive()
     }
 }

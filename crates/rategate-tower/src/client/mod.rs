@@ -1,16 +1,21 @@
 //! A layer for clients that pace themselves and follow the hints of servers.
 //!
 //! A [`PaceLayer`] delays the requests of a client service by its own limiter, and by the server's
-//! `Retry-After`, `RateLimit`, `RateLimit-*` and `X-RateLimit-*`. [`parse_hints`] only reads these
-//! fields, for clients of another kind. With the feature `reqwest`, `PaceLayer::send` sends what
-//! that client builds.
+//! `Retry-After`, `RateLimit`, `RateLimit-*`, `X-RateLimit-*`, and the fields of OpenAI, Anthropic
+//! and Shopify. [`parse_hints`] has a table of all, and only reads these fields, for clients of
+//! another kind. With the feature `reqwest`, `PaceLayer::send` sends what that client builds.
 
+mod allowance;
 mod hints;
+#[cfg(test)]
+mod laws;
 mod layer;
 mod pace;
+mod paced;
 mod read;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 
-pub use self::hints::{DEFAULT_BACKOFF, MAX_HOLD, ServerHint, parse_hints};
+pub use self::allowance::Tokens;
+pub use self::hints::{DEFAULT_BACKOFF, MAX_HOLD, Refill, ServerHints, ServerLimit, parse_hints};
 pub use self::layer::{DEFAULT_WAITERS, Pace, PaceError, PaceLayer, Sleep};

@@ -1,287 +1,233 @@
-//! A parser of the limits that servers report. Every function is total: any bytes give a value or
-//! nothing.
+//! The limits that servers report, in the fields of several vendors. Every function is total: any
+//! bytes give a value or nothing.
 
 use std::time::{Duration, SystemTime};
 
-use http::header::{DATE, RETRY_AFTER};
+use http::header::{AGE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::{LEGACY, OLDER, RATELIMIT};
+use super::hints::{DEFAULT_BACKOFF, Refill, ServerLimit};
+use crate::headers::{
+    ANTHROPIC, LEGACY, OLDER, OPENAI, QuotaUnit, Triple, digits, field_text, go_duration,
+    read_draft, rfc3339, seconds,
+};
 
-/// The maximum length of a value that is parsed, and the maximum number of limits per response.
-const MAX_VALUE_BYTES: usize = 8192;
-const MAX_WINDOWS: usize = 32;
+/// The maximum number of limits of a response.
+pub(super) const MAX_LIMITS: usize = 32;
 
 /// The values from which a reset is a Unix time in seconds, and in milliseconds. As seconds from
 /// now, the first would be 31 years.
 const UNIX_FROM: u64 = 1_000_000_000;
 const UNIX_MS_FROM: u64 = 1_000_000_000_000;
 
-/// The parsed hints of a response.
+/// The kind of requests that a limit of GitHub's is for (GitHub Docs, "Rate limits for the REST
+/// API").
+const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-resource");
+
+/// The hold after a refusal of GitHub's that does not say: the same page asks for a minute.
+const GITHUB_BACKOFF: Duration = Duration::from_secs(60);
+
+/// The requests in Shopify's leaky bucket, and its size: `32/40` (shopify.dev, "REST Admin API rate
+/// limits").
+const CALL_LIMIT: HeaderName = HeaderName::from_static("x-shopify-shop-api-call-limit");
+
+/// The time in which a full bucket of Shopify's is empty. The page has 2 requests a second for a
+/// bucket of 40, and ten times both.
+const CALL_LIMIT_DRAINS: Duration = Duration::from_secs(20);
+
+/// The fields of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Signals {
     pub(super) retry_after: Option<Duration>,
-    pub(super) windows: Vec<Window>,
-}
-
-/// A number of requests, and the time until more are available.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
-    pub(super) remaining: u64,
-    pub(super) reset: Duration,
+    /// The hold after a 429 without a time.
+    pub(super) backoff: Duration,
+    pub(super) limits: Vec<ServerLimit>,
 }
 
 impl Signals {
-    /// Parses the fields. `now` is the client's clock, used unless the response states the
+    /// Reads the fields. `now` is the client's clock, used unless the response states the
     /// server's.
     pub(super) fn read(headers: &HeaderMap, now: SystemTime) -> Self {
         let now = headers.get(DATE).and_then(date).unwrap_or(now);
-        let mut windows = Vec::new();
-        for line in headers.get_all(RATELIMIT) {
-            // A field with any invalid part is ignored as a whole.
-            windows.extend(current(line).unwrap_or_default());
-        }
-        for [_, remaining, reset] in [&OLDER, &LEGACY] {
-            windows.extend(triple(headers, remaining, reset, now));
-        }
-        windows.truncate(MAX_WINDOWS);
-        let retry_after = headers.get_all(RETRY_AFTER).into_iter();
-        let retry_after = retry_after.filter_map(|value| wait(value, now)).max();
-        Self { retry_after, windows }
+        let is_github = headers.contains_key(RESOURCE);
+        // What a cache stored says nothing of the present.
+        let is_stored = numbers(headers, &AGE).any(|age| age > 0);
+        let mut limits = if is_stored { Vec::new() } else { limits(headers, now) };
+        limits.truncate(MAX_LIMITS);
+        let retry_after = values(headers, &RETRY_AFTER).filter_map(|text| wait(text, now)).max();
+        let backoff = if is_github { GITHUB_BACKOFF } else { DEFAULT_BACKOFF };
+        Self { retry_after, backoff, limits }
     }
 }
 
-/// Parses `Retry-After`: seconds, or a date.
-fn wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
-    if let Some(seconds) = number(text(value)?) {
-        return Some(Duration::from_secs(seconds.up));
+fn limits(headers: &HeaderMap, now: SystemTime) -> Vec<ServerLimit> {
+    let of_draft = read_draft(headers).into_iter().filter_map(|item| {
+        // What remains without a time means nothing.
+        let (remaining, reset) = (item.remaining?, item.reset?);
+        Some(ServerLimit {
+            name: [item.name, item.partition].concat().into(),
+            unit: item.unit,
+            quota: item.quota,
+            window: item.window,
+            remaining,
+            reset,
+            refill: Refill::AtReset,
+        })
+    });
+    let mut limits: Vec<ServerLimit> = of_draft.collect();
+    let requests = QuotaUnit::Requests;
+    limits.extend(triple(headers, (requests, &OLDER), Refill::AtReset, now));
+    let resource = values(headers, &RESOURCE).next();
+    let legacy = triple(headers, (requests, &LEGACY), Refill::AtReset, now);
+    limits.extend(legacy.map(|limit| match resource {
+        Some(resource) => ServerLimit { name: resource.into(), ..limit },
+        None => limit,
+    }));
+    for (unit, names) in OPENAI.iter().chain(&ANTHROPIC) {
+        limits.extend(triple(headers, (*unit, names), Refill::Gradual, now));
     }
+    limits.extend(values(headers, &CALL_LIMIT).filter_map(call_limit));
+    limits
+}
+
+/// Reads the three fields of a limit. Of several lines the strictest counts.
+fn triple(
+    headers: &HeaderMap,
+    (unit, [quota, remaining, reset]): (QuotaUnit, &Triple),
+    refill: Refill,
+    now: SystemTime,
+) -> Option<ServerLimit> {
+    Some(ServerLimit {
+        name: remaining.as_str().into(),
+        unit: Some(unit),
+        quota: numbers(headers, quota).min(),
+        window: None,
+        remaining: numbers(headers, remaining).min()?,
+        reset: values(headers, reset).filter_map(|text| time_until(text, now)).max()?,
+        refill,
+    })
+}
+
+/// Reads the requests in a leaky bucket and its size, `32/40`.
+fn call_limit(text: &str) -> Option<ServerLimit> {
+    let (used, quota) = text.split_once('/')?;
+    let (used, quota) = (digits(used)?, digits(quota)?);
+    let drains_ns = CALL_LIMIT_DRAINS.as_nanos().saturating_mul(used.min(quota).into());
+    let drains_ns = drains_ns.checked_div(quota.into())?;
+    Some(ServerLimit {
+        name: CALL_LIMIT.as_str().into(),
+        unit: Some(QuotaUnit::Requests),
+        quota: Some(quota),
+        window: None,
+        remaining: quota.saturating_sub(used),
+        reset: Duration::from_nanos(u64::try_from(drains_ns).unwrap_or(u64::MAX)),
+        refill: Refill::Gradual,
+    })
+}
+
+/// Reads `Retry-After`: seconds, with a fraction in some services, or a date.
+fn wait(text: &str, now: SystemTime) -> Option<Duration> {
     // A date in the past means no wait.
-    Some(date(value)?.duration_since(now).unwrap_or_default())
+    let until =
+        || Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default());
+    seconds(first(text)).or_else(until)
+}
+
+/// Reads a reset in any form: seconds from now, seconds or milliseconds since 1970, a duration of
+/// Go, or an instant of RFC 3339. No text has two of these forms.
+fn time_until(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = first(text);
+    if let Some(time) = seconds(text) {
+        let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        return Some(match time.as_secs() {
+            ms @ UNIX_MS_FROM.. => Duration::from_millis(ms).saturating_sub(since_1970),
+            UNIX_FROM.. => time.saturating_sub(since_1970),
+            _ => time,
+        });
+    }
+    let until = || Some(rfc3339(text)?.duration_since(now).unwrap_or_default());
+    go_duration(text).or_else(until)
 }
 
 fn date(value: &HeaderValue) -> Option<SystemTime> {
-    httpdate::parse_http_date(text(value)?).ok()
+    httpdate::parse_http_date(field_text(value)?).ok()
 }
 
-/// Parses `RateLimit`: a list such as `"burst";r=10;t=1, "daily";r=120;t=60`, or the dictionary of
-/// an earlier draft, `limit=100, remaining=50, reset=5`.
-fn current(line: &HeaderValue) -> Option<Vec<Window>> {
-    let mut windows = Vec::new();
-    let (mut entry_remaining, mut entry_reset) = (None, None);
-    for member in split_outside_quotes(text(line)?, b',').take(MAX_WINDOWS) {
-        let mut fields = split_outside_quotes(member, b';');
-        let (mut remaining, mut reset) = (None, None);
-        let name = fields.next()?;
-        match name.split_once('=') {
-            _ if name.starts_with('"') => {}
-            Some(("remaining", value)) => entry_remaining = Some(digits(value)?),
-            Some(("reset", value)) => entry_reset = Some(digits(value)?),
-            _ => {}
-        }
-        for field in fields {
-            match field.split_once('=') {
-                Some(("r", value)) => remaining = Some(digits(value)?),
-                Some(("t", value)) => reset = Some(digits(value)?),
-                _ => {}
-            }
-        }
-        windows.extend(window(remaining, reset));
-    }
-    windows.extend(window(entry_remaining, entry_reset));
-    Some(windows)
+fn values<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+    headers.get_all(name).into_iter().filter_map(field_text)
 }
 
-/// Returns a window. A remaining number without a time means nothing.
-fn window(remaining: Option<u64>, reset: Option<u64>) -> Option<Window> {
-    Some(Window { remaining: remaining?, reset: Duration::from_secs(reset?) })
+/// Reads the numbers at the starts of the lines, rounded down: some servers send fractions.
+fn numbers(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = u64> {
+    values(headers, name).filter_map(|text| Some(seconds(first(text))?.as_secs()))
 }
 
-/// Parses `…-Remaining` and `…-Reset`. Of several lines the strictest counts.
-fn triple(
-    headers: &HeaderMap,
-    remaining: &HeaderName,
-    reset: &HeaderName,
-    now: SystemTime,
-) -> Option<Window> {
-    let numbers = |name| headers.get_all(name).into_iter().filter_map(|it| number(text(it)?));
-    let remaining = numbers(remaining).map(|number| number.down).min()?;
-    let reset = numbers(reset).map(|number| number.up).max()?;
-    let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let reset = match reset {
-        UNIX_MS_FROM.. => Duration::from_millis(reset).saturating_sub(since_1970),
-        UNIX_FROM.. => Duration::from_secs(reset).saturating_sub(since_1970),
-        _ => Duration::from_secs(reset),
-    };
-    Some(Window { remaining, reset })
-}
-
-/// A decimal number, rounded down and up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Number {
-    down: u64,
-    up: u64,
-}
-
-/// Parses the number at the start of a text: `100`, `100, 100;w=60`, or `1.5`, which some servers
-/// send. Numbers beyond 64 bits saturate.
-fn number(text: &str) -> Option<Number> {
-    let first = text.split([',', ';']).next()?.trim();
-    let (whole, fraction) = first.split_once('.').unwrap_or((first, "0"));
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-    if !is_number(whole) || !is_number(fraction) {
-        return None;
-    }
-    let down = whole.parse().unwrap_or(u64::MAX);
-    let is_more = fraction.bytes().any(|digit| digit != b'0');
-    Some(Number { down, up: down.saturating_add(is_more.into()) })
-}
-
-/// Parses a structured field's integer that is not negative: up to 15 digits.
-fn digits(text: &str) -> Option<u64> {
-    let fits = text.len() <= 15 && text.bytes().all(|byte| byte.is_ascii_digit());
-    if fits { text.parse().ok() } else { None }
-}
-
-fn text(value: &HeaderValue) -> Option<&str> {
-    let text = value.to_str().ok()?.trim();
-    (text.len() <= MAX_VALUE_BYTES).then_some(text)
-}
-
-/// Splits a text at separators outside quotes.
-fn split_outside_quotes(text: &str, at: u8) -> impl Iterator<Item = &str> {
-    let (mut is_quoted, mut is_escaped) = (false, false);
-    let is_border = move |character: char| {
-        let was_escaped = std::mem::take(&mut is_escaped);
-        match character {
-            '"' if !was_escaped => is_quoted = !is_quoted,
-            '\\' if is_quoted && !was_escaped => is_escaped = true,
-            _ => {}
-        }
-        !is_quoted && character == char::from(at)
-    };
-    text.split(is_border).map(str::trim)
+/// Returns the first part of a value such as `100, 100;w=60`.
+fn first(text: &str) -> &str {
+    text.split([',', ';']).next().unwrap_or_default().trim()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use http::{HeaderMap, HeaderValue};
 
-    use super::{Number, Signals, Window, current, number, split_outside_quotes};
-
-    fn windows(line: &str) -> Option<Vec<(u64, u64)>> {
-        let windows = current(&HeaderValue::from_str(line).unwrap())?;
-        let pair = |window: &Window| (window.remaining, window.reset.as_secs());
-        Some(windows.iter().map(pair).collect())
-    }
-
-    /// A line, and its expected remaining numbers and resets; `None` if the whole line is ignored.
-    type Case = (&'static str, Option<&'static [(u64, u64)]>);
+    use super::{MAX_LIMITS, Signals, time_until};
 
     #[test]
-    fn structured_fields() {
-        let table: [Case; 17] = [
-            (r#""default";r=50;t=30"#, Some(&[(50, 30)])),
-            (r#""default" ; r=50 ; t=30 "#, Some(&[(50, 30)])),
-            ("default;r=50;t=30", Some(&[(50, 30)])),
-            (r#""a";r=1;t=2,"b";r=3;t=4"#, Some(&[(1, 2), (3, 4)])),
-            (r#""a";t=2;pk=:cHsdsRa894==:;r=1;x"#, Some(&[(1, 2)])),
-            (r#""a;r=9;t=9,b";r=1;t=2"#, Some(&[(1, 2)])),
-            (r#""a\";r=9;t=9\\";r=1;t=2"#, Some(&[(1, 2)])),
-            (r#""default";r=50"#, Some(&[])),
-            (r#""default""#, Some(&[])),
-            ("limit=100, remaining=50, reset=5", Some(&[(50, 5)])),
-            (r#""a";r=999999999999999;t=0"#, Some(&[(999_999_999_999_999, 0)])),
-            (r#""a";r=1000000000000000;t=0"#, None),
-            (r#""a";r=-1;t=2"#, None),
-            (r#""a";r=1.5;t=2"#, None),
-            (r#""a";r=;t=2"#, None),
-            (r#""a";r=1;t=2,"b";r=x;t=4"#, None),
-            ("", Some(&[])),
-        ];
-        for (line, expected) in table {
-            assert_eq!(windows(line), expected.map(<[_]>::to_vec), "{line}");
-        }
-    }
-
-    #[test]
-    fn numbers() {
-        let exact = |number| Some(Number { down: number, up: number });
+    fn resets_are_read_in_any_form() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_755_780_000);
+        let until = |text| time_until(text, now).map(|time| time.as_millis());
         let table = [
-            ("0", exact(0)),
-            ("100", exact(100)),
-            ("100, 100;w=60", exact(100)),
-            ("100;w=60", exact(100)),
-            ("1.0", exact(1)),
-            ("1.01", Some(Number { down: 1, up: 2 })),
-            ("99999999999999999999999", exact(u64::MAX)),
-            ("99999999999999999999999.5", exact(u64::MAX)),
-            ("+1", None),
-            ("-1", None),
-            ("1e9", None),
-            ("1.", None),
-            (".5", None),
-            ("1.5.1", None),
-            ("0x10", None),
-            ("١", None),
+            ("30", Some(30_000)),
+            ("1.01", Some(1010)),
+            ("30, 30;w=60", Some(30_000)),
+            ("1755780042", Some(42_000)),
+            ("1755780042500", Some(42_500)),
+            ("1755779999", Some(0)),
+            ("6m0s", Some(360_000)),
+            ("2025-08-21T12:40:30.5Z", Some(30_500)),
+            ("2025-08-21T12:39:00Z", Some(0)),
+            ("soon", None),
             ("", None),
         ];
         for (text, expected) in table {
-            assert_eq!(number(text), expected, "{text}");
+            assert_eq!(until(text), expected, "{text}");
         }
     }
 
-    #[test]
-    fn borders_within_quotes_are_none() {
-        let split = |text| split_outside_quotes(text, b',').collect::<Vec<_>>();
-        assert_eq!(split(r#"a, "b,c" ,d"#), ["a", r#""b,c""#, "d"]);
-        assert_eq!(split(r#""a\",b",c"#), [r#""a\",b""#, "c"]);
-        assert_eq!(split(r#""open, for ever"#), [r#""open, for ever"#]);
-    }
-
-    /// Parses seeded random sequences of the bytes that fields consist of.
+    /// Reads seeded random sequences of the bytes that fields consist of.
     #[test]
     fn any_bytes_give_a_value_or_nothing() {
-        const PIECES: [&str; 28] = [
-            "\"",
-            "\\",
-            ";",
-            ",",
-            "=",
-            "r",
-            "t",
-            "r=",
-            ";t=",
-            "pk",
-            ":",
-            "0",
-            "1",
-            "999999999999999",
-            "18446744073709551615",
-            ".",
-            "-",
-            " ",
-            "\t",
-            "remaining=",
-            "reset=",
-            "limit",
-            "GMT",
-            "Tue, 14 Nov 2023 22:13:50 GMT",
-            "Tue, 31 Feb 9999 25:61:61 GMT",
-            "é",
-            "\u{80}",
-            "w=60",
-        ];
+        let pieces: Vec<&str> =
+            r#"" \ ; , = r t r= ;t= pk : 0 1 999999999999999 . - limit GMT w=60"#
+                .split(' ')
+                .chain(
+                    "18446744073709551615 remaining= reset= é \u{80} / h ms 2025-08-21".split(' '),
+                )
+                .chain(["T12:40:59", "+05:30", " ", "\t"])
+                .chain(["Tue, 14 Nov 2023 22:13:50 GMT", "Tue, 31 Feb 9999 25:61:61 GMT"])
+                .collect();
         let names = [
             "ratelimit",
+            "ratelimit-policy",
             "ratelimit-remaining",
             "ratelimit-reset",
+            "x-ratelimit-limit",
             "x-ratelimit-remaining",
             "x-ratelimit-reset",
+            "x-ratelimit-resource",
+            "x-ratelimit-limit-tokens",
+            "x-ratelimit-remaining-tokens",
+            "x-ratelimit-reset-tokens",
+            "anthropic-ratelimit-requests-limit",
+            "anthropic-ratelimit-requests-remaining",
+            "anthropic-ratelimit-requests-reset",
+            "x-shopify-shop-api-call-limit",
             "retry-after",
             "date",
+            "age",
         ];
         let mut random = fastrand::Rng::with_seed(1);
         let (mut understood, rounds) = (0, 20_000);
@@ -293,7 +239,7 @@ mod tests {
                     if random.u8(..8) == 0 {
                         bytes.push(random.u8(..));
                     } else {
-                        bytes.extend(random.choice(PIECES).unwrap().bytes());
+                        bytes.extend(random.choice(&pieces).unwrap().bytes());
                     }
                 }
                 if let Ok(value) = HeaderValue::from_bytes(&bytes) {
@@ -301,7 +247,7 @@ mod tests {
                 }
             }
             let signals = Signals::read(&headers, SystemTime::UNIX_EPOCH);
-            let is_understood = !signals.windows.is_empty() || signals.retry_after.is_some();
+            let is_understood = !signals.limits.is_empty() || signals.retry_after.is_some();
             understood += usize::from(is_understood);
         }
         assert!(understood > rounds / 50, "the storm hits the mark sometimes: {understood}");
@@ -315,7 +261,22 @@ mod tests {
         assert_eq!(Signals::read(&headers, SystemTime::UNIX_EPOCH).retry_after, None);
         let many = r#""a";r=1;t=1,"#.repeat(600);
         headers.insert("ratelimit", HeaderValue::from_str(&many).unwrap());
-        headers.append("ratelimit", HeaderValue::from_static(r#""b";r=1;t=1"#));
-        assert_eq!(Signals::read(&headers, SystemTime::UNIX_EPOCH).windows.len(), 32);
+        for _ in 0..40 {
+            headers.append("ratelimit", HeaderValue::from_static(r#""b";r=1;t=1"#));
+            headers.append("x-shopify-shop-api-call-limit", HeaderValue::from_static("1/40"));
+        }
+        let signals = Signals::read(&headers, SystemTime::UNIX_EPOCH);
+        assert_eq!(signals.limits.len(), MAX_LIMITS);
+    }
+
+    #[test]
+    fn a_stored_response_has_no_limits() {
+        let mut headers = HeaderMap::new();
+        headers.insert("ratelimit", HeaderValue::from_static(r#""a";r=1;t=1"#));
+        for (age, limits) in [("0", 1), ("7", 0), ("old", 1)] {
+            headers.insert("age", HeaderValue::from_static(age));
+            let signals = Signals::read(&headers, SystemTime::UNIX_EPOCH);
+            assert_eq!(signals.limits.len(), limits, "{age}");
+        }
     }
 }

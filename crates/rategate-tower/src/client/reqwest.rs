@@ -1,7 +1,9 @@
 //! The adaptor for `reqwest`: the only file that names it.
 
-use reqwest::{RequestBuilder, Response};
+use http::Request;
+use reqwest::{Body, RequestBuilder, Response};
 
+use super::allowance::Tokens;
 use super::layer::{PaceError, PaceLayer};
 
 impl PaceLayer {
@@ -35,8 +37,23 @@ impl PaceLayer {
         request: RequestBuilder,
     ) -> Result<Response, PaceError<reqwest::Error>> {
         let (client, request) = request.build_split();
-        let request = request.map_err(PaceError::Client)?;
+        let (tokens, request) =
+            request.and_then(|request| self.with_tokens(request)).map_err(PaceError::Client)?;
         let head = |response: &Response| (response.status(), response.headers().clone());
-        self.paced(|| client.execute(request), head).await
+        self.paced(tokens, || client.execute(request), head).await
+    }
+
+    /// Returns the tokens of a request, and the request. Only if they matter is it converted, which
+    /// its extensions survive.
+    fn with_tokens(
+        &self,
+        request: reqwest::Request,
+    ) -> Result<(Tokens, reqwest::Request), reqwest::Error> {
+        if self.rules.cost.is_none() {
+            return Ok((Tokens::default(), request));
+        }
+        let (head, body) = Request::<Body>::try_from(request)?.into_parts();
+        let tokens = self.tokens(&head);
+        Ok((tokens, Request::from_parts(head, body).try_into()?))
     }
 }

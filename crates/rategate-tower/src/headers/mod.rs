@@ -6,28 +6,40 @@
 //! * [`Dialect::Legacy`]: the older fields with the prefix `X-`; the reset in seconds, or as Unix
 //!   time.
 //! * [`Dialect::Envoy`]: the legacy fields, with `X-RateLimit-Limit: 100, 100;w=60`.
+//! * [`Dialect::OpenAi`]: `x-ratelimit-limit-tokens: 90000`, `x-ratelimit-remaining-tokens: 45000`,
+//!   `x-ratelimit-reset-tokens: 30s`.
+//! * [`Dialect::Anthropic`]: `anthropic-ratelimit-tokens-limit`, `-remaining` and `-reset`, the
+//!   reset as `2025-08-21T12:41:00Z`.
 //!
-//! The current dialect is that of draft-ietf-httpapi-ratelimit-headers since its version 08. The
-//! older dialect is that of versions up to 06. `Retry-After` needs no dialect: every refusal that
-//! waiting can help has it, in whole seconds, rounded up, never 0.
+//! The current dialect is that of draft-ietf-httpapi-ratelimit-headers-11, and of its versions
+//! since 08. The older dialect is that of versions up to 06. `Retry-After` needs no dialect: every
+//! refusal that waiting can help has it, in whole seconds, rounded up, never 0.
 //!
 //! A reset, and `t`, is the time until more permits are available than now. After a refusal, it is
-//! the time until the same request passes, as in `Retry-After`. Seconds are rounded up.
+//! the time until the same request passes, as in `Retry-After`. Seconds are rounded up. In the
+//! dialects of OpenAI and Anthropic a reset is the time until the whole quota is available, as
+//! their clients expect: the quota comes back evenly over the window, as in a token bucket.
 
+mod draft;
 mod numbers;
 mod policy;
 mod seconds;
+mod text;
+mod triples;
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use http::header::{Entry, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 
+pub(crate) use self::draft::read as read_draft;
 pub(crate) use self::numbers::{Followed, Numbers};
-pub use self::policy::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
+pub use self::policy::{MAX_NAME_BYTES, PolicyError, QuotaPolicy, QuotaUnit};
 pub(crate) use self::seconds::{retry_seconds, whole_seconds};
 use self::seconds::{sf_integer, unix_seconds};
+pub(crate) use self::text::{digits, field_text, go_duration, rfc3339, seconds};
+use self::text::{go_text, rfc3339_text};
+pub(crate) use self::triples::{ANTHROPIC, LEGACY, OLDER, OPENAI, Triple};
 
 /// The dialect of the header fields that report the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +54,14 @@ pub enum Dialect {
     /// The legacy fields as Envoy writes them, after the draft's version 03: the limit with its
     /// window, `X-RateLimit-Limit: 100, 100;w=60`, and the reset in seconds from now.
     Envoy,
+    /// The fields of OpenAI, for a limit of requests or of tokens: `x-ratelimit-limit-tokens`,
+    /// `-remaining-tokens`, and `-reset-tokens` as in Go, `6m0s`. A limit in another unit has no
+    /// such fields.
+    OpenAi,
+    /// The fields of Anthropic, for a limit of requests or of any tokens:
+    /// `anthropic-ratelimit-tokens-limit`, `-remaining`, and `-reset` as an instant of RFC 3339. A
+    /// limit in another unit has no such fields.
+    Anthropic,
 }
 
 /// The unit of `X-RateLimit-Reset`. Services use both, so their clients have to know which.
@@ -111,35 +131,37 @@ impl Headers {
         headers: &mut HeaderMap,
     ) {
         let limit = sf_integer(policy.quota());
-        let remaining = sf_integer(quota_status.remaining);
-        let reset = sf_integer(quota_status.more_after.map_or(0, whole_seconds));
+        let more_after = quota_status.more_after.unwrap_or_default();
+        let delta = || HeaderValue::from(sf_integer(whole_seconds(more_after)));
+        let full_after = || quota_status.full_after(policy);
+        let text = |text: String| HeaderValue::try_from(text).ok();
+        let vendor = |fields: &[(QuotaUnit, Triple)], reset: Option<HeaderValue>| {
+            let ours = fields.iter().find(|(unit, _)| *unit == policy.quota_unit());
+            ours.map(|(_, names)| names.clone()).zip(reset)
+        };
         for dialect in &self.dialects {
-            match dialect {
+            let fields = match dialect {
                 Dialect::Current => {
-                    let line = RateLimit { policy, quota_status };
-                    append(headers, POLICY, Some(policy.value()));
-                    append(headers, RATELIMIT, HeaderValue::try_from(line.to_string()).ok());
+                    let QuotaStatus { remaining, more_after } = quota_status;
+                    draft::write(headers, policy.item(), policy.name(), remaining, more_after);
+                    None
                 }
-                Dialect::Older => {
-                    triple(headers, OLDER, [limit, remaining, reset]);
-                }
-                Dialect::Legacy(Reset::Delta) => {
-                    triple(headers, LEGACY, [limit, remaining, reset]);
-                }
+                Dialect::Older => Some((OLDER, delta())),
+                Dialect::Legacy(Reset::Delta) | Dialect::Envoy => Some((LEGACY, delta())),
                 Dialect::Legacy(Reset::Unix) => {
-                    let more_after = quota_status.more_after.unwrap_or_default();
-                    let reset = sf_integer(unix_seconds(now, more_after));
-                    triple(headers, LEGACY, [limit, remaining, reset]);
+                    Some((LEGACY, HeaderValue::from(sf_integer(unix_seconds(now, more_after)))))
                 }
-                Dialect::Envoy => {
-                    if triple(headers, LEGACY, [limit, remaining, reset]) {
-                        let line = format!("{limit}, {limit};w={}", policy.window_s());
-                        let [name, _, _] = LEGACY;
-                        if let Ok(line) = HeaderValue::try_from(line) {
-                            let _ = headers.try_insert(name, line);
-                        }
-                    }
-                }
+                Dialect::OpenAi => vendor(&OPENAI, text(go_text(full_after()))),
+                Dialect::Anthropic => vendor(&ANTHROPIC, text(rfc3339_text(now, full_after()))),
+            };
+            let Some((names, reset)) = fields else { continue };
+            let window_s = sf_integer(whole_seconds(policy.window()));
+            let limit = match dialect {
+                Dialect::Envoy => text(format!("{limit}, {limit};w={window_s}")),
+                _ => Some(HeaderValue::from(limit)),
+            };
+            if let Some(limit) = limit {
+                triple(headers, names, sf_integer(quota_status.remaining), [limit, reset]);
             }
         }
     }
@@ -155,6 +177,18 @@ pub struct QuotaStatus {
     pub more_after: Option<Duration>,
 }
 
+impl QuotaStatus {
+    /// Returns the time until the whole quota is available, if it comes back evenly over the
+    /// window.
+    fn full_after(self, policy: &QuotaPolicy) -> Duration {
+        let missing = u128::from(policy.quota().saturating_sub(self.remaining));
+        let ns = missing.saturating_mul(policy.window().as_nanos());
+        let ns = ns.div_ceil(policy.quota().max(1).into());
+        let evenly = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+        evenly.max(self.more_after.unwrap_or_default())
+    }
+}
+
 /// Writes `Retry-After` in whole seconds, rounded up and at least one, unless the field is
 /// present.
 pub fn write_retry_after(retry_after: Duration, headers: &mut HeaderMap) {
@@ -164,57 +198,21 @@ pub fn write_retry_after(retry_after: Duration, headers: &mut HeaderMap) {
     }
 }
 
-pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-
-/// The names of the limit, remaining and reset fields.
-pub(crate) const OLDER: [HeaderName; 3] = [
-    HeaderName::from_static("ratelimit-limit"),
-    HeaderName::from_static("ratelimit-remaining"),
-    HeaderName::from_static("ratelimit-reset"),
-];
-
-/// The names of these fields in the dialect before any draft.
-pub(crate) const LEGACY: [HeaderName; 3] = [
-    HeaderName::from_static("x-ratelimit-limit"),
-    HeaderName::from_static("x-ratelimit-remaining"),
-    HeaderName::from_static("x-ratelimit-reset"),
-];
-
-fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
-    if let Some(value) = value {
-        let _ = headers.try_append(name, value);
-    }
-}
-
-/// Writes the three fields, unless the present ones are stricter. Returns `true` if it did.
-fn triple(headers: &mut HeaderMap, names: [HeaderName; 3], values: [u64; 3]) -> bool {
+/// Writes the three fields, unless the present ones are stricter.
+fn triple(
+    headers: &mut HeaderMap,
+    names: Triple,
+    remaining: u64,
+    [limit, reset]: [HeaderValue; 2],
+) {
     let [_, remaining_name, _] = &names;
-    let [_, remaining, _] = values;
     let there = headers.get(remaining_name).and_then(|value| value.to_str().ok()?.parse().ok());
     if there.is_some_and(|there: u64| there <= remaining) {
-        return false;
+        return;
     }
-    for (name, value) in names.into_iter().zip(values) {
-        let _ = headers.try_insert(name, HeaderValue::from(value));
-    }
-    true
-}
-
-/// The value of a `RateLimit` field: `"default";r=50;t=30`.
-struct RateLimit<'a> {
-    policy: &'a QuotaPolicy,
-    quota_status: QuotaStatus,
-}
-
-impl fmt::Display for RateLimit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let remaining = sf_integer(self.quota_status.remaining);
-        write!(f, "{};r={remaining}", self.policy.sf_name())?;
-        match self.quota_status.more_after {
-            Some(more_after) => write!(f, ";t={}", sf_integer(whole_seconds(more_after))),
-            None => Ok(()),
-        }
+    for (name, value) in names.into_iter().zip([limit, HeaderValue::from(remaining), reset]) {
+        // A full map cannot hold the field, which then is left out.
+        let _ = headers.try_insert(name, value);
     }
 }
 
@@ -224,7 +222,7 @@ mod tests {
 
     use http::HeaderMap;
 
-    use super::{Dialect, Headers, QuotaPolicy, QuotaStatus, Reset, write_retry_after};
+    use super::{Dialect, Headers, QuotaPolicy, QuotaStatus, QuotaUnit, Reset, write_retry_after};
 
     fn policy(name: &str, quota: u64) -> QuotaPolicy {
         QuotaPolicy::new(name, quota, Duration::from_secs(60)).unwrap()
@@ -289,6 +287,43 @@ mod tests {
                 "x-ratelimit-reset: 1700000030"
             ]
         );
+    }
+
+    /// The reset of a vendor's fields is that of the whole quota: a half of a minute's.
+    #[test]
+    fn golden_lines_of_vendors() {
+        let written = |dialect, unit| {
+            let policy = policy("default", 100).unit(unit);
+            let mut headers = HeaderMap::new();
+            let now = at(Duration::from_millis(1_755_780_000_500));
+            Headers::only(policy, dialect).write(quota_status(50, 600), now, &mut headers);
+            lines(&headers)
+        };
+        assert_eq!(
+            written(Dialect::OpenAi, QuotaUnit::Requests),
+            [
+                "x-ratelimit-limit-requests: 100",
+                "x-ratelimit-remaining-requests: 50",
+                "x-ratelimit-reset-requests: 30s"
+            ]
+        );
+        assert_eq!(
+            written(Dialect::Anthropic, QuotaUnit::OutputTokens),
+            [
+                "anthropic-ratelimit-output-tokens-limit: 100",
+                "anthropic-ratelimit-output-tokens-remaining: 50",
+                "anthropic-ratelimit-output-tokens-reset: 2025-08-21T12:40:31Z"
+            ]
+        );
+        for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
+            assert_eq!(written(dialect, QuotaUnit::ContentBytes), [""; 0]);
+        }
+        // After a refusal the wait of the request counts if it is longer.
+        let status = quota_status(100, 360_000);
+        let mut headers = HeaderMap::new();
+        let tokens = policy("default", 100).unit(QuotaUnit::Tokens);
+        Headers::only(tokens, Dialect::OpenAi).write(status, at(Duration::ZERO), &mut headers);
+        assert_eq!(headers["x-ratelimit-reset-tokens"], "6m0s");
     }
 
     #[test]

@@ -82,11 +82,12 @@ impl Numbers {
         }
     }
 
-    /// Returns the policy with these numbers, the name of `given`, and its window if they have
-    /// none.
+    /// Returns the policy with these numbers, the name and unit of `given`, and its window if they
+    /// have none.
     fn announced(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
-        let window = self.window.unwrap_or(Duration::from_secs(given.window_s()));
-        QuotaPolicy::new(given.name(), self.quota, window).ok()
+        let window = self.window.unwrap_or(given.window());
+        let policy = QuotaPolicy::new(given.name(), self.quota, window).ok()?;
+        Some(policy.unit(given.quota_unit()))
     }
 }
 
@@ -135,5 +136,24 @@ impl Followed {
         }
         latest.by_tier.insert(tier, announced.clone());
         announced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Numbers;
+    use crate::headers::{QuotaPolicy, QuotaUnit};
+
+    #[test]
+    fn new_numbers_keep_the_name_the_unit_and_a_window() {
+        let window = Duration::from_millis(1500);
+        let given = QuotaPolicy::new("p", 5, window).unwrap().unit(QuotaUnit::Tokens);
+        let announced = |quota, window| Numbers { quota, window }.announced(&given).unwrap();
+        let policy =
+            |quota, window| QuotaPolicy::new("p", quota, window).unwrap().unit(QuotaUnit::Tokens);
+        assert_eq!(announced(7, None), policy(7, window));
+        assert_eq!(announced(7, Some(window * 2)), policy(7, window * 2));
     }
 }

@@ -1,4 +1,4 @@
-//! Quota policies for clients: a name, a quota and a window.
+//! Quota policies for clients: a name, a quota in a unit, and a window.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::seconds::{sf_integer, whole_seconds};
+use super::draft;
 
 /// The maximum length of a policy's name, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -29,10 +29,57 @@ pub const MAX_NAME_BYTES: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaPolicy {
     name: Box<str>,
-    sf_name: Box<str>,
     quota: u64,
-    window_s: u64,
-    value: HeaderValue,
+    window: Duration,
+    unit: QuotaUnit,
+    /// The policy as an item of the draft's field.
+    item: HeaderValue,
+}
+
+/// The unit of a quota, and of what remains of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QuotaUnit {
+    /// Requests.
+    #[default]
+    Requests,
+    /// Bytes of content.
+    ContentBytes,
+    /// Requests at the same time.
+    ConcurrentRequests,
+    /// Tokens of a language model, of the prompt and of the reply together.
+    Tokens,
+    /// Tokens of the prompt.
+    InputTokens,
+    /// Tokens of the reply.
+    OutputTokens,
+}
+
+impl QuotaUnit {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Requests,
+        Self::ContentBytes,
+        Self::ConcurrentRequests,
+        Self::Tokens,
+        Self::InputTokens,
+        Self::OutputTokens,
+    ];
+
+    /// Returns the name in the draft's `qu`: the first three are registered.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::ContentBytes => "content-bytes",
+            Self::ConcurrentRequests => "concurrent-requests",
+            Self::Tokens => "tokens",
+            Self::InputTokens => "input-tokens",
+            Self::OutputTokens => "output-tokens",
+        }
+    }
+
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name() == name)
+    }
 }
 
 /// The reason why a policy cannot be sent.
@@ -52,7 +99,8 @@ pub enum PolicyError {
 
 impl QuotaPolicy {
     /// Creates a policy of `quota` permits per `window`, which is sent in whole seconds, rounded
-    /// up. Numbers over 999 999 999 999 999 are sent as that number.
+    /// up. A permit is a request, unless [`unit`](Self::unit) says otherwise. Numbers over
+    /// 999 999 999 999 999 are sent as that number.
     ///
     /// # Errors
     ///
@@ -67,11 +115,18 @@ impl QuotaPolicy {
         if window.is_zero() {
             return Err(PolicyError::ZeroWindow);
         }
-        let sf_name = sf_string(name).ok_or(PolicyError::NameCharacter)?;
-        let seconds = sf_integer(whole_seconds(window));
-        let line = format!("{sf_name};q={};w={seconds}", sf_integer(quota));
-        let value = HeaderValue::try_from(line).map_err(|_| PolicyError::NameCharacter)?;
-        Ok(Self { name: name.into(), sf_name: sf_name.into(), quota, window_s: seconds, value })
+        let unit = QuotaUnit::Requests;
+        let item = draft::policy(name, quota, window, unit).ok_or(PolicyError::NameCharacter)?;
+        Ok(Self { name: name.into(), quota, window, unit, item })
+    }
+
+    /// Sets the unit of the quota: requests by default.
+    #[must_use]
+    pub fn unit(mut self, unit: QuotaUnit) -> Self {
+        if let Some(item) = draft::policy(&self.name, self.quota, self.window, unit) {
+            (self.unit, self.item) = (unit, item);
+        }
+        self
     }
 
     /// Returns the name.
@@ -84,35 +139,18 @@ impl QuotaPolicy {
         self.quota
     }
 
-    /// Returns the window in whole seconds.
-    pub(super) const fn window_s(&self) -> u64 {
-        self.window_s
+    pub(super) const fn window(&self) -> Duration {
+        self.window
     }
 
-    /// Returns the value of the policy's field: `"default";q=100;w=60`.
-    pub(super) fn value(&self) -> HeaderValue {
-        self.value.clone()
+    pub(super) const fn quota_unit(&self) -> QuotaUnit {
+        self.unit
     }
 
-    /// Returns the name in quotes.
-    pub(super) const fn sf_name(&self) -> &str {
-        &self.sf_name
+    /// Returns the policy as an item of the draft's field: `"default";q=100;w=60`.
+    pub(super) fn item(&self) -> HeaderValue {
+        self.item.clone()
     }
-}
-
-/// Quotes a string of a structured field (RFC 9651, 3.3.3): printable ASCII, with quotes and
-/// backslashes escaped.
-fn sf_string(text: &str) -> Option<String> {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            ' '..='~' => quoted.push(character),
-            _ => return None,
-        }
-    }
-    quoted.push('"');
-    Some(quoted)
 }
 
 impl fmt::Display for PolicyError {
@@ -132,7 +170,7 @@ impl Error for PolicyError {}
 mod tests {
     use std::time::Duration;
 
-    use super::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
+    use super::{MAX_NAME_BYTES, PolicyError, QuotaPolicy, QuotaUnit};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -158,10 +196,12 @@ mod tests {
     fn golden_values() {
         let value = |name, quota, window| {
             let policy = QuotaPolicy::new(name, quota, window).unwrap();
-            policy.value().to_str().unwrap().to_owned()
+            policy.item().to_str().unwrap().to_owned()
         };
         assert_eq!(value("daily", 1000, Duration::from_secs(86_400)), r#""daily";q=1000;w=86400"#);
         assert_eq!(value("a b", 0, Duration::from_millis(1500)), r#""a b";q=0;w=2"#);
         assert_eq!(value(r#"q";q=9\"#, 1, Duration::from_nanos(1)), r#""q\";q=9\\";q=1;w=1"#);
+        let minute = QuotaPolicy::new("tpm", 90_000, MINUTE).unwrap().unit(QuotaUnit::InputTokens);
+        assert_eq!(minute.item(), r#""tpm";q=90000;w=60;qu="input-tokens""#);
     }
 }
