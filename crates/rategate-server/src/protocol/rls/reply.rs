@@ -61,7 +61,8 @@ pub fn descriptor_status(result: &ItemResult) -> DescriptorStatus<'_> {
 pub(crate) fn write_framed(answer: &Answer, options: Options, out: &mut BytesMut) {
     let statuses = answer.results.iter().map(descriptor_status);
     let headers = options.headers.then(|| headers(answer)).into_iter().flatten();
-    grpc::prefixed(out, |out| rls::write(out, options.code(answer), statuses, headers));
+    let code = options.code(answer);
+    grpc::prefixed(out, |out| rls::write(out, code, statuses, headers, None));
 }
 
 /// Returns the names and values of headers that describe one limit to the client.
