@@ -79,6 +79,7 @@ fn items<'a>(ask: &'a RlsRequest<'_>) -> impl Iterator<Item = Item<'a>> {
         },
         permits: descriptor.hits.unwrap_or(hits),
         refund: descriptor.refund,
+        quota: false,
     })
 }
 
