@@ -46,7 +46,7 @@ struct File {
 struct Descriptor {
     key: Option<String>,
     value: Option<String>,
-    /// Answers have no dynamic metadata, so any content is accepted.
+    /// It is read from the tree.
     #[serde(rename = "metadata")]
     _metadata: Option<BTreeMap<String, IgnoredAny>>,
     rate_limit: Option<RateLimit>,
@@ -180,6 +180,7 @@ impl Reader<'_> {
     ) -> Vec<Entry> {
         let is = |flag: Option<bool>| flag.unwrap_or_default();
         let entry = self.entry_of(table);
+        let metadata = self.metadata();
         let named = match &entry.value {
             Value::Exact(text) | Value::Pattern { text, .. } => Some(Arc::clone(text)),
             _ => None,
@@ -221,6 +222,7 @@ impl Reader<'_> {
                 enforcement: if is_shadow { Enforcement::Shadow } else { Enforcement::All },
                 quota: is(table.quota_mode),
                 replaces: Vec::new(),
+                metadata,
                 detailed_metric: is(table.detailed_metric) || is(table.value_to_metric),
                 schedule: Vec::new(),
                 location: counters.0,

@@ -19,6 +19,7 @@ use super::key;
 use super::live::Live;
 use super::request::{Item, Request, Target, Verb, display_limit, window};
 use super::tasks::{PendingItem, Task, Tasks, merge, replace, split_merged, takes};
+use crate::rule::Counting;
 use crate::units::retry_ns;
 
 /// The keys and values of a descriptor, in order.
@@ -172,7 +173,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     ) -> Result<bool, EngineError> {
         replace(tasks);
         merge(tasks);
-        if self.settings.count_over_only {
+        if self.settings.counting == Counting::Stop {
             self.uncharge_fitting(tasks)?;
         }
         // What is found here holds for the whole request, whatever other requests do meanwhile.

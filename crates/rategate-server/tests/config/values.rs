@@ -8,7 +8,7 @@ use rategate_redis::client::Server as StoreServer;
 use rategate_server::config::settings::{Listener, Secret, Server, Settings, Store, Tls};
 use rategate_server::config::{Problem, load_text};
 use rategate_server::net::Address;
-use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, Unit};
+use rategate_server::rule::{Counting, DisplayLimit, Enforcement, Limit, Rule, Unit};
 
 /// Loads the settings of a text, or returns its problems.
 fn settings(text: &str) -> Result<Settings, String> {
@@ -321,4 +321,16 @@ fn what_becomes_of_a_call_that_does_not_fit_agrees_with_the_algorithm() {
         "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, over: refuse}}]";
     let error = load_text("a.yaml", unlimited).unwrap_err().to_string();
     assert!(error.contains("over on an unlimited descriptor"), "{error}");
+}
+
+#[test]
+fn names_of_header_fields_are_names() {
+    let text = "[grpc]\nlimit_header = \"X-RateLimit-Limit\"\ncounting = \"stop\"\n";
+    let grpc = settings(text).unwrap().grpc;
+    assert_eq!((grpc.limit_header.as_str(), grpc.counting), ("X-RateLimit-Limit", Counting::Stop));
+    assert_eq!(grpc.reset_header, "RateLimit-Reset");
+    let long = "x".repeat(129);
+    assert_refused("[grpc]\nreset_header = ", &["", "a b", ":path", "\u{fc}", &long]);
+    let error = settings("[grpc]\ncounting = \"never\"\n").unwrap_err();
+    assert!(error.contains("unknown word `never`"), "{error}");
 }

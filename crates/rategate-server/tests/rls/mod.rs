@@ -14,3 +14,6 @@ mod hostile;
 mod json;
 mod laws;
 mod oracle;
+mod replies;
+mod traces;
+mod wires;
