@@ -63,6 +63,9 @@ fn an_environment_of_ratelimit_is_honoured() {
         ("GRPC_PORT", "0"),
         ("MERGE_DOMAIN_CONFIG", "true"),
         ("SHADOW_MODE", "true"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+        ("LIMIT_REMAINING_HEADER", "X-Left"),
+        ("RESPONSE_DYNAMIC_METADATA", "true"),
         ("LOG_LEVEL", "ERROR"),
         ("REDIS_URL", "redis:6379"),
     ];
@@ -74,7 +77,10 @@ fn an_environment_of_ratelimit_is_honoured() {
     let over = ask(address, "a");
     assert!(over.starts_with("HTTP/1.1 200"), "in shadow: {over}");
     assert!(over.contains(r#"{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT""#), "{over}");
-    assert!(ask(address, "b").contains(r#""limitRemaining":6"#), "the other file of the domain");
+    let other = ask(address, "b");
+    assert!(other.contains(r#""limitRemaining":6"#), "the other file of the domain");
+    assert!(other.contains(r#"{"key":"X-Left","value":"6"}"#), "{other}");
+    assert!(other.contains(r#""dynamicMetadata":{"descriptors":[{"entries":["b="#), "{other}");
 }
 
 #[test]
@@ -89,9 +95,11 @@ fn what_it_cannot_do_is_refused_and_what_does_nothing_is_named() {
     };
     assert!(complaints(&[]).contains("duplicate domain"), "domains are not merged by themselves");
     let merged = ("MERGE_DOMAIN_CONFIG", "true");
-    for (name, text) in
-        [("QUOTA_MODE", "true"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("BACKEND_TYPE", "memcache")]
-    {
+    for (name, text) in [
+        ("REDIS_PERSECOND", "true"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("BACKEND_TYPE", "memcache"),
+    ] {
         let complaints = complaints(&[merged, (name, text)]);
         assert!(complaints.contains(&format!("{name}={text}: ")), "{complaints}");
     }

@@ -7,5 +7,6 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+mod metadata;
 mod resp;
 mod rls;

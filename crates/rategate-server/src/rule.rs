@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rategate::AnyPolicy;
 use rategate::charge::Debt;
-pub use rategate_protocol::rls::Unit;
+pub use rategate_protocol::rls::{Metadata, Unit};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -54,6 +54,9 @@ pub struct Rule {
     pub quota: bool,
     /// Names of rules that are neither decided nor counted where this rule matches too.
     pub replaces: Vec<Arc<str>>,
+    /// The values that replies in Envoy's protocol carry, where configured, if the rule does not
+    /// deny the call.
+    pub metadata: Option<Arc<Metadata>>,
     /// `true` if metrics were to show the values of its entries. Kept only so that the rule can
     /// be written out again: no metric here shows a value.
     pub detailed_metric: bool,
@@ -201,6 +204,17 @@ pub enum OnUnavailable {
     /// This process enforces the limit alone.
     #[default]
     Local,
+}
+
+/// The windows, of those that count every hit, that count a call which is over any of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counting {
+    /// All windows of the call.
+    #[default]
+    All,
+    /// Those alone that the call is over.
+    Stop,
 }
 
 /// A position in a configuration file.

@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 
+use super::metadata::Metadata;
 use super::unit::Unit;
 use crate::protobuf::{bytes_length, integer_length, put_bytes, put_head, put_integer};
 
@@ -89,12 +90,13 @@ impl DescriptorStatus<'_> {
 }
 
 /// Writes the message: the code of the whole reply, the statuses of the descriptors in their
-/// order, and the names and values of headers for the client.
-pub fn write<'a>(
+/// order, the names and values of headers for the client, and the dynamic metadata.
+pub fn write<'a, 'h>(
     out: &mut BytesMut,
     code: Code,
     statuses: impl Iterator<Item = DescriptorStatus<'a>>,
-    headers: impl Iterator<Item = (&'static str, u64)>,
+    headers: impl Iterator<Item = (&'h str, u64)>,
+    metadata: Option<&Metadata>,
 ) {
     put_integer(out, 1, u64::from(code.number()));
     for status in statuses {
@@ -106,5 +108,9 @@ pub fn write<'a>(
         put_head(out, 3, bytes_length(name.len()).saturating_add(bytes_length(value.len())));
         put_bytes(out, 1, name.as_bytes());
         put_bytes(out, 2, value.as_bytes());
+    }
+    if let Some(metadata) = metadata {
+        put_head(out, 6, metadata.length());
+        metadata.write(out);
     }
 }

@@ -211,7 +211,9 @@ impl Reader<'_> {
     fn word(&self) -> Option<&str> {
         match &self.node.kind {
             Kind::Text(text) | Kind::Outside(text) => Some(text),
-            Kind::Bool(_) | Kind::Number(_) | Kind::Other if self.context.path.is_some() => {
+            Kind::Bool(_) | Kind::Number(_) | Kind::Float(_) | Kind::Other
+                if self.context.path.is_some() =>
+            {
                 self.scalar()
             }
             _ => None,
@@ -222,7 +224,9 @@ impl Reader<'_> {
     fn written(&self) -> Option<String> {
         let text = match &self.node.kind {
             Kind::Text(text) => Some(format!("{text:?}")),
-            Kind::Bool(_) | Kind::Number(_) | Kind::Other => self.scalar().map(str::to_owned),
+            Kind::Bool(_) | Kind::Number(_) | Kind::Float(_) | Kind::Other => {
+                self.scalar().map(str::to_owned)
+            }
             _ => None,
         };
         text.filter(|text| text.len() <= MAX_SHOWN)
@@ -269,6 +273,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
                 (_, Ok(number)) => visitor.visit_u64(number),
                 _ => visitor.visit_i128(*number),
             },
+            Kind::Float(number) => visitor.visit_f64(*number),
             Kind::Other => visitor.visit_f64(0.0),
             Kind::Text(text) | Kind::Outside(text) => visitor.visit_str(text),
             Kind::List(_) => self.deserialize_seq(visitor),

@@ -1,7 +1,7 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, with one domain in each
 //! file.
 //!
-//! It also has the keys `algorithm`, `burst`, `store`, `lease` and `on_unavailable`.
+//! It also has the keys `algorithm`, `over`, `burst`, `store`, `lease` and `on_unavailable`.
 //!
 //! By default its limits are windows of the wall clock in UTC that count every hit, denied or
 //! not. So moving here changes no decision.
@@ -19,7 +19,7 @@ use super::gather::{Gathered, Kind as Draft};
 use super::limit::{Algorithm, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
-use super::rules::Reader;
+use super::rules::{KnownAlgorithm, Reader};
 use super::source::{Source, SourceLocation};
 use super::tables::PlaceText;
 use super::text::Text;
@@ -47,7 +47,7 @@ struct File {
 struct Descriptor {
     key: Option<String>,
     value: Option<String>,
-    /// Answers have no dynamic metadata, so any content is accepted.
+    /// It is read from the tree.
     #[serde(rename = "metadata")]
     _metadata: Option<BTreeMap<String, IgnoredAny>>,
     rate_limit: Option<RateLimit>,
@@ -71,6 +71,7 @@ struct RateLimit {
     requests_per_unit: Option<u32>,
     unlimited: Option<bool>,
     algorithm: Option<Algorithm>,
+    over: Option<Over>,
     burst: Option<u64>,
     store: Option<PlaceText>,
     lease: Option<Text<Duration>>,
@@ -170,6 +171,7 @@ impl Reader<'_> {
     ) -> Vec<Entry> {
         let is = |flag: Option<bool>| flag.unwrap_or_default();
         let entry = self.entry_of(table);
+        let metadata = self.metadata();
         let named = match &entry.value {
             Value::Exact(text) | Value::Pattern { text, .. } => Some(Arc::clone(text)),
             _ => None,
@@ -213,6 +215,7 @@ impl Reader<'_> {
                 enforcement: if is_shadow { Enforcement::Shadow } else { Enforcement::All },
                 quota: is(table.quota_mode),
                 replaces: Vec::new(),
+                metadata,
                 detailed_metric: is(table.detailed_metric) || is(table.value_to_metric),
                 schedule: Vec::new(),
                 location: counters.0,
@@ -289,7 +292,7 @@ impl Reader<'_> {
 
     /// Reports the keys that an unlimited descriptor cannot use.
     fn unlimited(&mut self) {
-        let refused = ["unit", "algorithm", "burst"];
+        let refused = ["unit", "algorithm", "over", "burst"];
         for key in refused.into_iter().chain(["requests_per_unit", "unit_multiplier"]) {
             if self.node.child(key).is_none_or(|node| matches!(node.kind, Kind::Null)) {
                 continue;
@@ -322,21 +325,46 @@ impl Reader<'_> {
         {
             self.warn("no requests_per_unit: everything that matches is over the limit");
         }
-        let algorithm = match table.algorithm {
-            Some(Algorithm::Concurrency) => {
-                let message = "permits at a time have no unit; write such a limit in TOML";
-                self.complain("algorithm", message);
-                None
-            }
-            None if self.node.is_reported("algorithm") => None,
-            algorithm => Some(algorithm.unwrap_or(Algorithm::CountedWindow)),
-        };
+        let algorithm = self.algorithm(table);
         let requests = table.requests_per_unit.unwrap_or(0).into();
         let written = table.unit.filter(|_| multiplier > 0).and_then(|unit| {
             let written = Written::per_unit(requests, multiplier.into(), unit);
             written.map_err(|complaint| self.complain("", complaint)).ok()
         });
         self.build("", written, algorithm, table.burst)
+    }
+
+    /// Returns the algorithm by `algorithm` and `over`, which have to agree.
+    fn algorithm(&mut self, table: &RateLimit) -> KnownAlgorithm {
+        let algorithm = match (table.algorithm, table.over) {
+            (Some(Algorithm::Concurrency), _) => {
+                let message = "permits at a time have no unit; write such a limit in TOML";
+                self.complain("algorithm", message);
+                return None;
+            }
+            _ if ["algorithm", "over"].iter().any(|key| self.node.is_reported(key)) => return None,
+            (None, None | Some(Over::Charge)) => Algorithm::CountedWindow,
+            (None, Some(Over::Refuse)) => Algorithm::FixedWindow,
+            (Some(algorithm), _) => algorithm,
+        };
+        let own = match algorithm {
+            Algorithm::CountedWindow => Over::Charge,
+            _ => Over::Refuse,
+        };
+        if table.over.is_some_and(|over| over != own) {
+            let (does, word) = match own {
+                Over::Refuse => ("refuses", "refuse"),
+                Over::Charge => ("charges", "charge"),
+            };
+            let message = format!("the algorithm {} {does} what does not fit", algorithm.name());
+            self.suggest(
+                "over",
+                message,
+                &format!("write over: {word}, or leave out one of the two"),
+            );
+            return None;
+        }
+        Some(algorithm)
     }
 
     fn check_length(&mut self, key: &str, text: Option<&str>, what: &str) {

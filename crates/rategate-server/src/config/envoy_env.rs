@@ -25,16 +25,19 @@ pub(crate) struct EnvoyEnv {
     pub(crate) is_tls_of_grpc: bool,
 }
 
-/// The flags that are settings.
-const FLAGS: [(&str, &str); 4] = [
-    ("SHADOW_MODE", "grpc.shadow"),
-    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "grpc.count_over_only"),
-    ("MERGE_DOMAIN_CONFIG", "grpc.merge_domains"),
-    ("LIMIT_RESPONSE_HEADERS_ENABLED", "grpc.headers"),
+/// The flags that are settings, with the texts for false and true.
+const FLAGS: [(&str, &str, [&str; 2]); 6] = [
+    ("SHADOW_MODE", "grpc.shadow", BOOL),
+    ("QUOTA_MODE", "grpc.quota", BOOL),
+    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "grpc.counting", ["all", "stop"]),
+    ("MERGE_DOMAIN_CONFIG", "grpc.merge_domains", BOOL),
+    ("LIMIT_RESPONSE_HEADERS_ENABLED", "grpc.headers", BOOL),
+    ("RESPONSE_DYNAMIC_METADATA", "grpc.dynamic_metadata", BOOL),
 ];
+const BOOL: [&str; 2] = ["false", "true"];
 
 /// The variables with the text of a setting, and the conversion from that project's form.
-const TEXTS: [(&str, &str, Convert); 10] = [
+const TEXTS: [(&str, &str, Convert); 13] = [
     ("GRPC_UDS", "server.grpc", |path| format!("unix:{path}")),
     ("GRPC_SERVER_TLS_CERT", "server.tls.cert", str::to_owned),
     ("GRPC_SERVER_TLS_KEY", "server.tls.key", str::to_owned),
@@ -47,28 +50,21 @@ const TEXTS: [(&str, &str, Convert); 10] = [
     ("TRACING_SAMPLING_RATE", "tracing.sample", percentage),
     ("LOG_LEVEL", "log.filter", level),
     ("LOG_FORMAT", "log.format", str::to_ascii_lowercase),
+    ("LIMIT_LIMIT_HEADER", "grpc.limit_header", str::to_owned),
+    ("LIMIT_REMAINING_HEADER", "grpc.remaining_header", str::to_owned),
+    ("LIMIT_RESET_HEADER", "grpc.reset_header", str::to_owned),
 ];
 type Convert = fn(&str) -> String;
 
-const HEADERS: &str = "header fields have the names RateLimit-Limit, -Remaining and -Reset";
 /// The supported values of variables; any other is refused with this reason.
-const ONLY: [(&str, &str, &str); 9] = [
+const ONLY: [(&str, &str, &str); 4] = [
     ("CONFIG_TYPE", "FILE", "rules are read from files; there is no xDS client"),
     (
         "BACKEND_TYPE",
         "redis",
         "there is no memcached; counters are in this process, or in Redis by [store]",
     ),
-    (
-        "QUOTA_MODE",
-        "false",
-        "there is no global quota mode; write quota_mode: true in each descriptor",
-    ),
-    ("RESPONSE_DYNAMIC_METADATA", "false", "answers carry no dynamic metadata"),
     ("REDIS_PERSECOND", "false", "there is one store for all units"),
-    ("LIMIT_LIMIT_HEADER", "RateLimit-Limit", HEADERS),
-    ("LIMIT_REMAINING_HEADER", "RateLimit-Remaining", HEADERS),
-    ("LIMIT_RESET_HEADER", "RateLimit-Reset", HEADERS),
     (
         "GRPC_CLIENT_TLS_SAN",
         "",
@@ -146,9 +142,9 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
             && (envoy_env.is_tls_of_grpc || !key.starts_with("server.tls."));
         envoy_env.set(key, name, value(name).filter(|_| applies).map(|text| convert(&text)));
     }
-    for (name, key) in FLAGS {
+    for (name, key, [off, on]) in FLAGS {
         match flag_of(name, value) {
-            Ok(is_set) => envoy_env.set(key, name, is_set.map(|is_set| is_set.to_string())),
+            Ok(flag) => envoy_env.set(key, name, flag.map(|flag| if flag { on } else { off })),
             Err(complaint) => envoy_env.refused.push(complaint),
         }
     }
@@ -314,7 +310,7 @@ mod tests {
         };
         let idle = idle().flat_map(|(_, names)| names);
         let only = ONLY.iter().map(|(name, ..)| *name);
-        let flags = FLAGS.iter().map(|(name, _)| *name);
+        let flags = FLAGS.iter().map(|(name, ..)| *name);
         let texts = TEXTS.iter().map(|(name, ..)| *name);
         // What they mean together is tested with the store that they make.
         let store = ["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS"];

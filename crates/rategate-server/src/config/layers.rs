@@ -20,7 +20,8 @@ const KEYS: &str = "
     server.insecure server.limits.frame server.limits.header server.limits.body
     server.limits.streams server.limits.connections server.limits.connections_per_address
     server.limits.idle server.limits.header_time http.headers http.hosts http.trusted_proxies
-    grpc.count_denied grpc.count_over_only grpc.shadow grpc.merge_domains grpc.headers store.url
+    grpc.count_denied grpc.counting grpc.shadow grpc.quota grpc.merge_domains grpc.headers \
+    grpc.limit_header grpc.remaining_header grpc.reset_header grpc.dynamic_metadata store.url
     store.password store.nodes snapshot.path snapshot.every inline.keys inline.limits log.format
     log.keys log.filter tracing.otlp tracing.sample tracing.service keys.total";
 /// The short name of the token's variable, which clients use too.

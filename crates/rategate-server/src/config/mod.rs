@@ -15,6 +15,7 @@ mod gather;
 mod layers;
 mod limit;
 mod load;
+mod metadata;
 mod naming;
 mod node;
 mod rules;

@@ -53,7 +53,9 @@ pub(crate) enum Kind {
     Bool(bool),
     /// A whole number.
     Number(i128),
-    /// Another number, or a date; only its text in the file is used.
+    /// A number with decimals or an exponent.
+    Float(f64),
+    /// A date, or a number that is too large; only its text in the file is used.
     Other,
     Text(String),
     /// The text of a variable or a flag, which may stand for any scalar or list.
@@ -76,7 +78,8 @@ impl Node {
             Kind::Null => "nothing",
             Kind::Bool(_) => "true or false",
             Kind::Number(_) => "a whole number",
-            Kind::Other => "a number",
+            Kind::Float(_) => "a number",
+            Kind::Other => "a date or a number",
             Kind::Text(_) | Kind::Outside(_) => "a text",
             Kind::List(_) => "a list",
             Kind::Map(_) => "a table",
@@ -178,7 +181,10 @@ fn of_toml(span: Range<usize>, value: DeValue<'_>, start: usize) -> Node {
         DeValue::Integer(number) => {
             i128::from_str_radix(number.as_str(), number.radix()).map_or(Kind::Other, Kind::Number)
         }
-        DeValue::Float(_) | DeValue::Datetime(_) => Kind::Other,
+        DeValue::Float(number) => {
+            number.as_str().replace('_', "").parse().map_or(Kind::Other, Kind::Float)
+        }
+        DeValue::Datetime(_) => Kind::Other,
         DeValue::Array(all) => {
             let all = all.into_iter();
             Kind::List(all.map(|one| of_toml(one.span(), one.into_inner(), start)).collect())
@@ -303,8 +309,8 @@ impl<'de> Visitor<'de> for KindVisitor {
         Ok(i128::try_from(value).map_or(Kind::Other, Kind::Number))
     }
 
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Kind, E> {
-        Ok(Kind::Other)
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Kind, E> {
+        Ok(Kind::Float(value))
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Kind, E> {

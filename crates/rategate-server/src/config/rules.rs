@@ -151,6 +151,7 @@ impl Reader<'_> {
             quota: table.quota,
             // Resolved when all rules are known.
             replaces: Vec::new(),
+            metadata: self.metadata(),
             detailed_metric: table.detailed_metric,
             schedule: self.schedule(&table.schedule, algorithm, self.is_here(table.store)),
             location,

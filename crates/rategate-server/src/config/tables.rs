@@ -1,5 +1,6 @@
 //! The tables of the native format, and the JSON Schema that is derived from them.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::{self, Deserializer};
+use serde::de::{self, Deserializer, IgnoredAny};
 
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
@@ -82,6 +83,13 @@ pub(crate) struct RuleTable {
     /// The names of rules that are neither decided nor counted where this rule matches too.
     #[serde(default)]
     pub(crate) replaces: Vec<String>,
+    /// Values that replies in Envoy's protocol carry, by `dynamic_metadata` of `[grpc]`, if the
+    /// rule does not deny the call.
+    // They are read from the tree.
+    #[serde(rename = "metadata")]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    #[expect(clippy::zero_sized_map_values, reason = "a mapping, of which nothing is used")]
+    pub(crate) _metadata: Option<BTreeMap<String, IgnoredAny>>,
     /// Accepted for compatibility with Envoy's format, without effect: no metric shows a value.
     #[serde(default)]
     pub(crate) detailed_metric: bool,

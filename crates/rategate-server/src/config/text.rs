@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use http::HeaderName;
 use rategate_core::span;
 use rategate_tower::key::Network;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -12,6 +13,9 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 
 use super::de::TEXT;
+
+/// The maximum length of a header field's name.
+const MAX_FIELD_NAME: usize = 128;
 
 /// One value, or a list of them.
 // The deserializer knows it by this name.
@@ -202,6 +206,23 @@ impl Grammar for HostName {
     fn read(text: &str) -> Result<Self, String> {
         plain(text, 253).map(Self).ok_or_else(|| {
             format!("{text:?} is no host name like \"limits.example.com\", without scheme and port")
+        })
+    }
+}
+
+/// The name of a header field.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldName(pub(crate) String);
+
+impl Grammar for FieldName {
+    const WHAT: &'static str = "the name of a header field";
+    const EXAMPLES: &'static [&'static str] = &["X-RateLimit-Remaining"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        let is_name =
+            text.len() <= MAX_FIELD_NAME && HeaderName::from_bytes(text.as_bytes()).is_ok();
+        is_name.then(|| Self(text.to_owned())).ok_or_else(|| {
+            format!("{text:?} is no name of a header field, of 1 to {MAX_FIELD_NAME} bytes")
         })
     }
 }

@@ -7,6 +7,7 @@ use rategate_core::span;
 use toml::Value as Toml;
 
 use super::limit::{Algorithm, Written};
+use super::metadata;
 use crate::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
     RuleSet, Unit, Value,
@@ -64,6 +65,11 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
         Enforcement::Shadow => Some("shadow".to_owned()),
         Enforcement::Share(share) => Some(format!("{:.2}%", f64::from(share) / 100.0)),
     };
+    let metadata = rule.metadata.as_ref().map(|metadata| {
+        let what = "a null in its metadata";
+        metadata::to_toml(metadata).ok_or(ExportError { rule: rule.name.to_string(), what })
+    });
+    let metadata = metadata.transpose()?;
     let flag = |is_set: bool| is_set.then(|| "true".to_owned());
     let keys = [
         ("name", Some(quoted(&rule.name))),
@@ -79,6 +85,7 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
         ("enforce", enforce.as_deref().map(quoted)),
         ("quota", flag(rule.quota)),
         ("replaces", list(rule.replaces.iter().map(|name| quoted(name)))),
+        ("metadata", metadata.map(|metadata| metadata.to_string())),
         ("detailed_metric", flag(rule.detailed_metric)),
         ("store", store.map(quoted)),
         ("lease", lease_ns.or(is_held.then_some(rule.held_ns)).map(lease)),

@@ -138,13 +138,15 @@ impl<C: Clock + Clone> Counter<'_, C> {
         }
     }
 
-    pub(super) fn is_quota(&self) -> bool {
-        let counts = |limit| !matches!(limit, Limit::Unlimited | Limit::Exempt);
-        matches!(
-            self,
-            Self::Rule(ruled, _)
-                if ruled.rule.quota && counts(ruled.counters.in_force().limit)
-        )
+    /// Returns `true` for a quota, which everything limited is if `all_are`.
+    pub(super) fn is_quota(&self, all_are: bool) -> bool {
+        let Self::Rule(ruled, _) = self else { return all_are };
+        match ruled.counters.in_force().limit {
+            Limit::Unlimited => false,
+            // As where no rule matches.
+            Limit::Exempt => all_are,
+            _ => all_are || ruled.rule.quota,
+        }
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {

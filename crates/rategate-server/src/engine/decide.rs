@@ -19,6 +19,7 @@ use super::key;
 use super::live::Live;
 use super::request::{Item, Request, Target, Verb, display_limit, window};
 use super::tasks::{PendingItem, Task, Tasks, merge, replace, split_merged, takes};
+use crate::rule::Counting;
 use crate::units::retry_ns;
 
 /// The keys and values of a descriptor, in order.
@@ -75,7 +76,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 let result = item.counter.decide(&self.clock, item.verb, item.permits)?;
                 !item.result.insert(result).verdict.is_over()
             }
-            _ => self.decide_several(&mut tasks, request.counts_denied, elsewhere)?,
+            _ => self.decide_several(&mut tasks, request, elsewhere)?,
         };
         self.notify_watch(&tasks, allowed || request.counts_denied);
         split_merged(&mut tasks);
@@ -122,9 +123,10 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 Counter::Bucket(numbers, key)
             }
         };
-        let permits = item.permits;
+        let (permits, quota) = (item.permits, item.quota);
         let (same_as, is_uncharged, result) = (None, false, None);
-        Ok(Task::Acquisition(PendingItem { counter, permits, verb, same_as, is_uncharged, result }))
+        let item = PendingItem { counter, permits, verb, quota, same_as, is_uncharged, result };
+        Ok(Task::Acquisition(item))
     }
 
     /// Returns the counter of a limit that comes with a descriptor, or its answer if nothing is
@@ -168,30 +170,32 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     fn decide_several(
         &self,
         tasks: &mut Tasks<'_, C>,
-        counts_denied: bool,
+        request: &Request<'_>,
         mut seen: Seen,
     ) -> Result<bool, EngineError> {
         replace(tasks);
         merge(tasks);
-        if self.settings.count_over_only {
+        if self.settings.counting == Counting::Stop {
             self.uncharge_fitting(tasks)?;
         }
         // What is found here holds for the whole request, whatever other requests do meanwhile.
-        for task in tasks.iter_mut() {
+        for (task, requested) in tasks.iter_mut().zip(request.items) {
             match task {
-                Task::Done(result) => seen.add(false, result.verdict.is_over()),
+                Task::Done(result) => seen.add(requested.quota, result.verdict.is_over()),
                 Task::Acquisition(item) if item.same_as.is_some() => {}
                 Task::Acquisition(item)
-                    if item.verb == Verb::Peek || counts_denied || item.is_counted_take() =>
+                    if item.verb == Verb::Peek
+                        || request.counts_denied
+                        || item.is_counted_take() =>
                 {
                     let permits = if item.is_uncharged { 0 } else { item.permits };
                     let result = item.counter.decide(&self.clock, item.verb, permits)?;
-                    seen.add(item.counter.is_quota(), result.verdict.is_over());
+                    seen.add(item.is_quota(), result.verdict.is_over());
                     item.result = Some(result);
                 }
                 // Enforced takes are decided together below.
                 Task::Acquisition(item) if !item.is_enforced_take() => {
-                    seen.add(item.counter.is_quota(), false);
+                    seen.add(item.is_quota(), false);
                 }
                 Task::Acquisition(_) => {}
             }
@@ -248,7 +252,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     /// are not over. Returns `true` if nothing denies the request.
     fn take_jointly(&self, tasks: &mut Tasks<'_, C>, mut seen: Seen) -> Result<bool, EngineError> {
         let mut full = Full::new();
-        for (index, item) in takes(tasks).filter(|(_, item)| item.counter.is_quota()) {
+        for (index, item) in takes(tasks).filter(|(_, item)| item.is_quota()) {
             let result = item.counter.decide(&self.clock, Verb::Peek, item.permits)?;
             seen.add(true, result.verdict.is_over());
             if let Verdict::Denied { retry_after_ns, .. } = result.verdict {
@@ -264,7 +268,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 Outcome::Denied(by, retry_after_ns) => {
                     full.push((by, retry_after_ns));
                     let mut those = takes(tasks).filter(|(index, _)| *index == by);
-                    if those.any(|(_, item)| item.counter.is_quota()) {
+                    if those.any(|(_, item)| item.is_quota()) {
                         seen.full = seen.full.saturating_add(1);
                     } else {
                         seen.is_over = true;

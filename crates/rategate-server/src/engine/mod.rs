@@ -59,7 +59,7 @@ pub(crate) use self::stores::check_storable;
 pub use self::stores::{Remote, Shared, Stores};
 #[cfg(feature = "otlp")]
 pub use self::traced::{Outcome, Span, Tracer};
-use crate::rule::RuleSet;
+use crate::rule::{Counting, RuleSet};
 
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ pub struct EngineSettings {
     /// are all or nothing. Windows that [count every hit](crate::rule::CountedWindow) do so in
     /// either case.
     pub count_denied: bool,
-    /// `true` if a request that is over such windows is counted by these alone.
-    pub count_over_only: bool,
+    /// The windows that count a request which is over any of them.
+    pub counting: Counting,
 }
 
 /// An engine that decides requests. Clones share one engine. It never blocks, and reads only its
@@ -355,7 +355,7 @@ impl Default for EngineSettings {
             inline_keys: 1_000_000,
             inline_limits: 248,
             count_denied: false,
-            count_over_only: false,
+            counting: Counting::All,
         }
     }
 }

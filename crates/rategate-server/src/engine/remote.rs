@@ -34,6 +34,8 @@ struct RemoteItem {
     key: Key,
     permits: u64,
     verb: Verb,
+    /// `true` if the item counts as a quota whatever its rule is.
+    quota: bool,
 }
 
 /// The items of a request by the party that decides them, each with its index.
@@ -43,6 +45,8 @@ struct Split {
     here: Vec<(usize, OwnedItem)>,
     /// Items that another rule of the request replaces.
     done: Vec<(usize, ItemResult)>,
+    /// Those items.
+    seen: Seen,
 }
 
 /// A request to a store for one item. Dropping it refunds what the store grants.
@@ -114,11 +118,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let ruled = found.as_ref().and_then(|(index, _)| rule_of(*index));
             if let Some(ruled) = ruled.filter(|ruled| replaced.contains(&ruled.rule.name)) {
                 split.done.push((at, ruled.result(Verdict::Replaced)));
+                split.seen.add(item.quota, false);
             } else if let (Some((rule, key)), Some(_)) =
                 (found, ruled.and_then(|ruled| ruled.remote.as_ref()))
             {
-                let verb = item.verb(request.verb);
-                split.remote_items.push(RemoteItem { at, rule, key, permits: item.permits, verb });
+                let (verb, permits, quota) = (item.verb(request.verb), item.permits, item.quota);
+                let item = RemoteItem { at, rule, key, permits, verb, quota };
+                split.remote_items.push(item);
             } else {
                 split.here.push((at, OwnedItem::of(item)));
             }
@@ -172,7 +178,7 @@ async fn decide<C: Clock + Clone + 'static>(
     counts_denied: bool,
     split: Split,
 ) -> Result<Answer, EngineError> {
-    let Split { remote_items, here: others, done } = split;
+    let Split { remote_items, here: others, done, mut seen } = split;
     let items = remote_items.len().saturating_add(others.len()).saturating_add(done.len());
     let mut results: Vec<Option<ItemResult>> = vec![None; items];
     let mut put = |at: usize, result: ItemResult| {
@@ -188,10 +194,9 @@ async fn decide<C: Clock + Clone + 'static>(
     let calls: Result<Vec<RemoteCall>, EngineError> =
         remote_items.iter().map(|item| call(&live, item)).collect();
     let mut calls = calls?;
-    let mut seen = Seen::default();
     for (item, call) in remote_items.iter().zip(&mut calls) {
         let result = reply(&inner, &live, item, call).await?;
-        let is_quota = result.rule.as_ref().is_some_and(|rule| rule.quota);
+        let is_quota = item.quota || result.rule.as_ref().is_some_and(|rule| rule.quota);
         seen.add(is_quota, result.verdict.is_over());
         put(item.at, result);
     }

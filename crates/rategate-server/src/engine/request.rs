@@ -45,6 +45,8 @@ pub struct Item<'a> {
     /// `true` if the permits are refunded in a request that takes others: Envoy's negative hits.
     /// A denied request refunds none, so that it can be repeated.
     pub refund: bool,
+    /// `true` if the item counts as a quota whatever its rule is: Envoy's global quota mode.
+    pub quota: bool,
 }
 
 /// A reference to a counter.
@@ -123,7 +125,7 @@ impl<'a> Item<'a> {
     /// Creates an item that takes permits.
     #[must_use]
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
-        Self { target, permits, refund: false }
+        Self { target, permits, refund: false, quota: false }
     }
 
     /// Returns what is done for the item in a request with this verb.
@@ -142,6 +144,7 @@ pub(super) struct OwnedItem {
     target: Owned,
     permits: u64,
     refund: bool,
+    quota: bool,
 }
 
 #[derive(Debug)]
@@ -174,7 +177,7 @@ impl OwnedItem {
             },
             Target::Inline { limit, key } => Owned::Inline { limit, key: key.to_vec() },
         };
-        Self { target, permits: item.permits, refund: item.refund }
+        Self { target, permits: item.permits, refund: item.refund, quota: item.quota }
     }
 
     pub(super) fn borrowed(&self) -> Lists<'_> {
@@ -197,6 +200,6 @@ impl OwnedItem {
             }
             Owned::Inline { limit, key } => Target::Inline { limit: *limit, key },
         };
-        Item { target, permits: self.permits, refund: self.refund }
+        Item { target, permits: self.permits, refund: self.refund, quota: self.quota }
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct PendingItem<'a, C: Clock> {
     pub(super) counter: Counter<'a, C>,
     pub(super) permits: u64,
     pub(super) verb: Verb,
+    /// `true` if the item counts as a quota whatever its rule is.
+    pub(super) quota: bool,
     /// The index of an earlier item with the same counter, which takes the permits of both.
     pub(super) same_as: Option<usize>,
     /// `true` if the item is only peeked at, since another window alone counts the request.
@@ -38,6 +40,10 @@ impl<C: Clock + Clone> PendingItem<'_, C> {
     /// Returns `true` for a take from a counter that counts every hit.
     pub(super) fn is_counted_take(&self) -> bool {
         self.verb == Verb::Take && self.counter.counts_all()
+    }
+
+    pub(super) fn is_quota(&self) -> bool {
+        self.counter.is_quota(self.quota)
     }
 
     pub(super) fn is_enforced_take(&self) -> bool {

@@ -100,8 +100,19 @@ impl Supervisor {
     }
 
     /// Returns the options of replies to Envoy.
-    const fn rls_options(&self) -> rls::Options {
-        rls::Options { headers: self.settings.grpc.headers, shadow: self.settings.grpc.shadow }
+    fn rls_options(&self) -> rls::Options {
+        let grpc = &self.settings.grpc;
+        let names = || rls::HeaderNames {
+            limit: grpc.limit_header.as_str().into(),
+            remaining: grpc.remaining_header.as_str().into(),
+            reset: grpc.reset_header.as_str().into(),
+        };
+        rls::Options {
+            headers: grpc.headers.then(|| Arc::new(names())),
+            shadow: grpc.shadow,
+            quota: grpc.quota,
+            dynamic_metadata: grpc.dynamic_metadata,
+        }
     }
 
     fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {

@@ -292,7 +292,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         inline_keys: settings.inline.keys.get(),
         inline_limits: settings.inline.limits.get(),
         count_denied: settings.grpc.count_denied,
-        count_over_only: settings.grpc.count_over_only,
+        counting: settings.grpc.counting,
     }
 }
 

@@ -141,8 +141,8 @@ impl WebServices {
         }
         let may_credit = may(Right::Credit);
         let answer = match read(request.into_body(), self.max_body_bytes, body::WITHIN).await {
-            Ok(body) => rls::json(&body, &self.engine, self.options, may_credit).await,
-            Err(Unread::TooLong) => rls::too_long(self.options),
+            Ok(body) => rls::json(&body, &self.engine, &self.options, may_credit).await,
+            Err(Unread::TooLong) => rls::too_long(&self.options),
             Err(Unread::TooSlow | Unread::BrokenOff) => {
                 return refused(StatusCode::BAD_REQUEST, "the body is incomplete, or late\n");
             }

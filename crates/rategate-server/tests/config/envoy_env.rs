@@ -6,6 +6,7 @@ use std::time::Duration;
 use rategate_redis::client::Server as StoreServer;
 use rategate_server::config::settings::{Http, LogFormat, Server, Store, StoreKind};
 use rategate_server::config::{ConfigError, Layers, Loaded, Problem, load_with};
+use rategate_server::rule::Counting;
 
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
@@ -58,6 +59,21 @@ fn variables_are_settings() {
     assert_eq!((log.filter.as_str(), log.format), ("warn", LogFormat::Json));
     let grpc = settings(&[("SHADOW_MODE", "1"), ("MERGE_DOMAIN_CONFIG", "false")]).grpc;
     assert!(grpc.shadow && !grpc.merge_domains);
+    assert_eq!((grpc.quota, grpc.counting, grpc.dynamic_metadata), (false, Counting::All, false));
+    let grpc = settings(&[
+        ("QUOTA_MODE", "T"),
+        ("RESPONSE_DYNAMIC_METADATA", "true"),
+        ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "1"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+        ("LIMIT_LIMIT_HEADER", "X-Limit"),
+        ("LIMIT_REMAINING_HEADER", "X-Remaining"),
+    ])
+    .grpc;
+    assert_eq!((grpc.quota, grpc.counting, grpc.dynamic_metadata), (true, Counting::Stop, true));
+    let names = [&grpc.limit_header, &grpc.remaining_header, &grpc.reset_header];
+    assert_eq!(names, ["X-Limit", "X-Remaining", "RateLimit-Reset"]);
+    let every = settings(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false")]).grpc;
+    assert_eq!(every.counting, Counting::All);
     let files = [("GRPC_SERVER_TLS_CERT", "c"), ("GRPC_SERVER_TLS_KEY", "k")];
     assert_eq!(settings(&files).server, Server::default(), "TLS is off");
     let tls = settings(&[&files[..], &[("GRPC_SERVER_USE_TLS", "true")]].concat()).server;
@@ -73,10 +89,10 @@ fn variables_are_settings() {
 #[test]
 fn variables_without_a_setting_are_refused_or_named() {
     for (name, right, invalid) in [
-        ("QUOTA_MODE", "false", "true"),
+        ("QUOTA_MODE", "false", "on"),
         ("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW"),
         ("BACKEND_TYPE", "redis", "memcache"),
-        ("LIMIT_RESET_HEADER", "RateLimit-Reset", "X-Reset"),
+        ("LIMIT_RESET_HEADER", "X-Reset", "X Reset"),
         ("SHADOW_MODE", "0", "perhaps"),
         ("GRPC_SERVER_USE_TLS", "F", "yes"),
     ] {

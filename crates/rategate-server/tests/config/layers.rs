@@ -7,6 +7,7 @@ use rategate_redis::client::Server as StoreServer;
 use rategate_server::config::settings::{Dialect, LogFormat, LogKeys, Server, StoreKind};
 use rategate_server::config::{ConfigError, Layers, Settings, keys, load_with, variable};
 use rategate_server::net::Address;
+use rategate_server::rule::Counting;
 
 fn settings(
     file: &str,
@@ -67,10 +68,15 @@ fn each_key_can_be_set_from_outside() {
         ("http.hosts", "a.example, b"),
         ("http.trusted_proxies", "10.0.0.0/8, ::1"),
         ("grpc.count_denied", "true"),
-        ("grpc.count_over_only", "1"),
+        ("grpc.counting", "stop"),
         ("grpc.shadow", "yes"),
+        ("grpc.quota", "1"),
         ("grpc.merge_domains", "true"),
         ("grpc.headers", "true"),
+        ("grpc.limit_header", "X-Limit"),
+        ("grpc.remaining_header", "x-left"),
+        ("grpc.reset_header", "X-Reset"),
+        ("grpc.dynamic_metadata", "true"),
         ("store.url", "redis://u:p@h:1/2"),
         ("store.password", "other"),
         ("store.nodes", "15"),
@@ -113,9 +119,11 @@ fn each_key_can_be_set_from_outside() {
     assert_eq!(settings.http.headers, [Dialect::Older, Dialect::Legacy]);
     assert_eq!(settings.http.hosts, ["a.example", "b"]);
     assert_eq!(settings.http.trusted_proxies.len(), 2);
-    let grpc = settings.grpc;
-    assert!(grpc.count_denied && grpc.count_over_only && grpc.shadow);
-    assert!(grpc.merge_domains && grpc.headers);
+    let grpc = &settings.grpc;
+    assert!(grpc.count_denied && grpc.counting == Counting::Stop && grpc.shadow);
+    assert!(grpc.merge_domains && grpc.headers && grpc.quota && grpc.dynamic_metadata);
+    let names = [&grpc.limit_header, &grpc.remaining_header, &grpc.reset_header];
+    assert_eq!(names, ["X-Limit", "x-left", "X-Reset"]);
     let store = settings.store.as_ref().unwrap();
     assert!(store.kind == StoreKind::Server && store.database == Some(2));
     assert_eq!(store.password.as_ref().unwrap().expose(), "other");

@@ -9,6 +9,7 @@ mod files;
 mod fuzz;
 mod laws;
 mod layers;
+mod metadata;
 mod names;
 mod native;
 mod ratelimit_format;

@@ -76,6 +76,9 @@ fn every_key_of_the_format_is_taken() {
         rule.entries.iter().any(|entry| matches!(entry.value, Value::Pattern { shared: true, .. }))
     };
     assert!(shared(&loaded.rules.rules[4]) && loaded.rules.rules[5].quota);
+    let metadata: Vec<bool> =
+        loaded.rules.rules.iter().map(|rule| rule.metadata.is_some()).collect();
+    assert_eq!(metadata, [true, false, false, false, false, false, false]);
 }
 
 /// A domain without descriptors, and metadata of another kind than messages have.

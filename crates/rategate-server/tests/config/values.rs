@@ -8,7 +8,7 @@ use rategate_redis::client::Server as StoreServer;
 use rategate_server::config::settings::{Listener, Secret, Server, Settings, Store, Tls};
 use rategate_server::config::{Problem, load_text};
 use rategate_server::net::Address;
-use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, Unit};
+use rategate_server::rule::{Counting, DisplayLimit, Enforcement, Limit, Rule, Unit};
 
 /// Loads the settings of a text, or returns its problems.
 fn settings(text: &str) -> Result<Settings, String> {
@@ -270,4 +270,67 @@ fn limits_without_a_rate_have_names() {
         let rule = rule(keys).unwrap();
         assert_eq!((rule.limit, rule.display_limit), (limit, display_limit), "{keys}");
     }
+}
+
+/// `over` in Envoy's format: the algorithm without another, and the fault where both disagree.
+#[test]
+fn what_becomes_of_a_call_that_does_not_fit_agrees_with_the_algorithm() {
+    let load = |keys: &str| {
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day, requests_per_unit: 7, \
+             {keys}}}}}]"
+        );
+        let loaded = load_text("a.yaml", &text).map_err(|error| error.report())?;
+        Ok::<_, String>(loaded.rules.rules[0].limit)
+    };
+    let refuses = Ok(load("algorithm: fixed-window").unwrap());
+    let charges = Ok(load("").unwrap());
+    assert!(matches!((&refuses, &charges), (Ok(Limit::Policy(_)), Ok(Limit::Counted(_)))));
+    for keys in ["over: refuse", "over: refuse, algorithm: fixed-window"] {
+        assert_eq!(load(keys), refuses, "{keys}");
+    }
+    for keys in ["over: charge", "over: charge, algorithm: counted-window"] {
+        assert_eq!(load(keys), charges, "{keys}");
+    }
+    let bucket = load("algorithm: gcra, burst: 3");
+    assert_eq!(load("over: refuse, algorithm: gcra, burst: 3"), bucket);
+    for (keys, message, help) in [
+        (
+            "over: charge, algorithm: gcra",
+            "rate_limit.over: the algorithm gcra refuses what does not fit",
+            "write over: refuse, or leave out one of the two",
+        ),
+        (
+            "algorithm: fixed-window, over: charge",
+            "the algorithm fixed-window refuses what does not fit",
+            "write over: refuse",
+        ),
+        (
+            "over: refuse, algorithm: counted-window",
+            "the algorithm counted-window charges what does not fit",
+            "write over: charge",
+        ),
+        ("over: reject", "unknown over \"reject\"", "refuse, charge"),
+        ("over: refuse, burst: 5", "a burst belongs to the algorithm", ""),
+        ("over: charge, algorithm: concurrency", "permits at a time have no unit", ""),
+    ] {
+        let error = load(keys).unwrap_err();
+        assert!(error.contains(message) && error.contains(help), "{keys}: {error}");
+    }
+    let unlimited =
+        "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, over: refuse}}]";
+    let error = load_text("a.yaml", unlimited).unwrap_err().to_string();
+    assert!(error.contains("over on an unlimited descriptor"), "{error}");
+}
+
+#[test]
+fn names_of_header_fields_are_names() {
+    let text = "[grpc]\nlimit_header = \"X-RateLimit-Limit\"\ncounting = \"stop\"\n";
+    let grpc = settings(text).unwrap().grpc;
+    assert_eq!((grpc.limit_header.as_str(), grpc.counting), ("X-RateLimit-Limit", Counting::Stop));
+    assert_eq!(grpc.reset_header, "RateLimit-Reset");
+    let long = "x".repeat(129);
+    assert_refused("[grpc]\nreset_header = ", &["", "a b", ":path", "\u{fc}", &long]);
+    let error = settings("[grpc]\ncounting = \"never\"\n").unwrap_err();
+    assert!(error.contains("unknown word `never`"), "{error}");
 }

@@ -53,6 +53,7 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),
+        metadata: None,
         detailed_metric: false,
         schedule: Vec::new(),
         location: CounterLocation::Here,

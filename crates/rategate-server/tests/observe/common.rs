@@ -41,6 +41,7 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),
+        metadata: None,
         detailed_metric: false,
         schedule: Vec::new(),
         location: CounterLocation::Here,

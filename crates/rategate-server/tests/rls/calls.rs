@@ -294,7 +294,7 @@ fn header_fields_are_written_where_configured() {
     for driver in BOTH {
         let (engine, _) = engine(rules());
         let mut settings = Settings::default();
-        settings.options.headers = true;
+        settings.options.headers = Some(std::sync::Arc::default());
         let server = Server::start(driver, engine, settings);
         runtime().block_on(async {
             let descriptors =

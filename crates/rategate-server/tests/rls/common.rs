@@ -47,6 +47,7 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
         enforcement: rategate_server::rule::Enforcement::All,
         quota: false,
         replaces: Vec::new(),
+        metadata: None,
         detailed_metric: false,
         schedule: Vec::new(),
         location: rategate_server::rule::CounterLocation::Here,

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
 use rategate::{Clock as _, ManualClock};
 use rategate_protocol::rls::{Code, Descriptor, RlsRequest};
 use rategate_server::config::load_text;
@@ -11,68 +10,9 @@ use rategate_server::engine::{Answer, Decided, Engine, EngineSettings, Override}
 use rategate_server::protocol::rls::{Options, ask, descriptor_status};
 use rategate_server::rule::Unit;
 
-use crate::rls::oracle::{Limit, ModelDescriptor, Node, Service, Status, yaml};
+use crate::rls::oracle::{ModelDescriptor, Status};
 
 const SECOND: u64 = 1_000_000_000;
-
-/// Configurations, and sequences of calls for each: 100 000 sequences in all, half of them with
-/// `count_over_only`.
-const CONFIGS: u64 = 500;
-const SEQUENCES: u64 = 200;
-
-const KEYS: [&str; 2] = ["a", "b"];
-const NAMES: [&str; 3] = ["one", "two", "three"];
-
-fn level(random: &mut Rng, depth: u32) -> Vec<Node> {
-    let mut nodes: Vec<Node> = Vec::new();
-    for _ in 0..=random.u64(..4) {
-        let (key, value) = (
-            random.choice(KEYS).unwrap(),
-            random.choice(["", "", "x", "y", "x*", "*y", "x*y"]).unwrap(),
-        );
-        if nodes.iter().any(|node| node.key == key && node.value == value) {
-            continue;
-        }
-        let below =
-            if depth > 0 && random.u64(..3) == 0 { level(random, depth - 1) } else { vec![] };
-        nodes.push(Node {
-            key,
-            value,
-            limit: (random.u64(..5) > 0).then(|| limit(random)),
-            is_shadow: random.u64(..6) == 0,
-            is_quota: random.u64(..4) == 0,
-            is_shared: value.contains('*') && random.u64(..2) == 0,
-            below,
-        });
-    }
-    nodes
-}
-
-fn limit(random: &mut Rng) -> Limit {
-    let name = if random.u64(..2) == 0 { random.choice(NAMES).unwrap() } else { "" };
-    let others = NAMES.into_iter().filter(|other| *other != name);
-    let replaces = if random.u64(..5) == 0 { others.take(1).collect() } else { vec![] };
-    let unit = (random.u64(..8) > 0).then(|| random.choice(Unit::ALL).unwrap());
-    Limit { per_unit: per_unit(random), unit, name, replaces }
-}
-
-fn per_unit(random: &mut Rng) -> u32 {
-    random.choice([0, 1, 2, 3, 5, 10, 1_000, (1 << 27) - 1, 1 << 27, u32::MAX]).unwrap()
-}
-
-fn requested(random: &mut Rng) -> ModelDescriptor {
-    let entries = (0..=random.u64(..3) / 2).map(|_| {
-        (random.choice(KEYS).unwrap(), random.choice(["x", "y", "z", "xy", "x1y", ""]).unwrap())
-    });
-    let entries = entries.collect();
-    // A caller's own limit of 2^27 and more shares no count with a smaller rule: see
-    // docs/limits.md.
-    let own = (random.u64(..6) == 0)
-        .then(|| (per_unit(random) % (1 << 27), random.choice(Unit::ALL).unwrap()));
-    let hits = [0, 0, 1, 1, 2, 4, 9, 900, 1_001, u64::from(u32::MAX), 1 << 33, u64::MAX >> 1];
-    let hits = (random.u64(..3) > 0).then(|| random.choice(hits).unwrap());
-    ModelDescriptor { entries, own, hits }
-}
 
 fn ask_engine(engine: &Engine<ManualClock>, requested: &[ModelDescriptor], hits: u32) -> Answer {
     let descriptors = requested.iter().map(|requested| Descriptor {
@@ -86,7 +26,9 @@ fn ask_engine(engine: &Engine<ManualClock>, requested: &[ModelDescriptor], hits:
         refund: false,
     });
     let question = RlsRequest { domain: "d", descriptors: descriptors.collect(), hits };
-    let Ok(Decided::Now(Ok(answer))) = ask(engine, &question) else { panic!("no answer") };
+    let Ok(Decided::Now(Ok(answer))) = ask(engine, &question, &Options::default()) else {
+        panic!("no answer")
+    };
     answer
 }
 
@@ -103,62 +45,16 @@ fn outcome(answer: &Answer) -> (bool, Vec<Status>) {
     (Options::default().code(answer) == Code::OverLimit, statuses.collect())
 }
 
-/// Advances the clock by nothing, by a moment, to or just before the border of a window, or past
-/// it.
-fn pass(random: &mut Rng, clock: &ManualClock) {
-    let now_ns = clock.now_ns();
-    let unit_ns = random.choice(&Unit::ALL[..4]).copied().unwrap().seconds() * SECOND;
-    let border_ns = now_ns / unit_ns * unit_ns + unit_ns;
-    match random.u64(..8) {
-        0 => clock.set(Duration::from_nanos(border_ns)),
-        1 => clock.set(Duration::from_nanos((border_ns - 1).max(now_ns))),
-        2 => clock.advance(Duration::from_nanos(random.u64(..unit_ns))),
-        3 | 4 => clock.advance(Duration::from_nanos(random.u64(..SECOND))),
-        _ => {}
-    }
-}
-
-fn engine_of(text: &str, settings: EngineSettings) -> (Engine<ManualClock>, ManualClock) {
+pub(crate) fn engine_of(
+    text: &str,
+    settings: EngineSettings,
+) -> (Engine<ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     clock.set(Duration::from_nanos(1_700_000_050 * SECOND));
     let engine = Engine::new(clock.clone(), settings);
     let loaded = load_text("d.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()));
     engine.load_compiled(&loaded.rules).unwrap();
     (engine, clock)
-}
-
-#[test]
-fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
-    for config in 0..CONFIGS {
-        let random = &mut Rng::with_seed(config);
-        let domain = level(random, 1);
-        let stops_when_over = config % 2 == 1;
-        let settings = EngineSettings {
-            max_keys: 10_000,
-            inline_keys: 1_000,
-            inline_limits: 31,
-            count_over_only: stops_when_over,
-            ..EngineSettings::default()
-        };
-        let (engine, clock) = engine_of(&yaml(&domain), settings);
-        let mut model = Service { stops_when_over, ..Service::default() };
-        for sequence in 0..SEQUENCES {
-            for _ in 0..=random.u64(..5) {
-                let requested: Vec<ModelDescriptor> =
-                    (0..=random.u64(..3)).map(|_| requested(random)).collect();
-                let hits = random.choice([0, 1, 2, 7, u32::MAX]).unwrap();
-                let expected = model.call(&domain, &requested, hits, clock.now_ns() / SECOND);
-                let answer = outcome(&ask_engine(&engine, &requested, hits));
-                assert_eq!(
-                    answer,
-                    expected,
-                    "configuration {config}, sequence {sequence}: {requested:?} {hits}\n{}",
-                    yaml(&domain)
-                );
-                pass(random, &clock);
-            }
-        }
-    }
 }
 
 /// A token limit behind a gateway that charges afterwards: usage counts, however large it is.
@@ -351,9 +247,9 @@ fn a_global_shadow_lets_every_call_pass() {
     assert!(outcome(&answer).1[0].is_over);
     let question =
         br#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "x"}]}]}"#;
-    let json = |options| {
+    let json = |options: Options| {
         crate::rls::common::runtime()
-            .block_on(rategate_server::protocol::rls::json(question, &engine, options, true))
+            .block_on(rategate_server::protocol::rls::json(question, &engine, &options, true))
     };
     let answer = json(options);
     let body = answer.body;

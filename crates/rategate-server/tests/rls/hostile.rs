@@ -146,14 +146,14 @@ fn a_string_of_json_that_is_no_text_is_a_value() {
     let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
     text.extend(b"\xff\xfe\", \"key\":\"");
     assert_eq!(
-        runtime().block_on(json(&text, &engine, Options::default(), true)).status,
+        runtime().block_on(json(&text, &engine, &Options::default(), true)).status,
         400,
         "cut short"
     );
     for value in [&b"\xff\xfe"[..], br"\ud800", br"\u0000", b""] {
         let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
         text.extend([value, b"\"}]}]}"].concat());
-        let answer = runtime().block_on(json(&text, &engine, Options::default(), true));
+        let answer = runtime().block_on(json(&text, &engine, &Options::default(), true));
         assert_eq!(answer.status, 429, "{value:?}: {}", answer.body);
     }
 }
@@ -180,7 +180,7 @@ fn denied_for(fault: &EngineError) {
     let text =
         br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"x"}]}]}"#;
     let full = || Full(fault.clone());
-    let outcome = runtime().block_on(json(text, &full(), Options::default(), true));
+    let outcome = runtime().block_on(json(text, &full(), &Options::default(), true));
     let denied = r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#;
     assert_eq!((outcome.status, &*outcome.body), (429, denied), "{fault}");
     assert_eq!(outcome.refusal, Some(RefusalReason::NoCapacity), "{fault}");

@@ -9,7 +9,7 @@ use crate::rls::common::{engine, rule, rules, runtime};
 
 fn ask(text: &str) -> (u16, String) {
     let (engine, _) = engine(rules());
-    let answer = runtime().block_on(json(text.as_bytes(), &engine, Options::default(), true));
+    let answer = runtime().block_on(json(text.as_bytes(), &engine, &Options::default(), true));
     (answer.status, answer.body)
 }
 
@@ -111,8 +111,8 @@ impl Decide for FixedVerdict {
 #[test]
 fn unknown_values_are_left_out() {
     let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;
-    let options = Options { headers: true, ..Options::default() };
-    let body_of = |fixed: FixedVerdict| runtime().block_on(json(text, &fixed, options, true)).body;
+    let options = Options { headers: Some(Arc::default()), ..Options::default() };
+    let body_of = |fixed: FixedVerdict| runtime().block_on(json(text, &fixed, &options, true)).body;
     let never = body_of(FixedVerdict(Verdict::Granted, Some(4)));
     assert!(never.contains(r#""limitRemaining":4"#), "{never}");
     assert!(!never.contains("Reset"), "{never}");

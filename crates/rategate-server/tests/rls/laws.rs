@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rategate::Clock as _;
 use rategate_protocol::rls::{Code, Descriptor, RlsRequest};
 use rategate_server::engine::{Decided, EngineSettings, Override};
-use rategate_server::protocol::rls::{ask, descriptor_status};
+use rategate_server::protocol::rls::{Options, ask, descriptor_status};
 use rategate_server::rule::Unit;
 
 use crate::rls::common::{engine, engine_with, rule};
@@ -138,7 +138,8 @@ proptest! {
             });
             let question =
                 RlsRequest { domain: "edge", descriptors: descriptors.collect(), hits: call.hits };
-            let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
+            let decided = ask(&engine, &question, &Options::default());
+            let Ok(Decided::Now(Ok(answer))) = decided else { panic!() };
             let window = clock.now_ns() / MINUTE_NS;
             let (allowed, expected) = model.call(window, &call);
             let statuses: Vec<_> = answer.results.iter().map(descriptor_status).collect();
@@ -159,6 +160,8 @@ fn a_reset_is_never_reported_too_early() {
     let entries = [(b"few".as_slice(), b"ann".as_slice())].into_iter().collect();
     let descriptors = [Descriptor { entries, ..Descriptor::default() }].into_iter().collect();
     let question = RlsRequest { domain: "edge", descriptors, hits: 1 };
-    let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
+    let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question, &Options::default()) else {
+        panic!()
+    };
     assert_eq!(descriptor_status(&answer.results[0]).reset_s, Some(50));
 }

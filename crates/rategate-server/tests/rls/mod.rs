@@ -15,3 +15,6 @@ mod json;
 mod laws;
 mod oracle;
 mod recorded;
+mod replies;
+mod traces;
+mod wires;

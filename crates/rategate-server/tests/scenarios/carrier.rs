@@ -186,6 +186,7 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),
+        metadata: None,
         detailed_metric: false,
         schedule: Vec::new(),
         location: CounterLocation::Here,

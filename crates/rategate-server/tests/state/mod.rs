@@ -22,7 +22,7 @@ const SMALL: EngineSettings = EngineSettings {
     inline_keys: 1_000,
     inline_limits: 62,
     count_denied: false,
-    count_over_only: false,
+    counting: rategate_server::rule::Counting::All,
 };
 
 /// Creates an engine of another process, `at_ns` after Monday.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rategate_server::engine::{Decided, Verb, Verdict};
+use rategate_server::engine::{Decided, Item, Request, Target, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, Enforcement, Rule};
 use rategate_testkit::faulty::Fate;
 
@@ -164,17 +164,10 @@ fn rules_on_one_match_are_checked_wherever_they_are() {
     server.load(rategate_server::rule::RuleSet { rules: both, hash: "both".into() }).unwrap();
     let ask = |permits| {
         let entries = [(b"s".as_slice(), b"x".as_slice())];
-        let target = rategate_server::engine::Target::Descriptor {
-            domain: "d",
-            entries: &entries,
-            limit: None,
-        };
-        let items = [rategate_server::engine::Item::of(target, permits)];
-        let decided = server.decide(&rategate_server::engine::Request {
-            verb: Verb::Take,
-            items: &items,
-            counts_denied: false,
-        });
+        let target = Target::Descriptor { domain: "d", entries: &entries, limit: None };
+        let items = [Item::of(target, permits)];
+        let decided =
+            server.decide(&Request { verb: Verb::Take, items: &items, counts_denied: false });
         let Decided::Now(answer) = decided else { panic!("the store answers at once") };
         let answer = answer.unwrap();
         (answer.allowed, answer.results.len(), answer.results[0].remaining)
@@ -182,4 +175,29 @@ fn rules_on_one_match_are_checked_wherever_they_are() {
     assert_eq!(ask(2), (true, 1, Some(1)));
     assert_eq!(ask(2), (false, 1, Some(1)), "here there is one left");
     assert_eq!(world.left(&server, "s", "x"), Some(3), "and the store has its two back");
+}
+
+/// Items that are all quotas: a request is over only if all of them are, wherever they are. One
+/// that another rule replaces is not.
+#[test]
+fn items_that_count_as_quotas_deny_only_together() {
+    let world = World::new();
+    let wins = Rule { replaces: vec!["t".into()], ..stored("wins", 1) };
+    let server =
+        world.server(vec![stored("s", 1), stored("t", 9), wins, per_minute("here", &["who"], 1)]);
+    let passes = |rules: &[&str]| {
+        let item = |name| {
+            let target = Target::Rule { name, values: &[b"x"] };
+            Item { quota: true, ..Item::of(target, 1) }
+        };
+        let items: Vec<Item<'_>> = rules.iter().copied().map(item).collect();
+        let request = Request { verb: Verb::Take, items: &items, counts_denied: false };
+        let Decided::Now(answer) = server.decide(&request) else { panic!("it answers at once") };
+        answer.unwrap().allowed
+    };
+    assert!(passes(&["s", "wins"]) && !passes(&["s", "wins"]), "both are in the store");
+    assert!(passes(&["s", "here"]), "there is one left here");
+    assert!(!passes(&["s", "here"]));
+    assert!(passes(&["wins", "t"]), "the replaced one is not over");
+    assert!(passes(&["s", "t"]));
 }

@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use crate::config::text::{HostName, Text, texts};
+use crate::config::text::{FieldName, HostName, Text, text, texts};
+use crate::rule::Counting;
 
 /// The header fields of HTTP answers, and the accepted host names.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -47,25 +48,61 @@ pub enum Dialect {
 }
 
 /// The behaviour of Envoy's protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Grpc {
     /// Count a denied call in those limits that it fits. Counted windows count it in any case.
     /// Default: false.
     pub count_denied: bool,
-    /// Count a call that is over counted windows in these alone, and not in those that it fits.
-    /// Default: false.
-    pub count_over_only: bool,
+    /// The counted windows that count a call which is over any of them: "all" of the call, or with
+    /// "stop" those that it is over, and not those that it fits. Default: "all".
+    pub counting: Counting,
     /// Let every call pass, and report limits that are over only in the descriptors' statuses.
     /// Default: false.
     pub shadow: bool,
+    /// Treat every limit as a quota: a call is over only if all of its descriptors are.
+    /// Default: false.
+    pub quota: bool,
     /// Let several files in Envoy's format share a domain, with the descriptors of all of them.
     /// Default: false.
     pub merge_domains: bool,
     /// Put the caller's status under the nearest limit in `response_headers_to_add`.
     /// Default: false.
     pub headers: bool,
+    /// The name of the header field with the limit. Default: "RateLimit-Limit".
+    #[serde(deserialize_with = "field_name")]
+    #[schemars(with = "Text<FieldName>")]
+    pub limit_header: String,
+    /// The name of the header field with the permits left. Default: "RateLimit-Remaining".
+    #[serde(deserialize_with = "field_name")]
+    #[schemars(with = "Text<FieldName>")]
+    pub remaining_header: String,
+    /// The name of the header field with the seconds until the reset.
+    /// Default: "RateLimit-Reset".
+    #[serde(deserialize_with = "field_name")]
+    #[schemars(with = "Text<FieldName>")]
+    pub reset_header: String,
+    /// Put the descriptors of a call, and the metadata of the rules that it passed, in
+    /// `dynamic_metadata`. Default: false.
+    pub dynamic_metadata: bool,
+}
+
+impl Default for Grpc {
+    fn default() -> Self {
+        Self {
+            count_denied: false,
+            counting: Counting::All,
+            shadow: false,
+            quota: false,
+            merge_domains: false,
+            headers: false,
+            limit_header: "RateLimit-Limit".to_owned(),
+            remaining_header: "RateLimit-Remaining".to_owned(),
+            reset_header: "RateLimit-Reset".to_owned(),
+            dynamic_metadata: false,
+        }
+    }
 }
 
 impl Default for Http {
@@ -77,4 +114,8 @@ impl Default for Http {
 fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let hosts: Vec<HostName> = texts(deserializer)?;
     Ok(hosts.into_iter().map(|host| host.0).collect())
+}
+
+fn field_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    text(deserializer).map(|FieldName(name)| name)
 }

@@ -197,6 +197,7 @@ mod tests {
             enforcement: Enforcement::All,
             quota: false,
             replaces: Vec::new(),
+            metadata: None,
             detailed_metric: false,
             schedule: Vec::new(),
             location,

@@ -22,12 +22,12 @@ use rategate_protocol::rls::{MalformedRequest, RlsRequest};
 use self::head::Method;
 pub use self::health::Health;
 pub(crate) use self::service::no_token;
-use crate::engine::{Answer, Decided};
+use crate::engine::Decided;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
-use crate::protocol::rls::{self, Decide, Options};
+use crate::protocol::rls::{self, Decide, LaterAnswer, Options, RlsAnswer};
 
 /// The bounds of calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The maximum length of a message, in bytes.
     pub max_message_bytes: usize,
@@ -82,21 +82,26 @@ impl<D: Decide> Rls<D> {
         }
         let ask = RlsRequest::read(message);
         if matches!(ask, Err(MalformedRequest::TooMany { .. })) {
-            self.write(&Answer::uncounted_denial(), out);
+            self.write(&RlsAnswer::unread(), out);
             return Ok(Some(RefusalReason::TooLong));
         }
         if !may_credit && ask.as_ref().is_ok_and(RlsRequest::credits) {
             return Err(Unary::Failed(Status::no_token()));
         }
-        let decided = ask.and_then(|ask| rls::ask(&self.inner.engine, &ask));
+        let options = &self.inner.settings.options;
+        let requested = ask.as_ref().ok().and_then(|ask| options.requested(ask));
+        let decided = ask.and_then(|ask| rls::ask(&self.inner.engine, &ask, options));
         match decided.map_err(|malformed| Unary::Failed(malformed.into()))? {
             Decided::Now(answer) => {
                 let answer = rls::or_denied(answer);
                 let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
-                self.write(&answer, out);
-                Ok(answer.refusal())
+                let refusal = answer.refusal();
+                self.write(&RlsAnswer::new(answer, requested), out);
+                Ok(refusal)
             }
-            later @ Decided::Later(_) => Err(Unary::Later(later)),
+            later @ Decided::Later(_) => {
+                Err(Unary::Later(Box::pin(rls::answered(later, requested))))
+            }
         }
     }
 
@@ -107,22 +112,21 @@ impl<D: Decide> Rls<D> {
         if method != Method::ShouldRateLimit || !is_too_long {
             return Err(bad.into());
         }
-        self.write(&Answer::uncounted_denial(), out);
+        self.write(&RlsAnswer::unread(), out);
         Ok(())
     }
 
-    fn write(&self, answer: &Answer, out: &mut BytesMut) {
-        rls::write_framed(answer, self.inner.settings.options, out);
+    fn write(&self, answer: &RlsAnswer, out: &mut BytesMut) {
+        rls::write_framed(answer, &self.inner.settings.options, out);
     }
 }
 
 /// The reason why a call has no reply at once.
-#[derive(Debug)]
 enum Unary {
     /// The call fails.
     Failed(Status),
     /// The decision waits for a store.
-    Later(Decided),
+    Later(LaterAnswer),
 }
 
 impl Default for Settings {

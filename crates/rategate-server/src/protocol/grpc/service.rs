@@ -15,7 +15,7 @@ use super::health::{State, Watcher};
 use super::{Rls, Unary, reflection};
 use crate::net::RefusalReason;
 use crate::protocol::body::{Body, Collected, counted, typed};
-use crate::protocol::rls::{self, Decide};
+use crate::protocol::rls::Decide;
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
     /// Answers a request; `token_required` is `true` if it has to show the token.
@@ -83,10 +83,10 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let refusal = match self.unary(method, may_credit, &message, &mut out) {
             Ok(refusal) => refusal,
             Err(Unary::Failed(status)) => return Err(status),
-            Err(Unary::Later(decided)) => {
-                let answer = rls::answered(Ok(decided)).await?;
+            Err(Unary::Later(later)) => {
+                let answer = later.await?;
                 self.write(&answer, &mut out);
-                answer.refusal()
+                answer.answer.refusal()
             }
         };
         Ok(counted(succeeded(out), refusal))

@@ -12,9 +12,10 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use smallvec::SmallVec;
 
+use super::metadata::{quoted, write_json};
 use super::reply::{Options, descriptor_status as status_of, headers};
-use super::translate::{Decide, answered, ask};
-use crate::engine::{Answer, MAX_ITEMS};
+use super::translate::{Decide, RlsAnswer, answered, ask};
+use crate::engine::MAX_ITEMS;
 use crate::net::RefusalReason;
 use crate::protocol::bounded_list::{bounded_list, has_too_many};
 use crate::units::whole;
@@ -36,7 +37,7 @@ pub struct JsonAnswer {
 pub async fn answer(
     request: &[u8],
     engine: &impl Decide,
-    options: Options,
+    options: &Options,
     may_credit: bool,
 ) -> JsonAnswer {
     let message = Message::read(request);
@@ -48,9 +49,14 @@ pub async fn answer(
         let body = "the token is needed to credit permits\n".to_owned();
         return JsonAnswer { status: 401, body, refusal: Some(RefusalReason::NoToken) };
     }
-    let decided = question.and_then(|question| ask(engine, &question));
-    match answered(decided).await {
-        Ok(answer) => json_answer(&answer, answer.refusal(), options),
+    let requested = question.as_ref().ok().and_then(|question| options.requested(question));
+    let decided = question.and_then(|question| ask(engine, &question, options));
+    let answer = match decided {
+        Ok(decided) => answered(decided, requested).await,
+        Err(malformed) => Err(malformed.into()),
+    };
+    match answer {
+        Ok(answer) => json_answer(&answer, answer.answer.refusal(), options),
         Err(error) => {
             JsonAnswer { status: 400, body: format!("{error}\n"), refusal: Some(error.refusal()) }
         }
@@ -62,12 +68,16 @@ pub async fn answer(
 /// The part that makes it long may come from a client, and callers let a request pass when they
 /// receive an error.
 #[must_use]
-pub fn too_long(options: Options) -> JsonAnswer {
-    json_answer(&Answer::uncounted_denial(), Some(RefusalReason::TooLong), options)
+pub fn too_long(options: &Options) -> JsonAnswer {
+    json_answer(&RlsAnswer::unread(), Some(RefusalReason::TooLong), options)
 }
 
-fn json_answer(answer: &Answer, refusal: Option<RefusalReason>, options: Options) -> JsonAnswer {
-    let status = match options.code(answer) {
+fn json_answer(
+    answer: &RlsAnswer,
+    refusal: Option<RefusalReason>,
+    options: &Options,
+) -> JsonAnswer {
+    let status = match options.code(&answer.answer) {
         Code::Ok => 200,
         Code::OverLimit => 429,
     };
@@ -257,12 +267,13 @@ impl Visitor<'_> for UnitVisitor {
     }
 }
 
-fn unit_name(unit: Unit) -> String {
+pub(super) fn unit_name(unit: Unit) -> String {
     unit.name().to_ascii_uppercase()
 }
 
 /// Writes a `RateLimitResponse`. Zero values are left out, as the mapping defines.
-fn write(answer: &Answer, options: Options) -> String {
+fn write(answer: &RlsAnswer, options: &Options) -> String {
+    let RlsAnswer { answer, metadata } = answer;
     let mut out = String::with_capacity(256);
     // Writing to a string cannot fail.
     let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", options.code(answer).name());
@@ -273,14 +284,19 @@ fn write(answer: &Answer, options: Options) -> String {
         descriptor_status(&mut out, &status_of(result));
     }
     out.push(']');
-    let mut headers = headers(answer).filter(|_| options.headers).peekable();
+    let mut headers = headers(answer, options).peekable();
     if headers.peek().is_some() {
         out.push_str(",\"responseHeadersToAdd\":[");
         for (index, (name, value)) in headers.enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            let _ = write!(out, "{comma}{{\"key\":\"{name}\",\"value\":\"{value}\"}}");
+            let name = quoted(name);
+            let _ = write!(out, "{comma}{{\"key\":{name},\"value\":\"{value}\"}}");
         }
         out.push(']');
+    }
+    if let Some(metadata) = metadata {
+        out.push_str(",\"dynamicMetadata\":");
+        write_json(&mut out, metadata);
     }
     out.push('}');
     out
@@ -291,7 +307,7 @@ fn descriptor_status(out: &mut String, descriptor_status: &DescriptorStatus<'_>)
     if let Some((name, permits, unit)) = descriptor_status.limit {
         out.push_str(",\"currentLimit\":{");
         if !name.is_empty() {
-            let name = serde_json::to_string(name).unwrap_or_default();
+            let name = quoted(name);
             let _ = write!(out, "\"name\":{name},");
         }
         if permits > 0 {

@@ -3,12 +3,13 @@
 //! gRPC carries them as protocol buffers (`protocol::grpc`), `POST /json` as JSON.
 
 mod json;
+mod metadata;
 mod reply;
 mod translate;
 
 pub(crate) use self::json::Bytes;
 pub use self::json::{JsonAnswer, answer as json, too_long};
 pub(crate) use self::reply::write_framed;
-pub use self::reply::{Options, descriptor_status};
+pub use self::reply::{HeaderNames, Options, descriptor_status};
 pub use self::translate::{Decide, RlsError, ask};
-pub(crate) use self::translate::{answered, or_denied};
+pub(crate) use self::translate::{LaterAnswer, RlsAnswer, answered, or_denied};

@@ -1,29 +1,66 @@
 //! Replies of the engine in Envoy's form.
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use rategate_protocol::grpc;
-use rategate_protocol::rls::{self, Code, DescriptorStatus};
+use rategate_protocol::rls::{self, Code, DescriptorStatus, Metadata, RlsRequest};
 
+use super::metadata;
+use super::translate::RlsAnswer;
 use crate::engine::{Answer, ItemResult, Verdict};
+use crate::rule::Limit;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Options of the replies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `true` if `response_headers_to_add` names the limit that is closest to exhaustion, as
-    /// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`. Off by default: Envoy
-    /// itself can add its own.
-    pub headers: bool,
+    /// The names of the header fields in `response_headers_to_add` that show the limit closest to
+    /// exhaustion. `None`, the default, for no such fields: Envoy itself can add its own.
+    pub headers: Option<Arc<HeaderNames>>,
     /// `true` if every reply lets the call pass, and only the descriptors state which are over.
     /// Off by default.
     pub shadow: bool,
+    /// `true` if every limit counts as a quota: a call is over only if all of its descriptors
+    /// are. Off by default.
+    pub quota: bool,
+    /// `true` if replies carry dynamic metadata: the request, and the metadata of the rules that
+    /// it passed. Off by default.
+    pub dynamic_metadata: bool,
+}
+
+/// The names of the header fields with a limit, its remaining permits, and the seconds until its
+/// reset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// `RateLimit-Limit` by default.
+    pub limit: Box<str>,
+    /// `RateLimit-Remaining` by default.
+    pub remaining: Box<str>,
+    /// `RateLimit-Reset` by default.
+    pub reset: Box<str>,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            limit: "RateLimit-Limit".into(),
+            remaining: "RateLimit-Remaining".into(),
+            reset: "RateLimit-Reset".into(),
+        }
+    }
 }
 
 impl Options {
+    /// Returns the metadata that states the request, if replies carry metadata.
+    pub(crate) fn requested(&self, ask: &RlsRequest<'_>) -> Option<Metadata> {
+        self.dynamic_metadata.then(|| metadata::of_request(ask))
+    }
+
     /// Returns the code of a whole reply.
     #[must_use]
-    pub const fn code(self, answer: &Answer) -> Code {
+    pub const fn code(&self, answer: &Answer) -> Code {
         if self.shadow || answer.allowed { Code::Ok } else { Code::OverLimit }
     }
 }
@@ -58,32 +95,57 @@ pub fn descriptor_status(result: &ItemResult) -> DescriptorStatus<'_> {
 }
 
 /// Writes the message with its gRPC prefix.
-pub(crate) fn write_framed(answer: &Answer, options: Options, out: &mut BytesMut) {
+pub(crate) fn write_framed(answer: &RlsAnswer, options: &Options, out: &mut BytesMut) {
+    let RlsAnswer { answer, metadata } = answer;
     let statuses = answer.results.iter().map(descriptor_status);
-    let headers = options.headers.then(|| headers(answer)).into_iter().flatten();
-    grpc::prefixed(out, |out| rls::write(out, options.code(answer), statuses, headers));
+    let headers = headers(answer, options);
+    let code = options.code(answer);
+    grpc::prefixed(out, |out| rls::write(out, code, statuses, headers, metadata.as_ref()));
 }
 
 /// Returns the names and values of headers that describe one limit to the client.
-///
-/// It is the last limit that is over, or else the one with the fewest permits left. Shadow rules
-/// are left out.
-pub(super) fn headers(answer: &Answer) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-    let results = answer.results.iter().filter(|result| !result.is_shadow());
-    let counted = results.filter_map(|result| {
-        let status = descriptor_status(result);
-        let is_quota = result.rule.as_ref().is_some_and(|rule| rule.quota);
-        let permits = status.limit?.1;
-        Some((status, permits, status.code == Code::OverLimit && !is_quota))
-    });
-    let over = counted.clone().rfind(|(.., is_over)| *is_over);
-    let nearest = over.or_else(|| counted.min_by_key(|(status, ..)| status.remaining));
-    let fields = nearest.map(|(status, permits, _)| {
-        let limit = ("RateLimit-Limit", u64::from(permits));
-        let remaining = ("RateLimit-Remaining", u64::from(status.remaining));
-        [Some(limit), Some(remaining), status.reset_s.map(|reset_s| ("RateLimit-Reset", reset_s))]
+pub(super) fn headers<'a>(
+    answer: &'a Answer,
+    options: &'a Options,
+) -> impl Iterator<Item = (&'a str, u64)> {
+    let named = options.headers.as_deref();
+    let nearest = named.and_then(|names| Some((names, nearest(answer, options.quota)?)));
+    let fields = nearest.map(|(names, status)| {
+        let permits = status.limit.map_or(0, |(_, permits, _)| permits);
+        [
+            Some((&*names.limit, u64::from(permits))),
+            Some((&*names.remaining, u64::from(status.remaining))),
+            status.reset_s.map(|reset_s| (&*names.reset, reset_s)),
+        ]
     });
     fields.into_iter().flatten().flatten()
+}
+
+/// Returns the limit that clients are shown, by the rule of envoyproxy/ratelimit: the last one
+/// that is over and no quota, or else the first of those with the fewest permits left. One with
+/// 2^32 - 1 left or more is never shown.
+fn nearest(answer: &Answer, is_quota_mode: bool) -> Option<DescriptorStatus<'_>> {
+    let is_hard =
+        |result: &ItemResult| !is_quota_mode && result.rule.as_ref().is_none_or(|rule| !rule.quota);
+    let shown = answer.results.iter().filter(|result| is_shown(result)).filter_map(|result| {
+        let status = descriptor_status(result);
+        status.limit?;
+        Some((status, is_hard(result)))
+    });
+    let is_over = |status: &DescriptorStatus<'_>| status.code == Code::OverLimit;
+    let over = shown.clone().rfind(|(status, is_hard)| *is_hard && is_over(status));
+    let least = || {
+        let left = shown.filter(|(status, _)| status.remaining < u32::MAX);
+        left.min_by_key(|(status, _)| status.remaining)
+    };
+    over.or_else(least).map(|(status, _)| status)
+}
+
+/// Returns `true` if clients may be shown a limit. A limit in shadow is shown only if it counts
+/// every hit, as in envoyproxy/ratelimit.
+fn is_shown(result: &ItemResult) -> bool {
+    let rule = result.rule.as_ref();
+    !result.is_shadow() || rule.is_some_and(|rule| matches!(rule.limit, Limit::Counted(_)))
 }
 
 fn saturating_u32(many: u64) -> u32 {

@@ -1,9 +1,13 @@
 //! Translation of Envoy's requests into requests to the engine.
 
+use std::pin::Pin;
+
 use rategate::Clock;
-use rategate_protocol::rls::{MalformedRequest, RlsRequest};
+use rategate_protocol::rls::{MalformedRequest, Metadata, RlsRequest};
 use smallvec::SmallVec;
 
+use super::metadata;
+use super::reply::Options;
 use crate::engine::{Answer, Decided, Engine, EngineError, Item, Request, Target, Verb};
 use crate::net::RefusalReason;
 
@@ -49,19 +53,49 @@ impl RlsError {
     }
 }
 
+/// An answer of the engine with the dynamic metadata of its reply.
+#[derive(Debug)]
+pub(crate) struct RlsAnswer {
+    pub(crate) answer: Answer,
+    pub(super) metadata: Option<Metadata>,
+}
+
+/// An answer that arrives after a store has replied.
+pub(crate) type LaterAnswer = Pin<Box<dyn Future<Output = Result<RlsAnswer, RlsError>> + Send>>;
+
+impl RlsAnswer {
+    /// Creates an answer to a request, of which the reply states `requested`.
+    pub(crate) fn new(answer: Answer, requested: Option<Metadata>) -> Self {
+        let metadata = requested.map(|mut metadata| {
+            metadata::add_rules(&mut metadata, &answer);
+            metadata
+        });
+        Self { answer, metadata }
+    }
+
+    /// Creates the denial of a request that is not read.
+    pub(crate) fn unread() -> Self {
+        Self::new(Answer::uncounted_denial(), None)
+    }
+}
+
 /// Submits a request to the engine. The parts of the reply match the descriptors, in their order.
 ///
 /// # Errors
 ///
 /// [`RlsError::MalformedRequest`] at once. Errors of the engine are in [`Decided`].
-pub fn ask(engine: &impl Decide, ask: &RlsRequest<'_>) -> Result<Decided, MalformedRequest> {
+pub fn ask(
+    engine: &impl Decide,
+    ask: &RlsRequest<'_>,
+    options: &Options,
+) -> Result<Decided, MalformedRequest> {
     if ask.domain.is_empty() {
         return Err(MalformedRequest::NoDomain);
     }
     if ask.descriptors.is_empty() {
         return Err(MalformedRequest::NoDescriptors);
     }
-    let items: SmallVec<[Item<'_>; 2]> = items(ask).collect();
+    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota).collect();
     Ok(engine.decide(&Request {
         verb: Verb::Take,
         items: &items,
@@ -69,7 +103,7 @@ pub fn ask(engine: &impl Decide, ask: &RlsRequest<'_>) -> Result<Decided, Malfor
     }))
 }
 
-fn items<'a>(ask: &'a RlsRequest<'_>) -> impl Iterator<Item = Item<'a>> {
+fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool) -> impl Iterator<Item = Item<'a>> {
     let hits = u64::from(ask.hits.max(1));
     ask.descriptors.iter().map(move |descriptor| Item {
         target: Target::Descriptor {
@@ -79,18 +113,20 @@ fn items<'a>(ask: &'a RlsRequest<'_>) -> impl Iterator<Item = Item<'a>> {
         },
         permits: descriptor.hits.unwrap_or(hits),
         refund: descriptor.refund,
+        quota,
     })
 }
 
-/// Waits for the decision, which a store may delay.
+/// Waits for the decision, which a store may delay. The reply states `requested`.
 ///
 /// # Errors
 ///
 /// [`RlsError`].
 pub(crate) async fn answered(
-    decided: Result<Decided, MalformedRequest>,
-) -> Result<Answer, RlsError> {
-    Ok(or_denied(decided?.answer().await)?)
+    decided: Decided,
+    requested: Option<Metadata>,
+) -> Result<RlsAnswer, RlsError> {
+    Ok(RlsAnswer::new(or_denied(decided.answer().await)?, requested))
 }
 
 /// Denies a request that a full table cannot count, without a status for each descriptor.

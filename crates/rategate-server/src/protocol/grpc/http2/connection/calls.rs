@@ -1,7 +1,6 @@
 //! Calls of one message: the message arrives in any number of frames, is decided, and receives its
 //! reply at once or later.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
@@ -10,14 +9,10 @@ use rategate_protocol::http2::{END_STREAM, Frame, Reason, put_answer};
 
 use super::Connection;
 use super::streams::State;
-use crate::engine::Answer;
 use crate::net::RefusalReason;
 use crate::protocol::grpc::Unary;
 use crate::protocol::grpc::head::Method;
-use crate::protocol::rls::{self, Decide, RlsError};
-
-/// A decision that waits for a store.
-pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, RlsError>> + Send>>;
+use crate::protocol::rls::{Decide, RlsAnswer, RlsError};
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn data(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
@@ -162,13 +157,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.send(index, data, out);
             }
             Err(Unary::Failed(status)) => self.fail(index, status, out),
-            Err(Unary::Later(decided)) => {
+            Err(Unary::Later(later)) => {
                 // The decision is in progress, even if the caller does not wait for it.
                 self.budget.earn();
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.awaits_store = true;
                 }
-                self.later.push((id, Box::pin(rls::answered(Ok(decided)))));
+                self.later.push((id, later));
             }
         }
     }
@@ -195,7 +190,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         poll
     }
 
-    fn answer(&mut self, id: u32, answer: Result<Answer, RlsError>, out: &mut BytesMut) {
+    fn answer(&mut self, id: u32, answer: Result<RlsAnswer, RlsError>, out: &mut BytesMut) {
         let Some(index) = self.find(id) else { return };
         if let Some(stream) = self.streams.get_mut(index) {
             stream.awaits_store = false;
@@ -205,7 +200,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 put_answer(out, id);
                 let data = self.begin_data(index, out);
                 self.rls.write(&answer, out);
-                self.refused(answer.refusal());
+                self.refused(answer.answer.refusal());
                 self.send(index, data, out);
             }
             Err(error) => self.fail(index, error.into(), out),

@@ -128,9 +128,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
         self.last = id;
-        let settings = self.rls.inner.settings;
-        let is_full =
-            self.streams.len() >= usize::try_from(settings.max_streams).unwrap_or(usize::MAX);
+        let max_streams = self.rls.inner.settings.max_streams;
+        let is_full = self.streams.len() >= usize::try_from(max_streams).unwrap_or(usize::MAX);
         if is_full || unpacked.kind != Kind::Request {
             self.budget.spend(RESET)?;
             let reason = if is_full { Reason::RefusedStream } else { Reason::Protocol };
@@ -165,7 +164,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         attempt: Option<Attempt>,
         out: &mut BytesMut,
     ) -> Option<usize> {
-        let (head, settings) = (&unpacked.head, self.rls.inner.settings);
+        let (head, max_wait) = (&unpacked.head, self.rls.inner.settings.max_wait);
         let called = if attempt.as_ref().is_none_or(Attempt::may_proceed) {
             head.call(&self.rls.inner.access, self.token_required)
         } else {
@@ -185,8 +184,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 return None;
             }
         };
-        let max = settings.max_wait;
-        let wait = timeout.map_or(max, |timeout| timeout.min(max));
+        let wait = timeout.map_or(max_wait, |timeout| timeout.min(max_wait));
         let mut stream = Stream::new(id, method, wait, &self.windows);
         stream.bytes_expected = unpacked.length;
         (stream.token, stream.attempt) = (head.token, attempt);
@@ -199,7 +197,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let index = self.streams.len().saturating_sub(1);
         if unpacked.is_too_long {
             // Only this call is refused, like a call whose message is too long.
-            self.bad_frame(index, BadFrame::LongHead { max: settings.max_head_bytes }, out);
+            let max = self.rls.inner.settings.max_head_bytes;
+            self.bad_frame(index, BadFrame::LongHead { max }, out);
             return None;
         }
         Some(index)

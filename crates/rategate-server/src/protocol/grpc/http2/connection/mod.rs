@@ -29,7 +29,6 @@ use rategate_protocol::http2::{
     RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, put_frame, put_settings,
 };
 
-use self::calls::Later;
 use self::ending::Ending;
 use self::heads::Begun;
 use self::streams::Cut;
@@ -38,7 +37,7 @@ use super::stream::Stream;
 use crate::net::{Attempts, RefusalReason};
 use crate::protocol::budget::Budget;
 use crate::protocol::grpc::Rls;
-use crate::protocol::rls::Decide;
+use crate::protocol::rls::{Decide, LaterAnswer};
 
 /// The progress of the peer's preface (RFC 9113, section 3.4): first a text, then its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ pub(super) struct Connection<D> {
     last: u32,
     cut: Cut,
     /// The decisions that wait for stores, each with its stream.
-    later: Vec<(u32, Later)>,
+    later: Vec<(u32, LaterAnswer)>,
     /// A head that continues in the next frame.
     head: Option<Begun>,
     greeting: Greeting,

@@ -1,0 +1,167 @@
+//! The dynamic metadata of replies: the request as it was read, and the metadata of the rules that
+//! it passed.
+
+use std::fmt::Write as _;
+
+use rategate_protocol::rls::{
+    Descriptor, FiniteNumber, Metadata, MetadataValue, Override, RlsRequest, Unit,
+};
+
+use super::json::unit_name;
+use crate::engine::{Answer, ItemResult, Verdict};
+
+/// Returns the part that states the request: its domain, descriptors and hits.
+pub(super) fn of_request(ask: &RlsRequest<'_>) -> Metadata {
+    let descriptors = ask.descriptors.iter().map(|it| MetadataValue::Map(of_descriptor(it)));
+    let hits = (ask.hits > 0).then(|| number(ask.hits.into()));
+    fields([
+        ("domain", Some(MetadataValue::text(ask.domain))),
+        ("descriptors", Some(MetadataValue::List(descriptors.collect()))),
+        ("hitsAddend", hits),
+    ])
+}
+
+/// Adds the merged metadata of the rules that the request passed, if they have any.
+pub(super) fn add_rules(metadata: &mut Metadata, answer: &Answer) {
+    let mut merged = Metadata::default();
+    let passed = answer.results.iter().filter(|result| has_passed(result));
+    for own in passed.filter_map(|result| result.rule.as_ref()?.metadata.as_ref()) {
+        merged.merge(own);
+    }
+    if !merged.0.is_empty() {
+        metadata.0.insert("metadata".into(), MetadataValue::Map(merged));
+    }
+}
+
+/// Returns `true` if a rule applied to the item and did not deny it. A rule in shadow denies
+/// nothing.
+const fn has_passed(result: &ItemResult) -> bool {
+    match result.verdict {
+        Verdict::Granted
+        | Verdict::Refunded(_)
+        | Verdict::Charged(_)
+        | Verdict::Denied { enforced: false, .. }
+        | Verdict::Unavailable { admitted: true, .. } => true,
+        Verdict::Unmatched
+        | Verdict::Unlimited
+        | Verdict::Replaced
+        | Verdict::Reset
+        | Verdict::Denied { enforced: true, .. }
+        | Verdict::Unavailable { admitted: false, .. } => false,
+    }
+}
+
+fn of_descriptor(descriptor: &Descriptor<'_>) -> Metadata {
+    // Clients choose these bytes. A text of protocol buffers that is not UTF-8 makes a reply
+    // invalid, and callers let a request pass then.
+    let entry = |(key, value): &(&[u8], &[u8])| {
+        let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
+        MetadataValue::text(format!("{key}={value}"))
+    };
+    let entries = descriptor.entries.iter().map(entry).collect();
+    fields([
+        ("entries", Some(MetadataValue::List(entries))),
+        ("limit", descriptor.limit.map(|limit| MetadataValue::text(limit_text(limit)))),
+        ("hitsAddend", descriptor.hits.map(number)),
+    ])
+}
+
+/// Returns a limit in the text form of protocol buffers, with one space between its fields.
+fn limit_text(limit: Override) -> String {
+    // `envoy.type.v3.RateLimitUnit` has no name for a week: the number of a caller's is shown.
+    let unit = match limit.unit {
+        Unit::Week => "7".to_owned(),
+        unit => unit_name(unit),
+    };
+    match limit.permits {
+        0 => format!("unit:{unit}"),
+        permits => format!("requests_per_unit:{permits} unit:{unit}"),
+    }
+}
+
+fn fields<const N: usize>(fields: [(&str, Option<MetadataValue>); N]) -> Metadata {
+    let given = fields.into_iter().filter_map(|(name, value)| Some((name.into(), value?)));
+    Metadata(given.collect())
+}
+
+fn number(number: u64) -> MetadataValue {
+    MetadataValue::Number(number.into())
+}
+
+/// Writes metadata as JSON.
+pub(super) fn write_json(out: &mut String, metadata: &Metadata) {
+    out.push('{');
+    for (index, (name, value)) in metadata.0.iter().enumerate() {
+        out.push_str(if index > 0 { "," } else { "" });
+        out.push_str(&quoted(name));
+        out.push(':');
+        write_value(out, value);
+    }
+    out.push('}');
+}
+
+fn write_value(out: &mut String, value: &MetadataValue) {
+    match value {
+        MetadataValue::Null => out.push_str("null"),
+        MetadataValue::Bool(true) => out.push_str("true"),
+        MetadataValue::Bool(false) => out.push_str("false"),
+        MetadataValue::Number(number) => write_number(out, *number),
+        MetadataValue::Text(text) => out.push_str(&quoted(text)),
+        MetadataValue::Map(fields) => write_json(out, fields),
+        MetadataValue::List(all) => {
+            out.push('[');
+            for (index, value) in all.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                write_value(out, value);
+            }
+            out.push(']');
+        }
+    }
+}
+
+/// Writes a number in the fewest digits, with an exponent only below 1e-6 and from 1e21 on, as
+/// the JSON mapping of protocol buffers does in Go.
+fn write_number(out: &mut String, number: FiniteNumber) {
+    let number = number.get();
+    let size = number.abs();
+    // Writing to a string cannot fail.
+    let _ = if size >= 1e21 {
+        write!(out, "{}", format!("{number:e}").replace('e', "e+"))
+    } else if size < 1e-6 && size > 0.0 {
+        write!(out, "{number:e}")
+    } else {
+        write!(out, "{number}")
+    };
+}
+
+/// Returns a text as JSON.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts are those of `protojson` in Go.
+    #[test]
+    fn numbers_are_written_as_there() {
+        for (number, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (3.0, "3"),
+            (-2.5, "-2.5"),
+            (0.1, "0.1"),
+            (1e-6, "0.000001"),
+            (9.5e-7, "9.5e-7"),
+            (18_446_744_073_709_551_615.0, "18446744073709552000"),
+            (9.99e20, "999000000000000000000"),
+            (1e21, "1e+21"),
+            (-1.5e300, "-1.5e+300"),
+        ] {
+            let mut out = String::new();
+            write_number(&mut out, FiniteNumber::new(number).unwrap());
+            assert_eq!(out, text);
+        }
+    }
+}
