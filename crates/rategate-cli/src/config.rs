@@ -1,10 +1,14 @@
 //! `rategate config`: checks and converts configurations of the service, without the service.
 
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use rategate::AnyPolicy;
 use rategate_server::config::{self, Loaded, Problem};
+use rategate_server::rule::Limit;
 
 use crate::failure::Failure;
 use crate::output::{print, print_to};
@@ -40,6 +44,20 @@ enum ConfigCommand {
     },
     /// Print the JSON Schema of the TOML format, for editors that complete and check it
     Schema,
+    /// Print the windows of a rule with a calendar, one a line: from, to and length in seconds
+    #[command(after_help = WINDOWS_EXAMPLE)]
+    Windows {
+        /// A file, or a folder of *.toml and *.yaml files
+        path: PathBuf,
+        /// The name of the rule
+        rule: String,
+        /// The first instant, as in 2026-01-31T00:00:00Z
+        #[arg(long, value_name = "INSTANT", value_parser = config::instant)]
+        from: u64,
+        /// The instant before which the last window starts
+        #[arg(long, value_name = "INSTANT", value_parser = config::instant)]
+        to: u64,
+    },
     /// Convert Envoy's YAML to TOML with the same meaning
     Import {
         /// A file, or a folder of *.yaml files
@@ -55,6 +73,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<u8, Failure> {
     match &args.command {
         ConfigCommand::Check { path } => check(path)?,
         ConfigCommand::Explain { path, domain, entries } => explain(path, domain, entries)?,
+        ConfigCommand::Windows { path, rule, from, to } => windows(path, rule, *from..*to)?,
         ConfigCommand::Schema => print(config::schema())?,
         ConfigCommand::Import { path, out } => import(path, out.as_deref())?,
     }
@@ -86,6 +105,26 @@ fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<(), Failure>
     print(config::explain(&load(path)?.rules, domain, &entries).to_string())
 }
 
+/// Prints the windows that touch a span of time.
+fn windows(path: &Path, name: &str, span_ns: Range<u64>) -> Result<(), Failure> {
+    let loaded = load(path)?;
+    let rule = loaded.rules.rules.iter().find(|rule| *rule.name == *name);
+    let rule = rule.ok_or_else(|| Failure::argument("RULE", name, "no rule has this name"))?;
+    let Limit::Policy(AnyPolicy::Calendar(calendar)) = rule.limit else {
+        return Err(Failure::argument("RULE", name, "its algorithm is not \"calendar\""));
+    };
+    let (mut text, mut at_ns) = (String::new(), span_ns.start);
+    while at_ns < span_ns.end {
+        let window = calendar.window(at_ns);
+        let local = |at_ns| config::local_time(&calendar, at_ns);
+        let seconds = window.length_ns() / 1_000_000_000;
+        // Writing to memory does not fail.
+        let _ = writeln!(text, "{} {} {seconds}", local(window.start_ns), local(window.end_ns));
+        at_ns = window.end_ns;
+    }
+    print(text)
+}
+
 fn import(path: &Path, out: Option<&Path>) -> Result<(), Failure> {
     let loaded = load(path)?;
     warn(&loaded.warnings);
@@ -99,6 +138,10 @@ fn warn(warnings: &[Problem]) {
     // A closed stderr leaves no way to report.
     let _ = io::stderr().write_all(config::report(warnings).as_bytes());
 }
+
+const WINDOWS_EXAMPLE: &str = "\
+Example:
+  rategate config windows rules.toml monthly --from 2026-01-01T00:00:00Z --to 2027-01-01T00:00:00Z";
 
 const CHECK_STATUSES: &str = "\
 Exit status:

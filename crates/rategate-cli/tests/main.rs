@@ -12,6 +12,7 @@ mod analyze;
 mod analyze_follow;
 #[cfg(unix)]
 mod analyze_store;
+mod calendars;
 mod clients;
 mod common;
 mod config;

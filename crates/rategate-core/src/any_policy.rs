@@ -3,6 +3,7 @@
 use core::num::NonZeroU64;
 
 use crate::backfill_pool::{self, BackfillPool};
+use crate::calendar::{self, Calendar};
 use crate::commit_log::{self, CommitLog};
 use crate::compact_log::{self, CompactLog};
 use crate::concurrency::{self, Concurrency};
@@ -266,4 +267,5 @@ any_policy! {
     BackfillPool(BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
     Concurrency(CONCURRENCY): concurrency::State, "A bound on operations in flight.";
     CommitLog(COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
+    Calendar(CALENDAR): calendar::State, "A calendar quota: at most N in each day, week or month.";
 }

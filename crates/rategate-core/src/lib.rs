@@ -11,6 +11,7 @@
 //! | at most N in *any* window of M | [`sliding_log`] |
 //! | at most N in *any* window of M, for many keys, in little memory | [`compact_log`] |
 //! | at most N in each window of a grid | [`fixed_window`] |
+//! | at most N in each day, week or month of a calendar | [`calendar`] |
 //! | operations evenly spaced, with the wait time of each | [`two_timeline`] |
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
@@ -51,6 +52,7 @@ extern crate alloc;
 pub mod all_of;
 pub mod any_policy;
 pub mod backfill_pool;
+pub mod calendar;
 pub mod commit_log;
 pub mod compact_log;
 pub mod compensation;

@@ -12,6 +12,7 @@ mod all_of;
 mod backfill_pool;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod batches;
+mod calendar;
 mod change;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod charge;

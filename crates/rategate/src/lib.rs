@@ -29,6 +29,7 @@
 //! | at most N in *any* window of length M | [`SlidingLog`] |
 //! | at most N in *any* window of length M, for each of many keys | [`CompactLog`] |
 //! | at most N in each window of a grid | [`FixedWindow`] |
+//! | at most N in each day, week or month of a calendar | `Calendar` (`calendar`) |
 //! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
@@ -66,6 +67,7 @@
 //! * `keyed`, on by default: [`Keyed`], acquisitions of several limits at once
 //!   ([`keyed::try_all`]), and [deny lists](deny).
 //! * `distributed`: one limit for several machines ([`distributed`]), over any [`store`].
+//! * `calendar`: quotas of a day, a week, a month, a quarter or a year in a time zone.
 //! * `timer-slack`, on by default: waiting threads ask Linux to wake them without the 50 us that
 //!   it allows itself.
 //! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where the
@@ -146,6 +148,8 @@
 )]
 
 pub mod adapter;
+#[cfg(feature = "calendar")]
+pub mod calendar;
 pub mod charge;
 mod clock;
 mod decision;
@@ -190,6 +194,9 @@ pub use adapter::RateLimitedParallelExt;
 #[cfg(feature = "futures")]
 #[doc(no_inline)]
 pub use adapter::RateLimitedStreamExt;
+#[cfg(feature = "calendar")]
+#[doc(no_inline)]
+pub use calendar::Calendar;
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 #[doc(no_inline)]

@@ -15,6 +15,8 @@
 #[cfg(all(feature = "tokio", debug_assertions))]
 mod blocking;
 mod bytes;
+#[cfg(feature = "calendar")]
+mod calendar;
 mod classes;
 mod deny;
 mod dispatcher;

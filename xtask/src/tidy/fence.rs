@@ -88,7 +88,7 @@ const fn runtime(words: &'static [&'static str], allowed: &'static [&'static str
 }
 
 /// The algorithms. Each is a whole policy of its own, and must not depend on another.
-const ALGORITHMS: [&str; 9] = [
+const ALGORITHMS: [&str; 10] = [
     "gcra",
     "sliding_log",
     "fixed_window",
@@ -98,6 +98,7 @@ const ALGORITHMS: [&str; 9] = [
     "commit_log",
     "compact_log",
     "concurrency",
+    "calendar",
 ];
 
 /// The core's only dependency and its condition: the model checker in place of the core's atomics.

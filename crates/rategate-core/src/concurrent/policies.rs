@@ -4,6 +4,7 @@
 
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::backfill_pool::BackfillPool;
+use crate::calendar::Calendar;
 use crate::commit_log::CommitLog;
 use crate::compact_log::CompactLog;
 use crate::concurrency::Concurrency;
@@ -11,7 +12,7 @@ use crate::exact::Exact;
 use crate::fixed_window::FixedWindow;
 use crate::gcra::Gcra;
 use crate::pacer::Pacer;
-use crate::packed::{self, Cells, Packed};
+use crate::packed::{self, Borders, Cells, Packed};
 use crate::rate::Kind;
 use crate::sliding_log::SlidingLog;
 use crate::two_timeline::TwoTimeline;
@@ -112,6 +113,22 @@ impl HasLockFree for CompactLog {
     }
 }
 
+impl HasLockFree for Calendar {
+    type LockFree = Locked;
+
+    fn packed(&self) -> Option<Packed> {
+        Borders::of(self).map(Packed::of_borders)
+    }
+
+    fn pack(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
+        Borders::of(self)?.pack(state, now_ns, self)
+    }
+
+    fn unpack(&self, value: u64, now_ns: u64) -> Option<Self::State> {
+        Some(Borders::of(self)?.unpack(value, now_ns, self))
+    }
+}
+
 /// Decides without a lock, takes batches and packs states as the policy inside does.
 impl HasLockFree for AnyPolicy {
     type LockFree = LockFreeAny;
@@ -128,6 +145,7 @@ impl HasLockFree for AnyPolicy {
             Self::Gcra(policy) => policy.packed(),
             Self::FixedWindow(policy) => policy.packed(),
             Self::CompactLog(policy) => policy.packed(),
+            Self::Calendar(policy) => policy.packed(),
             _ => None,
         }
     }
@@ -137,6 +155,7 @@ impl HasLockFree for AnyPolicy {
             (Self::Gcra(policy), AnyState::Gcra(state)) => policy.pack(state, now_ns),
             (Self::FixedWindow(policy), AnyState::FixedWindow(state)) => policy.pack(state, now_ns),
             (Self::CompactLog(policy), AnyState::CompactLog(state)) => policy.pack(state, now_ns),
+            (Self::Calendar(policy), AnyState::Calendar(state)) => policy.pack(state, now_ns),
             _ => None,
         }
     }
@@ -146,6 +165,7 @@ impl HasLockFree for AnyPolicy {
             Self::Gcra(policy) => policy.unpack(value, now_ns).map(AnyState::Gcra),
             Self::FixedWindow(policy) => policy.unpack(value, now_ns).map(AnyState::FixedWindow),
             Self::CompactLog(policy) => policy.unpack(value, now_ns).map(AnyState::CompactLog),
+            Self::Calendar(policy) => policy.unpack(value, now_ns).map(AnyState::Calendar),
             _ => None,
         }
     }

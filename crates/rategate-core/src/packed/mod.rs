@@ -13,6 +13,9 @@
 //! * [`CompactLog`](crate::compact_log::CompactLog): a grid point, and its permits. Permits at a
 //!   second point, over 2^28 permits, and grids so fine that a minute has too many points do not
 //!   fit.
+//! * [`Calendar`](crate::calendar::Calendar): the second at which the window ends, and the permits
+//!   used in it. The first try of a key in a window does not fit, as only the calendar knows where
+//!   that ends; nor do over 2^28 permits, and borders between two seconds.
 //!
 //! # Contract
 //!
@@ -32,11 +35,13 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+mod borders;
 mod bucket;
 mod cells;
 
 use core::num::NonZeroU64;
 
+pub(crate) use self::borders::Borders;
 pub(crate) use self::bucket::Bucket;
 pub(crate) use self::cells::Cells;
 use crate::concurrent::Leftover;
@@ -56,11 +61,16 @@ pub struct Packed(Form);
 enum Form {
     Bucket(Bucket),
     Cells(Cells),
+    Borders(Borders),
 }
 
 impl Packed {
     pub(crate) const fn of_bucket(bucket: Bucket) -> Self {
         Self(Form::Bucket(bucket))
+    }
+
+    pub(crate) const fn of_borders(borders: Borders) -> Self {
+        Self(Form::Borders(borders))
     }
 
     pub(crate) const fn of_cells(cells: Cells) -> Self {
@@ -73,6 +83,7 @@ impl Packed {
         let (form, [a, b, c, d]) = match self.0 {
             Form::Bucket(bucket) => (0, bucket.to_fields()),
             Form::Cells(cells) => (1, cells.to_fields()),
+            Form::Borders(borders) => (2, borders.to_fields()),
         };
         [form, a, b, c, d]
     }
@@ -83,7 +94,8 @@ impl Packed {
     pub const fn from_fields([form, a, b, c, d]: [u64; 5]) -> Self {
         Self(match form {
             0 => Form::Bucket(Bucket::from_fields([a, b, c, d])),
-            _ => Form::Cells(Cells::from_fields([a, b, c, d])),
+            1 => Form::Cells(Cells::from_fields([a, b, c, d])),
+            _ => Form::Borders(Borders::from_fields([a, b, c, d])),
         })
     }
 
@@ -94,6 +106,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.full_at(now_ns),
             Form::Cells(cells) => cells.full_at(now_ns),
+            Form::Borders(borders) => borders.full_at(now_ns),
         }
     }
 
@@ -106,6 +119,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.validity_ns(),
             Form::Cells(cells) => cells.validity_ns(),
+            Form::Borders(borders) => borders.validity_ns(),
         }
     }
 
@@ -119,6 +133,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.is_full(value, now_ns),
             Form::Cells(cells) => cells.is_full(value, now_ns),
+            Form::Borders(borders) => borders.is_full(value, now_ns),
         }
     }
 
@@ -131,6 +146,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.full_after(value, now_ns),
             Form::Cells(cells) => cells.full_after(value, now_ns),
+            Form::Borders(borders) => borders.full_after(value, now_ns),
         }
     }
 
@@ -144,6 +160,7 @@ impl Packed {
         let left_ns = match self.0 {
             Form::Bucket(bucket) => bucket.fresh_in_ns(value, now_ns),
             Form::Cells(cells) => cells.fresh_in_ns(value, now_ns),
+            Form::Borders(borders) => borders.fresh_in_ns(value, now_ns),
         };
         now_ns.checked_add(left_ns).map(|_| left_ns)
     }
@@ -164,6 +181,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.decide(value, now_ns, permits),
             Form::Cells(cells) => cells.decide(value, now_ns, permits),
+            Form::Borders(borders) => borders.decide(value, now_ns, permits),
         }
     }
 
@@ -181,6 +199,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.charge(value, now_ns, permits, debt),
             Form::Cells(cells) => cells.charge(value, now_ns, permits, debt),
+            Form::Borders(borders) => borders.charge(value, now_ns, permits, debt),
         }
     }
 
@@ -191,6 +210,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.debt(value, now_ns),
             Form::Cells(cells) => cells.debt(value, now_ns),
+            Form::Borders(borders) => borders.debt(value, now_ns),
         }
     }
 
@@ -201,7 +221,10 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.debt_ends_in_ns(value, now_ns),
             Form::Cells(cells) if cells.debt(value, now_ns) > 0 => cells.fresh_in_ns(value, now_ns),
-            Form::Cells(_) => 0,
+            Form::Borders(borders) if borders.debt(value, now_ns) > 0 => {
+                borders.fresh_in_ns(value, now_ns)
+            }
+            Form::Cells(_) | Form::Borders(_) => 0,
         }
     }
 
@@ -212,8 +235,9 @@ impl Packed {
     #[must_use]
     pub const fn start_ns(self, value: u64, now_ns: u64) -> u64 {
         match self.0 {
-            // A bucket's bound holds for any disorder of the readings.
-            Form::Bucket(_) => now_ns,
+            // A bucket's bound holds for any disorder of the readings, and a calendar counts in the
+            // newest window.
+            Form::Bucket(_) | Form::Borders(_) => now_ns,
             Form::Cells(cells) => cells.start_ns(value, now_ns),
         }
     }
@@ -225,6 +249,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.remaining(value, now_ns),
             Form::Cells(cells) => cells.remaining(value, now_ns),
+            Form::Borders(borders) => borders.remaining(value, now_ns),
         }
     }
 
@@ -235,6 +260,7 @@ impl Packed {
         match self.0 {
             Form::Bucket(bucket) => bucket.capacity(),
             Form::Cells(cells) => cells.capacity(),
+            Form::Borders(borders) => borders.capacity(),
         }
     }
 }

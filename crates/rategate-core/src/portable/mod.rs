@@ -100,6 +100,7 @@ pub(crate) mod tag {
     pub(crate) const CONCURRENCY: u16 = 7;
     pub(crate) const COMMIT_LOG: u16 = 8;
     pub(crate) const COMPACT_LOG: u16 = 9;
+    pub(crate) const CALENDAR: u16 = 10;
 
     /// Checks that words with the tag `found` belong to the policy with the tag `own`.
     pub(crate) const fn expect(found: u16, own: u16) -> Result<(), super::WordsError> {
@@ -187,6 +188,7 @@ fn policy_of(tag: u16) -> &'static str {
         tag::CONCURRENCY => "concurrency",
         tag::COMMIT_LOG => "commit log",
         tag::COMPACT_LOG => "compact log",
+        tag::CALENDAR => "calendar",
         _ => "one that is not known here",
     }
 }

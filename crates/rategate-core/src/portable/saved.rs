@@ -205,7 +205,9 @@ impl<P: Portable> RestoreTarget<P> {
         let lead_ns = reader.word()?;
         let floor_ns = now_ns.saturating_add(lead_ns.saturating_sub(elapsed_ns));
         reader = reader.settled_at(floor_ns);
-        let mut state = self.saved.read_state(&mut reader)?;
+        // A policy out of words may know less than the one with the same numbers.
+        let numbers = if self.is_change { &self.saved } else { &self.policy };
+        let mut state = numbers.read_state(&mut reader)?;
         reader.end()?;
         if self.is_change {
             self.policy.rebase(&mut state, &self.saved, floor_ns);

@@ -1,7 +1,8 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, with one domain in each
 //! file.
 //!
-//! It also has the keys `algorithm`, `over`, `burst`, `store`, `lease` and `on_unavailable`.
+//! It also has the keys `algorithm`, `over`, `burst`, `calendar`, `store`, `lease` and
+//! `on_unavailable`.
 //!
 //! By default its limits are windows of the wall clock in UTC that count every hit, denied or
 //! not. So moving here changes no decision.
@@ -14,6 +15,7 @@ use rategate::charge::Debt;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::calendar::WrittenCalendar;
 use super::de;
 use super::gather::{Gathered, Kind as Draft};
 use super::limit::{Algorithm, UNLIMITED, Written};
@@ -73,9 +75,18 @@ struct RateLimit {
     algorithm: Option<Algorithm>,
     over: Option<Over>,
     burst: Option<u64>,
+    calendar: Option<CalendarKeys>,
     store: Option<PlaceText>,
     lease: Option<Text<Duration>>,
     on_unavailable: Option<OnUnavailable>,
+}
+
+/// The zone of windows that follow a calendar, and the local time from which they are counted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CalendarKeys {
+    zone: Option<String>,
+    anchor: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -266,7 +277,9 @@ impl Reader<'_> {
         };
         let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
         // No limit of this format has permits in flight.
-        let counters = reader.counters(counters, Some(Algorithm::CountedWindow));
+        let is_calendar = table.calendar.is_some();
+        let algorithm = if is_calendar { Algorithm::Calendar } else { Algorithm::CountedWindow };
+        let counters = reader.counters(counters, Some(algorithm));
         let given = table.name.as_deref().unwrap_or_default().into();
         Counted { given, replaces, limit, counters }
     }
@@ -292,7 +305,7 @@ impl Reader<'_> {
 
     /// Reports the keys that an unlimited descriptor cannot use.
     fn unlimited(&mut self) {
-        let refused = ["unit", "algorithm", "over", "burst"];
+        let refused = ["unit", "algorithm", "over", "burst", "calendar"];
         for key in refused.into_iter().chain(["requests_per_unit", "unit_multiplier"]) {
             if self.node.child(key).is_none_or(|node| matches!(node.kind, Kind::Null)) {
                 continue;
@@ -328,13 +341,21 @@ impl Reader<'_> {
         let algorithm = self.algorithm(table);
         let requests = table.requests_per_unit.unwrap_or(0).into();
         let written = table.unit.filter(|_| multiplier > 0).and_then(|unit| {
-            let written = Written::per_unit(requests, multiplier.into(), unit);
-            written.map_err(|complaint| self.complain("", complaint)).ok()
+            let (key, written) = match &table.calendar {
+                Some(CalendarKeys { zone, anchor }) => {
+                    let (zone, anchor) = (zone.as_deref(), anchor.as_deref());
+                    let every = Some(multiplier);
+                    let written = WrittenCalendar { per: unit.name(), zone, anchor, every };
+                    ("calendar", written.limit(requests))
+                }
+                None => ("", Written::per_unit(requests, multiplier.into(), unit)),
+            };
+            written.map_err(|complaint| self.complain(key, complaint)).ok()
         });
         self.build("", written, algorithm, table.burst)
     }
 
-    /// Returns the algorithm by `algorithm` and `over`, which have to agree.
+    /// Returns the algorithm by `algorithm`, `over` and `calendar`, which have to agree.
     fn algorithm(&mut self, table: &RateLimit) -> KnownAlgorithm {
         let algorithm = match (table.algorithm, table.over) {
             (Some(Algorithm::Concurrency), _) => {
@@ -343,6 +364,13 @@ impl Reader<'_> {
                 return None;
             }
             _ if ["algorithm", "over"].iter().any(|key| self.node.is_reported(key)) => return None,
+            (Some(other), _) if table.calendar.is_some() && other != Algorithm::Calendar => {
+                let message =
+                    "a calendar decides by the algorithm calendar; leave out one of the two";
+                self.complain("algorithm", message);
+                return None;
+            }
+            (None, _) if table.calendar.is_some() => Algorithm::Calendar,
             (None, None | Some(Over::Charge)) => Algorithm::CountedWindow,
             (None, Some(Over::Refuse)) => Algorithm::FixedWindow,
             (Some(algorithm), _) => algorithm,

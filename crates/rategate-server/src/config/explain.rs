@@ -19,8 +19,9 @@ const WINDOWS_NS: [(&str, u64); 4] = [
     ("second", 1_000_000_000),
     ("minute", 60_000_000_000),
     ("hour", 3_600_000_000_000),
-    ("day", 86_400_000_000_000),
+    ("day", DAY_NS),
 ];
+const DAY_NS: u64 = 86_400_000_000_000;
 
 /// The rule that a descriptor comes under, and the reasons why the others of its domain do not
 /// match.
@@ -144,6 +145,13 @@ pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
             earned.saturating_add(bucket.burst_size().get().into()).saturating_sub(1)
         }
         (Algorithm::Concurrency, _) => return None,
+        (_, AnyPolicy::Calendar(calendar)) => {
+            // A week that a zone shortened by a day has six. A day can be short, where a zone
+            // skipped most of it, and lie between two others.
+            let is_of_days = calendar.text().starts_with("day ");
+            let (at_least_ns, more) = if is_of_days { (DAY_NS, 2) } else { (6 * DAY_NS, 1) };
+            wide.div_ceil(at_least_ns.into()).saturating_add(more).saturating_mul(permits)
+        }
         (Algorithm::FixedWindow, _) => periods.saturating_add(1).saturating_mul(permits),
         _ => periods.saturating_mul(permits),
     })
@@ -249,6 +257,7 @@ fn write_limit(
             return writeln!(f, "{name} {} at a time", concurrency.permits());
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
+        Limit::Policy(AnyPolicy::Calendar(calendar)) => format!("calendar: {}", calendar.text()),
         Limit::Policy(policy) => {
             let known = Algorithm::of(policy);
             known.map_or("a policy of its own", |(known, ..)| known.name()).to_owned()

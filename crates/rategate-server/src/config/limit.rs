@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rategate::calendar::CalendarSpec;
 use rategate::error::RateError;
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
@@ -9,6 +10,7 @@ use rategate_core::span;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::calendar;
 use crate::rule::{CountedWindow, DisplayLimit, Limit, Unit};
 use crate::units::meant;
 
@@ -31,6 +33,8 @@ pub(crate) enum Algorithm {
     /// At most the limit in each window of the wall clock.
     /// Denied permits count too, as in envoyproxy/ratelimit.
     CountedWindow,
+    /// At most the limit in each day, week, month, quarter or year of a time zone.
+    Calendar,
     /// At most this many permits in flight at a time.
     Concurrency,
 }
@@ -44,12 +48,14 @@ impl Algorithm {
             Self::CompactLog => "compact-log",
             Self::FixedWindow => "fixed-window",
             Self::CountedWindow => "counted-window",
+            Self::Calendar => "calendar",
             Self::Concurrency => "concurrency",
         }
     }
 
     /// Returns the algorithm of a policy with its permits and their period in nanoseconds, which
-    /// permits in flight do not have. `None` for a policy that no configuration creates.
+    /// permits in flight and calendars do not have. `None` for a policy that no configuration
+    /// creates.
     pub(crate) fn of(policy: &AnyPolicy) -> Option<(Self, u64, u64)> {
         Some(match policy {
             AnyPolicy::Gcra(bucket) => {
@@ -61,6 +67,7 @@ impl Algorithm {
             AnyPolicy::FixedWindow(window) => {
                 (Self::FixedWindow, window.permits(), window.period_ns())
             }
+            AnyPolicy::Calendar(calendar) => (Self::Calendar, calendar.permits(), 0),
             AnyPolicy::Concurrency(permits) => (Self::Concurrency, permits.permits(), 0),
             _ => return None,
         })
@@ -68,7 +75,7 @@ impl Algorithm {
 }
 
 /// A limit as it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     /// No limit.
     Unlimited,
@@ -78,6 +85,8 @@ pub(crate) enum Written {
     Nothing(DisplayLimit),
     /// A number of permits in each period.
     Per { permits: Permits, period_ns: u64, display_limit: DisplayLimit },
+    /// A number of permits in each window of a calendar.
+    Calendar { permits: u64, spec: CalendarSpec },
     /// A number of permits in flight at a time.
     AtOnce(u64),
 }
@@ -166,6 +175,13 @@ impl Written {
             Self::AtOnce(permits) => Err(format!(
                 "the limit has no period: write \"{permits}/min\", or algorithm = \"concurrency\""
             )),
+            Self::Calendar { permits, spec } if algorithm == Algorithm::Calendar => {
+                let policy = spec.quota(permits).map_err(|error| error.to_string())?;
+                Ok((Limit::Policy(policy.into()), calendar::display_limit(permits, &spec)))
+            }
+            Self::Calendar { .. } => {
+                Err("windows of a calendar are for algorithm = \"calendar\"".to_owned())
+            }
             Self::Per { permits, period_ns, display_limit } => {
                 let limit = match algorithm {
                     Algorithm::CountedWindow => counted(permits, period_ns)?,
@@ -236,6 +252,11 @@ fn policy(
         Algorithm::FixedWindow => {
             let permits = whole("a window")?;
             FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?.into()
+        }
+        Algorithm::Calendar => {
+            return Err("a calendar has a limit like { permits = 1000, per = \"month\", \
+                        zone = \"Europe/Rome\" }"
+                .to_owned());
         }
         Algorithm::Concurrency | Algorithm::CountedWindow => {
             return Err("permits at a time have no period: write a number alone, limit = 10".into());

@@ -5,6 +5,7 @@
 //! each wrong value (`error`). `rules` and `envoy` convert tables to rules, which `gather`
 //! checks together.
 
+mod calendar;
 mod de;
 mod envoy;
 mod envoy_env;
@@ -27,6 +28,7 @@ mod tiers;
 mod watch;
 mod write;
 
+pub use self::calendar::{instant, local_time};
 pub use self::error::{ConfigError, Problem, report};
 pub(crate) use self::explain::hint;
 pub use self::explain::{Explanation, ceiling, explain};

@@ -273,7 +273,7 @@ impl Reader<'_> {
         if limit.is_none() {
             self.miss("limit", "no limit; write limit = \"100/min\"", "");
         }
-        self.build("limit", limit.map(|limit| limit.0), algorithm, burst)
+        self.build("limit", limit.map(|limit| limit.0.clone()), algorithm, burst)
     }
 
     /// Builds the limit of a key from its parts, each of which is checked even if another is
@@ -287,8 +287,10 @@ impl Reader<'_> {
     ) -> (Limit, DisplayLimit) {
         let Some(algorithm) = algorithm else { return (Limit::Nothing, NOTHING) };
         let checked = burst.map_or(Ok(()), |burst| check_burst(algorithm, burst));
+        // The text of a client keeps nothing in this process.
+        let limit = if self.all.is_foreign { limit.map(Written::without_calendar) } else { limit };
         let built = checked.map_err(|complaint| ("burst", complaint)).and_then(|()| {
-            let built = limit.map(|limit| limit.build(algorithm, burst)).transpose();
+            let built = limit.clone().map(|limit| limit.build(algorithm, burst)).transpose();
             let is_right_alone = limit.is_some_and(|limit| limit.build(algorithm, None).is_ok());
             built.map_err(|complaint| (if is_right_alone { "burst" } else { key }, complaint))
         });
@@ -369,6 +371,11 @@ impl Reader<'_> {
         }
         if is_in_flight && place == PlaceText::Leased {
             let message = "permits in flight cannot be leased; write store = \"exact\"";
+            self.complain("store", message);
+        }
+        if algorithm == Some(Algorithm::Calendar) && place != PlaceText::Here {
+            let message =
+                "a store keeps no calendars; leave `store` out, and count in this process";
             self.complain("store", message);
         }
         if place != PlaceText::Here {

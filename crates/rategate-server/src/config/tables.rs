@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny};
 
+use super::calendar::WrittenCalendar;
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
 use super::text::{Grammar, Text, percent};
@@ -52,6 +53,7 @@ pub(crate) struct RuleTable {
     #[serde(rename = "match", default)]
     pub(crate) entries: Vec<Text<EntryTable>>,
     /// The limit: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier },
+    /// { permits, per, zone, anchor, every } for the algorithm "calendar",
     /// or a number for the algorithm "concurrency".
     #[schemars(with = "Text<Written>")]
     pub(crate) limit: Option<Text<Written>>,
@@ -207,22 +209,54 @@ impl Grammar for EntryTable {
     }
 }
 
-/// A number of permits in each period.
+/// A number of permits in each period, or in each window of a calendar.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LimitTable {
     /// The number of permits.
     permits: u64,
-    /// The unit of the period.
-    unit: Unit,
+    /// The unit of the period, which is always as long: a month has 30 days.
+    unit: Option<Unit>,
     /// The number of units in the period. Default: 1.
     multiplier: Option<u64>,
+    /// The window of a calendar: "day", "week", "month", "quarter" or "year".
+    per: Option<String>,
+    /// The name of the calendar's time zone in the IANA database, as in "Europe/Berlin".
+    /// Default: "UTC".
+    zone: Option<String>,
+    /// The local time from which the calendar's windows are counted, as in "2026-01-31T00:00".
+    /// Default: midnight; weeks start on Monday, quarters with January.
+    anchor: Option<String>,
+    /// The number of units in a window of the calendar. Default: 1.
+    every: Option<u32>,
+}
+
+impl LimitTable {
+    fn read(&self) -> Result<Written, String> {
+        let Self { permits, unit, multiplier, per, zone, anchor, every } = self;
+        let of_calendar = zone.is_some() || anchor.is_some() || every.is_some();
+        match (per, unit) {
+            (Some(per), None) if multiplier.is_none() => {
+                let (zone, anchor) = (zone.as_deref(), anchor.as_deref());
+                WrittenCalendar { per, zone, anchor, every: *every }.limit(*permits)
+            }
+            (Some(_), None) => Err("a calendar has `every`, and no `multiplier`".to_owned()),
+            (Some(_), Some(_)) => Err("`unit` or `per`, not both".to_owned()),
+            (None, Some(unit)) if !of_calendar => {
+                Written::per_unit(*permits, multiplier.unwrap_or(1), *unit)
+            }
+            (None, Some(_)) => {
+                Err("`zone`, `anchor` and `every` are of a calendar: write `per`, not `unit`"
+                    .into())
+            }
+            (None, None) => Err("no `unit`, and no `per`".to_owned()),
+        }
+    }
 }
 
 /// The grammar of a limit: a rate as text, a number, or a table.
 impl Grammar for Written {
-    const WHAT: &'static str =
-        "a rate like \"100/min\", a number, or { permits, unit, multiplier }";
+    const WHAT: &'static str = "a rate like \"100/min\", a number, { permits, unit, multiplier }, or { permits, per, zone }";
 
     fn read(text: &str) -> Result<Self, String> {
         Self::parse(text)
@@ -234,8 +268,11 @@ impl Grammar for Written {
     }
 
     fn of_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
-        let LimitTable { permits, unit, multiplier } = LimitTable::deserialize(table)?;
-        Self::per_unit(permits, multiplier.unwrap_or(1), unit).map_err(de::Error::custom)
+        let table = LimitTable::deserialize(table)?;
+        if table.unit.is_none() && table.per.is_none() {
+            return Err(de::Error::missing_field("unit"));
+        }
+        table.read().map_err(de::Error::custom)
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Schema {

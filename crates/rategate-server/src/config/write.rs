@@ -6,6 +6,7 @@ use rategate::AnyPolicy;
 use rategate_core::span;
 use toml::Value as Toml;
 
+use super::calendar;
 use super::limit::{Algorithm, Written};
 use super::metadata;
 use crate::rule::{
@@ -138,6 +139,10 @@ fn limit_of(
         _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, None),
         (Some((algorithm @ Algorithm::Concurrency, permits, _)), _) => {
             return Ok((Some(algorithm), permits.to_string(), None));
+        }
+        (_, Some(AnyPolicy::Calendar(policy))) => {
+            let limit = calendar::to_toml(&policy).ok_or_else(|| export_error("a calendar"))?;
+            return Ok((Some(Algorithm::Calendar), limit, None));
         }
         (_, Some(AnyPolicy::Gcra(bucket))) => (Algorithm::Gcra, Some(bucket.burst_size().get())),
         (Some((algorithm, ..)), _) => (algorithm, None),

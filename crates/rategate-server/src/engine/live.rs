@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use rategate::{AnyPolicy, Clock};
+use rategate::{AnyPolicy, Calendar, Clock};
 
-use super::answer::Observer;
+use super::answer::{ItemResult, Observer};
 use super::counters::{ActiveRule, Counters, InForce, RemoteHandle};
 use super::error::EngineError;
 use super::key::{self, Key};
@@ -286,6 +286,17 @@ impl Rule {
         scheduled.map_or((self.limit, self.display_limit), |scheduled| {
             (scheduled.limit, scheduled.display_limit)
         })
+    }
+}
+
+impl ItemResult {
+    /// Returns the calendar that the rule counts by at an instant, in nanoseconds since 1970.
+    #[must_use]
+    pub fn calendar(&self, now_ns: u64) -> Option<Calendar> {
+        match self.rule.as_ref()?.at(now_ns).0 {
+            Limit::Policy(AnyPolicy::Calendar(calendar)) => Some(calendar),
+            _ => None,
+        }
     }
 }
 

@@ -97,6 +97,7 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
         Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log",
         Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log",
         Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
+        Limit::Policy(AnyPolicy::Calendar(_)) => "calendar",
         Limit::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
         Limit::Policy(_) => "other",
     }

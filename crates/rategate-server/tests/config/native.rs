@@ -430,8 +430,8 @@ fn problems_are_reported_with_their_position() {
         ("[[rule]]\nname = \"a\"\nlimit = 5\n", "5/min", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = { permits = 1, unit = \"eon\" }\n", "eon", 3, 31),
         (
-            "[[rule]]\nname = \"a\"\nlimit = { permits = 1, per = \"day\" }\n",
-            "unknown key `per`",
+            "[[rule]]\nname = \"a\"\nlimit = { permits = 1, pro = \"day\" }\n",
+            "unknown key `pro`",
             3,
             24,
         ),

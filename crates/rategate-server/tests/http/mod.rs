@@ -2,6 +2,7 @@
 
 mod abuse;
 mod auth;
+mod calendar;
 mod check;
 mod common;
 mod guide;

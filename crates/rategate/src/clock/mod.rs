@@ -12,7 +12,7 @@ mod counter;
 mod manual;
 mod monotonic;
 mod system;
-#[cfg(any(feature = "keyed", feature = "serde"))]
+#[cfg(any(feature = "calendar", feature = "keyed", feature = "serde"))]
 mod wall;
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
 pub use self::system::SystemClock;
-#[cfg(any(feature = "keyed", feature = "serde"))]
+#[cfg(any(feature = "calendar", feature = "keyed", feature = "serde"))]
 pub(crate) use self::wall::wall_ns;
 use crate::wait::{CancelToken, Sleep, ThreadTimer, Timer, Wait, Wake};
 

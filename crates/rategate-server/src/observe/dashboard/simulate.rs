@@ -136,7 +136,10 @@ impl Candidate {
         let period_ns = self.period_ms.saturating_mul(1_000_000);
         let algorithm = match (self.algorithm, in_force) {
             (Algorithm::Same, Some(AnyPolicy::SlidingLog(_))) => Algorithm::SlidingLog,
-            (Algorithm::Same, Some(AnyPolicy::FixedWindow(_))) => Algorithm::FixedWindow,
+            // What-if windows have one length.
+            (Algorithm::Same, Some(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_))) => {
+                Algorithm::FixedWindow
+            }
             (Algorithm::Same, _) => Algorithm::Gcra,
             (other, _) => other,
         };

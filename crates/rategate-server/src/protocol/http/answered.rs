@@ -7,6 +7,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::decide::Outcome;
+use crate::config;
 use crate::engine::{ItemResult, Verdict};
 use crate::units::whole_ms;
 
@@ -48,6 +49,9 @@ struct AnsweredItem<'a> {
     retry_after_ns: Option<u64>,
     reset_after_ms: Option<u64>,
     reset_after_ns: Option<u64>,
+    /// Only for a calendar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resets_at: Option<String>,
     shadow: bool,
     /// Absent if the limit is not exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,10 +62,11 @@ struct AnsweredItem<'a> {
     refunded: Option<u64>,
 }
 
-/// Returns the reply as JSON.
-pub(super) fn json(outcome: &Outcome) -> Bytes {
+/// Returns the reply as JSON, at `now_ns` since 1970.
+pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
+    let results = outcome.answer.results.iter();
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
-        outcome.answer.results.iter().map(AnsweredItem::of).collect();
+        results.map(|result| AnsweredItem::of(result, now_ns)).collect();
     let Outcome { answer, taken, lease } = outcome;
     let lease = lease.map(|name| {
         LeaseField(answer.held_ns().map(|ns| AnsweredLease {
@@ -87,7 +92,7 @@ pub(super) fn written(reply: &impl Serialize) -> Bytes {
 }
 
 impl<'a> AnsweredItem<'a> {
-    fn of(result: &'a ItemResult) -> Self {
+    fn of(result: &'a ItemResult, now_ns: u64) -> Self {
         let retry_after_ns = retry_after_ns(result);
         let reset_after_ns = result.reset_after();
         let is_counted =
@@ -102,6 +107,9 @@ impl<'a> AnsweredItem<'a> {
             retry_after_ns,
             reset_after_ms: reset_after_ns.map(whole_ms),
             reset_after_ns,
+            resets_at: result
+                .calendar(now_ns)
+                .map(|calendar| config::local_time(&calendar, calendar.window(now_ns).end_ns)),
             shadow: matches!(result.verdict, Verdict::Denied { enforced: false, .. }),
             debt: Some(result.debt).filter(|&debt| debt > 0),
             charged: match result.verdict {

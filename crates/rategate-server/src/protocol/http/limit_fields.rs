@@ -30,7 +30,8 @@ pub(super) fn write(
     for (index, result) in
         answer.results.iter().enumerate().filter(|(_, result)| is_reported(result))
     {
-        let (Some(policy), Some(remaining)) = (policy(result, inline(index)), result.remaining)
+        let (Some(policy), Some(remaining)) =
+            (policy(result, inline(index), now_ns), result.remaining)
         else {
             continue;
         };
@@ -85,13 +86,17 @@ fn is_reported(result: &ItemResult) -> bool {
 
 /// Returns the policy that a client sees of a limit.
 ///
-/// It is the limit as written. If more can be taken at once, it is that burst in the time after
-/// which the whole burst is available again.
-fn policy(result: &ItemResult, inline: Option<Inline>) -> Option<QuotaPolicy> {
+/// It is the limit as written; for a calendar in the true length of its window. If more can be
+/// taken at once, it is that burst in the time after which the whole burst is available again.
+fn policy(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<QuotaPolicy> {
     let (permits, window_ns) = match (result.display_limit, inline) {
         (Some(display_limit), _) => {
-            let window_s = display_limit.multiplier.saturating_mul(display_limit.unit.seconds());
-            (display_limit.permits, window_s.saturating_mul(1_000_000_000))
+            let seconds = display_limit.multiplier.saturating_mul(display_limit.unit.seconds());
+            let window_ns = match result.calendar(now_ns) {
+                Some(calendar) => calendar.window(now_ns).length_ns(),
+                None => seconds.saturating_mul(1_000_000_000),
+            };
+            (display_limit.permits, window_ns)
         }
         (None, Some(inline)) => (inline.count, inline.period_ns),
         (None, None) => return None,

@@ -136,7 +136,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let mut response = if wants_status && !outcome.answer.allowed {
             limit_fields::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
         } else {
-            with_type(answered::json(&outcome))
+            with_type(answered::json(&outcome, self.engine.clock().now_ns()))
         };
         if wants_status {
             let applied = HeaderValue::from_static("status=429");

@@ -1,0 +1,51 @@
+//! Calendars: quotas of a day, a week, a month, a quarter or a year in a time zone.
+//!
+//! A [`CalendarSpec`] says which windows a quota has; with a number of permits it makes a
+//! [`Calendar`], a policy as any other. Its clock must show the time since 1970, as [`clock`]
+//! does.
+//!
+//! ```
+//! use rategate::calendar::{self, CalendarSpec};
+//! use rategate::{Decision, Keyed};
+//!
+//! let monthly = CalendarSpec::new("month", "America/New_York")?.anchored("2026-01-31T00:00")?;
+//! let quota = monthly.quota(2_000_000)?;
+//! let tokens: Keyed<str, _, _> = Keyed::with_clock(quota, Default::default(), calendar::clock());
+//! assert!(matches!(tokens.try_acquire("tenant", 1_200)?, Decision::Granted(_)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Contract
+//!
+//! * **Borders.** Border k is the anchor's local time plus k units, counted from the anchor. A day
+//!   that a month lacks is its last: from 31 January come 28 February and 31 March, and from a
+//!   29 February come 28 Februaries and, in leap years, 29 Februaries.
+//! * **Gaps and overlaps.** A border whose local time is skipped is the first instant after the
+//!   gap. One whose local time comes twice is the first of the two.
+//! * **No empty windows.** Borders that fall on one instant are one, as on 30 December 2011 in
+//!   Apia, a day that did not exist.
+//! * **Lengths.** A day lasts as long as it does there: 23, 23.5, 24, 24.5 or 25 hours.
+//! * **Bound.** A process has at most [`MAX_CALENDARS`] different calendars, which it keeps.
+
+mod borders;
+mod error;
+mod grid;
+mod spec;
+
+use std::time::Duration;
+
+pub use rategate_core::calendar::{Calendar, Grid, Window};
+
+pub use self::error::CalendarError;
+pub use self::grid::MAX_CALENDARS;
+pub use self::spec::{CalendarSpec, Unit};
+use crate::clock::{MonotonicClock, wall_ns};
+
+/// Returns a clock that shows the nanoseconds since 1970.
+///
+/// It reads the wall clock once. Later corrections of the wall clock do not affect it, except that
+/// its rate follows the system's.
+#[must_use]
+pub fn clock() -> MonotonicClock {
+    MonotonicClock::starting_at(Duration::from_nanos(wall_ns()))
+}
