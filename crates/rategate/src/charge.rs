@@ -21,8 +21,8 @@
 //! assert_eq!((booked, debt), (1700, 700));
 //!
 //! // No call passes until the debt and the next call's own permit are earned back.
-//! let denial = tokens.try_acquire(1)?.denied().unwrap();
-//! assert_eq!(denial.retry_after(), Some(Duration::from_millis(701)));
+//! let decision = tokens.try_acquire(1)?;
+//! assert_eq!(decision.retry_after(), Some(Duration::from_millis(701)));
 //! clock.advance(Duration::from_millis(701));
 //! assert!(tokens.try_acquire(1)?.is_granted());
 //! # Ok::<(), rategate::Error>(())
