@@ -29,7 +29,11 @@ impl Command {
     /// take memory.
     #[must_use]
     pub fn within_memory(self) -> Self {
-        let verb = if self.verb == Verb::Decide { Verb::DecideWithinMemory } else { self.verb };
+        let verb = match self.verb {
+            Verb::Decide => Verb::DecideWithinMemory,
+            Verb::Charge => Verb::ChargeWithinMemory,
+            verb => verb,
+        };
         Self { verb, ..self }
     }
 

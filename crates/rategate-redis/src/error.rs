@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use rategate::store::StoreError;
-use rategate_core::error::ExceedsCapacity;
+use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 
 /// The reason why a limit cannot be kept in a store without rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,10 @@ pub enum RequestError {
     /// A refund or debit of permits in flight, which are taken and released together, under the
     /// name of their lease.
     HeldByLease,
+    /// A charge of limits that all count operations in flight.
+    CountsInFlight,
+    /// A charge of a sliding log whose debt later windows pay. In a store a log forgets its debts.
+    CarriedByLog,
     /// A receipt of another set of limits.
     OtherPlan,
     /// A call that already holds the maximum number of requests.
@@ -110,6 +114,8 @@ impl fmt::Display for RequestError {
             Self::NoPermits => "zero permits requested; at least one is needed",
             Self::NoLease => "limits of operations in flight need a lease, and no other limits do",
             Self::HeldByLease => "permits in flight come and go with their lease, all together",
+            Self::CountsInFlight => return CountsInFlight.fmt(f),
+            Self::CarriedByLog => "a sliding log in a store forgets its debts; it carries none",
             Self::OtherPlan => "the receipt belongs to another set of limits",
             Self::Full => "the call already holds the maximum number of requests",
             Self::Name => "a name on a deny list has from 1 to 256 bytes",
@@ -132,6 +138,7 @@ impl From<RequestError> for StoreError {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::Exceeds(error) => Self::Exceeds(error),
+            RequestError::CountsInFlight => Self::CountsInFlight,
             error => Self::InvalidRequest(error.to_string()),
         }
     }

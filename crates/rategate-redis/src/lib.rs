@@ -12,6 +12,7 @@
 //! | combine limits that a call has to pass | [`plan::Plan`] |
 //! | name a user's key in the store | [`key::KeySpace`] |
 //! | request decisions, one or many in one call | [`batch::Batch`] |
+//! | charge what was used already | [`charge::Charges`] |
 //! | refund, credit, release, renew, reset | [`returns`] |
 //! | share a deny list between machines | [`denied`] |
 //! | get the words to send | [`command::Command`] |
@@ -61,8 +62,9 @@
 //!   counts as if all permits had just been taken;
 //!   [`Decoded::corrected`](reply::Decoded::corrected) counts those.
 //! * **No garbage**: every key expires once its limit has fully recovered.
-//! * **No double charge by this crate**: a call that failed has changed nothing. One whose reply
-//!   was lost may have been granted; [`RequestId`](batch::RequestId) makes it safe to send again.
+//! * **Nothing counts twice by this crate**: a call that failed has changed nothing. One whose
+//!   reply was lost may have been granted; [`RequestId`](batch::RequestId) makes it safe to send
+//!   again. A [charge] whose reply was lost may have been booked.
 //!
 //! # What it does not do
 //!
@@ -71,6 +73,7 @@
 //! do.
 
 pub mod batch;
+pub mod charge;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod command;

@@ -43,6 +43,10 @@ pub enum Verb {
     Refund,
     /// Credits permits without a grant.
     Credit,
+    /// Charges permits that were used already, even where the store has reached its `maxmemory`.
+    Charge,
+    /// Charges permits, but is refused with `OOM` where the store has reached its `maxmemory`.
+    ChargeWithinMemory,
     /// Releases operations in flight that have ended.
     Release,
     /// Renews leases of operations in flight.
@@ -61,12 +65,14 @@ pub enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
         Self::Refund,
         Self::Credit,
+        Self::Charge,
+        Self::ChargeWithinMemory,
         Self::Release,
         Self::Renew,
         Self::Reset,
@@ -84,6 +90,8 @@ impl Verb {
             Self::Peek => ("peek", "peek"),
             Self::Refund => ("refund", "refund"),
             Self::Credit => ("give_back", "give_back"),
+            Self::Charge => ("charge", "charge"),
+            Self::ChargeWithinMemory => ("charge", "charge_within_memory"),
             Self::Release => ("release", "release"),
             Self::Renew => ("renew", "renew"),
             Self::Reset => ("reset", "reset"),
@@ -106,10 +114,10 @@ impl Verb {
     /// their keys.
     const fn flags(self, world: World) -> &'static str {
         match (self, world) {
-            (Self::DecideWithinMemory, _) => "'allow-cross-slot-keys'",
+            (Self::DecideWithinMemory | Self::ChargeWithinMemory, _) => "'allow-cross-slot-keys'",
             (Self::Peek, World::Live) => "'no-writes', 'allow-cross-slot-keys'",
             (Self::Denied, World::Live) => "'no-writes'",
-            (Self::Decide | Self::Peek | Self::Heartbeat, _) => {
+            (Self::Decide | Self::Peek | Self::Charge | Self::Heartbeat, _) => {
                 "'allow-oom', 'allow-cross-slot-keys'"
             }
             _ => "'allow-oom'",
@@ -118,7 +126,15 @@ impl Verb {
 
     /// Returns `true` if the arguments begin with the store's marker.
     pub(crate) const fn has_marker(self) -> bool {
-        matches!(self, Self::Decide | Self::DecideWithinMemory | Self::Peek | Self::Heartbeat)
+        matches!(
+            self,
+            Self::Decide
+                | Self::DecideWithinMemory
+                | Self::Peek
+                | Self::Charge
+                | Self::ChargeWithinMemory
+                | Self::Heartbeat
+        )
     }
 }
 
@@ -270,7 +286,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("rategate_")));
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 24);
+        assert_eq!(all.len(), 28);
         let name = Library::LIVE.name();
         assert_eq!(name.len(), "rategate_".len() + 16);
         assert!(Library::LIVE.source().starts_with(&format!("#!lua name={name}\n")));

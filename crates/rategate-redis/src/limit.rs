@@ -9,6 +9,7 @@
 use rategate::store::Rule;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
+use rategate_core::debt::Debt;
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -26,6 +27,8 @@ pub const MAX_WINDOW_PERMITS: u64 = 1 << 52;
 pub const MAX_PERMITS: u64 = 4_294_967_295;
 /// The maximum number of entries of a log. Each takes at most 10 bytes of the state.
 pub const MAX_ENTRIES: u64 = 65_536;
+/// The maximum time, in microseconds, that a debt lasts: 35 years.
+pub const MAX_DEBT_US: u64 = 1 << 50;
 /// The maximum number of parts of a microsecond.
 const MAX_DENOMINATOR: u128 = 1 << 52;
 
@@ -254,6 +257,42 @@ impl Limit {
                 u64::try_from(free.checked_div(numerator.into()).unwrap_or(0)).unwrap_or(u64::MAX)
             }
             (_, [_, used, _]) => self.maximum.saturating_sub(used),
+        }
+    }
+
+    /// Returns by how many permits the limit is exceeded at `now_us`, from the numbers of a reply.
+    pub(crate) fn debt(&self, now_us: u64, fields: [u64; 3]) -> u64 {
+        match (self.kind, fields) {
+            (Kind::Gcra { numerator, denominator }, [us, remainder, _]) => {
+                let denominator = u128::from(denominator);
+                let tat =
+                    u128::from(us).saturating_mul(denominator).saturating_add(remainder.into());
+                let now = u128::from(now_us).saturating_mul(denominator);
+                let burst = u128::from(self.maximum).saturating_mul(numerator.into());
+                let over = tat.saturating_sub(now.saturating_add(burst));
+                let debt = over.div_ceil(u128::from(numerator).max(1));
+                u64::try_from(debt).unwrap_or(u64::MAX)
+            }
+            (_, [_, used, _]) => used.saturating_sub(self.maximum),
+        }
+    }
+
+    /// Returns the bound that a charge has: for a bucket the microseconds that a debt lasts, and
+    /// otherwise the permits in use. `None` if the limit cannot carry a debt.
+    pub(crate) fn charge_bound(&self, debt: Debt) -> Option<u64> {
+        let max_us = (debt.max_ns() / 1_000).min(MAX_DEBT_US);
+        match self.kind {
+            Kind::Gcra { .. } => Some(max_us),
+            Kind::FixedWindow { period_us } if debt.is_carried() => {
+                let max_debt = u128::from(max_us).saturating_mul(self.maximum.into());
+                let max_debt = max_debt.checked_div(period_us.into()).unwrap_or(0);
+                let max_debt = u64::try_from(max_debt).unwrap_or(u64::MAX);
+                Some(self.maximum.saturating_add(max_debt).min(MAX_WINDOW_PERMITS))
+            }
+            Kind::FixedWindow { .. } => Some(MAX_WINDOW_PERMITS),
+            Kind::SlidingLog { .. } if debt.is_carried() => None,
+            Kind::SlidingLog { .. } => Some(MAX_PERMITS),
+            Kind::Concurrency { .. } => Some(0),
         }
     }
 }

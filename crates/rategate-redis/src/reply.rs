@@ -55,7 +55,7 @@ impl<'a> Numbers<'a> {
         Ok(numbers)
     }
 
-    fn int(&mut self) -> Result<i64, ReplyError> {
+    pub(crate) fn int(&mut self) -> Result<i64, ReplyError> {
         match self.left.next() {
             Some(Value::Int(number)) => Ok(*number),
             Some(_) => Err(ReplyError::Shape),
@@ -104,10 +104,11 @@ impl<'a> Numbers<'a> {
     ) -> Result<Result<Verdict, Unavailable>, ReplyError> {
         let (status, number) = (self.count()?, self.int()?);
         let mut words = Vec::with_capacity(plan.limits().len().saturating_mul(RECEIPT_WORDS));
-        let (mut remaining, mut window_ends_us) = (u64::MAX, None::<u64>);
+        let (mut remaining, mut debt, mut window_ends_us) = (u64::MAX, 0, None::<u64>);
         for (_, limit) in plan.limits() {
             let numbers = [self.count()?, self.count()?, self.count()?];
             remaining = remaining.min(limit.remaining(now_us, numbers));
+            debt = limit.debt(now_us, numbers).max(debt);
             let ends_us = limit.window_ends_us(numbers);
             window_ends_us = window_ends_us.into_iter().chain(ends_us).min();
             words.extend(numbers);
@@ -118,11 +119,7 @@ impl<'a> Numbers<'a> {
                 let retry_after_ns = NonZeroU64::new(wait_us.saturating_mul(1_000));
                 Some(retry_after_ns.ok_or(ReplyError::Number)?)
             }
-            (3, Ok(0)) => {
-                let why = "a key of this limit holds data of another kind: delete the key, \
-                           or use another prefix";
-                return Ok(Err(Unavailable::Key(why.to_owned())));
-            }
+            (3, Ok(0)) => return Ok(Err(foreign_key())),
             (1 | 2, Ok(granted)) if granted > 0 && granted <= permits => {
                 let window_ends_in_ns = window_ends_us
                     .map(|ends_us| ends_us.saturating_sub(now_us).saturating_mul(1_000));
@@ -136,8 +133,15 @@ impl<'a> Numbers<'a> {
             }
             _ => return Err(ReplyError::Number),
         };
-        Ok(Ok(Verdict::Denied(Denial { retry_after_ns, remaining })))
+        Ok(Ok(Verdict::Denied(Denial { retry_after_ns, remaining, debt })))
     }
+}
+
+/// Returns the error for a key that holds data of another kind.
+pub(crate) fn foreign_key() -> Unavailable {
+    let why = "a key of this limit holds data of another kind: delete the key, \
+               or use another prefix";
+    Unavailable::Key(why.to_owned())
 }
 
 /// Reads the reply to anything but decisions: `expected` counts.

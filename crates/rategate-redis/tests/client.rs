@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::load::{at, config, eventually, key, open, permits};
+use rategate::charge::Debt;
 use rategate::distributed::{DecidedBy, Decision, Distributed, StoreStatus};
 use rategate::store::{
     Heartbeat, LeaseId, Rule, Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict,
@@ -139,6 +140,9 @@ fn the_rights_that_the_guide_names_are_enough() {
         store.credit(&plan, &key("k"), permits(1)).wait().unwrap();
         let _ = store.peek(&plan, &key("k"), permits(1)).wait().unwrap();
         let _ = store.debit(&plan, &key("k"), permits(9)).wait().unwrap();
+        for _ in 0..2 {
+            store.charge(&plan, &key("k"), 40, Debt::FORGOTTEN).wait().unwrap();
+        }
         store.reset(&plan, &key("k")).wait().unwrap();
     }
     let oven = Rule::InFlight(Concurrency::new(4), permits(60_000_000_000));

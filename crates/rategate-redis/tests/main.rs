@@ -16,6 +16,9 @@
 
 #[cfg(all(feature = "client", debug_assertions))]
 mod blocking;
+mod charge;
+#[cfg(feature = "client")]
+mod charge_client;
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]

@@ -54,6 +54,11 @@ fn traffic_is_decided_as_by_the_core() {
 }
 
 #[test]
+fn charges_are_booked_as_by_the_core() {
+    Redis::each().for_each(|arena| traffic::charges(&arena));
+}
+
+#[test]
 fn what_is_in_flight_is_counted() {
     Redis::each().for_each(|arena| flight::suite(&arena));
 }

@@ -2,6 +2,7 @@
 //! record of grants that every ceiling is checked against.
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Grant, Verdict};
@@ -43,6 +44,8 @@ pub struct Refused {
     pub wait_ns: u64,
     /// The permits that one call could take now.
     pub remaining: u64,
+    /// The permits by which the limit that is exceeded most is exceeded.
+    pub debt: u64,
 }
 
 impl Oracle {
@@ -72,7 +75,8 @@ impl Oracle {
         let waits = self.limits.iter().map(|limit| limit.peek(now_ns, permits).unwrap().unwrap());
         let wait_ns = waits.max().unwrap();
         if wait_ns > 0 {
-            return Err(Refused { wait_ns, remaining: self.remaining(now_ns) });
+            let (remaining, debt) = (self.remaining(now_ns), self.debt(now_ns));
+            return Err(Refused { wait_ns, remaining, debt });
         }
         let each = self.limits.iter_mut().map(|limit| match limit.try_acquire(now_ns, permits) {
             Ok(Verdict::Granted(grant)) => grant,
@@ -95,6 +99,28 @@ impl Oracle {
     /// Returns the number of permits that one call could take.
     pub fn remaining(&self, now_ns: u64) -> u64 {
         self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap()
+    }
+
+    /// Charges each limit, and returns the outcome with the wait after which a call for as many
+    /// permits passes. `None` if none ever does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a limit counts operations in flight.
+    pub fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> (Charged, Option<u64>) {
+        let each = self.limits.iter_mut().map(|limit| limit.charge(now_ns, permits, debt).unwrap());
+        let forgiven = each.map(|charged| charged.forgiven).max().unwrap();
+        let mut waits = self.limits.iter().map(|limit| match permits {
+            0 => limit.debt_ends_in_ns(now_ns),
+            _ => limit.peek(now_ns, permits).ok().flatten(),
+        });
+        let wait_ns = waits.try_fold(0, |all, wait: Option<u64>| Some(wait?.max(all)));
+        (Charged { booked: permits - forgiven, forgiven, debt: self.debt(now_ns) }, wait_ns)
+    }
+
+    /// Returns the number of permits by which the limit that is exceeded most is exceeded.
+    pub fn debt(&self, now_ns: u64) -> u64 {
+        self.limits.iter().map(|limit| limit.debt(now_ns)).max().unwrap()
     }
 
     /// Returns `true` if a bucket is full. A credit to it changes nothing, and a store that has

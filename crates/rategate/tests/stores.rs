@@ -40,6 +40,11 @@ fn the_memory_store_decides_as_the_core_does() {
 }
 
 #[test]
+fn the_memory_store_charges_as_the_core_does() {
+    traffic::charges(&InMemory::new());
+}
+
+#[test]
 fn the_memory_store_holds_permits_in_flight() {
     flight::suite(&InMemory::new());
 }

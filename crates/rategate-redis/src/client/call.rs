@@ -21,6 +21,8 @@ pub(crate) enum Shape {
     Single,
     /// Refunds, which are sent before decisions.
     Refund,
+    /// Charges, which are sent before decisions.
+    Charge,
     Decide,
     Peek,
 }
@@ -35,6 +37,7 @@ impl Call {
                 Some(StoreRequest::Decide { .. } | StoreRequest::Debit { .. }) => Shape::Decide,
                 Some(StoreRequest::Peek { .. }) => Shape::Peek,
                 Some(StoreRequest::Refund { .. }) => Shape::Refund,
+                Some(StoreRequest::Charge { .. }) => Shape::Charge,
                 _ => Shape::Single,
             };
             let (is_asking, is_closed) = (item.is_asking, shape == Shape::Single || item.is_single);
@@ -49,8 +52,13 @@ impl Call {
                 None => calls.push(Self { items: vec![item], shape, slot, is_asking, is_closed }),
             }
         }
-        // Refunds come first: they may free the permits that the others request.
-        calls.sort_by_key(|call| !matches!(call.shape, Shape::Single | Shape::Refund));
+        // Refunds come first: they may free the permits that the others request. Charges are of
+        // what has been used before.
+        calls.sort_by_key(|call| match call.shape {
+            Shape::Single | Shape::Refund => 0,
+            Shape::Charge => 1,
+            Shape::Decide | Shape::Peek => 2,
+        });
         calls
     }
 }

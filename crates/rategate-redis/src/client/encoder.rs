@@ -6,6 +6,7 @@ use rategate_core::error::ExceedsCapacity;
 use super::call::Shape;
 use super::item::{Item, Task};
 use crate::batch::{Batch, Extra};
+use crate::charge::{self, Charges};
 use crate::command::{Command, Settings};
 use crate::error::RequestError;
 use crate::group;
@@ -35,8 +36,10 @@ impl Encoder {
     }
 
     pub(crate) fn command(&self, items: &[Item], shape: Shape) -> Result<Command, RequestError> {
-        if shape == Shape::Refund {
-            return self.refunds(items);
+        match shape {
+            Shape::Refund => return self.refunds(items),
+            Shape::Charge => return self.charges(items),
+            Shape::Single | Shape::Decide | Shape::Peek => {}
         }
         let mut batch = Batch::new();
         for item in items {
@@ -75,6 +78,16 @@ impl Encoder {
             refunds.push(plan, &self.keys.key(key), receipt, permits.get())?;
         }
         Ok(refunds.command(self.settings))
+    }
+
+    fn charges(&self, items: &[Item]) -> Result<Command, RequestError> {
+        let mut charges = Charges::new();
+        for request in items.iter().filter_map(Item::request) {
+            let StoreRequest::Charge { plan, key, permits, debt } = request else { continue };
+            charges.push(plan, &self.keys.key(key), *permits, *debt)?;
+        }
+        let command = charges.command(self.settings);
+        Ok(if self.is_within_memory { command.within_memory() } else { command })
     }
 
     fn single(&self, request: &StoreRequest<Plan>) -> Result<Command, RequestError> {
@@ -128,6 +141,9 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
         }
         StoreRequest::Debit { plan, permits, .. } | StoreRequest::Refund { plan, permits, .. } => {
             (plan, permits)
+        }
+        StoreRequest::Charge { plan, debt, .. } => {
+            return charge::bounds_of(plan, *debt).map(drop);
         }
         StoreRequest::Credit { .. }
         | StoreRequest::Reset { .. }

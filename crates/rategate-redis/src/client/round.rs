@@ -10,6 +10,7 @@ use super::connection::{Connection, Failure, StoreContext};
 use super::encoder::Encoder;
 use super::item::Item;
 use crate::batch;
+use crate::charge;
 use crate::command::Command;
 use crate::error::ReplyError;
 use crate::group;
@@ -128,6 +129,7 @@ fn deliver(
     let result = match shape {
         Shape::Single => deliver_single(items, command, value, connection, store_context),
         Shape::Refund => deliver_refunds(items, value, connection, store_context),
+        Shape::Charge => deliver_charges(items, value, connection, store_context),
         Shape::Decide | Shape::Peek => {
             deliver_verdicts(items, shape, value, connection, store_context)
         }
@@ -184,6 +186,23 @@ fn deliver_refunds(
     Ok(Vec::new())
 }
 
+/// Delivers the outcomes of charges. What no caller waits for any more stays charged.
+fn deliver_charges(
+    items: &mut [Item],
+    value: &Value,
+    connection: &Connection,
+    store_context: &StoreContext,
+) -> Result<Vec<Item>, ReplyError> {
+    let decoded = charge::read(value, items.iter().filter_map(sent))?;
+    let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
+    store_context.shared.stats.corrected.add(decoded.corrected);
+    for (item, outcome) in items.iter_mut().zip(decoded.content) {
+        let result = outcome.map(|charged| answer(Reply::Charged(charged), intact_for_ns));
+        item.respond(result.map_err(StoreError::Unavailable));
+    }
+    Ok(Vec::new())
+}
+
 fn deliver_single(
     items: &mut [Item],
     command: &Command,
@@ -223,6 +242,7 @@ fn sent(item: &Item) -> Option<(&Plan, u64)> {
         StoreRequest::Decide { plan, permits, .. }
         | StoreRequest::Debit { plan, permits, .. }
         | StoreRequest::Peek { plan, permits, .. } => Some((&**plan, permits.get())),
+        StoreRequest::Charge { plan, permits, .. } => Some((&**plan, *permits)),
         _ => None,
     }
 }

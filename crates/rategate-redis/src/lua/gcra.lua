@@ -6,6 +6,10 @@
 --   "us+part/d@unit_us+unit_part:back:peak"   after refunds: the permits that came back, and the
 --                                             highest TAT since. No earlier grant can be refunded
 --                                             after the peak, so the state is kept until then.
+--
+-- A charge that leaves a debt marks the state with the instant of its writing, until the next
+-- grant. A marked TAT is believed however far ahead it lies. If the clock is behind that instant
+-- by more than the horizon, the debt moves with the clock.
 
 local gcra = {
   numbers = { 'd', 'burst_us', 'burst_part', 'permits', 'cost_us', 'cost_part', 'unit_us', 'unit_part' },
@@ -73,8 +77,11 @@ function gcra.adopt(cell, op, now, call)
   local count = fits(us, part, old_us, old_part, LAST_US, old_d)
   local count_us, count_part = times(old_us, old_part, count, old_d)
   us, part = sub(us, part, count_us, count_part, old_d)
-  if fits(op.burst_us + call.horizon_us, 0, op.unit_us, op.unit_part, count, op.d) < count then
+  -- Of a debt, as much as the instants reach.
+  local most_us = cell.mark and LAST_TAT_US - now or op.burst_us + call.horizon_us
+  if fits(most_us, 0, op.unit_us, op.unit_part, count, op.d) < count then
     cell.tat_us, cell.tat_part = add(now, 0, op.burst_us, op.burst_part, op.d)
+    if cell.mark then cell.tat_us, cell.tat_part = LAST_TAT_US, 0 end
   else
     local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
     cell.tat_us, cell.tat_part = now + whole_us, whole_part
@@ -87,6 +94,7 @@ function gcra.adopt(cell, op, now, call)
     parts = parts + more_parts
     local parts_us = math.floor(parts / op.d)
     cell.tat_us, cell.tat_part = add(cell.tat_us, cell.tat_part, more_us + parts_us, parts - parts_us * op.d, op.d)
+    if cell.tat_us > LAST_TAT_US then cell.tat_us, cell.tat_part = LAST_TAT_US, 0 end
   end
   -- Grants from before cannot be refunded, for as long as one of them could still try.
   cell.back = math.min(cell.back + CHANGE, LAST_US)
@@ -98,11 +106,24 @@ function gcra.read(key, op, now, call)
   local fresh = {
     tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d, unit_us = op.unit_us, unit_part = op.unit_part,
   }
-  local text = redis.call('GET', key)
-  if not text or is_over(key) then return fresh end
+  local text, mark, replaces = read_state(key)
+  fresh.replaces = replaces
+  if not text then return fresh end
+  if is_over(key) then
+    fresh.replaces = true
+    return fresh
+  end
   local cell = gcra_parse(text)
-  if cell then gcra.adopt(cell, op, now, call) end
-  if not cell or cell.tat_us > now + op.burst_us + call.horizon_us then
+  if cell then
+    cell.mark, cell.replaces = mark, replaces
+    if mark and mark > now + call.horizon_us then
+      local back_us = mark - now
+      cell.tat_us, cell.peak_us = cell.tat_us - back_us, math.max(0, cell.peak_us - back_us)
+      corrected(cell, call)
+    end
+    gcra.adopt(cell, op, now, call)
+  end
+  if not cell or not mark and cell.tat_us > now + op.burst_us + call.horizon_us then
     fresh.tat_us, fresh.tat_part = now + op.burst_us, op.burst_part
     corrected(fresh, call)
     return fresh
@@ -137,6 +158,19 @@ function gcra.take(cell, op, now, permits)
   local tat_us, tat_part = gcra_tat(cell, now)
   cell.tat_us, cell.tat_part = add(tat_us, tat_part, us, part, op.d)
   if cell.back > 0 then cell.peak_us = math.max(cell.peak_us, cell.tat_us + 1) end
+  cell.mark = nil
+end
+
+-- Moves the TAT on, at most by `bound` microseconds beyond the burst.
+function gcra.charge(cell, op, now, permits, bound)
+  local us, part = gcra_tat(cell, now)
+  local left_us, left_part = sub(math.min(now + op.burst_us + bound, LAST_TAT_US), op.burst_part, us, part, op.d)
+  local booked = fits(left_us, left_part, op.unit_us, op.unit_part, permits, op.d)
+  if booked == 0 then return 0 end
+  local cost_us, cost_part = times(op.unit_us, op.unit_part, booked, op.d)
+  cell.tat_us, cell.tat_part = add(us, part, cost_us, cost_part, op.d)
+  if is_less(now + op.burst_us, op.burst_part, cell.tat_us, cell.tat_part) then cell.mark = now end
+  return booked
 end
 
 function gcra.tell(cell, _, now)
@@ -202,7 +236,7 @@ function gcra.write(cell, now)
   else
     text = gcra_text(cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part)
   end
-  keep_string(cell.key, text, ttl_ms(until_us, now))
+  keep_state(cell, text, cell.mark and now, ttl_ms(until_us, now))
 end
 
 -- Reads the state of a bucket from its text, if it was written at this rate and nothing was

@@ -88,7 +88,7 @@ end
 -- Permits held are released by id, never refunded, and their numbers are those of each call.
 local function none() return 0 end
 
-holds.back, holds.owed, holds.undo, holds.credit, holds.adopt = none, none, none, none, none
+holds.back, holds.owed, holds.undo, holds.credit, holds.adopt, holds.charge = none, none, none, none, none, none
 
 function holds.write(cell, now)
   if cell.is_wiped then redis.call('DEL', cell.key) end

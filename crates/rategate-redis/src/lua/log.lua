@@ -6,11 +6,17 @@
 --
 -- A grant counts as made at the next point of the grid, which by default is every microsecond. A
 -- decision reads and writes one entry, however long the log.
+--
+-- A log in debt has wider counts, and as many entries as it needs. Functions of earlier releases
+-- that rewrite it keep the newest permits, which alone decide.
 
 local HEADER = '<BBBI4I4I4I7I7I7I7'
 local HEADER_BYTES = 43
 local FORM = 1
 local MOST_ENTRIES = 65536
+-- The bytes of a count, and the maximum number of permits, in a log that charges have exceeded.
+local WIDE_COUNT_BYTES = 4
+local MOST_HELD = 4294967295
 -- The number of entries fetched at once.
 local CHUNK = 32
 
@@ -47,11 +53,34 @@ local function log_shape(cell, gap_bytes, count_bytes, capacity, grid_us)
   cell.entry_bytes = gap_bytes + count_bytes
 end
 
+-- Returns a shape for more permits than the limit allows, with capacity for so many entries.
+local function log_wide(op, entries)
+  return {
+    gap_bytes = op.gap_bytes, count_bytes = WIDE_COUNT_BYTES, grid_us = op.grid_us, most = MOST_HELD,
+    capacity = math.min(math.max(op.capacity, entries), MOST_ENTRIES),
+  }
+end
+
 -- Empties the cell, and marks everything in the store as obsolete.
 local function log_clear(cell, op)
   log_shape(cell, op.gap_bytes, op.count_bytes, op.capacity, op.grid_us)
   cell.head, cell.length, cell.total, cell.oldest, cell.newest = 0, 0, 0, 0, 0
   cell.put, cell.chunks, cell.is_whole = {}, {}, true
+end
+
+local log_rewrite
+
+-- Makes capacity for one more entry of a log in debt. The oldest of the maximum number of entries
+-- counts with the next: both are older than the newest permits, which alone decide.
+local function log_grow(cell)
+  if cell.capacity < MOST_ENTRIES then
+    return log_rewrite(cell, log_wide(cell, cell.capacity * 2), function(_, count) return count end)
+  end
+  local _, dropped = log_entry(cell, cell.head)
+  cell.head, cell.length = log_place(cell, 1), cell.length - 1
+  local gap, count = log_entry(cell, cell.head)
+  cell.oldest = cell.oldest + gap
+  cell.put[cell.head] = struct.pack(cell.entry, gap, dropped + count)
 end
 
 local function log_append(cell, point, permits)
@@ -61,8 +90,9 @@ local function log_append(cell, point, permits)
     local gap, count = log_entry(cell, place)
     cell.put[place] = struct.pack(cell.entry, gap, count + permits)
   else
+    if cell.length >= cell.capacity then log_grow(cell) end
     local gap = 0
-    if last >= 0 then gap = point - cell.newest else cell.oldest = point end
+    if cell.length > 0 then gap = point - cell.newest else cell.oldest = point end
     cell.put[log_place(cell, cell.length)] = struct.pack(cell.entry, gap, permits)
     cell.length, cell.newest = cell.length + 1, point
   end
@@ -79,10 +109,9 @@ local function log_walk(cell, see)
   end
 end
 
--- Writes the log anew, under the numbers of `op`. A capacity below the number of entries means
--- fewer permits, too: the dropped entries are older than the newest `most` permits, and decide
--- nothing.
-local function log_rewrite(cell, op, keep)
+-- Writes the log anew, in the shape of `op`. A capacity below the number of entries means fewer
+-- permits, too: the dropped entries are older than the newest `most` permits, and decide nothing.
+function log_rewrite(cell, op, keep)
   local entries, grid_us = {}, cell.grid_us
   log_walk(cell, function(point, count)
     count = keep(point, count)
@@ -134,8 +163,9 @@ function log.read(key, op, now, call)
     return cell
   end
   if not log_parse(cell, text) or cell.newest * cell.grid_us > now + op.grid_us + call.horizon_us then
-    log_clear(cell, op)
-    log_append(cell, steps_up(now, op.grid_us), op.most)
+    local total = cell.grid_us and cell.total or 0
+    log_clear(cell, total > op.most and log_wide(op, 1) or op)
+    log_append(cell, steps_up(now, op.grid_us), math.min(math.max(op.most, total), MOST_HELD))
     corrected(cell, call)
     return cell
   end
@@ -145,11 +175,21 @@ function log.read(key, op, now, call)
   return cell
 end
 
+local function log_all(_, count) return count end
+
+-- A log that holds more than the limit allows keeps all of it.
 function log.adopt(cell, op)
   cell.held_us = math.max(cell.held_us, op.held_us)
-  if cell.gap_bytes ~= op.gap_bytes or cell.count_bytes ~= op.count_bytes or cell.capacity ~= op.capacity
+  if cell.gap_bytes < op.gap_bytes or cell.count_bytes < op.count_bytes or cell.capacity < op.capacity
     or cell.grid_us ~= op.grid_us then
-    log_rewrite(cell, op, function(_, count) return count end)
+    log_rewrite(cell, cell.total > op.most and log_wide(op, cell.length) or op, log_all)
+  end
+end
+
+-- Returns a log that was wider to the shape of its limit, once it holds no more than that.
+local function log_narrow(cell, op)
+  if cell.gap_bytes ~= op.gap_bytes or cell.count_bytes ~= op.count_bytes or cell.capacity ~= op.capacity then
+    log_rewrite(cell, op, log_all)
   end
 end
 
@@ -170,7 +210,20 @@ function log.room(cell, op)
 end
 
 function log.take(cell, op, now, permits)
+  log_narrow(cell, op)
   log_append(cell, steps_up(log_now(cell, now), op.grid_us), permits)
+end
+
+-- Counts at most up to `bound` permits in the log.
+function log.charge(cell, op, now, permits, bound)
+  local booked = math.min(permits, math.max(0, bound - cell.total))
+  if booked == 0 then return 0 end
+  local point = steps_up(log_now(cell, now), op.grid_us)
+  if cell.total + booked > op.most and cell.count_bytes < WIDE_COUNT_BYTES then
+    log_rewrite(cell, log_wide(op, cell.length + 1), log_all)
+  end
+  log_append(cell, point, booked)
+  return booked
 end
 
 function log.tell(cell)
@@ -195,7 +248,7 @@ function log.undo(cell, op, _, permits, newest)
     cell.put[last] = struct.pack(cell.entry, gap, count - permits)
     cell.total = cell.total - permits
   else
-    log_rewrite(cell, op, function(point, held)
+    log_rewrite(cell, cell.total > op.most and log_wide(op, cell.length) or op, function(point, held)
       if point == newest then return held - permits end
       return held
     end)

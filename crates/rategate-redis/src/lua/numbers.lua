@@ -7,6 +7,9 @@
 
 -- The last valid instant, in the year 2112: sums of three such lengths stay exact.
 local LAST_US = 4503599627370496
+-- The last instant that a TAT reaches: the last valid one and the maximum burst. A cost added to
+-- it is still below 2^53.
+local LAST_TAT_US = 6755399441055744
 
 local function add(a_us, a_part, b_us, b_part, d)
   local us, part = a_us + b_us, a_part + b_part

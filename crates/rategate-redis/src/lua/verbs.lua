@@ -270,6 +270,53 @@ function verbs.give_back(keys, args, at)
   return { 1, call.now, call.corrected, least }
 end
 
+-- Charges permits that were used already: each limit on its own, whether they fit or not.
+-- Arguments of each charge:
+--
+--   limits  (number of the limit, permits, bound, 1 if a debt is carried)...
+--
+-- The reply to each is 1 and the number of microseconds until a request for the permits of these
+-- limits passes, -1 if it never does; or 3 and 0 for a key that holds data of another kind, where
+-- nothing is charged. For each limit follow the permits booked, and its three numbers.
+function verbs.charge(keys, args, at)
+  local call
+  call, at = begin(args, at or 1)
+  local now, reply, key_at, count = call.now, { 1, call.now, 0 }, 1, #args
+  while at <= count do
+    local limits, ops, cells, is_foreign = tonumber(args[at]), {}, {}, false
+    for index = 1, limits do
+      ops[index] = call.ops[tonumber(args[at + 4 * index - 3])]
+      cells[index] = cell_of(call, keys[key_at + index - 1], ops[index])
+      is_foreign = is_foreign or cells[index] == FOREIGN
+    end
+    if is_foreign then
+      foreign(ops, reply)
+      for _ = 1, limits do reply[#reply + 1] = 0 end
+    else
+      local booked = {}
+      for index, op in ipairs(ops) do
+        local from = at + 4 * index - 3
+        booked[index] = op.kind.charge(cells[index], op, now, tonumber(args[from + 1]), tonumber(args[from + 2]), args[from + 3] == '1')
+        if booked[index] > 0 then cells[index].is_dirty = true end
+      end
+      local opens_us = opening_of(ops, cells, now, false)
+      reply[#reply + 1], reply[#reply + 2] = 1, opens_us and opens_us - now or -1
+      for index, op in ipairs(ops) do
+        local a, b, c = op.kind.tell(cells[index], op, now)
+        local place = #reply
+        reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = booked[index], a, b, c
+      end
+    end
+    at, key_at = at + 1 + 4 * limits, key_at + limits
+  end
+  reply[3] = call.is_doubted and -1 - call.corrected or call.corrected
+  for _, cell in ipairs(call.order) do
+    if loses_key(cell) then return redis.error_reply('TRYAGAIN the slot of a debt is moving') end
+  end
+  finish(call)
+  return reply
+end
+
 -- Calls `change` for each lease that exists. Arguments of each:  (number of the limit, id)...
 local function with_holders(keys, args, at, change)
   local call

@@ -1,8 +1,12 @@
 -- The fixed window: "start:used:period", the start of the newest window, its granted permits, and
--- its length.
+-- its length. A window that carries a debt is marked with the number of permits that each border
+-- pays.
 
 local window = { numbers = { 'period_us', 'most', 'permits' } }
 kinds.w = window
+
+-- The maximum number of permits that charges bring into a window.
+local MOST_USED = 4503599627370496
 
 local function window_start(now, period_us)
   return now - math.fmod(now, period_us)
@@ -11,16 +15,31 @@ end
 function window.read(key, op, now, call)
   local start_us = window_start(now, op.period_us)
   local cell = { start_us = start_us, used = 0, period_us = op.period_us }
-  local text = redis.call('GET', key)
-  if not text or is_over(key) then return cell end
+  local text, pays, replaces = read_state(key)
+  cell.replaces = replaces
+  if not text then return cell end
+  if is_over(key) then
+    cell.replaces = true
+    return cell
+  end
   local kept_us, used, period_us = string.match(text, '^(%d+):(%d+):(%d+)$')
-  kept_us, period_us = tonumber(kept_us), tonumber(period_us)
-  if not kept_us or kept_us > now + op.period_us + call.horizon_us then
+  kept_us, used, period_us = tonumber(kept_us), tonumber(used), tonumber(period_us)
+  if not kept_us or period_us == 0 or used > MOST_USED then
     cell.used = op.most
+    corrected(cell, call)
+  elseif kept_us > now + op.period_us + call.horizon_us then
+    cell.used, cell.mark = math.max(used, op.most), pays and op.most
     corrected(cell, call)
   elseif kept_us + period_us > now then
     -- After the clock went back, the newest window goes on.
-    cell.start_us, cell.used, cell.period_us = kept_us, tonumber(used), period_us
+    cell.start_us, cell.used, cell.period_us, cell.mark = kept_us, used, period_us, pays
+    window.adopt(cell, op, now)
+  elseif pays then
+    local since_us = now - kept_us
+    local borders = (since_us - math.fmod(since_us, period_us)) / period_us
+    -- A product that does not fit in a double is larger than what is used all the same.
+    cell.start_us, cell.used = kept_us + borders * period_us, math.max(0, used - borders * pays)
+    cell.period_us, cell.mark = period_us, pays
     window.adopt(cell, op, now)
   end
   return cell
@@ -28,22 +47,40 @@ end
 
 -- Permits used in the old window count as used in the window of the new grid.
 function window.adopt(cell, op, now)
+  if cell.mark and cell.mark ~= op.most then
+    cell.mark = cell.used > math.max(cell.mark, op.most) and op.most or nil
+    cell.is_dirty = true
+  end
   if cell.period_us == op.period_us then return end
   cell.start_us, cell.period_us = window_start(math.max(now, cell.start_us), op.period_us), op.period_us
   cell.is_dirty = true
 end
 
 function window.opening(cell, op, now)
-  if cell.used + op.permits <= op.most then return now end
-  return cell.start_us + op.period_us
+  local over = cell.used + op.permits - op.most
+  if over <= 0 then return now end
+  return cell.start_us + (cell.mark and steps_up(over, op.most) or 1) * op.period_us
 end
 
 function window.room(cell, op)
   return math.max(0, math.min(op.permits, op.most - cell.used))
 end
 
-function window.take(cell, _, _, permits)
+-- A debt that has been paid is over, and the next one ends in its own way.
+local function window_count(cell, op, permits, is_carried)
+  cell.mark = (is_carried or cell.mark and cell.used > op.most) and op.most or nil
   cell.used = cell.used + permits
+end
+
+function window.take(cell, op, _, permits)
+  window_count(cell, op, permits, false)
+end
+
+-- Counts at most up to `bound` permits in the window.
+function window.charge(cell, op, _, permits, bound, is_carried)
+  local booked = math.min(permits, math.max(0, bound - cell.used))
+  if booked > 0 then window_count(cell, op, booked, is_carried) end
+  return booked
 end
 
 function window.tell(cell)
@@ -67,5 +104,6 @@ window.credit = window.undo
 
 function window.write(cell, now)
   local text = string.format('%d:%d:%d', cell.start_us, cell.used, cell.period_us)
-  keep_string(cell.key, text, ttl_ms(cell.start_us + cell.period_us, now))
+  local borders = cell.mark and math.max(1, steps_up(cell.used, cell.mark)) or 1
+  keep_state(cell, text, cell.mark, ttl_ms(cell.start_us + borders * cell.period_us, now))
 end

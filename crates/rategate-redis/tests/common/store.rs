@@ -1,7 +1,9 @@
 //! A store whose clock the test sets, through the debug functions, one call per decision.
 
-use rategate::store::{Grant, Verdict};
+use rategate::charge::Debt;
+use rategate::store::{ChargeReply, Grant, Unavailable, Verdict};
 use rategate_redis::batch::{Batch, Extra, Verdicts};
+use rategate_redis::charge::Charges;
 use rategate_redis::command::{Command, Settings};
 use rategate_redis::key::{Key, KeySpace};
 use rategate_redis::library::Library;
@@ -80,6 +82,21 @@ impl Store {
         let mut batch = Batch::new();
         batch.debit(plan, key, permits, Extra::default()).unwrap();
         first(self.answer(&batch, now_us))
+    }
+
+    /// Charges permits. The reply also says how many states were corrected.
+    pub(crate) fn charge(
+        &mut self,
+        plan: &Plan,
+        key: &Key,
+        (permits, debt): (u64, Debt),
+        now_us: u64,
+    ) -> Decoded<Result<ChargeReply, Unavailable>> {
+        let mut charges = Charges::new();
+        charges.push(plan, key, permits, debt).unwrap();
+        let value = self.send(charges.command(Settings::default()), now_us);
+        let Decoded { now_us, corrected, is_marked, mut content } = charges.read(&value).unwrap();
+        Decoded { now_us, corrected, is_marked, content: content.remove(0) }
     }
 
     pub(crate) fn refund(

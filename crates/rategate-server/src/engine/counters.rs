@@ -438,12 +438,13 @@ fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
 }
 
 impl EngineError {
+    pub(super) const NOT_CHARGED_IN_FLIGHT: Self =
+        Self::NotFor("the limit counts permits in flight; nothing is charged to it");
+
     pub(super) fn of(error: KeyedError) -> Self {
         match error {
             KeyedError::TableFull => Self::NoCapacity,
-            KeyedError::CountsInFlight => {
-                Self::NotFor("the limit counts permits in flight; nothing is charged to it")
-            }
+            KeyedError::CountsInFlight => Self::NOT_CHARGED_IN_FLIGHT,
             other => Self::Table(other),
         }
     }

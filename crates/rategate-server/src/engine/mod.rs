@@ -55,7 +55,7 @@ pub use self::snapshot::{
     Started, StateError, Unreadable,
 };
 use self::stores::Remotes;
-pub(crate) use self::stores::check_storable;
+pub(crate) use self::stores::{LOGS_FORGET, check_storable};
 pub use self::stores::{Remote, Shared, Stores};
 #[cfg(feature = "otlp")]
 pub use self::traced::{Outcome, Span, Tracer};

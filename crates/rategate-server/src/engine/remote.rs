@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use rategate::Clock;
 use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Grant};
-use rategate::store::{LeaseId, Pending, StoreError};
+use rategate::store::{ChargeReply, LeaseId, Pending, StoreError};
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Decided, ItemResult, Verdict};
@@ -22,7 +22,7 @@ use super::live::Live;
 use super::request::{Item, OwnedItem, Request, Verb};
 use super::stores::{Remote, reset_after_ns};
 use super::{Engine, Inner};
-use crate::rule::{CountedWindow, CounterLocation, Enforcement, Limit, OnUnavailable};
+use crate::rule::{CountedWindow, CounterLocation, Enforcement, Limit, OnUnavailable, Over, Rule};
 use crate::units::retry_ns;
 
 /// An item that a store decides.
@@ -64,6 +64,7 @@ enum State {
     Peeking(DecisionFuture, Option<Verdict>),
     Resetting(Pending<u64>),
     Crediting(Pending<u64>),
+    Charging(Pending<ChargeReply>),
     Granted(Grant),
     Settled,
 }
@@ -85,9 +86,11 @@ impl Drop for RemoteCall {
                 let Poll::Ready(Ok(Decision::Granted(grant))) = reply else { return };
                 grant
             }
-            State::Peeking(..) | State::Resetting(_) | State::Crediting(_) | State::Settled => {
-                return;
-            }
+            State::Peeking(..)
+            | State::Resetting(_)
+            | State::Crediting(_)
+            | State::Charging(_)
+            | State::Settled => return,
         };
         if let Some(permits) = self.permits {
             self.remote.refund(&self.key, permits, grant);
@@ -211,9 +214,10 @@ async fn decide<C: Clock + Clone + 'static>(
     let took = allowed || counts_denied;
     for (item, call) in remote_items.iter().zip(calls) {
         let Some(Some(result)) = results.get_mut(item.at) else { continue };
-        let is_counted =
-            live.ruled.get(item.rule).is_some_and(|it| matches!(it.rule.limit, Limit::Counted(_)));
-        if took || is_counted {
+        let counts_all = live.ruled.get(item.rule).is_some_and(|ruled| {
+            ruled.rule.over == Over::Charge || matches!(ruled.rule.limit, Limit::Counted(_))
+        });
+        if took || counts_all {
             call.commit();
         } else if let State::Granted(_) = call.state {
             // The permits count as never taken.
@@ -222,7 +226,7 @@ async fn decide<C: Clock + Clone + 'static>(
         }
         let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
         if let Some(watch) = watch.filter(|_| item.verb != Verb::Peek)
-            && (took || is_counted || result.verdict.is_refusal())
+            && (took || counts_all || result.verdict.is_refusal())
         {
             watch.decided(inner.clock.now_ns(), &item.key, item.permits, result);
         }
@@ -253,14 +257,27 @@ fn call<C: Clock + Clone + 'static>(
     let key = key::in_store(&ruled.rule.name, &item.key);
     let never = Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
     let is_counted = matches!(ruled.rule.limit, Limit::Counted(_));
+    let is_exact = ruled.rule.location == CounterLocation::StoreExact;
     let state = match item.verb {
         Verb::Take | Verb::Charge if is_counted => {
             State::DecisionFuture(remote.take(&key, CountedWindow::counted_in_store(item.permits)))
         }
         Verb::Peek if is_counted => State::Peeking(remote.peek(&key, 1), None),
-        Verb::Charge => {
-            let why = "a rule in a store takes charges only if it counts every hit";
+        Verb::Charge if ruled.is_in_flight() => return Err(EngineError::NOT_CHARGED_IN_FLIGHT),
+        Verb::Charge if !is_exact => {
+            let why = "permits leased from a store are not charged; write store = \"exact\"";
             return Err(EngineError::NotFor(why));
+        }
+        Verb::Charge => match NonZeroU64::new(item.permits) {
+            Some(permits) => State::Charging(remote.charge(&key, permits)),
+            None => State::Peeking(remote.take_or_charge(&key, 0), Some(Verdict::Charged(0))),
+        },
+        // A request for no permits is denied while there is a debt, which the store knows.
+        Verb::Peek if item.permits == 0 && is_exact && !ruled.is_in_flight() => {
+            State::Peeking(remote.take_or_charge(&key, 0), None)
+        }
+        Verb::Take if ruled.rule.over == Over::Charge => {
+            State::DecisionFuture(remote.take_or_charge(&key, item.permits))
         }
         Verb::Take | Verb::Peek if item.permits > ruled.counters.in_force().capacity => {
             State::Peeking(remote.peek(&key, 1), Some(never))
@@ -306,6 +323,7 @@ async fn reply<C: Clock + Clone + 'static>(
             };
             return peeked(inner, live, (item.rule, &item.key), Verdict::Refunded(credited)).await;
         }
+        State::Charging(request) => return charged(inner, ruled, request).await,
         other => {
             // The future stays in the struct, so that a grant is refunded if the caller stops
             // waiting.
@@ -326,6 +344,26 @@ async fn reply<C: Clock + Clone + 'static>(
     let request = (item.verb, item.permits);
     let result = recounted(ruled, &item.key, result, request, inner.clock.now_ns());
     Ok(ItemResult { verdict: verdict.unwrap_or(result.verdict), ..result })
+}
+
+/// Waits for the outcome of a charge. Without a reply it is unknown, and no status is.
+async fn charged<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    ruled: &ActiveRule<C>,
+    request: Pending<ChargeReply>,
+) -> Result<ItemResult, EngineError> {
+    let unknown = Verdict::Unavailable { admitted: true, retry_after_ns: None };
+    let reply = match request.await {
+        Ok(reply) => reply,
+        Err(StoreError::Unavailable(_)) => {
+            return Ok(ItemResult { remaining: None, ..ruled.result(unknown) });
+        }
+        Err(error) => return Err(of_store(&error)),
+    };
+    let mut result = ruled.result(Verdict::Charged(reply.charged.booked));
+    (result.remaining, result.debt) = (Some(reply.remaining), reply.charged.debt);
+    set_reset(inner, &ruled.rule, &mut result);
+    Ok(result)
 }
 
 /// Returns the status of a key, with a verdict that was determined elsewhere.
@@ -399,11 +437,20 @@ pub(super) fn result_of<C: Clock + Clone + 'static>(
     let mut result = ruled.result(verdict);
     // The remainder of this server's lease is not the remainder of the limit.
     result.remaining = decision.remaining().filter(|_| decision.by() != DecidedBy::Lease);
-    if let Limit::Policy(policy) = rule.limit {
-        let now_ns = inner.clock.now_ns();
-        result.reset_after_ns = reset_after_ns(&policy, result.limit, result.remaining, now_ns);
+    if let Decision::Denied(denial) = decision {
+        result.debt = denial.debt;
     }
+    set_reset(inner, rule, &mut result);
     result
+}
+
+/// Sets the time until nothing of the limit is in use.
+fn set_reset<C: Clock + Clone>(inner: &Inner<C>, rule: &Rule, result: &mut ItemResult) {
+    if let Limit::Policy(policy) = rule.limit {
+        let (left, is_carried) = ((result.remaining, result.debt), rule.debt.is_carried());
+        let now_ns = inner.clock.now_ns();
+        result.reset_after_ns = reset_after_ns(&policy, result.limit, left, is_carried, now_ns);
+    }
 }
 
 pub(super) fn of_store(error: &StoreError) -> EngineError {

@@ -9,6 +9,9 @@
 //!   store's grants are refunded, and permits that were granted from a lease or a fallback can be
 //!   granted again. The same happens if the caller stops waiting. Until then other callers may
 //!   find fewer permits than there are, and never more.
+//! * **Charges** are booked by the store alone. Without its reply the item is unavailable: the
+//!   charge may have been booked, and is not sent again. A rule that charges what is over counts
+//!   in the store whatever the other items say; without the store its fallback counts what fits.
 //! * **Windows that count every hit** ([`CountedWindow`]) count denied permits in the store too,
 //!   and refund nothing.
 //! * **Refunds** need no grant, as in this process: a store credits permits up to full, by the
@@ -27,8 +30,8 @@ use rategate::distributed::{
 };
 use rategate::policy::Anchor;
 use rategate::store::{
-    self, Callback, LeaseId, MemoryStore, Pending, PlanError, Rule as StoreRule, Store, StoreError,
-    StoreRequest,
+    self, Callback, ChargeReply, LeaseId, MemoryStore, Pending, PlanError, Rule as StoreRule,
+    Store, StoreError, StoreRequest,
 };
 use rategate::{AnyPolicy, Clock, ManualClock, SlidingLog};
 use rategate_redis::plan::Plan;
@@ -37,6 +40,10 @@ use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
 
 /// The maximum number of permits that are leased at a time.
 const MAX_BORROWED: u64 = 10_000;
+
+/// The reason why a store does not keep a log that carries its debts.
+pub(crate) const LOGS_FORGET: &str = "a sliding log in a store forgets its debts; leave `debt` out, \
+                                      or write algorithm = \"fixed-window\"";
 
 /// A store for rules, of any kind.
 pub trait Stores<C: Clock>: Send + Sync {
@@ -60,6 +67,10 @@ pub trait Remote: Send + Sync {
     fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant);
     /// Credits permits without a grant, up to full. Returns how many.
     fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64>;
+    /// Charges permits that were used already. A lost reply leaves the outcome unknown.
+    fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply>;
+    /// Takes permits that count even if they are denied. None are denied in debt.
+    fn take_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture;
     /// Takes permits in flight, under the name of a lease.
     fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture;
     /// Renews a lease.
@@ -89,6 +100,14 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
 
     fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64> {
         Self::credit(self, key, permits)
+    }
+
+    fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply> {
+        Self::charge(self, key, permits)
+    }
+
+    fn take_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture {
+        self.try_acquire_or_charge(key, permits)
     }
 
     fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture {
@@ -140,6 +159,9 @@ impl<S: Store> Shared<S> {
         clock: &C,
     ) -> Result<Builder<S, C>, String> {
         let store_rule = store_rule(rule)?;
+        if rule.debt.is_carried() && matches!(store_rule, StoreRule::Log(_)) {
+            return Err(LOGS_FORGET.to_owned());
+        }
         let mode = match rule.location {
             CounterLocation::StoreLeased { lease_ns } => {
                 let ttl = Duration::from_nanos(lease_ns);
@@ -157,6 +179,7 @@ impl<S: Store> Shared<S> {
         };
         let builder = Distributed::builder(Arc::clone(&self.store)).with_clock(clock.clone());
         let builder = builder.limit("limit", store_rule).mode(mode).on_unavailable(on_unavailable);
+        let builder = builder.with_debt(rule.debt);
         Ok(builder.named(&rule.name).with_budget(self.budget))
     }
 }
@@ -317,12 +340,12 @@ fn counted_store_rule(rule: &Rule, window: CountedWindow) -> Result<StoreRule, S
 pub(super) fn reset_after_ns(
     policy: &AnyPolicy,
     capacity: u64,
-    remaining: Option<u64>,
+    (remaining, debt): (Option<u64>, u64),
+    is_carried: bool,
     now_ns: u64,
 ) -> u64 {
-    let Some(used) = remaining.map(|remaining| capacity.saturating_sub(remaining)) else {
-        return u64::MAX;
-    };
+    let Some(remaining) = remaining else { return u64::MAX };
+    let used = capacity.saturating_sub(remaining).saturating_add(debt);
     if used == 0 {
         return 0;
     }
@@ -335,7 +358,9 @@ pub(super) fn reset_after_ns(
         }
         AnyPolicy::FixedWindow(window) => {
             let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
-            window.period_ns().saturating_sub(into_ns)
+            // Of a debt that is carried, each later window pays its limit.
+            let windows = if is_carried { used.div_ceil(window.permits().max(1)) } else { 1 };
+            window.period_ns().saturating_mul(windows).saturating_sub(into_ns)
         }
         AnyPolicy::SlidingLog(log) => log.held_for_ns(),
         AnyPolicy::CompactLog(log) => log.held_for_ns().saturating_add(log.resolution_ns()),

@@ -162,7 +162,7 @@ fn verdict(plan: &Plan, permits: u64, outcome: &CarrierAnswer) -> Result<Verdict
             .map(|result| result.retry_after_ns);
         let max_wait = waits.map(|wait| wait.unwrap_or(u64::MAX)).max().filter(|ns| *ns < u64::MAX);
         let retry_after_ns = max_wait.and_then(std::num::NonZeroU64::new);
-        Verdict::Denied(Denial { retry_after_ns, remaining })
+        Verdict::Denied(Denial { retry_after_ns, remaining, debt: 0 })
     })
 }
 

@@ -1,6 +1,7 @@
 //! Rules with counters in a store: with a scripted store on a clock that the tests set, and in a
 //! real one.
 
+mod charge;
 mod counted;
 mod held;
 mod nothing;

@@ -4,9 +4,10 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use rategate::charge::Debt;
 use rategate::store::{
-    Denial, Grant, Key, LeaseId, Receipt, Rule, Store, StoreError, StoreReply, StoreRequest,
-    Verdict,
+    ChargeReply, Denial, Grant, Key, LeaseId, Receipt, Rule, Store, StoreError, StoreReply,
+    StoreRequest, Verdict,
 };
 
 /// A time longer than any store's budget.
@@ -104,6 +105,13 @@ impl<S: Store> StoreClient<S> {
     pub fn credit(&self, permits: u64) -> Result<u64, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         self.count(StoreRequest::Credit { plan, key, permits })
+    }
+
+    /// Charges permits that were used already.
+    pub fn charge(&self, permits: u64, debt: Debt) -> Result<ChargeReply, StoreError> {
+        let (plan, key) = self.plan_and_key();
+        let reply = self.submit(StoreRequest::Charge { plan, key, permits, debt });
+        reply.map(|reply| reply.charged().expect("a reply that is no outcome of a charge"))
     }
 
     /// Ends permits in flight.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use rategate::charge::Debt;
 use rategate::policy::Anchor;
 use rategate::store::{Receipt, Rule, StoreError, Verdict};
 use rategate::{AnyPolicy, FixedWindow, Gcra, SlidingLog};
@@ -71,7 +72,34 @@ pub fn suite(arena: &impl Arena) {
         let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
         // Cases are played in order of time, so that they can share a store whose clock cannot go
         // back.
-        Traffic::new(arena, name, &rules, seed).play(typical_us, 1_200);
+        Traffic::new(arena, name, &rules, seed, None).play(typical_us, 1_200);
+    }
+}
+
+/// Runs all cases with charges among the calls, for each way in which a debt ends.
+///
+/// A log that carries its debts is left out: a store may refuse that. So are rates at which a
+/// permit takes a part of a nanosecond: by the core's receipts, of whole ones, a refund behind a
+/// charge may be a permit less.
+pub fn charges(arena: &impl Arena) {
+    let bounded = |debt: Debt, us| debt.at_most(Duration::from_micros(us));
+    for (seed, (name, rules, typical_us)) in (1..).zip(cases()) {
+        let terms = [
+            Debt::FORGOTTEN,
+            bounded(Debt::FORGOTTEN, typical_us * 7),
+            Debt::CARRIED,
+            bounded(Debt::CARRIED, typical_us * 7),
+        ];
+        let rules = match name {
+            "a fine bucket" => vec![bucket("100000000/s", 3_000)],
+            _ => rules,
+        };
+        let has_log = rules.iter().any(|rule| matches!(rule, Rule::Log(_)));
+        let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
+        for debt in terms.into_iter().filter(|debt| !(has_log && debt.is_carried())) {
+            let name = format!("{name}, {debt:?}");
+            Traffic::new(arena, &name, &rules, seed, Some(debt)).play(typical_us, 600);
+        }
     }
 }
 
@@ -81,6 +109,10 @@ struct Traffic<'a, A: Arena> {
     client: StoreClient<A::Store>,
     oracle: Oracle,
     capacity: u64,
+    /// The way in which debts end, if there are any.
+    debt: Option<Debt>,
+    /// `true` if a limit bounds its debts: a forgotten one has a bound in buckets only.
+    has_bound: bool,
     random: Rng,
     now_us: u64,
     grants: Vec<(Granted, Receipt)>,
@@ -94,21 +126,35 @@ struct Counts {
     partly: u64,
     back: u64,
     credited: u64,
+    charged: u64,
+    in_debt: u64,
+    forgiven: u64,
 }
 
 impl<'a, A: Arena> Traffic<'a, A> {
-    fn new(arena: &'a A, name: &'a str, rules: &[(&str, Rule)], seed: u64) -> Self {
+    fn new(
+        arena: &'a A,
+        name: &'a str,
+        rules: &[(&str, Rule)],
+        seed: u64,
+        debt: Option<Debt>,
+    ) -> Self {
         let now_us = NOW_US;
         arena.set_now_us(now_us);
         let client = StoreClient::new(&arena.store(), rules, name);
         let oracle = Oracle::new(rules.iter().map(|(_, rule)| policy(*rule)), now_us * 1_000);
         let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap();
+        let has_bound = debt.is_some_and(|debt| {
+            debt.is_carried() || rules.iter().any(|(_, rule)| matches!(rule, Rule::Bucket(_)))
+        });
         Self {
             arena,
             name,
             client,
             oracle,
             capacity,
+            debt,
+            has_bound,
             random: Rng::with_seed(seed),
             now_us,
             grants: Vec::new(),
@@ -138,6 +184,10 @@ impl<'a, A: Arena> Traffic<'a, A> {
                 _ => self.below(typical_us * 2 + 1),
             };
             self.pass(us);
+            if self.debt.is_some() && self.below(6) == 0 {
+                self.charge(step);
+                continue;
+            }
             match self.below(11) {
                 0..2 => self.refund(step),
                 2 => self.debit(step),
@@ -146,12 +196,19 @@ impl<'a, A: Arena> Traffic<'a, A> {
                 _ => self.decide(step),
             }
         }
-        let Counts { granted, denied, partly, back, credited } = self.counts;
+        let Counts { granted, denied, partly, back, credited, charged, in_debt, forgiven } =
+            self.counts;
+        // A debt leaves less to refund.
+        let few = if self.debt.is_some() { 3 } else { 10 };
         let enough = granted > steps / 20
             && denied > steps / 20
-            && back > 10
-            && credited > 10
-            && (partly > 0 || self.capacity == 1);
+            && back > few
+            && credited > few
+            && (partly > 0 || self.capacity == 1)
+            && self.debt.is_none_or(|debt| {
+                let is_bounded = debt.max_ns() < u64::MAX && self.has_bound;
+                charged > steps / 20 && in_debt > 10 && (!is_bounded || forgiven > 0)
+            });
         assert!(enough, "{}: too little happened: {:?}", self.name, self.counts);
     }
 
@@ -238,6 +295,47 @@ impl<'a, A: Arena> Traffic<'a, A> {
         self.counts.back += seen;
     }
 
+    /// Charges permits. At the reported instant a call for as many passes, and not before.
+    fn charge(&mut self, step: u64) {
+        let Some(debt) = self.debt else { return };
+        let capacity = self.capacity;
+        let permits = match self.below(8) {
+            0 => 0,
+            1 => self.below(capacity * 4 + 8),
+            2 => self.below(capacity + 1),
+            _ => 1 + self.below(2),
+        };
+        let about = self.about(step, permits);
+        let (expected, wait_ns) = self.oracle.charge(self.now_ns(), permits, debt);
+        let remaining = self.oracle.remaining(self.now_ns());
+        let seen = self.client.charge(permits, debt).unwrap();
+        assert_eq!((seen.charged, seen.remaining), (expected, remaining), "{about}: a charge");
+        let seen_us = seen.retry_after_ns.map(|ns| ns.div_ceil(1_000));
+        let wait_us = wait_ns.map(|ns| ns.div_ceil(1_000));
+        assert_eq!(seen_us, wait_us, "{about}: the wait after a charge");
+        self.counts.charged += expected.booked;
+        self.counts.in_debt += u64::from(expected.debt > 0);
+        self.counts.forgiven += expected.forgiven;
+        let Some(wait_us) = wait_us.filter(|&wait_us| wait_us > 0) else { return };
+        if self.below(2) == 0 {
+            self.pass(wait_us - 1);
+            if permits > 0 {
+                let sooner = laws::wait_of(self.client.peek(permits).unwrap());
+                assert_eq!(sooner, Some(1), "{about}: a microsecond before");
+            } else {
+                let sooner = self.client.charge(0, debt).unwrap();
+                assert_eq!(sooner.retry_after_ns.map(|ns| ns.div_ceil(1_000)), Some(1), "{about}");
+            }
+            self.pass(1);
+            let then = self.client.charge(0, debt).unwrap();
+            assert_eq!(then.charged.debt, 0, "{about}: when its debt ends");
+            if permits > 0 {
+                let peeked = self.client.peek(permits).unwrap();
+                assert!(matches!(peeked, Verdict::Granted(_)), "{about}: {peeked:?}");
+            }
+        }
+    }
+
     /// Credits permits without a grant. A credit beyond what is missing fills the limits, and
     /// later refunds of earlier grants return as much as still holds for them.
     fn credit(&mut self, step: u64) {
@@ -269,12 +367,9 @@ impl<'a, A: Arena> Traffic<'a, A> {
                 self.grants.push((theirs, ours.receipt));
             }
             (Verdict::Denied(ours), Err(theirs)) => {
-                let seen = (wait_us(ours), ours.remaining);
-                assert_eq!(
-                    seen,
-                    (Some(theirs.wait_ns.div_ceil(1_000)), theirs.remaining),
-                    "{about}"
-                );
+                let seen = (wait_us(ours), ours.remaining, ours.debt);
+                let wait_us = Some(theirs.wait_ns.div_ceil(1_000));
+                assert_eq!(seen, (wait_us, theirs.remaining, theirs.debt), "{about}");
                 self.counts.denied += 1;
             }
             (seen, expected) => panic!("{about}: {seen:?}, the core {expected:?}"),

@@ -165,9 +165,19 @@ impl Server {
 
     /// Restarts on the same port with no key and no function.
     pub fn restart_empty(&mut self) {
+        self.restart();
+    }
+
+    /// Restarts on the same port with what its options keep: nothing by default.
+    pub fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.brand, self.port, &self.folder, &self.options);
         assert!(is_ready(self.port, &mut self.child), "{:?} does not start again", self.brand);
+        let until = Instant::now() + STARTED_WITHIN;
+        while !self.client().ok(&["INFO", "persistence"]).text().contains("\nloading:0") {
+            assert!(Instant::now() < until, "{:?}: its files take too long", self.brand);
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Drops all functions.

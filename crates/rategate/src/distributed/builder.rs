@@ -6,6 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rategate_core::debt::Debt;
 use rategate_core::node::{
     BreakerConfig, GuardError, LeaseConfig, MemberConfig, NodeConfigError, guarded,
 };
@@ -44,6 +45,7 @@ struct Choices {
     name: String,
     rules: Vec<(String, Rule)>,
     mode: Mode,
+    debt: Debt,
     on_unavailable: OnUnavailable,
     is_quarantined: bool,
     budget_ns: u64,
@@ -58,6 +60,7 @@ impl<S: Store> Builder<S> {
             name: String::from("rategate"),
             rules: Vec::new(),
             mode: Mode::Exact,
+            debt: Debt::FORGOTTEN,
             on_unavailable: OnUnavailable::Deny,
             is_quarantined: false,
             budget_ns: whole_ns(DEFAULT_BUDGET),
@@ -83,6 +86,16 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.choices.mode = mode;
+        self
+    }
+
+    /// Sets how debts of [charges](Distributed::charge) end, and how large they may become.
+    ///
+    /// The default is [`Debt::FORGOTTEN`]. A token bucket earns its debts back in either case. A
+    /// store may refuse to carry the debts of a sliding log.
+    #[must_use]
+    pub fn with_debt(mut self, debt: Debt) -> Self {
+        self.choices.debt = debt;
         self
     }
 
@@ -205,6 +218,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 limits: choices.rules,
                 store,
                 store_plan,
+                debt: choices.debt,
                 capacity,
                 held_ns,
                 clock,

@@ -11,7 +11,7 @@ use oneshot::{RecvTimeoutError, TryRecvError};
 
 use super::deadline::Deadline;
 use crate::delivery::{Delivery, OnUnclaimed};
-use crate::store::{LeaseId, Receipt, StoreError, Verdict};
+use crate::store::{ChargeReply, LeaseId, Receipt, StoreError, Verdict};
 use crate::wait::assert_may_block;
 
 /// The decision on a call: a grant or a denial.
@@ -55,7 +55,7 @@ impl Decision {
 
     pub(super) fn denied(by: DecidedBy, retry_after_ns: Option<NonZeroU64>) -> Self {
         let retry_after = retry_after_ns.map(|ns| Duration::from_nanos(ns.get()));
-        Self::Denied(Denial { by, retry_after, remaining: None })
+        Self::Denied(Denial { by, retry_after, remaining: None, debt: 0 })
     }
 
     /// Creates a grant of borrowed permits, usable until that instant.
@@ -78,9 +78,26 @@ impl Decision {
                 Self::Granted(Grant { by, remaining, receipt, lease, until_ns: None })
             }
             Verdict::Denied(denial) => {
-                Self::denied(by, denial.retry_after_ns).leaving(denial.remaining)
+                Self::denied(by, denial.retry_after_ns).leaving(denial.remaining).owing(denial.debt)
             }
         }
+    }
+
+    /// Converts the outcome of a charge that was made as a take. What was charged is not refunded.
+    pub(super) fn of_charge(reply: ChargeReply) -> Self {
+        let (by, debt) = (DecidedBy::Store, reply.charged.debt);
+        let decision = match debt {
+            0 => Self::granted(by),
+            _ => Self::denied(by, reply.retry_after_ns.and_then(NonZeroU64::new)),
+        };
+        decision.leaving(reply.remaining).owing(debt)
+    }
+
+    const fn owing(mut self, permits: u64) -> Self {
+        if let Self::Denied(denial) = &mut self {
+            denial.debt = permits;
+        }
+        self
     }
 
     pub(super) const fn leaving(mut self, permits: u64) -> Self {
@@ -127,6 +144,8 @@ pub struct Denial {
     pub retry_after: Option<Duration>,
     /// The permits that a smaller call could take, as in a [grant](Grant::remaining).
     pub remaining: Option<u64>,
+    /// The permits by which the limit is exceeded, after charges. 0 where only the store knows.
+    pub debt: u64,
 }
 
 /// The party that decided a call.

@@ -15,6 +15,7 @@ use super::watch::{Change, Watch};
 use crate::clock::Clock;
 use crate::stats::events;
 use crate::store::{Key, Rule, Store, StoreError};
+use rategate_core::debt::Debt;
 use rategate_core::error::ExceedsCapacity;
 
 pub(super) struct Inner<S: Store, C: Clock + 'static> {
@@ -23,6 +24,8 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) limits: Vec<(String, Rule)>,
     pub(super) store: Arc<S>,
     pub(super) store_plan: Arc<S::Plan>,
+    /// The way in which debts end.
+    pub(super) debt: Debt,
     /// The most permits of one call.
     pub(super) capacity: u64,
     /// The shortest time, in ns, for which any limit holds permits in flight; `None` without such

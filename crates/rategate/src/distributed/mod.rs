@@ -106,7 +106,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::process::ProcessBound;
 #[cfg(feature = "metrics")]
 use crate::stats::publish;
-use crate::store::{Key, LeaseId, Pending, Rule, Store, StoreError, StoreExt};
+use crate::store::{ChargeReply, Key, LeaseId, Pending, Rule, Store, StoreError, StoreExt};
 
 /// A limit for each key, kept together with other processes. See the [module](self).
 ///
@@ -230,6 +230,66 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     pub fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64> {
         let inner = self.inner();
         inner.store.credit(&inner.store_plan, &Key::from(key), permits)
+    }
+
+    /// Counts permits in the store that have been used already, whether they fit or not.
+    ///
+    /// What exceeds the limit is a debt, which ends as the limiter's [terms](Builder::with_debt)
+    /// say; until then the store denies all requests. Of several limits each is charged, except
+    /// those of permits in flight. Permits that nodes have borrowed stay with them, for at most one
+    /// lease.
+    ///
+    /// The circuit breaker and the fallback play no part: the usage is a fact, which only the store
+    /// can count. After [`StoreError::Unavailable`] **the outcome is unknown**. The charge may have
+    /// been booked, so it is not sent again; a caller that repeats it may charge twice. Dropping
+    /// the future takes nothing back.
+    ///
+    /// ```
+    /// use std::num::NonZeroU64;
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use rategate::distributed::Distributed;
+    /// use rategate::store::MemoryStore;
+    /// use rategate::{Gcra, ManualClock};
+    ///
+    /// // 1000 tokens a second. A model's reply is known to have cost 1700 when it has come.
+    /// let store = Arc::new(MemoryStore::with_clock(ManualClock::new()));
+    /// let tokens = Distributed::builder(store)
+    ///     .limit("tokens", Gcra::per_second(1000).burst(1000))
+    ///     .build()?;
+    /// let cost = NonZeroU64::new(1700).ok_or("a reply that cost nothing")?;
+    /// assert_eq!(tokens.charge(b"tenant 1", cost).wait()?.charged.debt, 700);
+    /// assert!(!tokens.try_acquire(b"tenant 1", 1).wait()?.is_granted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors of the reply
+    ///
+    /// [`StoreError::CountsInFlight`], for limits that count permits in flight and nothing else;
+    /// [`StoreError::InvalidRequest`], for a partitioned limit, whose permits are not in the store,
+    /// and for a debt that the store cannot carry.
+    pub fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply> {
+        let inner = self.inner();
+        if let Strategy::Partitioned(_) = inner.strategy {
+            return Pending::failed(partitioned_takes_no_charge());
+        }
+        inner.store.charge(&inner.store_plan, &Key::from(key), permits.get(), inner.debt)
+    }
+
+    /// Requests permits that count in any case: a denied request has been charged too.
+    ///
+    /// It is granted if the limit is not exceeded after it. No permits are denied while the limit
+    /// is exceeded, with the time until it is not. The store decides, in leased mode too. Without
+    /// the store the fallback decides, and counts only what fits; the store may have counted the
+    /// request or not. Errors are those of [`charge`](Self::charge).
+    pub fn try_acquire_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture {
+        match self.inner().strategy {
+            Strategy::Exact | Strategy::Leased(_) => {
+                self.inner().acquire_or_charge(Key::from(key), permits)
+            }
+            Strategy::Partitioned(_) => self.inner().now(Err(partitioned_takes_no_charge())),
+        }
     }
 
     /// Reports this limiter's counts and status to the metrics recorder that the program has
@@ -360,6 +420,11 @@ impl<S: Store, C: Clock + Clone + 'static> KeyHandle<S, C> {
             (_, Err(decision)) => inner.now(decision),
         }
     }
+}
+
+fn partitioned_takes_no_charge() -> StoreError {
+    let why = "a partitioned limit takes no charges: its permits are not in the store";
+    StoreError::InvalidRequest(why.to_owned())
 }
 
 /// Returns the time for which a grant matters to a rule, in ns.

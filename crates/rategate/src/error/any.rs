@@ -82,7 +82,7 @@ pub enum ErrorKind {
     Closed,
     /// The caller's own token ended the wait.
     Cancelled,
-    /// The store did not reply. The caller does not know whether permits were taken.
+    /// The store did not reply. The caller does not know whether permits were taken or charged.
     Unavailable,
     /// An argument, or a text, that has no meaning: a mistake of the program or its configuration.
     Invalid,
@@ -109,8 +109,8 @@ impl Error {
             #[cfg(feature = "distributed")]
             Self::Store(error) => match error {
                 StoreError::Unavailable(_) => ErrorKind::Unavailable,
-                StoreError::Exceeds(_) => ErrorKind::Never,
                 StoreError::InvalidRequest(_) => ErrorKind::Invalid,
+                StoreError::Exceeds(_) | StoreError::CountsInFlight => ErrorKind::Never,
                 StoreError::Closed => ErrorKind::Closed,
             },
             #[cfg(feature = "distributed")]

@@ -3,17 +3,19 @@
 use std::error::Error;
 use std::fmt;
 
-use rategate_core::error::ExceedsCapacity;
+use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 
 /// An error in place of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The store replied too late, or not at all. The caller does not know whether permits were
-    /// taken.
+    /// taken or charged.
     Unavailable(Unavailable),
     /// The request is for more permits than could ever pass together.
     Exceeds(ExceedsCapacity),
+    /// The charged limits count permits in flight and nothing else.
+    CountsInFlight,
     /// The request is invalid, such as permits in flight without a lease, or another set's
     /// receipt.
     ///
@@ -50,6 +52,7 @@ impl fmt::Display for StoreError {
         match self {
             Self::Unavailable(unavailable) => write!(f, "the store is unavailable: {unavailable}"),
             Self::Exceeds(error) => error.fmt(f),
+            Self::CountsInFlight => CountsInFlight.fmt(f),
             Self::InvalidRequest(why) => write!(f, "invalid request: {why}"),
             Self::Closed => f.write_str("the store is closed"),
         }

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use rategate_core::debt::Charged;
 use rategate_core::node::HeartbeatReply;
 
 /// A store's reply to a request, and how long the store has lost no data.
@@ -26,6 +27,8 @@ pub enum Reply {
     /// permits in flight that still had the lease. For a reset, the states that had not fully
     /// recovered.
     Count(u64),
+    /// The outcome of a charge.
+    Charged(ChargeReply),
     /// The partition of the member that sent a heartbeat.
     Share(HeartbeatReply),
 }
@@ -41,6 +44,12 @@ impl StoreReply {
     #[must_use]
     pub fn count(self) -> Option<u64> {
         if let Reply::Count(count) = self.reply { Some(count) } else { None }
+    }
+
+    /// Returns the outcome of a charge, if the reply is one.
+    #[must_use]
+    pub fn charged(self) -> Option<ChargeReply> {
+        if let Reply::Charged(charged) = self.reply { Some(charged) } else { None }
     }
 
     /// Returns the partition, if the reply is to a heartbeat.
@@ -86,6 +95,22 @@ pub struct Denial {
     pub retry_after_ns: Option<NonZeroU64>,
     /// The permits that a smaller request could take.
     pub remaining: u64,
+    /// The permits by which the limit is exceeded; the largest number, of several limits.
+    pub debt: u64,
+}
+
+/// The outcome of a charge in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeReply {
+    /// The permits booked and forgiven, and the debt.
+    pub charged: Charged,
+    /// The permits that one call could take then.
+    pub remaining: u64,
+    /// The time until a request for as many permits passes, if no other call comes first.
+    ///
+    /// 0 if it passes at once, and `None` if it never does. After a charge of no permits, the time
+    /// until the limit is not exceeded.
+    pub retry_after_ns: Option<u64>,
 }
 
 /// The record of a grant, in words that only the store reads.

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use rategate_core::debt::Debt;
 use rategate_core::node::Heartbeat;
 
 use super::reply::Receipt;
@@ -87,6 +88,20 @@ pub enum StoreRequest<P> {
         /// The most permits to credit.
         permits: NonZeroU64,
     },
+    /// Counts permits that have been used already, whether they fit or not.
+    ///
+    /// Each limit is charged on its own, and those of permits in flight are left out. Sent twice,
+    /// it counts twice.
+    Charge {
+        /// The limits; at least one of them does not count permits in flight.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The number of permits. With 0, the reply only describes the limits.
+        permits: u64,
+        /// The way in which a debt ends.
+        debt: Debt,
+    },
     /// Ends permits in flight. A second time does nothing.
     Release {
         /// The limits of the grant.
@@ -135,6 +150,7 @@ impl<P> StoreRequest<P> {
             | Self::Peek { key, .. }
             | Self::Refund { key, .. }
             | Self::Credit { key, .. }
+            | Self::Charge { key, .. }
             | Self::Release { key, .. }
             | Self::Renew { key, .. }
             | Self::Reset { key, .. }

@@ -7,9 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use rategate_core::debt::Debt;
+
 use super::{
-    Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt, Reply, Store, StoreError, StoreReply,
-    StoreRequest, Unavailable, Verdict,
+    ChargeReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt, Reply, Store, StoreError,
+    StoreReply, StoreRequest, Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
 use crate::wait::assert_may_block;
@@ -72,6 +74,15 @@ pub trait StoreExt<P> {
     fn credit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.call(StoreRequest::Credit { plan, key, permits }).read_as(StoreReply::count)
+    }
+
+    /// Counts permits that have been used already, whether they fit or not.
+    ///
+    /// After [`StoreError::Unavailable`] the outcome is unknown, and a second charge may count
+    /// twice. Dropping the future takes nothing back.
+    fn charge(&self, plan: &Arc<P>, key: &Key, permits: u64, debt: Debt) -> Pending<ChargeReply> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Charge { plan, key, permits, debt }).read_as(StoreReply::charged)
     }
 
     /// Ends a [held](Self::hold) lease. Returns 0 if it had ended.
@@ -151,6 +162,13 @@ impl<A> Pending<A> {
             received => received.ok(),
         };
         understood(self.read, received)
+    }
+
+    /// Creates a reply that was not requested from the store.
+    pub(crate) fn failed(error: StoreError) -> Self {
+        let (sender, received) = oneshot::channel();
+        let _ = sender.send(Delivery::new(Err(error), None));
+        Self { received, read: |_| None }
     }
 
     fn read_as<B>(self, read: fn(StoreReply) -> Option<B>) -> Pending<B> {

@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
+use rategate_core::debt::{Charged, Debt};
+
 use super::plan::{Labelled, MemoryPlan};
 use super::state::{GrantReturn, State, Trace};
-use crate::store::{Denial, Grant, LeaseId, Receipt, StoreError, Verdict};
+use crate::store::{ChargeReply, Denial, Grant, LeaseId, Receipt, StoreError, Verdict};
 
 /// The words of a receipt before those of each limit: the permits, and the instant.
 const HEAD: usize = 2;
@@ -65,6 +67,7 @@ impl Entry {
             _ => Judged::Denied(Denial {
                 retry_after_ns: wait_ns.and_then(NonZeroU64::new),
                 remaining,
+                debt: self.debt(plan, now_ns),
             }),
         }
     }
@@ -74,6 +77,34 @@ impl Entry {
         let limits = plan.limits().iter();
         let remaining = limits.map(|limit| self.seen(limit, now_ns).remaining(limit, now_ns));
         remaining.min().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the most permits by which one of the limits is exceeded.
+    fn debt(&self, plan: &MemoryPlan, now_ns: u64) -> u64 {
+        let limits = plan.limits().iter();
+        limits.map(|limit| self.seen(limit, now_ns).debt(now_ns)).max().unwrap_or(0)
+    }
+
+    /// Charges each limit on its own, but those of permits in flight.
+    pub(super) fn charge(
+        &mut self,
+        plan: &MemoryPlan,
+        (permits, debt): (u64, Debt),
+        now_ns: u64,
+    ) -> ChargeReply {
+        let (mut forgiven, mut wait_ns) = (0, Some(0_u64));
+        let charged = || plan.limits().iter().filter(|limit| !limit.holds());
+        for limit in charged() {
+            forgiven = self.state(limit, now_ns).charge(now_ns, permits, debt).max(forgiven);
+        }
+        for limit in charged() {
+            let limits_wait_ns = self.seen(limit, now_ns).wait_for_any_ns(limit, now_ns, permits);
+            wait_ns = wait_ns.zip(limits_wait_ns).map(|(one, other)| one.max(other));
+        }
+        let booked = permits.saturating_sub(forgiven);
+        let charged = Charged { booked, forgiven, debt: self.debt(plan, now_ns) };
+        let remaining = self.remaining(plan, now_ns);
+        ChargeReply { charged, remaining, retry_after_ns: wait_ns }
     }
 
     /// Decides, and takes the permits that are granted.

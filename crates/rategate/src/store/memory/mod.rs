@@ -4,8 +4,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rategate_core::debt::Debt;
+
 use self::entry::{Entry, Judged, PermitRequest, ReadReceipt};
 use self::groups::Groups;
+use self::plan::Labelled;
 use self::shard::Shard;
 use super::{
     Callback, Denial, Grant, Key, LeaseId, PlanError, Receipt, Reply, Rule, Store, StoreError,
@@ -202,6 +205,9 @@ impl<C: Clock> MemoryStore<C> {
                 let credit = |entry: &mut Entry, now_ns| entry.credit(&plan, permits, now_ns);
                 Ok(Reply::Count(self.change(&key, credit)))
             }
+            StoreRequest::Charge { plan, key, permits, debt } => {
+                self.charge(&key, &plan, (permits, debt))
+            }
             StoreRequest::Release { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), false)
             }
@@ -238,6 +244,28 @@ impl<C: Clock> MemoryStore<C> {
         Ok(Reply::Verdict(verdict))
     }
 
+    fn charge(
+        &self,
+        key: &Key,
+        plan: &MemoryPlan,
+        charge: (u64, Debt),
+    ) -> Result<Reply, StoreError> {
+        if plan.limits().iter().all(Labelled::holds) {
+            return Err(StoreError::CountsInFlight);
+        }
+        let mut shard = self.shard(key);
+        let now_ns = shard.pass_to(self.clock.now_ns());
+        if let Some(entry) = shard.entry(key) {
+            return Ok(Reply::Charged(entry.charge(plan, charge, now_ns)));
+        }
+        let mut entry = shard.unused();
+        let reply = entry.charge(plan, charge, now_ns);
+        if charge.0 > 0 {
+            shard.remember(Key::clone(key), entry)?;
+        }
+        Ok(Reply::Charged(reply))
+    }
+
     fn peek(&self, key: &Key, plan: &MemoryPlan, permits: NonZeroU64) -> Result<Reply, StoreError> {
         plan.check(permits.get()).map_err(StoreError::Exceeds)?;
         let mut shard = self.shard(key);
@@ -255,7 +283,9 @@ impl<C: Clock> MemoryStore<C> {
                 receipt: Receipt::default(),
             }),
             // No lease id was given.
-            Judged::Repeated => Verdict::Denied(Denial { retry_after_ns: None, remaining: 0 }),
+            Judged::Repeated => {
+                Verdict::Denied(Denial { retry_after_ns: None, remaining: 0, debt: 0 })
+            }
         }))
     }
 

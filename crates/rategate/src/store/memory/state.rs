@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::debt::Debt;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::refund::RefundEpoch;
@@ -89,6 +90,32 @@ impl State {
             // A request beyond the capacity was refused before.
             Live::Paced(ledger) => ledger.peek(now_ns, permits).ok().flatten(),
             Live::Held(leases) => leases.wait_ns(now_ns, permits, limit.rule.capacity()),
+        }
+    }
+
+    /// Returns the wait until `permits` pass, which may be none, or more than could ever pass.
+    pub(super) fn wait_for_any_ns(
+        &self,
+        limit: &Labelled,
+        now_ns: u64,
+        permits: u64,
+    ) -> Option<u64> {
+        match &self.live {
+            Live::Paced(ledger) if permits == 0 => ledger.debt_ends_in_ns(now_ns),
+            _ => self.wait_ns(limit, now_ns, permits),
+        }
+    }
+
+    /// Charges permits. Returns how many of them were forgiven.
+    pub(super) fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> u64 {
+        let Live::Paced(ledger) = &mut self.live else { return 0 };
+        ledger.charge(now_ns, permits, debt).map_or(0, |charged| charged.forgiven)
+    }
+
+    pub(super) fn debt(&self, now_ns: u64) -> u64 {
+        match &self.live {
+            Live::Paced(ledger) => ledger.debt(now_ns),
+            Live::Held(_) => 0,
         }
     }
 
