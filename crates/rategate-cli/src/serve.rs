@@ -23,7 +23,7 @@ use crate::failure::Failure;
 /// RATEGATE_SERVER_TOKEN), which takes precedence over the files; flags take precedence over
 /// both. Without a token, only this machine may reach it. Where RUNTIME_ROOT or
 /// RUNTIME_SUBDIRECTORY is set, it reads the rules of envoyproxy/ratelimit from there, and that
-/// project's other variables.
+/// project's other variables. With CONFIG_TYPE=GRPC_XDS_SOTW, a control plane sends the rules.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Configuration: a file, or a folder of them (*.toml, or *.yaml in Envoy's format)
@@ -71,8 +71,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         tracing::warn!("the configuration has warnings:\n{}", report(&loaded.warnings));
     }
     let files = path.map(|path| (path, layers));
+    let control_plane = loaded.settings.xds.as_ref().map(|xds| xds.server.to_string());
     let running = start(Start { loaded, files, signals: true }).map_err(failure)?;
-    if let Err(error) = greet(&running) {
+    if let Err(error) = greet(&running, control_plane.as_deref()) {
         // The starter may have closed the pipe; clients are not affected.
         tracing::info!(%error, "cannot print the addresses to stdout");
     }
@@ -139,9 +140,10 @@ fn log(log: &settings::Log, filter: EnvFilter) {
 }
 
 /// Prints the addresses and the rules for the operator.
-fn greet(running: &Running) -> io::Result<()> {
+fn greet(running: &Running, control_plane: Option<&str>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "rategate {} is ready", env!("CARGO_PKG_VERSION"))?;
+    let is = if running.is_ready() { "is ready" } else { "waits for its rules" };
+    writeln!(out, "rategate {} {is}", env!("CARGO_PKG_VERSION"))?;
     for listener in running.listening() {
         let tls = if listener.tls { " (TLS)" } else { "" };
         writeln!(out, "  {:<5} {}{tls}", listener.protocol, listener.address)?;
@@ -153,6 +155,10 @@ fn greet(running: &Running) -> io::Result<()> {
         if let net::Address::Tcp(address) = &page.address {
             writeln!(out, "  page  {scheme}://{address}/")?;
         }
+    }
+    if let Some(control_plane) = control_plane {
+        writeln!(out, "  rules from the control plane at {control_plane}")?;
+        return out.flush();
     }
     let rules = running.engine().rules();
     let rules = rules.iter().flat_map(|rules| &rules.rules);

@@ -95,11 +95,9 @@ fn what_it_cannot_do_is_refused_and_what_does_nothing_is_named() {
     };
     assert!(complaints(&[]).contains("duplicate domain"), "domains are not merged by themselves");
     let merged = ("MERGE_DOMAIN_CONFIG", "true");
-    for (name, text) in [
-        ("REDIS_PERSECOND", "true"),
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
-        ("BACKEND_TYPE", "memcache"),
-    ] {
+    for (name, text) in
+        [("REDIS_PERSECOND", "true"), ("CONFIG_TYPE", "XDS"), ("BACKEND_TYPE", "memcache")]
+    {
         let complaints = complaints(&[merged, (name, text)]);
         assert!(complaints.contains(&format!("{name}={text}: ")), "{complaints}");
     }
@@ -123,4 +121,23 @@ fn what_it_cannot_do_is_refused_and_what_does_nothing_is_named() {
             && complaints.contains("REDIS_URL: no rule has its counters in a store"),
         "{complaints}"
     );
+}
+
+/// No folder is read, and without a control plane the service is ready only if it is forced.
+#[test]
+fn an_environment_of_a_control_plane_is_honoured() {
+    let root = root_of(&[("one.yaml", "no rules")]);
+    for (forced, status) in [("true", "HTTP/1.1 200"), ("false", "HTTP/1.1 500")] {
+        let variables = [
+            ("PORT", "0"),
+            ("GRPC_PORT", "0"),
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+            ("CONFIG_GRPC_XDS_SERVER_URL", "127.0.0.1:1"),
+            ("FORCE_START_WITHOUT_INITIAL_CONFIG", forced),
+        ];
+        let serving = Serving::of(moved(root.path(), &variables));
+        let request = "GET /healthcheck HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        let health = call(serving.address("http"), request);
+        assert!(health.starts_with(status), "{forced}: {health}");
+    }
 }

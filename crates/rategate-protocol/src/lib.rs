@@ -8,6 +8,7 @@
 //! | decode the fields of a head | [`http2::Decoder`] |
 //! | read and write gRPC's messages and statuses | [`grpc`] |
 //! | read `RateLimitRequest`, write `RateLimitResponse` | [`rls`] |
+//! | read configurations of a control plane, and judge them | [`xds`] |
 //! | read and write any other protocol buffers | [`protobuf`] |
 //!
 //! No function reads a socket or a clock. Nothing that a peer announces gets memory before it is
@@ -39,6 +40,7 @@ pub mod http2;
 pub mod protobuf;
 pub mod resp;
 pub mod rls;
+pub mod xds;
 
 /// The examples of the crate's README, run as tests.
 #[cfg(doctest)]

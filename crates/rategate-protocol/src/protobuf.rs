@@ -18,6 +18,8 @@ pub enum Value<'a> {
     Varint(u64),
     /// Text, bytes or a message.
     Bytes(&'a [u8]),
+    /// A number of eight bytes: a float or an integer.
+    Fixed64(u64),
     /// A wire type that no message here uses.
     Other,
 }
@@ -32,6 +34,8 @@ pub struct Malformed(
 
 /// The maximum depth of nested groups, a deprecated feature that is skipped.
 const MAX_GROUP_DEPTH: u32 = 16;
+
+const CUT_SHORT: Malformed = Malformed("the message ends within a field");
 
 impl<'a> Reader<'a> {
     /// Creates a reader of a message.
@@ -65,7 +69,7 @@ impl<'a> Reader<'a> {
     fn value(&mut self, number: u32, kind: u64, groups: u32) -> Result<Value<'a>, Malformed> {
         match kind {
             0 => Ok(Value::Varint(self.varint()?)),
-            1 => self.take(8).map(|_| Value::Other),
+            1 => self.fixed().map(Value::Fixed64),
             2 => {
                 let length = self.varint()?;
                 self.take(usize::try_from(length).unwrap_or(usize::MAX)).map(Value::Bytes)
@@ -90,12 +94,15 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(length)
-            .ok_or(Malformed("the message ends within a field"))?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(CUT_SHORT)?;
         self.rest = rest;
         Ok(taken)
+    }
+
+    fn fixed(&mut self) -> Result<u64, Malformed> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(CUT_SHORT)?;
+        self.rest = rest;
+        Ok(u64::from_le_bytes(*bytes))
     }
 
     #[inline]
@@ -125,7 +132,9 @@ impl<'a> Value<'a> {
     pub fn integer(self) -> Result<u64, Malformed> {
         match self {
             Self::Varint(value) => Ok(value),
-            Self::Bytes(_) | Self::Other => Err(Malformed("a field is of the wrong kind")),
+            Self::Bytes(_) | Self::Fixed64(_) | Self::Other => {
+                Err(Malformed("a field is of the wrong kind"))
+            }
         }
     }
 
@@ -139,6 +148,20 @@ impl<'a> Value<'a> {
         Ok(u32::try_from(self.integer()? & u64::from(u32::MAX)).unwrap_or_default())
     }
 
+    /// Returns the value as a float of 64 bits.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for a value of another type.
+    pub fn double(self) -> Result<f64, Malformed> {
+        match self {
+            Self::Fixed64(bits) => Ok(f64::from_bits(bits)),
+            Self::Varint(_) | Self::Bytes(_) | Self::Other => {
+                Err(Malformed("a field is of the wrong kind"))
+            }
+        }
+    }
+
     /// Returns the value as bytes, or as a message.
     ///
     /// # Errors
@@ -147,7 +170,9 @@ impl<'a> Value<'a> {
     pub fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            Self::Varint(_) | Self::Other => Err(Malformed("a field is of the wrong kind")),
+            Self::Varint(_) | Self::Fixed64(_) | Self::Other => {
+                Err(Malformed("a field is of the wrong kind"))
+            }
         }
     }
 

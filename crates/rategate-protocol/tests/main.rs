@@ -10,3 +10,4 @@
 mod metadata;
 mod resp;
 mod rls;
+mod xds;

@@ -220,9 +220,9 @@ pub enum Counting {
 /// A position in a configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The path of the file.
+    /// The path of the file; or the name of a control plane's resource, and a path within it.
     pub file: Arc<PathBuf>,
-    /// The line, from 1.
+    /// The line, from 1; 0 for a resource, which has none.
     pub line: usize,
     /// The column, from 1.
     pub column: usize,
@@ -283,6 +283,9 @@ impl fmt::Display for DisplayLimit {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            return self.file.display().fmt(f);
+        }
         write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
     }
 }

@@ -27,3 +27,4 @@ mod scenarios;
 mod serve;
 mod state;
 mod stores;
+mod xds;

@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 
 use bytes::{BufMut, BytesMut};
 
-use crate::protobuf::{bytes_length, put_bytes, put_head};
+use crate::protobuf::{Malformed, Reader, bytes_length, put_bytes, put_head};
 
 /// The maximum nesting of metadata from a configuration.
 ///
@@ -56,6 +56,18 @@ pub enum MetadataError {
         /// The size, in bytes of protocol buffers.
         bytes: usize,
     },
+    /// A number is infinite, or none.
+    #[error("a number that is not finite")]
+    NotFinite,
+    /// The bytes are not a message.
+    #[error("it is malformed: {0}")]
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for MetadataError {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
 }
 
 impl FiniteNumber {
@@ -119,6 +131,39 @@ impl Metadata {
         }
     }
 
+    /// Adds the fields of a message `Struct`. A value replaces that of the same name.
+    ///
+    /// # Errors
+    ///
+    /// [`MetadataError`] for bytes that are not this message, and for one that is too large. The
+    /// fields before the fault are added then.
+    pub(crate) fn merge_message(&mut self, message: &[u8]) -> Result<(), MetadataError> {
+        match message.len() {
+            0..=MAX_METADATA_BYTES => self.merge_fields(message, MAX_METADATA_DEPTH),
+            bytes => Err(MetadataError::TooLong { bytes }),
+        }
+    }
+
+    fn merge_fields(&mut self, message: &[u8], depth: usize) -> Result<(), MetadataError> {
+        let depth = depth.checked_sub(1).ok_or(MetadataError::TooDeep)?;
+        let mut fields = Reader::new(message);
+        while let Some((number, value)) = fields.field()? {
+            if number == 1 {
+                let (mut name, mut read) = ("", None);
+                let mut entry = Reader::new(value.bytes()?);
+                while let Some((number, value)) = entry.field()? {
+                    match number {
+                        1 => name = value.text()?,
+                        2 => MetadataValue::merge(&mut read, value.bytes()?, depth)?,
+                        _ => {}
+                    }
+                }
+                self.0.insert(name.into(), read.unwrap_or(MetadataValue::Null));
+            }
+        }
+        Ok(())
+    }
+
     fn is_within(&self, depth: usize) -> bool {
         depth.checked_sub(1).is_some_and(|rest| self.0.values().all(|value| value.is_within(rest)))
     }
@@ -150,6 +195,40 @@ impl MetadataValue {
     #[must_use]
     pub fn text(text: impl Into<Box<str>>) -> Self {
         Self::Text(text.into())
+    }
+
+    /// Reads a message `Value`. Of several kinds in it the last counts; those of one kind that are
+    /// messages are merged, as the format defines. Without a kind it is nothing.
+    fn merge(read: &mut Option<Self>, message: &[u8], depth: usize) -> Result<(), MetadataError> {
+        let mut fields = Reader::new(message);
+        while let Some((number, value)) = fields.field()? {
+            *read = Some(match number {
+                1 => value.integer().map(|_| Self::Null)?,
+                2 => FiniteNumber::new(value.double()?)
+                    .map(Self::Number)
+                    .ok_or(MetadataError::NotFinite)?,
+                3 => Self::text(value.text()?),
+                4 => Self::Bool(value.integer()? != 0),
+                5 => {
+                    let mut fields = match read.take() {
+                        Some(Self::Map(fields)) => fields,
+                        _ => Metadata::default(),
+                    };
+                    fields.merge_fields(value.bytes()?, depth)?;
+                    Self::Map(fields)
+                }
+                6 => {
+                    let mut all = match read.take() {
+                        Some(Self::List(all)) => all,
+                        _ => Vec::new(),
+                    };
+                    add_values(&mut all, value.bytes()?, depth)?;
+                    Self::List(all)
+                }
+                _ => continue,
+            });
+        }
+        Ok(())
     }
 
     fn is_within(&self, depth: usize) -> bool {
@@ -196,6 +275,24 @@ impl MetadataValue {
             }
         }
     }
+}
+
+/// Reads a message `ListValue`.
+fn add_values(
+    all: &mut Vec<MetadataValue>,
+    message: &[u8],
+    depth: usize,
+) -> Result<(), MetadataError> {
+    let depth = depth.checked_sub(1).ok_or(MetadataError::TooDeep)?;
+    let mut fields = Reader::new(message);
+    while let Some((number, value)) = fields.field()? {
+        if number == 1 {
+            let mut read = None;
+            MetadataValue::merge(&mut read, value.bytes()?, depth)?;
+            all.push(read.unwrap_or(MetadataValue::Null));
+        }
+    }
+    Ok(())
 }
 
 fn list_length(all: &[MetadataValue]) -> usize {

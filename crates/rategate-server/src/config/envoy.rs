@@ -110,13 +110,18 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
         Ok(root) => root,
         Err(problem) => return all.problems.push(problem),
     };
-    let Some(file) = de::read::<File>(all, Some(""), &root) else { return };
-    let mut reader = Reader { node: &root, path: Some(String::new()), all };
+    read_tree(&root, all);
+}
+
+/// Reads the tree of a file, or of a control plane's resource.
+pub(crate) fn read_tree(root: &Node, all: &mut Gathered) {
+    let Some(file) = de::read::<File>(all, Some(""), root) else { return };
+    let mut reader = Reader { node: root, path: Some(String::new()), all };
     let domain = reader.domain(file.domain.as_deref());
     // Without a domain no rule matches any request, but each rule is still checked.
     let is_faulty = domain.is_none();
     let domain: Arc<str> = domain.unwrap_or_default().into();
-    Level { domain: &domain, above: &[], is_faulty }.read(&root, "", all);
+    Level { domain: &domain, above: &[], is_faulty }.read(root, "", all);
 }
 
 /// Sibling descriptors below the same entries.

@@ -1,6 +1,7 @@
 //! The environment of envoyproxy/ratelimit, for a service started as its replacement.
 //!
-//! It is recognized by `RUNTIME_ROOT` or `RUNTIME_SUBDIRECTORY`.
+//! It is recognized by `RUNTIME_ROOT` or `RUNTIME_SUBDIRECTORY`, or by `CONFIG_TYPE` if a control
+//! plane sends the rules.
 //!
 //! A variable with an equivalent setting sets it, unless the `RATEGATE_` variable of the same
 //! setting does. One that would change decisions in an unsupported way is refused. Any other is
@@ -13,8 +14,8 @@ use super::layers::RawSetting;
 /// The settings of such an environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnvoyEnv {
-    /// The folder of the rules.
-    pub(crate) path: PathBuf,
+    /// The folder of the rules, unless a control plane sends them.
+    pub(crate) path: Option<PathBuf>,
     /// The settings, with the variables that set them.
     pub(crate) raw_settings: Vec<RawSetting>,
     /// The variables that are refused, with corrections.
@@ -56,9 +57,32 @@ const TEXTS: [(&str, &str, Convert); 13] = [
 ];
 type Convert = fn(&str) -> String;
 
+/// The value of `CONFIG_TYPE` with which a control plane sends the rules.
+const XDS: &str = "GRPC_XDS_SOTW";
+
+/// The variables of the control plane, which are settings if it sends the rules.
+const XDS_TEXTS: [(&str, &str, Convert); 10] = [
+    ("CONFIG_GRPC_XDS_SERVER_URL", "xds.server", target),
+    ("CONFIG_GRPC_XDS_NODE_ID", "xds.node", str::to_owned),
+    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "xds.connect_retry", span),
+    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "xds.backoff", span),
+    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "xds.max_backoff", span),
+    ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "xds.max_message", str::to_owned),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "xds.tls.ca", str::to_owned),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "xds.tls.cert", str::to_owned),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "xds.tls.key", str::to_owned),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.tls.name", str::to_owned),
+];
+
+/// The flags of the control plane, which mean something if it sends the rules.
+const XDS_FLAGS: [&str; 3] = [
+    "CONFIG_GRPC_XDS_SERVER_USE_TLS",
+    "FORCE_START_WITHOUT_INITIAL_CONFIG",
+    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+];
+
 /// The supported values of variables; any other is refused with this reason.
-const ONLY: [(&str, &str, &str); 4] = [
-    ("CONFIG_TYPE", "FILE", "rules are read from files; there is no xDS client"),
+const ONLY: [(&str, &str, &str); 3] = [
     (
         "BACKEND_TYPE",
         "redis",
@@ -76,13 +100,10 @@ const ONLY: [(&str, &str, &str); 4] = [
 /// Redis, sinks of logs.
 const IDLE: &str = "
     TCP is used: PROTO
-    there is no xDS client; rules are read from files: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS \
-        CONFIG_GRPC_XDS_CLIENT_TLS_CERT CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID \
-        CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL \
-        CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN \
-        CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_USE_TLS \
-        XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_JITTER \
-        XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR
+    requests to the control plane carry the name of the node alone: \
+        CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_NODE_METADATA
+    waits for the control plane double, give or take a half: \
+        XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_BACKOFF_RANDOM_FACTOR
     there is no debug port; the page and /metrics are at the HTTP port: DEBUG_HOST DEBUG_PORT
     statistics are exposed to Prometheus, at /metrics of the HTTP port: DISABLE_STATS \
         DOG_STATSD_MOGRIFIERS EXTRA_TAGS PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH \
@@ -91,8 +112,6 @@ const IDLE: &str = "
     a call is near the limit if it leaves less than a tenth of it: NEAR_LIMIT_RATIO
     counters end with their window: EXPIRATION_JITTER_MAX_SECONDS
     calls over the limit are decided where their counter is: LOCAL_CACHE_SIZE_IN_BYTES
-    the service starts with the rules in the files: FORCE_START_WITHOUT_INITIAL_CONFIG
-    the service is ready once its rules are loaded: HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
     connections last until their client or the service ends them: GRPC_MAX_CONNECTION_AGE \
         GRPC_MAX_CONNECTION_AGE_GRACE
     files whose name begins with a dot are never read: RUNTIME_IGNOREDOTFILES
@@ -121,13 +140,19 @@ const IDLE: &str = "
 pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
     let value = |name: &str| value(name).filter(|text| !text.is_empty());
     let (root, folder) = (value("RUNTIME_ROOT"), value("RUNTIME_SUBDIRECTORY"));
-    if root.is_none() && folder.is_none() {
-        return None;
+    let kind = value("CONFIG_TYPE").unwrap_or_else(|| "FILE".to_owned());
+    let mut envoy_env = EnvoyEnv::default();
+    match (&*kind, &root, &folder) {
+        (XDS, ..) => envoy_env.xds(value),
+        (_, None, None) => return None,
+        _ => {
+            let mut path = PathBuf::from(root.as_deref().unwrap_or("/srv/runtime_data/current"));
+            path.extend(folder);
+            path.push(value("RUNTIME_APPDIRECTORY").as_deref().unwrap_or("config"));
+            envoy_env.path = Some(path);
+            envoy_env.files(&kind, value);
+        }
     }
-    let mut path = PathBuf::from(root.as_deref().unwrap_or("/srv/runtime_data/current"));
-    path.extend(folder);
-    path.push(value("RUNTIME_APPDIRECTORY").as_deref().unwrap_or("config"));
-    let mut envoy_env = EnvoyEnv { path, ..EnvoyEnv::default() };
     envoy_env.listeners(value);
     match flag_of("GRPC_SERVER_USE_TLS", value) {
         Ok(is_tls) => envoy_env.is_tls_of_grpc = is_tls == Some(true),
@@ -181,6 +206,46 @@ impl EnvoyEnv {
             is_weak: false,
         });
         self.raw_settings.extend(setting);
+    }
+
+    /// Reads the variables of a control plane that sends the rules.
+    fn xds(&mut self, value: impl Fn(&str) -> Option<String>) {
+        let [is_tls, is_forced, is_waiting] = XDS_FLAGS.map(|name| {
+            flag_of(name, &value).unwrap_or_else(|complaint| {
+                self.refused.push(complaint);
+                None
+            })
+        });
+        let usual = "localhost:18000".to_owned();
+        for (name, key, convert) in XDS_TEXTS {
+            let text = value(name).or_else(|| (key == "xds.server").then(|| usual.clone()));
+            let applies = is_tls == Some(true) || !key.starts_with("xds.tls.");
+            self.set(key, name, text.filter(|_| applies).map(|text| convert(&text)));
+        }
+        if is_tls == Some(true) && value("CONFIG_GRPC_XDS_SERVER_TLS_CACERT").is_none() {
+            let complaint = "CONFIG_GRPC_XDS_SERVER_USE_TLS: it needs the authority of the control \
+                             plane's certificate, CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
+            self.refused.push(complaint.to_owned());
+        }
+        let is_forced = is_forced.map(|is_forced| is_forced && is_waiting != Some(true));
+        let [_, name, _] = XDS_FLAGS;
+        self.set("xds.force_start", name, is_forced.map(|is_forced| is_forced.to_string()));
+    }
+
+    /// Names the variables of a control plane as without effect, where rules are read from files.
+    fn files(&mut self, kind: &str, value: impl Fn(&str) -> Option<String>) {
+        if kind != "FILE" {
+            let complaint = format!(
+                "CONFIG_TYPE={kind}: rules are read from files by FILE, and \
+                                     come from a control plane by {XDS}"
+            );
+            self.refused.push(complaint);
+        }
+        for name in XDS_TEXTS.map(|(name, ..)| name).into_iter().chain(XDS_FLAGS) {
+            if value(name).is_some() {
+                self.idle.push(format!("{name}: the service starts with the rules in the files"));
+            }
+        }
     }
 
     fn listeners(&mut self, value: impl Fn(&str) -> Option<String>) {
@@ -237,6 +302,11 @@ fn span(text: &str) -> String {
         Some(number) => format!("{number}min"),
         None => text.to_owned(),
     }
+}
+
+/// Converts the target of a channel of gRPC, which may have the scheme of a name.
+fn target(text: &str) -> String {
+    text.strip_prefix("dns:///").unwrap_or(text).to_owned()
 }
 
 /// Converts a fraction of one to a percentage.
@@ -314,22 +384,33 @@ mod tests {
         let texts = TEXTS.iter().map(|(name, ..)| *name);
         // What they mean together is tested with the store that they make.
         let store = ["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS"];
-        let effects = |name: &str| {
+        let with = |name: &str, kind: &str| {
             let with = read(|variable: &str| match variable {
                 "RUNTIME_ROOT" => Some("/data".to_owned()),
-                "GRPC_SERVER_USE_TLS" => Some("true".to_owned()),
+                "CONFIG_TYPE" => Some(kind.to_owned()),
+                "GRPC_SERVER_USE_TLS" | "CONFIG_GRPC_XDS_SERVER_USE_TLS" => Some("true".to_owned()),
                 "REDIS_URL" => Some("h:1".to_owned()),
                 _ => (variable == name).then(|| "1".to_owned()),
             });
-            let with = with.unwrap();
-            with.raw_settings.len() + with.idle.len() + with.refused.len()
+            with.unwrap()
         };
+        let has_effect = |name: &str, kind: &str| with(name, kind) != with("", kind);
+        let xds_texts = XDS_TEXTS.iter().map(|(name, ..)| *name);
         let named_alone = idle.chain(only).chain(flags).chain(texts).chain(["REDIS_AUTH"]);
         for name in named_alone {
             assert!(is_named(name), "{name}");
-            assert!(effects(name) > effects(""), "{name} is passed over");
+            assert!(has_effect(name, "FILE"), "{name} is passed over");
         }
-        for name in store {
+        for name in xds_texts.chain(XDS_FLAGS) {
+            assert!(is_named(name), "{name}");
+            // It is set in each of these environments.
+            let is_set = name == "CONFIG_GRPC_XDS_SERVER_USE_TLS";
+            assert!(is_set || has_effect(name, "FILE"), "{name} is passed over beside files");
+            // It has an effect beside another flag alone.
+            let is_second = name == "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED";
+            assert!(is_set || is_second || has_effect(name, XDS), "{name} is passed over");
+        }
+        for name in store.into_iter().chain(["CONFIG_TYPE"]) {
             assert!(is_named(name), "{name}");
         }
     }

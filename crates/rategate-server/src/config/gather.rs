@@ -90,6 +90,15 @@ impl Gathered {
         self.problems.extend(again.into_iter().filter(|_| !are_merged));
     }
 
+    /// Reports a rule where a control plane sends all of them.
+    pub(crate) fn refuse_rules(&mut self) {
+        if let Some(Draft { location, .. }) = self.drafts.first() {
+            let message = "a rule in a file, where the control plane of [xds] sends the rules";
+            let help = "leave out the rules, or [xds] and CONFIG_TYPE";
+            self.problems.push(Problem::at(location.clone(), message).help(help));
+        }
+    }
+
     /// Returns the rules, in the order of their files and lines.
     pub(crate) fn finish(&mut self) -> Vec<Rule> {
         if self.drafts.len() > MAX_RULES {

@@ -23,7 +23,9 @@ const KEYS: &str = "
     grpc.count_denied grpc.counting grpc.shadow grpc.quota grpc.merge_domains grpc.headers \
     grpc.limit_header grpc.remaining_header grpc.reset_header grpc.dynamic_metadata store.url
     store.password store.nodes snapshot.path snapshot.every inline.keys inline.limits log.format
-    log.keys log.filter tracing.otlp tracing.sample tracing.service keys.total";
+    log.keys log.filter tracing.otlp tracing.sample tracing.service keys.total
+    xds.server xds.node xds.force_start xds.connect_retry xds.backoff xds.max_backoff
+    xds.max_message xds.tls.ca xds.tls.cert xds.tls.key xds.tls.name";
 /// The short name of the token's variable, which clients use too.
 const TOKEN: &str = "RATEGATE_TOKEN";
 /// The standard variables of OTLP. They apply to all services of a machine, so this service's own
@@ -96,10 +98,10 @@ impl Layers {
 
     /// Adds the settings of envoyproxy/ratelimit's environment, if this is one. They override the
     /// files, and this service's own variables override them. Returns the folder of that
-    /// project's rules.
+    /// project's rules, unless a control plane sends them.
     pub fn add_envoy_env(&mut self, value: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         self.envoy_env = envoy_env::read(value);
-        self.envoy_env.as_ref().map(|envoy_env| envoy_env.path.clone())
+        self.envoy_env.as_ref().and_then(|envoy_env| envoy_env.path.clone())
     }
 
     /// Adds the setting of a flag, which overrides the environment. `flag` is its name in error

@@ -91,6 +91,9 @@ pub(crate) fn read(
     let settings = settings::read(&mut all);
     let hash = files::digest(files);
     all.check_domains(settings.grpc.merge_domains);
+    if settings.xds.is_some() {
+        all.refuse_rules();
+    }
     let rules = RuleSet { rules: all.finish(), hash: Arc::clone(&hash) };
     let Gathered { mut problems, warnings, .. } = all;
     // The engine has the last word. Rules with problems are not compiled.

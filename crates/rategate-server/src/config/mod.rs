@@ -3,7 +3,7 @@
 //! Texts (`source`) become a tree of values with positions (`node`), into which `layers` puts
 //! variables and flags. `de` reads the types of `tables` and `settings` from it, and reports
 //! each wrong value (`error`). `rules` and `envoy` convert tables to rules, which `gather`
-//! checks together.
+//! checks together. `xds` makes such trees of a control plane's resources.
 
 mod calendar;
 mod de;
@@ -27,6 +27,7 @@ mod text;
 mod tiers;
 mod watch;
 mod write;
+mod xds;
 
 pub use self::calendar::{instant, local_time};
 pub use self::error::{ConfigError, Problem, report};
@@ -42,3 +43,5 @@ pub use self::source::MAX_FILE_BYTES;
 pub use self::tables::schema;
 pub use self::watch::{Refused, SILENCE, State, Watch, watch};
 pub use self::write::{ExportError, to_toml};
+pub(crate) use self::xds::digest as digest_of_resources;
+pub use self::xds::{ReceivedRules, load_resources};

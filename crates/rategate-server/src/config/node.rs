@@ -242,7 +242,7 @@ fn yaml_here(source: &Arc<Source>) -> Result<Node, Problem> {
 }
 
 /// Moves the positions of a tree by `start` bytes.
-fn place(node: &mut Node, start: usize) {
+pub(crate) fn place(node: &mut Node, start: usize) {
     let shift = |span: &mut Range<usize>| {
         *span = span.start.saturating_add(start)..span.end.saturating_add(start);
     };

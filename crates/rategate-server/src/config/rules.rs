@@ -16,6 +16,7 @@ use super::node::{self, Node};
 use super::source::SourceLocation;
 use super::tables::{DebtEnd, EntryTable, PlaceText, RuleTable, ScheduleTable};
 use super::text::Text;
+use crate::engine::LOGS_FORGET;
 use crate::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
     Scheduled, Value,
@@ -167,7 +168,7 @@ impl Reader<'_> {
         let RuleTable { over, debt, most_debt, .. } = table;
         let keys = [over.map(|_| "over"), debt.map(|_| "debt")];
         let key = keys.into_iter().flatten().next().or(most_debt.as_ref().map(|_| "most_debt"));
-        let is_here = self.is_here(table.store);
+        let in_store = table.store.filter(|_| self.is_here(table.store) == Some(false));
         let complaint = match (algorithm, key) {
             (None, _) | (_, None) => None,
             (Some(Algorithm::Concurrency), Some(key)) => {
@@ -193,13 +194,18 @@ impl Reader<'_> {
                 let right = "it bounds a debt that is carried; write debt = \"carry\" too";
                 Some(("most_debt", right))
             }
-            (Some(algorithm), _)
-                if is_here == Some(false)
+            (Some(algorithm), Some(key))
+                if in_store == Some(PlaceText::Leased)
                     && algorithm != Algorithm::CountedWindow
-                    && *over == Some(Over::Charge) =>
+                    && (key != "over" || *over == Some(Over::Charge)) =>
             {
-                let right = "in a store only a \"counted-window\" is charged";
-                Some(("over", right))
+                let right = "permits leased from a store are not charged; write store = \"exact\"";
+                Some((key, right))
+            }
+            (Some(Algorithm::SlidingLog | Algorithm::CompactLog), _)
+                if in_store.is_some() && *debt == Some(DebtEnd::Carry) =>
+            {
+                Some(("debt", LOGS_FORGET))
             }
             _ => None,
         };

@@ -23,8 +23,18 @@ pub(crate) struct Source {
     text: Box<str>,
     /// The offset of each line but the first.
     line_starts: Vec<usize>,
-    /// `true` for a variable or a flag: its path is its name, and its text is not kept.
-    is_outside: bool,
+    kind: SourceKind,
+}
+
+/// The origin of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourceKind {
+    File,
+    /// A variable or a flag: its path is its name, and its text is not kept.
+    Outside,
+    /// A resource of a control plane: its path is its name, and its text has the paths of its
+    /// descriptors, a line for each.
+    Resource,
 }
 
 /// The texts of a configuration, one after the other in one range of positions.
@@ -44,7 +54,14 @@ impl Source {
         let text = text.into();
         let line_starts = memchr::memchr_iter(b'\n', text.as_bytes());
         let line_starts = line_starts.map(|at| at.saturating_add(1)).collect();
-        Arc::new(Self { path: Arc::new(path.to_owned()), text, line_starts, is_outside: false })
+        let (path, kind) = (Arc::new(path.to_owned()), SourceKind::File);
+        Arc::new(Self { path, text, line_starts, kind })
+    }
+
+    /// Creates a source from the paths of a resource's descriptors, a line for each.
+    pub(crate) fn of_resource(name: &str, paths: &str) -> Arc<Self> {
+        let (path, text) = (Arc::new(name.into()), paths.into());
+        Arc::new(Self { path, text, line_starts: Vec::new(), kind: SourceKind::Resource })
     }
 
     /// Reads a file. Anything else is refused: a pipe could deliver bytes without end.
@@ -109,7 +126,8 @@ impl Sources {
     /// Adds a variable or a flag, and returns its position.
     pub(crate) fn add_outside(&mut self, name: &str) -> Range<usize> {
         let (path, text, line_starts) = (Arc::new(name.into()), "".into(), Vec::new());
-        let start = self.add(Arc::new(Source { path, text, line_starts, is_outside: true }));
+        let start =
+            self.add(Arc::new(Source { path, text, line_starts, kind: SourceKind::Outside }));
         start..start
     }
 
@@ -134,9 +152,9 @@ impl Sources {
 }
 
 impl SourceLocation {
-    /// Returns the name of the variable or flag, if it is no position in a file.
+    /// Returns the name of the variable, flag or resource, if it is no position in a file.
     pub(crate) fn outside(&self) -> Option<&Path> {
-        self.source.is_outside.then_some(self.source.path.as_path())
+        (self.source.kind != SourceKind::File).then_some(self.source.path.as_path())
     }
 
     /// Returns the line, from 1.
@@ -161,6 +179,11 @@ impl SourceLocation {
 
     pub(crate) fn origin(&self) -> Origin {
         let file = Arc::clone(&self.source.path);
+        if self.source.kind == SourceKind::Resource {
+            let path = self.source.text.get(self.span.clone()).unwrap_or_default();
+            let file = format!("{}: {path}", file.display());
+            return Origin { file: Arc::new(file.into()), line: 0, column: 0 };
+        }
         Origin { file, line: self.line(), column: self.column() }
     }
 

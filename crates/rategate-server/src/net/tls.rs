@@ -1,16 +1,15 @@
 //! TLS for a listener: its certificate, and optionally the authority that signs client
-//! certificates.
+//! certificates. TLS for a client: the authority of servers, and optionally its certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::RootCertStore;
-use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 /// Certificates in PEM files, read when the listener starts and again at each [`Tls::reload`].
@@ -135,8 +134,7 @@ impl Tls {
 impl Files {
     fn config(&self) -> Result<ServerConfig, TlsError> {
         let chain = certificates(&self.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| TlsError::File { path: self.key.clone(), error })?;
+        let key = private_key(&self.key)?;
         let unfit = |error| TlsError::Unfit { path: self.cert.clone(), error };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -145,16 +143,10 @@ impl Files {
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates(path)? {
-                    roots
-                        .add(certificate)
-                        .map_err(|error| TlsError::Unfit { path: path.clone(), error })?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .build()
-                        .map_err(|error| TlsError::Verifier { path: path.clone(), error })?;
+                let roots = Arc::new(roots(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider)
+                    .build()
+                    .map_err(|error| TlsError::Verifier { path: path.clone(), error })?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -162,6 +154,50 @@ impl Files {
         config.alpn_protocols.clone_from(&self.offers);
         Ok(config)
     }
+}
+
+/// Reads the files of a client: the authority of servers, and the client's certificate with its
+/// key, if it shows one. `offers` are the protocols for ALPN.
+///
+/// # Errors
+///
+/// [`TlsError`], with the path of the file.
+pub(crate) fn client_config(
+    ca: &Path,
+    shown: Option<(&Path, &Path)>,
+    offers: &[&[u8]],
+) -> Result<ClientConfig, TlsError> {
+    let unfit = |path: &Path| {
+        let path = path.to_owned();
+        move |error| TlsError::Unfit { path, error }
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(unfit(ca))?;
+    let builder = builder.with_root_certificates(roots(ca)?);
+    let mut config = match shown {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => builder
+            .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+            .map_err(unfit(cert))?,
+    };
+    config.alpn_protocols = offers.iter().map(|offer| offer.to_vec()).collect();
+    Ok(config)
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| TlsError::Unfit { path: path.to_owned(), error })?;
+    }
+    Ok(roots)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let read = PrivateKeyDer::from_pem_file(path);
+    read.map_err(|error| TlsError::File { path: path.to_owned(), error })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -212,6 +212,13 @@ fn configuration(text: &mut Text, status: &ServerStatus, view: &dyn View) {
     let (loaded, refused) = status.certificate_loads();
     text.metric("rategate_tls_loads_total", "counter", "Certificates read again, and refused");
     text.each("outcome", [("loaded", loaded), ("refused", refused)]);
+    if let Some((is_connected, [accepted, refused])) = status.updates() {
+        text.metric("rategate_xds_connected", "gauge", "1 if the control plane's stream is open");
+        text.line(&[], u64::from(is_connected));
+        let what = "Configurations of the control plane by outcome";
+        text.metric("rategate_xds_updates_total", "counter", what);
+        text.each("outcome", [("accepted", accepted), ("refused", refused)]);
+    }
     text.metric("rategate_config_info", "gauge", "Always 1; the digest of the rules in force");
     let hash = rules.as_ref().map(|rules| Arc::clone(&rules.hash)).unwrap_or_default();
     text.line(&[("hash", &hash)], 1);

@@ -47,6 +47,8 @@ pub struct ServerStatus {
     spans: super::spans::Counts,
     certificate_loads: AtomicU64,
     certificate_failures: AtomicU64,
+    /// The configurations of a control plane that were accepted, and refused.
+    updates: [AtomicU64; 2],
     /// The errors of refused configurations and certificates, and the status of the store.
     details: Mutex<Details>,
 }
@@ -65,6 +67,8 @@ struct Details {
     certificate_error: Option<Box<str>>,
     store: Store,
     snapshot: Option<KeeperStats>,
+    /// `true` if the stream of a control plane is open; `None` if there is no control plane.
+    control_plane: Option<bool>,
 }
 
 /// The maximum length of an error that is kept, in bytes.
@@ -157,6 +161,25 @@ impl ServerStatus {
     pub fn certificates_failed(&self, error: &str) {
         self.certificate_failures.fetch_add(1, Ordering::Relaxed);
         self.details(|details| details.certificate_error = Some(cut(error)));
+    }
+
+    /// Sets whether the stream of the control plane is open.
+    pub fn control_plane(&self, is_connected: bool) {
+        self.details(|details| details.control_plane = Some(is_connected));
+    }
+
+    /// Records that a configuration of the control plane was accepted, or refused.
+    pub fn update_judged(&self, is_accepted: bool) {
+        let [accepted, refused] = &self.updates;
+        let counter = if is_accepted { accepted } else { refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the stream of the control plane is open, and the numbers of its
+    /// configurations accepted, and refused. Returns `None` if there is no control plane.
+    pub(super) fn updates(&self) -> Option<(bool, [u64; 2])> {
+        let is_connected = self.details(|details| details.control_plane)?;
+        Some((is_connected, self.updates.each_ref().map(|count| count.load(Ordering::Relaxed))))
     }
 
     /// Sets the status of the store.

@@ -2,6 +2,7 @@
 
 mod bound_listener;
 mod certificates;
+mod control_plane;
 mod listeners;
 mod persistence;
 mod signals;
@@ -10,8 +11,8 @@ mod web;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 
 use self::bound_listener::{BoundListener, bound_listener};
 use self::certificates::{Certificates, Stamps};
+use self::control_plane::ControlPlane;
 use self::signals::Signals;
 use self::supervisor::{Order, Supervisor};
 use crate::config::{Layers, Loaded, Settings};
@@ -38,7 +40,7 @@ pub struct Start {
     /// The listeners, bounds and rules.
     pub loaded: Loaded,
     /// The path of the configuration, which is followed while the service runs, and the layers
-    /// that override it.
+    /// that override it. Where a control plane sends the rules, nothing else is followed.
     pub files: Option<(PathBuf, Layers)>,
     /// `true` if SIGTERM and SIGINT shut the service down, and SIGHUP reloads the configuration
     /// and the certificates. Only one service of a process may set it.
@@ -147,6 +149,12 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let store = settings.store.as_ref().map(persistence::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(observer), store);
     engine.load_compiled(&loaded.rules)?;
+    let xds = settings.xds.clone();
+    // Where a control plane sends the rules, they are yet to come.
+    let is_ready = xds.as_ref().is_none_or(|xds| xds.force_start);
+    if xds.is_none() {
+        observe.status().loaded(unix_s());
+    }
     // Configuration files with a receiver are refused earlier, but settings may have another
     // source.
     #[cfg(not(feature = "otlp"))]
@@ -155,7 +163,6 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     }
     #[cfg(feature = "otlp")]
     let spans = Spans::start(&settings.tracing, &observe).map_err(StartError::Tracing)?;
-    observe.status().loaded(unix_s());
     // The result is not needed: the limit is whatever the system grants.
     let _ = net::raise_descriptors();
     let stamps = settings.server.tls.as_ref().map(Stamps::of);
@@ -172,6 +179,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let saver = settings
         .snapshot
         .as_ref()
+        .filter(|_| xds.is_none())
         .map(|persistence| persistence::start_persistence(persistence, &engine))
         .transpose()?;
     let listening = bound_listeners.iter().map(BoundListener::listening).collect();
@@ -179,22 +187,23 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         bound_listeners.iter().filter_map(|bound_listener| bound_listener.tls.clone()).collect();
     let threads = settings.server.threads.or_else(|| thread::available_parallelism().ok());
     let workers = Workers::start(threads.map_or(1, Into::into))?;
-    let is_ready = Arc::new(AtomicBool::new(false));
+    let ready = Arc::new(AtomicBool::new(false));
     let (orders, ordered) = mpsc::unbounded_channel();
     let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
     let mut supervisor = Supervisor {
         engine: engine.clone(),
         observe,
         admin,
-        health: Health::new(true),
+        health: Health::new(is_ready),
         settings,
         workers,
         drainer: Drainer::new(),
-        is_ready: Arc::clone(&is_ready),
+        is_ready: Arc::clone(&ready),
         watch: None,
         certificates: None,
         known_failures: 0,
-        saver,
+        control_plane: None,
+        saver: Arc::new(Mutex::new(saver)),
         #[cfg(feature = "otlp")]
         spans,
         ordered,
@@ -206,7 +215,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     };
     let signals = signals.then(|| runtime.block_on(async { Signals::watch() })).transpose()?;
     let thread = thread::Builder::new().name("front".to_owned());
-    if let Some((path, layers)) = files {
+    if let Some((path, layers)) = files.filter(|_| xds.is_none()) {
         supervisor.watch = Some(Arc::new(persistence::follow(
             &path,
             layers,
@@ -219,9 +228,12 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         let follow = Certificates::follow(stamps, secure, Arc::clone(&supervisor.observe));
         supervisor.certificates = Some(follow?);
     }
-    is_ready.store(true, Ordering::Release);
+    ready.store(is_ready, Ordering::Release);
+    if let Some(xds) = xds {
+        supervisor.control_plane = Some(ControlPlane::follow(supervisor.follower(xds))?);
+    }
     let supervisor = thread.spawn(move || runtime.block_on(supervisor.run(listeners, signals)))?;
-    Ok(Running { engine, listening, is_ready, orders, supervisor: Some(supervisor) })
+    Ok(Running { engine, listening, is_ready: ready, orders, supervisor: Some(supervisor) })
 }
 
 impl Running {
@@ -237,7 +249,8 @@ impl Running {
         &self.listening
     }
 
-    /// Returns `true` if connections are accepted, and `false` once the shutdown has begun.
+    /// Returns `true` if connections are accepted and rules are known, and `false` once the
+    /// shutdown has begun. Rules that a control plane sends may be yet to come.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)

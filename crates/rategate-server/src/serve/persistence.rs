@@ -14,9 +14,9 @@ use rategate_redis::client::RedisStore;
 use tokio::sync::oneshot;
 
 use super::{StartError, unix_s};
-use crate::config::{self, Layers, Loaded, Watch, settings};
+use crate::config::{self, Layers, Loaded, Problem, Watch, settings};
 use crate::engine::{
-    self, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores,
+    self, Compiled, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores,
 };
 use crate::low_priority::low_priority;
 use crate::observe::{self, Observe};
@@ -42,14 +42,9 @@ pub(super) fn follow(
                  effect at the next start"
             ));
         }
-        let carried = engine.load_compiled(&loaded.rules).map_err(|error| error.to_string())?;
-        observe.status().loaded(unix_s());
-        log_reload(&loaded.hash, &carried);
+        put_in_force(&loaded.rules, &loaded.hash, &engine, &observe)?;
         low_priority(|| engine.drop_unused_rules());
-        if !loaded.warnings.is_empty() {
-            let report = config::report(&loaded.warnings);
-            tracing::warn!("the configuration has warnings:\n{report}");
-        }
+        warn(&loaded.warnings);
         if loaded.settings != settings {
             tracing::warn!(
                 "settings other than rules have changed: they take effect at the next start"
@@ -57,6 +52,28 @@ pub(super) fn follow(
         }
         Ok(())
     })
+}
+
+/// Puts rules into force while the service runs. Returns the reason why they cannot be. The
+/// caller drops the previous ones.
+pub(super) fn put_in_force(
+    rules: &Compiled,
+    hash: &str,
+    engine: &Engine<MonotonicClock>,
+    observe: &Observe,
+) -> Result<(), String> {
+    let carried = engine.load_compiled(rules).map_err(|error| error.to_string())?;
+    observe.status().loaded(unix_s());
+    log_reload(hash, &carried);
+    Ok(())
+}
+
+/// Logs the warnings about a configuration, if there are any.
+pub(super) fn warn(warnings: &[Problem]) {
+    if !warnings.is_empty() {
+        let report = config::report(warnings);
+        tracing::warn!("the configuration has warnings:\n{report}");
+    }
 }
 
 /// Logs the changes of a reload. Only the first names are logged, as there may be any number of

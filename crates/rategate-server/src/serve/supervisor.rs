@@ -10,14 +10,15 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::certificates::Certificates;
+use super::control_plane::{ControlPlane, Follower, SaverSlot};
 use super::listeners::ListenerTask;
 use super::signals::Signals;
 use super::{persistence, unix_ns};
-use crate::config::{Settings, Watch};
-use crate::engine::{Engine, Saver};
+use crate::config::{Settings, Watch, settings};
+use crate::engine::Engine;
 use crate::net::{Drainer, Workers};
-use crate::observe::Observe;
 use crate::observe::admin::Admin;
+use crate::observe::{Observe, lock};
 use crate::protocol::grpc::Health;
 
 /// An order to the supervisor thread.
@@ -45,7 +46,8 @@ pub(super) struct Supervisor {
     pub(super) certificates: Option<Certificates>,
     /// The number of configuration failures reported so far.
     pub(super) known_failures: u64,
-    pub(super) saver: Option<Saver>,
+    pub(super) control_plane: Option<ControlPlane>,
+    pub(super) saver: SaverSlot,
     #[cfg(feature = "otlp")]
     pub(super) spans: Option<crate::observe::Spans>,
     pub(super) ordered: mpsc::UnboundedReceiver<Order>,
@@ -73,6 +75,8 @@ impl Supervisor {
                 end => break end,
             }
         };
+        // It makes the service ready, so it ends first.
+        drop(self.control_plane.take());
         self.is_ready.store(false, Ordering::Release);
         self.health.end();
         self.admin.close();
@@ -82,12 +86,27 @@ impl Supervisor {
         own.iter().for_each(tokio::task::JoinHandle::abort);
         self.workers.stop();
         // Saved after the last decision.
-        if let Some(saver) = self.saver {
+        let saver = lock(&self.saver).take();
+        if let Some(saver) = saver {
             persistence::save_last(saver, Signals::end(&mut signals)).await;
         }
         #[cfg(feature = "otlp")]
         if let Some(spans) = self.spans {
             spans.end();
+        }
+    }
+
+    /// Returns what follows the control plane for this service.
+    pub(super) fn follower(&self, xds: settings::Xds) -> Follower {
+        Follower {
+            xds,
+            merge_domains: self.settings.grpc.merge_domains,
+            engine: self.engine.clone(),
+            observe: Arc::clone(&self.observe),
+            health: self.health.clone(),
+            is_ready: Arc::clone(&self.is_ready),
+            snapshot: self.settings.snapshot.clone(),
+            saver: Arc::clone(&self.saver),
         }
     }
 
@@ -97,7 +116,7 @@ impl Supervisor {
         if self.settings.store.is_some() {
             self.observe.status().store_is(persistence::health(&self.engine));
         }
-        if let Some(saver) = &self.saver {
+        if let Some(saver) = &*lock(&self.saver) {
             self.observe.status().snapshot_is(saver.stats());
         }
         let Some(watch) = &self.watch else { return };

@@ -90,7 +90,7 @@ fn variables_are_settings() {
 fn variables_without_a_setting_are_refused_or_named() {
     for (name, right, invalid) in [
         ("QUOTA_MODE", "false", "on"),
-        ("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW"),
+        ("CONFIG_TYPE", "FILE", "XDS"),
         ("BACKEND_TYPE", "redis", "memcache"),
         ("LIMIT_RESET_HEADER", "X-Reset", "X Reset"),
         ("SHADOW_MODE", "0", "perhaps"),
@@ -188,4 +188,89 @@ fn a_complaint_names_its_variable() {
     }
     let secret = store("", &[("REDIS_URL", "redis://u:sesame@h:port")]).unwrap_err();
     assert!(!secret.to_string().contains("sesame"));
+}
+
+/// Loads the settings of an environment whose rules come from a control plane.
+fn xds(variables: Variables<'_>) -> Result<Loaded, ConfigError> {
+    let (layers, path) = layers(&[&[("CONFIG_TYPE", "GRPC_XDS_SOTW")], variables].concat());
+    assert_eq!(path, None, "no folder is read");
+    load_with(None, &layers)
+}
+
+#[test]
+fn variables_of_a_control_plane_are_settings() {
+    let of = |variables: Variables<'_>| xds(variables).unwrap().settings.xds.unwrap();
+    let usual = of(&[("RUNTIME_ROOT", "/data"), ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "c")]);
+    assert_eq!(usual.server.to_string(), "localhost:18000");
+    assert_eq!((usual.node.as_str(), usual.force_start, &usual.tls), ("default", false, &None));
+    let waits = [usual.connect_retry, usual.backoff, usual.max_backoff].map(|wait| wait.as_secs());
+    assert_eq!(waits, [3, 10, 60]);
+    // As Envoy Gateway deploys that project.
+    let gateway = of(&[
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "dns:///envoy-gateway:18001"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "gateway.example"),
+        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "500ms"),
+        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "1s"),
+        ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "2m"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ]);
+    assert_eq!(gateway.server.to_string(), "envoy-gateway:18001");
+    assert_eq!((gateway.node.as_str(), gateway.force_start), ("envoy-ratelimit", true));
+    let tls = gateway.tls.unwrap();
+    let files = [Some(tls.ca), tls.cert, tls.key].map(|path| path.unwrap().display().to_string());
+    assert_eq!(files, ["/certs/ca.crt", "/certs/tls.crt", "/certs/tls.key"]);
+    assert_eq!(tls.name.as_deref(), Some("gateway.example"));
+    let waits = [gateway.connect_retry, gateway.backoff, gateway.max_backoff];
+    assert_eq!(waits.map(|wait| wait.as_millis()), [500, 1_000, 120_000]);
+    assert_eq!(gateway.max_message_bytes, 1_000);
+}
+
+#[test]
+fn a_forced_start_may_still_wait_to_be_healthy() {
+    let is_forced = |forced: &str, waiting: &str| {
+        let variables = [
+            ("FORCE_START_WITHOUT_INITIAL_CONFIG", forced),
+            ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", waiting),
+        ];
+        xds(&variables).unwrap().settings.xds.unwrap().force_start
+    };
+    assert_eq!(
+        [("true", "false"), ("true", "true"), ("false", "false"), ("false", "true")]
+            .map(|(forced, waiting)| is_forced(forced, waiting)),
+        [true, false, false, false]
+    );
+}
+
+#[test]
+fn what_a_control_plane_cannot_be_is_refused() {
+    for (variables, expected) in [
+        (&[("CONFIG_GRPC_XDS_SERVER_URL", "gateway")][..], "CONFIG_GRPC_XDS_SERVER_URL: "),
+        (&[("CONFIG_GRPC_XDS_SERVER_USE_TLS", "yes")], "CONFIG_GRPC_XDS_SERVER_USE_TLS: expected"),
+        (&[("CONFIG_GRPC_XDS_SERVER_USE_TLS", "1")], "CONFIG_GRPC_XDS_SERVER_USE_TLS: it needs"),
+        (&[("FORCE_START_WITHOUT_INITIAL_CONFIG", "on")], "FORCE_START_WITHOUT_INITIAL_CONFIG: "),
+        (
+            &[("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "1s")],
+            "XDS_CLIENT_BACKOFF_MAX_INTERVAL: the longest",
+        ),
+        (
+            &[("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "x")],
+            "CONFIG_GRPC_XDS_SERVER_CONNECT",
+        ),
+    ] {
+        let error = xds(variables).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let named = xds(&[("CONFIG_GRPC_XDS_NODE_METADATA", "a=b")]).unwrap().warnings;
+    assert!(named[0].message().starts_with("CONFIG_GRPC_XDS_NODE_METADATA: "));
+    let files = with(&[("CONFIG_GRPC_XDS_SERVER_URL", "gateway")]).unwrap();
+    assert!(files.settings.xds.is_none());
+    assert!(files.warnings[0].message().starts_with("CONFIG_GRPC_XDS_SERVER_URL: the service"));
 }

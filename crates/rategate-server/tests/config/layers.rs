@@ -92,6 +92,17 @@ fn each_key_can_be_set_from_outside() {
         ("tracing.sample", "12.5%"),
         ("tracing.service", "limits"),
         ("keys.total", "14"),
+        ("xds.server", "gateway:18001"),
+        ("xds.node", "me"),
+        ("xds.force_start", "true"),
+        ("xds.connect_retry", "16s"),
+        ("xds.backoff", "17s"),
+        ("xds.max_backoff", "18s"),
+        ("xds.max_message", "19"),
+        ("xds.tls.ca", "xa"),
+        ("xds.tls.cert", "xc"),
+        ("xds.tls.key", "xk"),
+        ("xds.tls.name", "name"),
     ];
     assert_eq!(keys().collect::<Vec<_>>(), specified.map(|(key, _)| key));
     let variables: Vec<_> = specified.iter().map(|(key, value)| (variable(key), *value)).collect();
@@ -139,6 +150,13 @@ fn each_key_can_be_set_from_outside() {
     assert_eq!(settings.log.keys, LogKeys::Plain);
     assert_eq!(settings.tracing.sample.of_a_million(), 125_000);
     assert_eq!((settings.tracing.otlp, settings.tracing.service.as_str()), (None, "limits"));
+    let xds = settings.xds.unwrap();
+    assert_eq!((xds.server.to_string().as_str(), xds.node.as_str()), ("gateway:18001", "me"));
+    let waits = [xds.connect_retry, xds.backoff, xds.max_backoff].map(|wait| wait.as_secs());
+    assert!(waits == [16, 17, 18] && xds.max_message_bytes == 19 && xds.force_start);
+    let tls = xds.tls.unwrap();
+    let files = [Some(tls.ca), tls.cert, tls.key].map(|path| path.unwrap().display().to_string());
+    assert_eq!((files, tls.name.as_deref()), (["xa", "xc", "xk"].map(String::from), Some("name")));
 }
 
 #[test]

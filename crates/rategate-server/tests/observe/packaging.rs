@@ -20,6 +20,7 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut exported: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     let bench = Bench::new(rules());
     bench.observe.status().snapshot_is(KeeperStats::default());
+    bench.observe.status().control_plane(true);
     for ((name, labels), _) in scrape(&bench).values {
         let known = exported.entry(name).or_default();
         for (label, value) in labels {

@@ -2,7 +2,7 @@
 
 mod capacity;
 mod certificates;
-mod clients;
+pub(crate) mod clients;
 mod exact;
 mod hosts;
 mod moved;

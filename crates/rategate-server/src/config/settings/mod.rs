@@ -6,6 +6,7 @@ mod observe;
 mod protocols;
 mod secret;
 mod server;
+mod xds;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -26,6 +27,7 @@ pub(crate) use self::secret::Elsewhere;
 pub use self::secret::Secret;
 pub(crate) use self::server::SOCKET_MODE;
 pub use self::server::{Listener, Server, Tls};
+pub use self::xds::{ControlPlane, Xds, XdsTls};
 
 /// A configuration of rategate: the settings of the service, and its rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -50,6 +52,8 @@ pub struct Settings {
     pub tracing: Tracing,
     /// The capacity for keys.
     pub keys: Keys,
+    /// The control plane that sends the rules, in place of files.
+    pub xds: Option<Xds>,
     /// The rules.
     // They are read one by one. The field is there for the schema, and for the list of keys.
     #[doc(hidden)]
@@ -76,6 +80,9 @@ pub(crate) fn read(all: &mut Gathered) -> Settings {
     }
     if let Some(store) = settings.store.as_mut().filter(|_| is_right("store")) {
         store.settle(reader);
+    }
+    if let Some(xds) = settings.xds.as_ref().filter(|_| is_right("xds")) {
+        xds.check(reader);
     }
     if let (Some(location), None) = (&all.needs_store, root.child("store")) {
         let problem = Problem::at(location.clone(), "counters in the store, and there is none");
