@@ -32,6 +32,7 @@ use crate::agree::{self, Member};
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::debt::{Charged, Debt};
 use crate::error::{CountsInFlight, LimitError};
+use crate::holds::{Hold, Holding, opening_after_ends, soonest_after_ends};
 use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::provisional::Provisional;
@@ -123,6 +124,7 @@ impl AllOfLedger {
     /// Drops all state and all promises from `now_ns` on. Returns `true` if that changes anything
     /// observable.
     pub fn reset(&mut self, now_ns: u64) -> bool {
+        self.advance(now_ns);
         let mut was_used = false;
         for limit in &mut self.limits {
             was_used |= !limit.is_as_fresh(now_ns);
@@ -144,7 +146,7 @@ impl AllOfLedger {
         for (limit, policy) in self.limits.iter().zip(policies) {
             policy.can_follow(limit.policy())?;
         }
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         for (limit, policy) in self.limits.iter_mut().zip(policies) {
             if limit.policy() == policy {
                 limit.note_change();
@@ -158,7 +160,7 @@ impl AllOfLedger {
     /// Returns the clock's reading at `now_ns` if there are no promises then, so that the states
     /// alone decide.
     pub(crate) fn at_rest(&mut self, now_ns: u64) -> Option<u64> {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         let mut rest = true;
         for limit in &mut self.limits {
             match limit.at_rest(self.latest_ns, 0) {
@@ -191,7 +193,7 @@ impl AllOfLedger {
         start_ns: u64,
         book: impl Fn(&mut Ledger<AnyPolicy>) -> Ticket,
     ) -> Ticket {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         let serial = self.next_serial;
         self.next_serial = self.next_serial.saturating_add(1);
         let mut ticket = Ticket { serial, ..Ticket::booked(start_ns, u64::MAX, RefundEpoch::NONE) };
@@ -205,12 +207,66 @@ impl AllOfLedger {
         ticket
     }
 
+    /// Returns the limits as they are at `now_ns`, if a hold has ended since they were last used.
+    fn caught_up(&self, now_ns: u64) -> Option<Self> {
+        self.next_end_ns().filter(|&end_ns| end_ns <= self.clamp(now_ns))?;
+        let mut copy = self.clone();
+        copy.advance(now_ns);
+        Some(copy)
+    }
+
+    /// Advances the clock to `now_ns`, and ends the holds whose time is over.
+    fn advance(&mut self, now_ns: u64) {
+        self.latest_ns = self.clamp(now_ns);
+        let now_ns = self.latest_ns;
+        if self.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            self.with_returns(|limits| limits.iter_mut().for_each(|limit| limit.pass_to(now_ns)));
+        }
+    }
+
+    /// Lets permits come back to each limit on its own. What has come back is then counted alike
+    /// for all of them, as the most: one ticket serves all.
+    fn with_returns<T>(&mut self, give: impl FnOnce(&mut [Ledger<AnyPolicy>]) -> T) -> T {
+        let before = self.epoch();
+        let given = give(&mut self.limits);
+        let returned = self.limits.iter().filter_map(|limit| limit.epoch().returned_since(before));
+        let epoch = before.and_returned(returned.max().unwrap_or(0));
+        self.limits.iter_mut().for_each(|limit| limit.set_epoch(epoch));
+        given
+    }
+
     /// Continues at `now_ns` from states that were kept elsewhere for a while.
     pub(crate) fn resume(&mut self, now_ns: u64, states: impl Iterator<Item = AnyState>) {
         for (limit, state) in self.limits.iter_mut().zip(states) {
             limit.resume(state, now_ns);
         }
         self.pass_to(now_ns);
+    }
+}
+
+impl Holding for AllOfLedger {
+    fn hold_grant(&mut self, now_ns: u64, grant: &Grant, end_ns: u64) -> Hold {
+        self.advance(now_ns);
+        for limit in &mut self.limits {
+            limit.hold_grant(now_ns, grant, end_ns);
+        }
+        Hold { serial: grant.ticket.serial, permits: grant.permits, end_ns }
+    }
+
+    /// Ends the hold in each limit on its own, and returns the fewest permits that came back.
+    fn end_hold(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Option<u64> {
+        self.advance(now_ns);
+        let fewest = |limits: &mut [Ledger<AnyPolicy>]| {
+            limits.iter_mut().try_fold(u64::MAX, |back, limit| {
+                Some(back.min(limit.end_hold(now_ns, hold, actual)?))
+            })
+        };
+        let back = self.with_returns(fewest)?;
+        Some(back.min(hold.permits.saturating_sub(actual)))
+    }
+
+    fn next_end_ns(&self) -> Option<u64> {
+        self.limits.first()?.next_end_ns()
     }
 }
 
@@ -245,8 +301,18 @@ impl Limit for AllOfLedger {
     }
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.opening(now_ns, permits);
+        }
         let now_ns = self.clamp(now_ns);
         agree::opening(&self.limits, now_ns, now_ns, permits)
+    }
+
+    fn opening_of_try(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        match self.caught_up(now_ns) {
+            Some(caught_up) => caught_up.opening_of_try(now_ns, permits),
+            None => opening_after_ends(self, now_ns, permits, self.opening(now_ns, permits)),
+        }
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
@@ -254,7 +320,7 @@ impl Limit for AllOfLedger {
     }
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         let all = self.limits.iter().map(|limit| limit.refundable(now_ns, grant, permits));
         let min = all.min().unwrap_or_else(|| permits.min(grant.permits));
         for limit in &mut self.limits {
@@ -266,7 +332,7 @@ impl Limit for AllOfLedger {
     /// Charges each limit on its own: in one the debt may be in the state, and in another a row of
     /// promises. Limits on operations in flight are left out.
     fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight> {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         let mut all = self.limits.is_empty().then(|| Charged::of(permits, permits, 0));
         for limit in self.limits.iter_mut().filter(|limit| !limit.counts_in_flight()) {
             let charged = limit.charge(self.latest_ns, permits, debt)?;
@@ -291,7 +357,7 @@ impl Limit for AllOfLedger {
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         let mut cancelled = false;
         for limit in &mut self.limits {
             cancelled |= limit.cancel(now_ns, ticket);
@@ -306,7 +372,8 @@ impl Limit for AllOfLedger {
         permits: NonZeroU64,
         max_wait_ns: u64,
     ) -> u64 {
-        if self.limits.len() == 1 {
+        let at_latest_ns = soonest_after_ends(self, now_ns, at_latest_ns, permits, max_wait_ns);
+        if self.limits.len() == 1 || self.next_end_ns().is_some() {
             return at_latest_ns;
         }
         let accepts = |after_ns: u64| {
@@ -324,13 +391,19 @@ impl Limit for AllOfLedger {
     }
 
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         let limits = self.limits.iter_mut();
         limits.fold(false, |found, limit| limit.start_early(now_ns, ticket) | found)
     }
 
+    fn end_holds(&mut self, now_ns: u64) {
+        if self.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            self.advance(now_ns);
+        }
+    }
+
     fn pass_to(&mut self, now_ns: u64) {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         self.limits.iter_mut().for_each(|limit| limit.pass_to(now_ns));
     }
 
@@ -344,17 +417,17 @@ impl Limit for AllOfLedger {
     }
 
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.refill(now_ns, permits) | taken)
     }
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
     }
 
     fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.abort(now_ns, permits) | taken)
     }
 }
@@ -389,7 +462,7 @@ impl Provisional for AllOfLedger {
     }
 
     fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.latest_ns = self.clamp(now_ns);
+        self.advance(now_ns);
         let limits = self.limits.iter_mut();
         limits.fold(false, |found, limit| limit.hold_promise(now_ns, ticket) | found)
     }

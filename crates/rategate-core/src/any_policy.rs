@@ -12,7 +12,7 @@ use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::pacer::{self, Pacer};
-use crate::policy::{Held, Policy, Taken};
+use crate::policy::{Bucket, Held, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
@@ -164,6 +164,22 @@ macro_rules! any_policy {
                         policy.refund(state, refund)
                     })*
                     _ => 0,
+                }
+            }
+
+            fn bucket(&self, state: &AnyState) -> Option<Bucket> {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => policy.bucket(state),)*
+                    _ => None,
+                }
+            }
+
+            fn set_bucket(&self, state: &mut AnyState, bucket: Bucket) {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.set_bucket(state, bucket);
+                    })*
+                    _ => {}
                 }
             }
 

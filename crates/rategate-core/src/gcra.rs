@@ -53,7 +53,7 @@ use core::num::NonZeroU64;
 use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
 use crate::exact::{Exact, Pace};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Bucket, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
 use crate::refund::{Refund, RefundBasis};
@@ -320,6 +320,17 @@ impl Policy for Gcra {
         let permits = refund.permits_behind(pace, state.tat, behind);
         state.tat = pace.sub(state.tat, pace.time_of(permits));
         permits
+    }
+
+    fn bucket(&self, state: &State) -> Option<Bucket> {
+        match self.rate.kind() {
+            Kind::Paced(pace) => Some(Bucket { tat: state.tat, pace }),
+            Kind::Never | Kind::Unlimited => None,
+        }
+    }
+
+    fn set_bucket(&self, state: &mut State, bucket: Bucket) {
+        state.tat = bucket.tat;
     }
 
     /// Fills the bucket, at most until it is full. At the rate never the debt stands still, and

@@ -64,6 +64,7 @@ pub mod external_state;
 pub mod fair;
 pub mod fixed_window;
 pub mod gcra;
+pub mod holds;
 pub mod ledger;
 pub mod limit;
 pub mod node;

@@ -32,6 +32,16 @@ pub trait Limit {
     /// The [`Refusal`] that says why there is no such instant.
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal>;
 
+    /// Returns when a try for `permits` would pass at `now_ns`, if no other caller came and each
+    /// [hold](crate::holds) ran to its end. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`opening`](Self::opening).
+    fn opening_of_try(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        self.opening(now_ns, permits)
+    }
+
     /// Takes `permits` from `start_ns` on, an instant that [`Limit::opening`] has just returned.
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket;
 
@@ -48,6 +58,9 @@ pub trait Limit {
     /// This happens to a sleeper of a [pacer](crate::pacer) that woke early and carries the rest
     /// into its next sleep.
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool;
+
+    /// Ends the [holds](crate::holds) whose time is over at `now_ns`.
+    fn end_holds(&mut self, _now_ns: u64) {}
 
     /// Advances the clock to `now_ns`: what has started by then can no longer be cancelled.
     fn pass_to(&mut self, now_ns: u64);
@@ -98,7 +111,8 @@ pub trait Limit {
         let Some(permits) = NonZeroU64::new(permits) else {
             return Ok(Verdict::Granted(nothing(self, now_ns)));
         };
-        match self.opening(now_ns, permits) {
+        self.end_holds(now_ns);
+        match self.opening_of_try(now_ns, permits) {
             Ok(opening) if opening.opens_ns <= now_ns => {
                 Ok(Verdict::Granted(grant(self, now_ns, now_ns, opening, permits)))
             }
@@ -125,6 +139,7 @@ pub trait Limit {
         let Some(permits) = NonZeroU64::new(permits) else {
             return Ok(Verdict::Granted(nothing(self, now_ns)));
         };
+        self.end_holds(now_ns);
         let opening = match self.opening(now_ns, permits) {
             Ok(opening) => opening,
             // Beyond the clock, but with a bound: the wait is too long by what exceeds the bound.
@@ -152,6 +167,7 @@ pub trait Limit {
     /// The [`Refusal`] that says why there is none. Nothing is taken then.
     fn promise(&mut self, requested_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
         let now_ns = self.clamp(requested_ns);
+        self.end_holds(now_ns);
         let opening = self.opening(now_ns, permits)?;
         // The wait counts from the request, not from this decision.
         let scheduled_ns = opening.scheduled_ns.or(Some(requested_ns));
@@ -224,7 +240,7 @@ pub trait Limit {
     fn peek(&self, now_ns: u64, permits: u64) -> Result<Option<u64>, ExceedsCapacity> {
         let now_ns = self.clamp(now_ns);
         let Some(permits) = NonZeroU64::new(permits) else { return Ok(Some(0)) };
-        match self.opening(now_ns, permits) {
+        match self.opening_of_try(now_ns, permits) {
             Ok(opening) => Ok(Some(opening.opens_ns.saturating_sub(now_ns))),
             Err(Refusal::BeyondClock { wait_ns }) => Ok(Some(wait_ns)),
             Err(Refusal::TimeCannotHelp | Refusal::Held) => Ok(None),

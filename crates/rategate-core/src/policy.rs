@@ -9,6 +9,7 @@ use core::fmt::Debug;
 use core::num::NonZeroU64;
 
 use crate::debt::{Charge, Charged};
+use crate::exact::{Exact, Pace};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
@@ -124,6 +125,17 @@ pub trait Policy: Clone + Debug + PartialEq {
         0
     }
 
+    /// Returns the state as a token bucket, if it is one that earns something.
+    ///
+    /// Permits that are [held](crate::holds) come back to it exactly, by
+    /// [`set_bucket`](Self::set_bucket); to all others by a [refund](Self::refund).
+    fn bucket(&self, _state: &Self::State) -> Option<Bucket> {
+        None
+    }
+
+    /// Moves a bucket back, where [`bucket`](Self::bucket) returns one.
+    fn set_bucket(&self, _state: &mut Self::State, _bucket: Bucket) {}
+
     /// Takes back permits for which there is no grant, up to a full limit, and returns how many
     /// came back at `now_ns`. In a bucket the last of them may fit only in part.
     ///
@@ -173,6 +185,13 @@ pub trait Policy: Clone + Debug + PartialEq {
     fn abort(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
     }
+}
+
+/// A token bucket: the instant by which everything taken will have been earned, and the pace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    pub(crate) tat: Exact,
+    pub(crate) pace: Pace,
 }
 
 /// Permits held for waiters whose start has come.

@@ -30,6 +30,8 @@ mod evict;
 mod fair;
 mod fixed_window;
 mod gcra;
+#[cfg(not(any(loom, rategate_without_atomics)))]
+mod holds;
 mod ledger;
 mod node;
 mod pacer;

@@ -11,6 +11,7 @@
 mod client;
 mod denied;
 mod distributed;
+#[cfg(feature = "reqwest")]
 mod examples;
 mod grpc;
 mod in_flight;

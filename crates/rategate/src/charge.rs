@@ -5,8 +5,12 @@
 //! [settles](crate::Limiter::settle) the difference. A charge is booked whether it fits or not;
 //! while a limit is exceeded, tries are denied, with the exact time until they pass.
 //!
+//! A [hold](crate::Limiter::try_hold) is an estimate with a time: it ends by a commit of the true
+//! cost, by a drop, or by itself, and takes back just what was not used.
+//!
 //! What is admitted in any window stays within the limit. What is *used* exceeds it by at most
-//! what was charged beyond the rest: so take an estimate from above where the bound matters.
+//! what was charged beyond the rest, late commits included: so take an estimate from above, and
+//! hold it for long enough, where the bound matters.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,7 +32,9 @@
 //! # Ok::<(), rategate::Error>(())
 //! ```
 
+pub use crate::hold::Hold;
 pub use rategate_core::debt::{Charged, Debt};
+pub use rategate_core::holds::Committed;
 pub use rategate_core::verdict::Settled;
 
 use rategate_core::concurrent::LimiterPolicy;

@@ -50,6 +50,7 @@
 //! | on several machines that share one limit | [`distributed`] |
 //! | a call that has to pass several of them | [`keyed::try_all`] |
 //! | an operation whose end or effect counts, not only its start | [`Permit`] |
+//! | an operation whose cost is known when it is done | [`charge::Hold`] |
 //! | one loop that waits after each operation | [`pace::Throttle`] |
 //! | callers that submit work and go on | [`pace::Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
@@ -162,6 +163,7 @@ pub mod distributed;
 pub mod error;
 mod future;
 mod growing_lock_free;
+mod hold;
 #[cfg(feature = "keyed")]
 pub mod keyed;
 mod lead;

@@ -34,8 +34,11 @@ use crate::wait::{CancelToken, Precision};
 /// | to learn my start and wait in my own way | [`reserve`](Self::reserve) |
 /// | to end my operation by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
 /// | to refund what had no effect | [`refund`](Self::refund) |
-/// | to take an estimate, and settle the true cost later | [`settle`](Self::settle) |
+/// | to hold an estimate until its cost is known | [`hold`](Self::hold), or try: [`try_hold`] |
+/// | to correct a grant by its true cost | [`settle`](Self::settle) |
 /// | to read the status without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
+///
+/// [`try_hold`]: Self::try_hold
 ///
 /// # Example
 ///

@@ -8,9 +8,12 @@ use std::process;
 use std::sync::Arc;
 use std::task::Waker;
 
+use rategate_core::concurrent::Concurrent;
 use rategate_core::debt::Debt;
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::fair::{ClassId, TooManyClasses};
+use rategate_core::holds::{Committed, Hold};
+use rategate_core::limit::Limit;
 use rategate_core::provisional::Provisional;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, Rousing, WaiterId,
@@ -19,6 +22,7 @@ use rategate_core::queue::{
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
 use crate::clock::Clock;
+use crate::hold::Estimate;
 use crate::lead::{Lead, MAX_LEAD_NS};
 use crate::panics::quietly;
 use crate::wait::{CancelToken, EARLY_NS, margin_ns};
@@ -116,6 +120,8 @@ struct WaitQueue<L> {
     lead: Lead,
     /// The time that waiters leave their callers to read a clock.
     margin_ns: u64,
+    /// The first waiter, and the next end of a hold that it knows.
+    known_end: Option<(u32, u64)>,
 }
 
 impl<L: Provisional> Default for WaitQueue<L> {
@@ -127,6 +133,7 @@ impl<L: Provisional> Default for WaitQueue<L> {
             armed_in: 0,
             lead: Lead::default(),
             margin_ns: 0,
+            known_end: None,
         }
     }
 }
@@ -140,7 +147,7 @@ pub(crate) struct CriticalSection<'a, L> {
     is_real_time: bool,
 }
 
-impl<L: Provisional> State<L> {
+impl<L: Concurrent> State<L> {
     pub(crate) const fn new(limit: L) -> Self {
         Self { limit, waits: None }
     }
@@ -156,7 +163,21 @@ impl<L: Provisional> State<L> {
 
     /// Returns when the timer of the tasks has to serve the queue.
     fn next_ns(&self, is_real_time: bool) -> Option<u64> {
-        self.waits.as_ref()?.queue.next_ns_with(self.rousing(is_real_time))
+        let queue = &self.waits.as_ref()?.queue;
+        let end_ns = self.limit.next_end_ns().filter(|_| !queue.is_empty());
+        let next_ns = queue.next_ns_with(self.rousing(is_real_time));
+        [next_ns, end_ns].into_iter().flatten().min()
+    }
+
+    /// Wakes the thread that waits first, if it does not know which hold ends next: it has to
+    /// serve the queue then.
+    pub(crate) fn notify_first(&mut self, woken: &mut Woken) {
+        let Some(waits) = &mut self.waits else { return };
+        let end_ns = self.limit.next_end_ns();
+        let next = end_ns.and_then(|end_ns| Some((waits.queue.first_slot()?, end_ns)));
+        if replace(&mut waits.known_end, next) != next && next.is_some() {
+            waits.queue.move_first(woken);
+        }
     }
 
     /// Returns `true` if there are waiters, or grants that have not reached theirs.
@@ -220,7 +241,7 @@ impl<L: Provisional> State<L> {
     }
 }
 
-impl<'a, L: Provisional> CriticalSection<'a, L> {
+impl<'a, L: Concurrent> CriticalSection<'a, L> {
     pub(crate) fn new(state: &'a mut State<L>, woken: &'a mut Woken, now_ns: u64) -> Self {
         let now_ns = state.limit.clamp(now_ns);
         Self { state, woken, now_ns, is_real_time: false }
@@ -238,8 +259,53 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
 
     /// Grants the permits of all waiters whose starts have come.
     pub(crate) fn serve(&mut self) {
+        self.end_holds();
         if let State { limit, waits: Some(waits) } = &mut *self.state {
             waits.queue.serve(limit, self.now_ns, self.woken);
+        }
+    }
+
+    /// Ends the holds whose time is over, to the benefit of all waiters.
+    fn end_holds(&mut self) {
+        let now_ns = self.now_ns;
+        if self.state.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            self.change(Limit::end_holds);
+        }
+    }
+
+    /// Ends a hold of a caller of this class, which turned out to cost `actual` permits.
+    pub(crate) fn commit(
+        &mut self,
+        class: ClassId,
+        hold: Hold,
+        actual: u64,
+        debt: Debt,
+    ) -> Committed {
+        if actual > hold.permits {
+            // The queue records what the class owes, even where other classes come later.
+            self.state.with_queue();
+        }
+        self.change_with(|limit, queue, now_ns| {
+            let committed = limit.commit(now_ns, hold, actual, debt);
+            if let Some(queue) = queue {
+                queue.settle(class, hold.permits, actual);
+            }
+            committed
+        })
+    }
+
+    /// Holds the permits of a grant of this critical section, if its caller wants that.
+    pub(crate) fn hold_granted(&mut self, grant: &Grant, estimate: Option<&Estimate>) {
+        if let Some(Estimate { ttl_ns, held }) = estimate {
+            let end_ns = grant.start_ns.saturating_add(*ttl_ns);
+            held.set(Some(self.state.limit.hold_grant(self.now_ns, grant, end_ns)));
+        }
+    }
+
+    /// Holds the permits of a wait that has ended in a grant, if its caller wants that.
+    pub(crate) fn hold_collected(&mut self, collected: &Collected, estimate: Option<&Estimate>) {
+        if let Collected::Taken(grant) | Collected::Ended(Outcome::Granted(grant)) = collected {
+            self.hold_granted(grant, estimate);
         }
     }
 
@@ -277,6 +343,7 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
 
     /// Grants at most `max_grants` waiters. Returns `true` if more may be due.
     pub(crate) fn serve_some(&mut self, max_grants: usize) -> bool {
+        self.end_holds();
         match &mut *self.state {
             State { limit, waits: Some(waits) } => {
                 waits.queue.serve_some(limit, self.now_ns, max_grants, self.woken)
@@ -390,6 +457,7 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
         request: Request,
         mut notifier: impl FnMut() -> Notifier,
     ) -> Result<Joined, QueueRejection> {
+        self.end_holds();
         let (limit, WaitQueue { queue, tasks, .. }) = self.state.with_queue();
         if !queue.can_only_enqueue(request) {
             queue.serve(limit, self.now_ns, self.woken);
@@ -478,7 +546,9 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
     /// Returns the instant until which a thread has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, waiter_slot: &WaiterId) -> Option<u64> {
         let State { limit, waits } = &mut *self.state;
-        waits.as_mut()?.queue.due_ns(limit, waiter_slot, self.woken)
+        let due_ns = waits.as_mut()?.queue.due_ns(limit, waiter_slot, self.woken);
+        // The first waiter serves the queue when a hold ends.
+        [due_ns, limit.next_end_ns()].into_iter().flatten().min()
     }
 
     /// Leaves a waiter slot. Returns how the wait had ended, if it had.

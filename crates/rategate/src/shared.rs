@@ -16,6 +16,7 @@ use rategate_core::concurrent::{
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::error::LimitError;
+use rategate_core::holds::Hold;
 use rategate_core::verdict::{self, Verdict};
 
 use self::locked::Locked;
@@ -285,6 +286,28 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         Ok(Decision::of(&decided.unwrap_or(denied)))
     }
 
+    /// Decides a try under the lock, and holds what it grants for `ttl_ns`.
+    pub(crate) fn try_hold(
+        &self,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<(Decision, Option<Hold>), TryAcquireError> {
+        let decided = self.decide_behind_all(permits, |limit, now_ns| {
+            let verdict = limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)?;
+            let held = match &verdict {
+                Verdict::Granted(grant) => {
+                    let end_ns = grant.start_ns.saturating_add(ttl_ns);
+                    Some(limit.hold_grant(now_ns, grant, end_ns))
+                }
+                Verdict::Denied(_) => None,
+            };
+            Ok::<_, TryAcquireError>((Decision::of(&verdict), held))
+        })?;
+        // No try overtakes callers that wait for what no clock foretells.
+        let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
+        Ok(decided.unwrap_or_else(|| (Decision::of(&denied), None)))
+    }
+
     #[inline]
     pub(crate) fn charge(&self, permits: u64, debt: Debt) -> Result<Charged, ChargeError> {
         let lock_free = self.growing_lock_free.current();
@@ -421,8 +444,8 @@ impl<'a, L: Concurrent, C: Clock> LimiterGuard<'a, L, C> {
 
     /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
-        let Self { shared, locked, woken, now_ns } = self;
-        let must_arm = shared.close_section(locked, &woken, now_ns);
+        let Self { shared, locked, mut woken, now_ns } = self;
+        let must_arm = shared.close_section(locked, &mut woken, now_ns);
         move || shared.wake(woken, must_arm)
     }
 }

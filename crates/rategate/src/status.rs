@@ -106,7 +106,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
 
     /// Resets the limit to a fresh state. Returns `true` if that changed anything observable.
     ///
-    /// All that was used and promised is dropped. Later refunds of earlier grants return nothing.
+    /// All that was used, held and promised is dropped. Later refunds of earlier grants return
+    /// nothing, and commits of earlier holds are late.
     /// Waiters stay in the queue.
     ///
     /// Operations in flight are not counted any more: to end one from before the reset ends one

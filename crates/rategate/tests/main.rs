@@ -28,6 +28,8 @@ mod faulty_store;
 #[cfg(feature = "futures")]
 mod flows;
 mod gate;
+#[cfg(feature = "tokio")]
+mod holds;
 mod keyed;
 #[cfg(feature = "serde")]
 mod keyed_snapshot;

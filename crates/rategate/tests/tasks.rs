@@ -565,7 +565,7 @@ mod under_tokio {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
         let timer = TokioTimer::new(runtime.handle().clone());
         let clock = Timed::new(MonotonicClock::new(), timer);
-        let limiter = AsyncLimiter::with_clock(gcra("20/s", 1), clock);
+        let limiter = AsyncLimiter::with_clock(gcra("4/s", 1), clock);
         limiter.limiter().acquire(1).unwrap();
         for _ in 0..3 {
             let limiter = limiter.clone();

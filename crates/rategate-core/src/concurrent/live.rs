@@ -3,6 +3,7 @@
 use core::fmt::{self, Debug};
 
 use super::{HasLockFree, LockFree, OwnedLockFree, PermitBatch};
+use crate::holds::Holding;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::provisional::Provisional;
@@ -11,7 +12,7 @@ use crate::provisional::Provisional;
 ///
 /// A limiter shares one of these between threads behind a lock, with the lock-free form before
 /// it.
-pub trait Concurrent: Provisional {
+pub trait Concurrent: Provisional + Holding {
     /// The lock-free form.
     type LockFree: LockFree;
 

@@ -5,6 +5,7 @@ use core::num::NonZeroU64;
 use super::Ledger;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
+use crate::holds::{Holding as _, opening_after_ends, soonest_after_ends};
 use crate::limit::{Limit, charge_as_promises};
 use crate::policy::{Policy, Taken};
 use crate::provisional::Provisional;
@@ -17,12 +18,32 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.opening_requested_at(now_ns, now_ns, permits)
+        match self.caught_up(now_ns) {
+            Some(caught_up) => caught_up.opening(now_ns, permits),
+            None => self.opening_requested_at(now_ns, now_ns, permits),
+        }
+    }
+
+    fn opening_of_try(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        match self.caught_up(now_ns) {
+            Some(caught_up) => caught_up.opening_of_try(now_ns, permits),
+            None => opening_after_ends(self, now_ns, permits, self.opening(now_ns, permits)),
+        }
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
         self.pass_to(now_ns);
         self.record(Taken { from_ns: self.latest_ns, start_ns, permits })
+    }
+
+    fn soonest_ns(
+        &self,
+        now_ns: u64,
+        at_latest_ns: u64,
+        permits: NonZeroU64,
+        max_wait_ns: u64,
+    ) -> u64 {
+        soonest_after_ends(self, now_ns, at_latest_ns, permits, max_wait_ns)
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -42,43 +63,39 @@ impl<P: Policy> Limit for Ledger<P> {
         self.pass_to(now_ns);
         let Some(promise) = self.withdraw(ticket) else { return false };
         let start_ns = self.latest_ns;
-        self.policy.take(&mut self.started, Taken { start_ns, ..promise.taken });
+        self.take_started(Taken { start_ns, ..promise.taken });
         self.floor_ns = start_ns;
-        self.first_on_time = self.next_serial;
+        self.note_early_start();
         true
     }
 
-    fn pass_to(&mut self, now_ns: u64) {
-        self.latest_ns = self.latest_ns.max(now_ns);
-        while let Some(first) = self.promises.front() {
-            if first.taken.start_ns > self.latest_ns {
-                break;
-            }
-            if first.is_provisional {
-                self.held = self.held.saturating_add(first.taken.permits.get());
-                self.booked = None;
-            } else {
-                self.policy.take(&mut self.started, first.taken);
-                self.booked = self.booked.take().and_then(|mut booked| {
-                    booked.promises = booked.promises.checked_sub(1)?;
-                    Some(booked)
-                });
-            }
-            self.promises.pop_front();
+    fn end_holds(&mut self, now_ns: u64) {
+        if self.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            self.pass_to(now_ns);
         }
+    }
+
+    fn pass_to(&mut self, now_ns: u64) {
+        let now_ns = self.clamp(now_ns);
+        while let Some(end_ns) = self.next_end_ns().filter(|&end_ns| end_ns <= now_ns) {
+            self.start_promises(end_ns);
+            self.expire_first();
+        }
+        self.start_promises(now_ns);
     }
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
         self.pass_to(now_ns);
         let Ticket { start_ns, serial, rest, epoch } = grant.ticket;
-        let has_started = start_ns <= self.latest_ns && serial >= self.first_on_time;
+        let has_started = start_ns <= self.latest_ns && serial >= self.first_on_time();
         let permits = permits.min(grant.permits);
         if !has_started || permits == 0 {
             return 0;
         }
         let returned = self.epoch.returned_since(epoch);
         let (now_ns, granted) = (self.latest_ns, grant.permits);
-        self.apply(Refund { now_ns, start_ns, granted, permits, rest, returned })
+        let refund = Refund { now_ns, start_ns, granted, permits, rest, returned };
+        self.apply(refund, Some(serial))
     }
 
     fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight> {
@@ -88,10 +105,12 @@ impl<P: Policy> Limit for Ledger<P> {
             return Err(CountsInFlight);
         }
         let charge = Charge { now_ns, permits, debt };
+        let before = self.bucket_with_holds();
         let Some(charged) = self.policy.charge(&mut self.started, charge) else {
             return Ok(charge_as_promises(self, now_ns, permits, debt));
         };
         if charged.booked > 0 {
+            self.note_charge(before);
             self.booked = None;
             self.note_grants();
         }
@@ -99,16 +118,25 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn debt(&self, now_ns: u64) -> u64 {
-        self.policy.debt(&self.started, self.clamp(now_ns))
+        match self.caught_up(now_ns) {
+            Some(caught_up) => caught_up.debt(now_ns),
+            None => self.policy.debt(&self.started, self.clamp(now_ns)),
+        }
     }
 
     fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.debt_ends_in_ns(now_ns);
+        }
         let now_ns = self.clamp(now_ns);
         let end_ns = self.policy.debt_ends_ns(&self.started, now_ns)?;
         Some(end_ns.saturating_sub(now_ns))
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.remaining(now_ns);
+        }
         let now_ns = self.clamp(now_ns);
         let passes = |permits: u64| {
             NonZeroU64::new(permits).is_none_or(|permits| {
@@ -244,7 +272,7 @@ impl<P: Policy> Provisional for Ledger<P> {
             copy.held = 0;
             let start_ns = copy.latest_ns;
             let taken = Taken { from_ns: start_ns, start_ns, permits };
-            copy.policy.take(&mut copy.started, taken);
+            copy.take_started(taken);
             copy.booked = None;
         }
         copy

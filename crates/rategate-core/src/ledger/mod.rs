@@ -15,12 +15,15 @@
 //! before a promise: at the first instant at which it and every promise after it conform to the
 //! policy.
 
+mod holds;
+mod leads;
 mod limit;
 mod promises;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use self::holds::Holds;
 use crate::limit::Limit;
 use crate::policy::{Policy, Taken};
 use crate::refund::{Refund, RefundEpoch};
@@ -40,6 +43,8 @@ pub struct Ledger<P: Policy> {
     promises: VecDeque<Promise>,
     /// Permits of waiters whose start has come and who have not taken them.
     held: u64,
+    /// Estimates that are held until the cost is known.
+    holds: Option<Box<Holds>>,
     /// The earliest instant at which a new call may start.
     floor_ns: u64,
     latest_ns: u64,
@@ -54,9 +59,6 @@ pub struct Ledger<P: Policy> {
     /// nothing come back. Until then earlier grants must be told apart from those of a newly
     /// created limit.
     busy_until_ns: u64,
-    /// The serial number below which grants may have started at other instants than their tickets
-    /// name.
-    first_on_time: u64,
     /// The number of bookings in a row that have left no promise.
     calm: u64,
 }
@@ -104,6 +106,7 @@ impl<P: Policy> Ledger<P> {
             booked: None,
             promises: VecDeque::new(),
             held: 0,
+            holds: None,
             floor_ns: now_ns,
             latest_ns: now_ns,
             next_serial: 1,
@@ -111,7 +114,6 @@ impl<P: Policy> Ledger<P> {
             undone_from: 1,
             epoch,
             busy_until_ns,
-            first_on_time: 0,
             calm: u64::MAX,
         }
     }
@@ -142,10 +144,10 @@ impl<P: Policy> Ledger<P> {
         self.promises.len()
     }
 
-    /// Returns `true` if there are no promises and no held permits, so that state and floor alone
-    /// determine each decision.
+    /// Returns `true` if there are no promises, no holds and no held permits, so that state and
+    /// floor alone determine each decision.
     fn is_quiescent(&self) -> bool {
-        self.promises.is_empty() && self.held == 0
+        self.promises.is_empty() && self.held == 0 && !self.has_holds()
     }
 
     /// Returns the state with all promises taken, and the instant before which no new call
@@ -163,7 +165,7 @@ impl<P: Policy> Ledger<P> {
             && self.floor_ns <= self.latest_ns
             && self.busy_until_ns <= self.latest_ns
             && (self.next_serial, self.undone_from, self.changed_from) == (1, 1, 1)
-            && self.first_on_time == 0
+            && self.first_on_time() == 0
             && self.epoch == RefundEpoch::NONE
             && self.calm == u64::MAX;
         is_fresh.then_some(self.latest_ns)
@@ -202,7 +204,7 @@ impl<P: Policy> Ledger<P> {
         let fresh_ns = self.policy.fresh_at_ns(&self.started).unwrap_or(u64::MAX);
         let is_complete = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
         // No ticket may name a later start than the real one.
-        let on_time = self.first_on_time == 0;
+        let on_time = self.first_on_time() == 0;
         (rests && self.epoch == epoch && is_complete && on_time).then_some(&self.started)
     }
 
@@ -231,7 +233,9 @@ impl<P: Policy> Ledger<P> {
     /// [`Policy::credit`]. Promises are [cancelled](Limit::cancel) instead.
     pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
         self.pass_to(now_ns);
+        let before = self.bucket_with_holds();
         let back = self.policy.credit(&mut self.started, self.latest_ns, permits).min(permits);
+        self.note_refund(before, None);
         self.note_return(back);
         back
     }
@@ -240,6 +244,9 @@ impl<P: Policy> Ledger<P> {
     /// calls come, not before `now_ns`. Returns `None` if time alone never restores it.
     #[must_use]
     pub fn fresh_at_ns(&self, now_ns: u64) -> Option<u64> {
+        if self.has_holds() {
+            return self.fresh_after_ends_ns(now_ns);
+        }
         if self.held > 0 {
             return None;
         }
@@ -268,6 +275,11 @@ impl<P: Policy> Ledger<P> {
         self.next_serial = self.next_serial.max(serial);
     }
 
+    /// Sets the refund epoch to that of the others in a set of limits.
+    pub(crate) const fn set_epoch(&mut self, epoch: RefundEpoch) {
+        self.epoch = epoch;
+    }
+
     /// Records a change of a limit's numbers: what earlier tickets say about this limit no longer
     /// holds.
     pub(crate) fn note_change(&mut self) {
@@ -291,7 +303,7 @@ impl<P: Policy> Ledger<P> {
     /// never been taken.
     pub(crate) fn restore(&mut self, now_ns: u64, permits: u64) {
         self.pass_to(now_ns);
-        self.apply(Refund::proven(self.latest_ns, permits));
+        self.apply(Refund::proven(self.latest_ns, permits), None);
     }
 
     /// Returns the number of permits that [`Limit::refund`] would take back.
@@ -300,8 +312,11 @@ impl<P: Policy> Ledger<P> {
         after.refund(now_ns, grant, permits)
     }
 
-    fn apply(&mut self, refund: Refund) -> u64 {
+    /// Takes back permits of the grant `serial`, or of an unknown one.
+    fn apply(&mut self, refund: Refund, serial: Option<u64>) -> u64 {
+        let before = self.bucket_with_holds();
         let permits = self.policy.refund(&mut self.started, refund).min(refund.permits);
+        self.note_refund(before, serial);
         self.note_return(permits);
         permits
     }
@@ -320,11 +335,13 @@ impl<P: Policy> Ledger<P> {
     /// allowance is available at once, and promises are kept.
     pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
         self.pass_to(now_ns);
+        let before = self.bucket_with_holds();
         policy.rebase(&mut self.started, &self.policy, self.latest_ns);
         if policy != self.policy {
             self.changed_from = self.next_serial;
         }
         self.policy = policy;
+        self.note_rebase(before);
         self.note_change();
         // A call under the new limit may fit before a promise of the old one.
         self.booked = None;

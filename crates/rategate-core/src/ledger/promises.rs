@@ -141,7 +141,7 @@ impl<P: Policy> Ledger<P> {
             |busy_until_ns| Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, epoch) };
         if start_ns <= self.latest_ns {
             let ticket = ticket(self.policy.busy_until_ns(&self.started, taken));
-            self.policy.take(&mut self.started, taken);
+            self.take_started(taken);
             if self.promises.is_empty() {
                 self.booked = None;
             } else {
@@ -166,6 +166,27 @@ impl<P: Policy> Ledger<P> {
         }
         self.note_grants();
         ticket
+    }
+
+    /// Takes the promises that have started by `now_ns`.
+    pub(super) fn start_promises(&mut self, now_ns: u64) {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        while let Some(&Promise { taken, is_provisional, .. }) = self.promises.front() {
+            if taken.start_ns > self.latest_ns {
+                break;
+            }
+            if is_provisional {
+                self.held = self.held.saturating_add(taken.permits.get());
+                self.booked = None;
+            } else {
+                self.take_started(taken);
+                self.booked = self.booked.take().and_then(|mut booked| {
+                    booked.promises = booked.promises.checked_sub(1)?;
+                    Some(booked)
+                });
+            }
+            self.promises.pop_front();
+        }
     }
 
     /// Removes a promise from the list, if its start has not come.

@@ -57,6 +57,20 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
+    /// Returns the slot of the first waiter, if any waits.
+    pub fn first_slot(&mut self) -> Option<u32> {
+        let slot = self.first_waiting();
+        self.waiter_slab.at(slot).map(|_| slot)
+    }
+
+    /// Wakes the first waiter, if it is a thread, to work out anew how long it waits.
+    pub fn move_first(&mut self, wakes: &mut impl Wakes<W>) {
+        let slot = self.first_waiting();
+        if let Some(waiting) = self.waiter_slab.at(slot) {
+            wakes.moved(&waiting.waiter);
+        }
+    }
+
     /// Ends a wait whose deadline has come.
     ///
     /// Its start has not come, or it would have been granted. So nothing is booked for it that

@@ -8,12 +8,14 @@ use std::task::{Context, Poll};
 
 use rategate_core::concurrent::{Concurrent, LimiterPolicy};
 use rategate_core::fair::ClassId;
+use rategate_core::holds::Hold;
 use rategate_core::queue::{Joined, Request, WaiterId};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
-use crate::section::Notifier;
+use crate::hold::Estimate;
+use crate::section::{CriticalSection, Notifier};
 use crate::shared::Shared;
 
 /// The future of [`AsyncLimiter::acquire`](crate::AsyncLimiter::acquire).
@@ -55,6 +57,12 @@ pub struct AcquireWithin<'a, P: LimiterPolicy, C: Clock> {
     max_wait_ns: u64,
 }
 
+/// The wait of [`AsyncLimiter::hold`](crate::AsyncLimiter::hold).
+pub(super) struct AcquireHold<'a, P: LimiterPolicy, C: Clock> {
+    acquire: Acquire<'a, P, C>,
+    estimate: Estimate,
+}
+
 /// One wait, wherever its limiter is kept. Its owner has to [leave](Self::leave) before the drop.
 #[derive(Debug)]
 struct Wait {
@@ -79,6 +87,12 @@ impl<'a, P: LimiterPolicy, C: Clock> Acquire<'a, P, C> {
     }
 }
 
+impl<'a, P: LimiterPolicy, C: Clock> AcquireHold<'a, P, C> {
+    pub(super) const fn new(acquire: Acquire<'a, P, C>, ttl_ns: u64) -> Self {
+        Self { acquire, estimate: Estimate::new(ttl_ns) }
+    }
+}
+
 impl<P: LimiterPolicy, C: Clock> AcquireOwned<P, C> {
     pub(super) const fn new(shared: Arc<Shared<P::Limit, C>>, request: Request) -> Self {
         Self { shared, wait: Wait::new(request) }
@@ -94,9 +108,10 @@ impl Wait {
         &mut self,
         shared: &Arc<Shared<L, C>>,
         max_wait_ns: Option<u64>,
+        estimate: Option<&Estimate>,
         context: &Context<'_>,
     ) -> Poll<Result<Grant, AcquireError>> {
-        let polled = self.poll_uncounted(shared, max_wait_ns, context);
+        let polled = self.poll_uncounted(shared, max_wait_ns, estimate, context);
         if let Poll::Ready(ended) = &polled {
             shared.record_wait(self.permits, ended);
         }
@@ -107,19 +122,29 @@ impl Wait {
         &mut self,
         shared: &Arc<Shared<L, C>>,
         max_wait_ns: Option<u64>,
+        estimate: Option<&Estimate>,
         context: &Context<'_>,
     ) -> Poll<Result<Grant, AcquireError>> {
         let permits = self.permits;
         match &self.state {
             &State::New(class) => {
                 self.state = State::Done;
-                if let Some(grant) = shared.take_at_once(permits) {
+                if estimate.is_none()
+                    && let Some(grant) = shared.take_at_once(permits)
+                {
                     return Poll::Ready(Ok(grant));
                 }
                 shared.time_tasks();
                 let request = Request { permits, max_wait_ns, class };
                 let notifier = || Notifier::Task(context.waker().clone());
-                match shared.section_to_join(|section| section.join(request, notifier)) {
+                let join = |section: &mut CriticalSection<'_, L>| {
+                    let joined = section.join(request, notifier);
+                    if let Ok(Joined::Granted(grant)) = &joined {
+                        section.hold_granted(grant, estimate);
+                    }
+                    joined
+                };
+                match shared.section_to_join(join) {
                     Ok(Ok(Joined::Granted(grant))) => Poll::Ready(Ok(Grant::as_promised(&grant))),
                     Ok(Ok(Joined::Waits(waiter_slot))) => {
                         self.state = State::Waiting(waiter_slot);
@@ -132,7 +157,7 @@ impl Wait {
                 }
             }
             State::Waiting(waiter_slot) => {
-                let Some(collected) = shared.collect(waiter_slot, context.waker()) else {
+                let Some(collected) = shared.collect(waiter_slot, context.waker(), estimate) else {
                     return Poll::Pending;
                 };
                 self.state = State::Done;
@@ -156,7 +181,17 @@ impl<P: LimiterPolicy, C: Clock> Future for Acquire<'_, P, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = self.shared;
-        self.wait.poll(shared, None, context)
+        self.wait.poll(shared, None, None, context)
+    }
+}
+
+impl<P: LimiterPolicy, C: Clock> Future for AcquireHold<'_, P, C> {
+    type Output = Result<Option<Hold>, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { acquire, estimate } = &mut *self;
+        let polled = acquire.wait.poll(acquire.shared, None, Some(estimate), context);
+        polled.map(|ended| ended.map(|_| estimate.held.take()))
     }
 }
 
@@ -165,7 +200,7 @@ impl<P: LimiterPolicy, C: Clock> Future for AcquireWithin<'_, P, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (shared, max_wait_ns) = (self.acquire.shared, self.max_wait_ns);
-        self.acquire.wait.poll(shared, Some(max_wait_ns), context)
+        self.acquire.wait.poll(shared, Some(max_wait_ns), None, context)
     }
 }
 
@@ -174,7 +209,7 @@ impl<P: LimiterPolicy, C: Clock> Future for AcquireOwned<P, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { shared, wait } = &mut *self;
-        wait.poll(shared, None, context)
+        wait.poll(shared, None, None, context)
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 
-use super::acquire::{Acquire, AcquireOwned, AcquireWithin};
+use super::acquire::{Acquire, AcquireHold, AcquireOwned, AcquireWithin};
 use super::driver;
 use super::reservation::AsyncReservation;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
+use crate::hold::Hold;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
 use rategate_core::span::whole_ns;
@@ -193,6 +194,18 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     pub async fn permit(&self, permits: u64) -> Result<Permit<P, C>, AcquireError> {
         let grant = self.acquire(permits).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
+    }
+
+    /// Waits until an estimate of `permits` fits, and holds it until the true cost is known.
+    ///
+    /// See [`Limiter::hold`](crate::Limiter::hold).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`acquire`](Self::acquire).
+    pub async fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<P, C>, AcquireError> {
+        let held = AcquireHold::new(self.acquire(permits), whole_ns(ttl)).await?;
+        held.map(|held| self.limiter.held(held)).ok_or(AcquireError::Closed)
     }
 
     /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `max_wait`.

@@ -117,7 +117,9 @@ impl<P: LimiterPolicy, C: Clock> Future for Ready<P, C> {
             return reservation
                 .map_or(Poll::Pending, |reservation| Poll::Ready(reservation.wait()));
         };
-        let Some(collected) = shared.collect(known, context.waker()) else { return Poll::Pending };
+        let Some(collected) = shared.collect(known, context.waker(), None) else {
+            return Poll::Pending;
+        };
         *waiter_slot = None;
         if let Some(reservation) = reservation.take() {
             let _ = reservation.keep();

@@ -10,6 +10,7 @@ use super::limiter::AsyncLimiter;
 use crate::clock::Clock;
 use crate::decision::{Decision, Denial, Grant};
 use crate::error::{ChargeError, ClassError, Closed, ReconfigureError, TryAcquireError};
+use crate::hold::Hold;
 use crate::permit::Permit;
 use crate::stats::LimitStats;
 use crate::status::Status;
@@ -39,6 +40,19 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         permits: u64,
     ) -> Result<Result<Permit<P, C>, Denial>, TryAcquireError> {
         self.limiter().try_permit(permits)
+    }
+
+    /// Holds an estimate of `permits` until the true cost is known, or reports a denial.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::try_hold`](crate::Limiter::try_hold).
+    pub fn try_hold(
+        &self,
+        permits: u64,
+        ttl: Duration,
+    ) -> Result<Result<Hold<P, C>, Denial>, TryAcquireError> {
+        self.limiter().try_hold(permits, ttl)
     }
 
     /// Returns how long until a try for `permits` would pass, if no other call comes first.

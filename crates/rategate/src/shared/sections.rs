@@ -96,8 +96,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Ends a critical section, and then wakes the waiters that it has made due.
-    pub(super) fn end_section(&self, locked: MutexGuard<'_, Locked<L>>, woken: Woken, now_ns: u64) {
-        let must_arm = self.close_section(locked, &woken, now_ns);
+    pub(super) fn end_section(
+        &self,
+        locked: MutexGuard<'_, Locked<L>>,
+        mut woken: Woken,
+        now_ns: u64,
+    ) {
+        let must_arm = self.close_section(locked, &mut woken, now_ns);
         self.wake(woken, must_arm);
     }
 
@@ -107,10 +112,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(super) fn close_section(
         &self,
         mut locked: MutexGuard<'_, Locked<L>>,
-        woken: &Woken,
+        woken: &mut Woken,
         now_ns: u64,
     ) -> bool {
         let state = locked.state();
+        state.notify_first(woken);
         if !state.is_queued(now_ns) && !self.is_closed() {
             state.limit.open(self.growing_lock_free.current(), now_ns);
         }

@@ -16,6 +16,7 @@ use super::{MAX_SILENCE, Promise, Shared};
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::{AcquireError, TooLong, WaitBound};
+use crate::hold::Estimate;
 use crate::panics::quietly;
 use crate::section::{Collected, CriticalSection, Notifier};
 use crate::wait::{CancelToken, Precision, Waiter, Wake, spin_until};
@@ -48,23 +49,26 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         abort: Option<&CancelToken>,
     ) -> Result<Grant, AcquireError> {
         let Some(stats) = self.stats() else {
-            return self.wait_uncounted(request, precision, abort);
+            return self.wait_uncounted(request, precision, abort, None);
         };
-        let ended = self.wait_uncounted(request, precision, abort);
+        let ended = self.wait_uncounted(request, precision, abort, None);
         stats.record_wait(request.permits, &ended);
         ended
     }
 
-    pub(super) fn wait_uncounted(
+    pub(crate) fn wait_uncounted(
         &self,
         request: Request,
         precision: Precision,
         abort: Option<&CancelToken>,
+        estimate: Option<&Estimate>,
     ) -> Result<Grant, AcquireError> {
         if abort.is_some_and(CancelToken::is_cancelled) {
             return Err(AcquireError::Interrupted);
         }
-        if let Some(grant) = self.take_at_once(request.permits) {
+        if estimate.is_none()
+            && let Some(grant) = self.take_at_once(request.permits)
+        {
             return Ok(grant);
         }
         let cancel = CancelToken::of_one_wait(abort);
@@ -72,7 +76,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let joined = self.section_to_join(|section| {
             let waiter_slot = match section.join(request, notifier) {
                 Ok(Joined::Waits(waiter_slot)) => waiter_slot,
-                Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
+                Ok(Joined::Granted(grant)) => {
+                    section.hold_granted(&grant, estimate);
+                    return Ok(Ok(Grant::as_promised(&grant)));
+                }
                 Err(turned) => {
                     return Err(AcquireError::from_rejection(turned, request.max_wait_ns));
                 }
@@ -85,7 +92,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         match joined {
             Ok(grant) => Ok(grant),
             Err((waiter_slot, due_ns, waiter)) => {
-                self.wait_in_queue(&waiter_slot, due_ns, &waiter, &cancel, abort)
+                self.wait_in_queue(&waiter_slot, due_ns, &waiter, &cancel, abort, estimate)
             }
         }
     }
@@ -97,6 +104,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         waiter: &Waiter,
         cancel: &Arc<CancelToken>,
         abort: Option<&CancelToken>,
+        estimate: Option<&Estimate>,
     ) -> Result<Grant, AcquireError> {
         loop {
             let _ = match due_ns {
@@ -109,7 +117,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             let notifier = || Notifier::Thread(Arc::clone(cancel));
             let (ended, later_ns) = self.section_even_if_closed(|section| {
                 match section.collect(waiter_slot, notifier) {
-                    Some(collected) => (Some(collected), None),
+                    Some(collected) => {
+                        section.hold_collected(&collected, estimate);
+                        (Some(collected), None)
+                    }
                     None if aborted => (section.leave(waiter_slot).map(Collected::Ended), None),
                     None => (None, section.due_ns(waiter_slot)),
                 }
@@ -134,16 +145,26 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Returns the outcome of a task's wait, if it has ended or may end now.
-    pub(crate) fn collect(&self, waiter_slot: &WaiterId, waker: &Waker) -> Option<Collected> {
+    pub(crate) fn collect(
+        &self,
+        waiter_slot: &WaiterId,
+        waker: &Waker,
+        estimate: Option<&Estimate>,
+    ) -> Option<Collected> {
         // A wait that has ended needs no reading of the clock.
-        if let Some(outcome) = self.lock().state().collect(waiter_slot) {
+        if estimate.is_none()
+            && let Some(outcome) = self.lock().state().collect(waiter_slot)
+        {
             return Some(Collected::Ended(outcome));
         }
         let check_wait = |section: &mut CriticalSection<'_, L>| {
-            section.collect(waiter_slot, || Notifier::Task(waker.clone())).ok_or_else(|| {
+            let Some(collected) = section.collect(waiter_slot, || Notifier::Task(waker.clone()))
+            else {
                 section.listen(waiter_slot, waker);
-                section.near_start_ns(waiter_slot)
-            })
+                return Err(section.near_start_ns(waiter_slot));
+            };
+            section.hold_collected(&collected, estimate);
+            Ok(collected)
         };
         match self.section_even_if_closed(check_wait) {
             Ok(collected) => Some(collected),
@@ -242,7 +263,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if let Some(waiter_slot) = self.wait_for_promise(promise) {
             let (due_ns, abort) = (Some(promise.grant.start_ns), Some(self.cancel_token()));
             let (cancel, waiter) = (CancelToken::of_one_wait(abort), waiter.taking(true, 0));
-            let taken = self.wait_in_queue(&waiter_slot, due_ns, &waiter, &cancel, abort);
+            let taken = self.wait_in_queue(&waiter_slot, due_ns, &waiter, &cancel, abort, None);
             return taken.map_err(|error| match error {
                 AcquireError::Interrupted => AcquireError::Closed,
                 error => error,

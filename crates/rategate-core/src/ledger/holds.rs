@@ -1,0 +1,209 @@
+//! The holds of a ledger: what is held until its cost is known.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+
+use super::Ledger;
+use super::leads::Leads;
+use crate::exact::Exact;
+use crate::holds::{Hold, Holding};
+use crate::limit::Limit;
+use crate::policy::{Bucket, Policy, Taken};
+use crate::refund::Refund;
+use crate::verdict::{Grant, Ticket};
+
+/// The holds that have not ended, and what else few limits have: it is apart to keep them small.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holds {
+    /// By their ends, then in the order in which they were made.
+    by_end: BTreeMap<(u64, u64), Held>,
+    leads: Leads,
+    /// The serial number below which grants may have started at other instants than their tickets
+    /// name.
+    pub(super) first_on_time: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    permits: u64,
+    ticket: Ticket,
+    /// Set if nothing had been granted since when it was made, so that the leads know its place.
+    is_newest: bool,
+}
+
+impl<P: Policy> Holding for Ledger<P> {
+    fn hold_grant(&mut self, now_ns: u64, grant: &Grant, end_ns: u64) -> Hold {
+        self.pass_to(now_ns);
+        let (permits, ticket) = (grant.permits, grant.ticket);
+        let serial = ticket.serial;
+        if permits > 0 {
+            let holds = self.holds.get_or_insert_default();
+            let is_newest = serial.saturating_add(1) == self.next_serial;
+            if is_newest {
+                holds.leads.add(serial);
+            }
+            holds.by_end.insert((end_ns, serial), Held { permits, ticket, is_newest });
+        }
+        Hold { serial, permits, end_ns }
+    }
+
+    fn end_hold(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Option<u64> {
+        self.pass_to(now_ns);
+        let ended = self.holds.as_mut()?.by_end.remove(&(hold.end_ns, hold.serial))?;
+        let unused = ended.permits.saturating_sub(actual);
+        let now_ns = self.latest_ns;
+        if self.policy.counts_in_flight() {
+            self.policy.release(&mut self.started, now_ns, ended.permits.min(actual));
+            self.policy.abort(&mut self.started, now_ns, unused);
+            self.booked = None;
+            self.note_return(unused);
+            self.drop_empty_holds();
+            return Some(unused);
+        }
+        Some(self.take_back(now_ns, ended, unused))
+    }
+
+    fn next_end_ns(&self) -> Option<u64> {
+        let (&(end_ns, _), _) = self.holds.as_ref()?.by_end.first_key_value()?;
+        Some(end_ns)
+    }
+}
+
+impl<P: Policy> Ledger<P> {
+    /// Returns this ledger as it is at `now_ns`, if a hold has ended since it was last used.
+    pub(super) fn caught_up(&self, now_ns: u64) -> Option<Self> {
+        let now_ns = self.clamp(now_ns);
+        self.next_end_ns().filter(|&end_ns| end_ns <= now_ns)?;
+        let mut copy = self.clone();
+        copy.pass_to(now_ns);
+        Some(copy)
+    }
+
+    /// Returns `true` if anything is held.
+    pub(super) fn has_holds(&self) -> bool {
+        self.holds.as_ref().is_some_and(|holds| !holds.by_end.is_empty())
+    }
+
+    /// Returns the serial number from which on all grants have started when their tickets say.
+    pub(super) fn first_on_time(&self) -> u64 {
+        self.holds.as_ref().map_or(0, |holds| holds.first_on_time)
+    }
+
+    /// Records that all grants so far may have started before their time.
+    pub(super) fn note_early_start(&mut self) {
+        self.holds.get_or_insert_default().first_on_time = self.next_serial;
+    }
+
+    /// Returns what [`fresh_at_ns`](Self::fresh_at_ns) does, where each hold runs to its end.
+    pub(super) fn fresh_after_ends_ns(&self, now_ns: u64) -> Option<u64> {
+        let mut after = self.clone();
+        after.pass_to(now_ns);
+        while let Some(end_ns) = after.next_end_ns() {
+            let fresh_ns = Self { holds: None, ..after.clone() }.fresh_at_ns(now_ns);
+            if fresh_ns.is_some_and(|fresh_ns| fresh_ns <= end_ns) {
+                return fresh_ns;
+            }
+            after.pass_to(end_ns);
+        }
+        after.fresh_at_ns(now_ns)
+    }
+
+    /// Ends the hold that ends first, at its instant.
+    pub(super) fn expire_first(&mut self) {
+        let first = self.holds.as_mut().and_then(|holds| holds.by_end.pop_first());
+        let Some(((end_ns, _), held)) = first else { return };
+        if self.policy.counts_in_flight() {
+            // Its operation may have had its effect.
+            self.policy.release(&mut self.started, end_ns, held.permits);
+            self.note_return(held.permits);
+            self.drop_empty_holds();
+        } else {
+            self.take_back(end_ns, held, held.permits);
+        }
+    }
+
+    /// Takes a grant that starts, in front of what comes back later.
+    pub(super) fn take_started(&mut self, taken: Taken) {
+        if let Some(holds) = &mut self.holds
+            && let Some(bucket) = self.policy.bucket(&self.started)
+        {
+            let start = Exact::at(taken.start_ns.into());
+            let keeps_fraction =
+                taken.is_promise() && bucket.tat.rounds_up_to_at_least(taken.start_ns.into());
+            holds.leads.follow(bucket, if keeps_fraction { start.min(bucket.tat) } else { start });
+        }
+        self.policy.take(&mut self.started, taken);
+    }
+
+    /// Follows a charge at the newest instant, which found the bucket as `before`.
+    pub(super) fn note_charge(&mut self, before: Option<Bucket>) {
+        if let (Some(holds), Some(before)) = (&mut self.holds, before) {
+            holds.leads.follow(before, Exact::at(self.latest_ns.into()));
+        }
+    }
+
+    /// Returns the bucket, where there are holds.
+    pub(super) fn bucket_with_holds(&self) -> Option<Bucket> {
+        self.holds.as_ref()?;
+        self.policy.bucket(&self.started)
+    }
+
+    /// Follows permits that came back without a hold, of the grant `serial` or of an unknown one.
+    pub(super) fn note_refund(&mut self, before: Option<Bucket>, serial: Option<u64>) {
+        let after = self.bucket_with_holds();
+        if let (Some(holds), Some(before), Some(after)) = (&mut self.holds, before, after) {
+            // Grants of the lock-free form were made before all holds.
+            let known = serial.filter(|&serial| serial < self.next_serial);
+            let back = after.pace.sub(before.tat, after.tat);
+            holds.leads.follow_return(after.pace, known.unwrap_or(0), back);
+        }
+    }
+
+    /// Follows a change of the numbers, which found the bucket as `before`.
+    pub(super) fn note_rebase(&mut self, before: Option<Bucket>) {
+        let after = self.bucket_with_holds();
+        let Some(holds) = &mut self.holds else { return };
+        match (before, after) {
+            (Some(before), Some(after)) if before.pace != after.pace => {
+                holds.leads.rescale(before.pace, after.pace);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes back `unused` permits of a hold that ends at `now_ns`. Returns how many came back.
+    fn take_back(&mut self, now_ns: u64, held: Held, unused: u64) -> u64 {
+        let Ticket { start_ns, serial, rest, epoch } = held.ticket;
+        let bucket = self.policy.bucket(&self.started);
+        let (back, counted) = if let Some(bucket) = bucket.filter(|_| held.is_newest)
+            && let Some(holds) = &mut self.holds
+        {
+            let after = holds.leads.end(bucket, serial, bucket.pace.time_of(unused));
+            let back = bucket.pace.sub(bucket.tat, after.tat);
+            self.policy.set_bucket(&mut self.started, after);
+            let count = |permits: u128| u64::try_from(permits).unwrap_or(u64::MAX);
+            (count(bucket.pace.permits_in(back)), count(bucket.pace.permits_begun_in(back)))
+        } else {
+            let (granted, permits) = (held.permits, unused);
+            let returned = self.epoch.returned_since(epoch);
+            let refund = Refund { now_ns, start_ns, granted, permits, rest, returned };
+            let back = match unused {
+                0 => 0,
+                _ => self.policy.refund(&mut self.started, refund).min(unused),
+            };
+            self.note_refund(bucket, Some(serial));
+            (back, back)
+        };
+        self.note_return(counted);
+        self.drop_empty_holds();
+        back
+    }
+
+    fn drop_empty_holds(&mut self) {
+        if !self.has_holds() {
+            let first_on_time = self.first_on_time();
+            let is_needed = first_on_time > 0;
+            self.holds = is_needed.then(|| Box::new(Holds { first_on_time, ..Holds::default() }));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Holds: estimates of what an operation will use, until its true cost is known.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate_core::concurrent::LimiterPolicy;
+use rategate_core::fair::ClassId;
+use rategate_core::holds::{self, Committed};
+use rategate_core::span::whole_ns;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::{Decision, Denial};
+use crate::error::{AcquireError, Closed, TryAcquireError};
+use crate::limiter::Limiter;
+use crate::shared::Shared;
+
+/// Permits held for an operation whose cost is known later, returned by [`Limiter::try_hold`] and
+/// [`Limiter::hold`].
+///
+/// It ends once: by a [`commit`](Self::commit) of what was used, by a drop, which cancels it, or
+/// by itself when its time is over. An operation that may have used something has to commit, even
+/// where it failed or panicked: what a dropped hold kept is others' at once.
+///
+/// # Bound
+///
+/// In any window, what is used exceeds the limit by at most what was used beyond the estimates,
+/// and by late commits. Hold an upper bound, for longer than the operation can last, and nothing
+/// exceeds it.
+///
+/// A hold counts as its permits would, taken when it began: after a minute it is no longer in a
+/// log of a minute, and a bucket has earned it back. For a maximum of permits held *at once*, use
+/// [`Concurrency`](crate::Concurrency). There, and in a [`CommitLog`](crate::CommitLog), permits
+/// come back at any end and a shortfall is not charged; a commit log counts the used part as
+/// effects from the commit on, and all of a hold that ran to its end.
+///
+/// It outlives the limiter's handles. Leaked, it ends when its time is over.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rategate::charge::{Committed, Settled};
+/// use rategate::{Gcra, Limiter, ManualClock};
+///
+/// // 100 tokens: five calls that may take 80 each do not pass together.
+/// let tokens = Limiter::with_clock(Gcra::per_hour(100).burst(100), ManualClock::new());
+/// let hold = tokens.try_hold(80, Duration::from_secs(60))?.unwrap();
+/// assert!(tokens.try_hold(80, Duration::from_secs(60))?.is_err());
+/// assert_eq!(hold.commit(15)?, Committed::InTime(Settled::Back { permits: 65 }));
+/// assert_eq!(tokens.remaining()?, 85);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped, a hold is cancelled"]
+pub struct Hold<P: LimiterPolicy, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<P::Limit, C>>,
+    class: ClassId,
+    /// Absent once it has ended.
+    held: Option<holds::Hold>,
+    permits: u64,
+    end_ns: u64,
+}
+
+/// An estimate that a waiter holds from its grant on.
+#[derive(Debug)]
+pub(crate) struct Estimate {
+    pub(crate) ttl_ns: u64,
+    /// Set under the lock, with the grant.
+    pub(crate) held: Cell<Option<holds::Hold>>,
+}
+
+impl Estimate {
+    pub(crate) const fn new(ttl_ns: u64) -> Self {
+        Self { ttl_ns, held: Cell::new(None) }
+    }
+}
+
+impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+    /// Holds an estimate of `permits` until the true cost is known, or reports how long until it
+    /// could be held. Never waits.
+    ///
+    /// The hold ends by itself after `ttl`, so choose that longer than the operation; one of no
+    /// time has ended already, and its commit is late. No permits are always held. While anything
+    /// is held, the limiter decides under its lock.
+    ///
+    /// The time of a denial takes into account that other holds end by themselves. A reservation
+    /// and a wait with a deadline count holds as used; a waiter is served early when one ends.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`try_acquire`](Self::try_acquire).
+    pub fn try_hold(
+        &self,
+        permits: u64,
+        ttl: Duration,
+    ) -> Result<Result<Hold<P, C>, Denial>, TryAcquireError> {
+        let decided = self.shared().try_hold(permits, whole_ns(ttl));
+        if let Some(stats) = self.shared().stats() {
+            stats.record_try(permits, &decided.map(|(decision, _)| decision));
+        }
+        match decided? {
+            (_, Some(hold)) => Ok(Ok(self.held(hold))),
+            (Decision::Denied(denial), None) => Ok(Err(denial)),
+            // No grant is without a hold.
+            (Decision::Granted(_), None) => Err(TryAcquireError::Closed),
+        }
+    }
+
+    /// Waits until an estimate of `permits` fits, and holds it until the true cost is known.
+    ///
+    /// The caller queues like those of [`acquire`](Self::acquire). The time of the hold counts
+    /// from its start. It is judged like one of [`try_hold`](Self::try_hold), except with
+    /// [promised starts](Self::with_promised_starts): what other callers were promised meanwhile
+    /// may then keep a part of the excess of a token bucket.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter::hold`](crate::AsyncLimiter::hold). In a
+    /// debug build with the feature `tokio` it panics on a thread that drives tasks.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let tokens = Limiter::new(Gcra::per_second(1_000_000).burst(1_000));
+    /// let first = tokens.hold(1_000, Duration::from_millis(5))?;
+    /// let second = tokens.hold(1_000, Duration::from_secs(60))?; // waits for a millisecond
+    /// assert!(second.ends_at() > first.ends_at());
+    /// second.commit(700)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`acquire`](Self::acquire).
+    pub fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<P, C>, AcquireError> {
+        let (request, precision) = (self.request(permits), self.precision());
+        let estimate = Estimate::new(whole_ns(ttl));
+        let ended = self.shared().wait_uncounted(request, precision, None, Some(&estimate));
+        self.shared().record_wait(permits, &ended);
+        ended?;
+        estimate.held.take().map(|held| self.held(held)).ok_or(AcquireError::Closed)
+    }
+
+    pub(crate) fn held(&self, hold: holds::Hold) -> Hold<P, C> {
+        let class = self.request(0).class;
+        let (permits, end_ns) = (hold.permits, hold.end_ns);
+        Hold { shared: Arc::clone(self.shared()), class, held: Some(hold), permits, end_ns }
+    }
+}
+
+impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
+    /// Returns the number of permits held.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits
+    }
+
+    /// Returns the instant at which the hold ends by itself, on the limiter's clock.
+    #[must_use]
+    pub const fn ends_at(&self) -> Duration {
+        Duration::from_nanos(self.end_ns)
+    }
+
+    /// Ends the hold: the operation has used `actual` permits.
+    ///
+    /// An excess comes back, and a shortfall is [charged](Limiter::charge). If the hold has ended
+    /// before, all of `actual` is charged.
+    ///
+    /// A token bucket that would have been full without the excess has no room for it, and loses
+    /// it. A schedule and a [backfill pool](crate::BackfillPool) take back what a
+    /// [refund](Limiter::refund) can prove. Of a window, a log or a schedule whose numbers have
+    /// changed since, nothing may come back.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`]: a closed limiter counts nothing any more.
+    pub fn commit(mut self, actual: u64) -> Result<Committed, Closed> {
+        self.end(actual)
+    }
+
+    /// Ends the hold: the operation has used nothing, and never will. A drop does so too.
+    pub fn cancel(self) {}
+
+    fn end(&mut self, actual: u64) -> Result<Committed, Closed> {
+        let Some(hold) = self.held.take() else { return Err(Closed) };
+        let (class, debt) = (self.class, self.shared.debt_terms());
+        self.shared.section_in_order(|section| section.commit(class, hold, actual, debt))
+    }
+}
+
+impl<P: LimiterPolicy, C: Clock> Drop for Hold<P, C> {
+    fn drop(&mut self) {
+        if self.held.is_some() {
+            // A closed limiter needs nothing back.
+            let _ = self.end(0);
+        }
+    }
+}
+
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for Hold<P, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own: [(&str, &dyn fmt::Debug); 2] =
+            [("permits", &self.permits), ("ends_at", &self.ends_at())];
+        self.shared.fmt_as(f, "Hold", &own)
+    }
+}

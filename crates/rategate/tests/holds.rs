@@ -1,0 +1,250 @@
+//! Tests of holds: estimates that threads, tasks and keys keep until the true cost is known.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate::charge::{Charged, Committed, Debt, Settled};
+use rategate::keyed::Capacity;
+use rategate::policy::Anchor;
+use rategate::{
+    AcquireError, AllOf, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Keyed, Limiter,
+    ManualClock, SlidingLog, TryAcquireError,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Calls whose estimates and costs differ, all at once: what is held never exceeds the limit, what
+/// fits passes, and in the end just the costs are used.
+#[test]
+fn calls_at_once_hold_no_more_than_the_limit() {
+    for callers in [5_u64, 50, 500] {
+        let limit = 80 * callers / 4;
+        let tokens = Limiter::new(Gcra::per_day(1).burst(limit));
+        let (barrier, used) = (Barrier::new(callers.try_into().unwrap()), AtomicU64::new(0));
+        let call = |caller: u64| {
+            barrier.wait();
+            let hold = tokens.try_hold(80, MINUTE).unwrap().ok();
+            barrier.wait();
+            let Some(hold) = hold else { return 0 };
+            let (held, actual) = (hold.permits(), caller % 81);
+            used.fetch_add(actual, Ordering::Relaxed);
+            assert!(matches!(hold.commit(actual), Ok(Committed::InTime(_))));
+            held
+        };
+        let call = &call;
+        let held: u64 = thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..callers).map(|caller| scope.spawn(move || call(caller))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(held, limit / 80 * 80, "{callers} callers");
+        assert_eq!(tokens.remaining().unwrap(), limit - used.into_inner());
+    }
+}
+
+#[test]
+fn a_hold_ends_by_a_commit_a_drop_or_its_time() {
+    let clock = ManualClock::new();
+    let tokens = Limiter::with_clock(Gcra::per_day(1).burst(100), clock.clone());
+    let hold = tokens.try_hold(60, MINUTE).unwrap().unwrap();
+    assert_eq!((hold.permits(), hold.ends_at()), (60, MINUTE));
+    assert!(format!("{hold:?}").contains("60"));
+    let denial = tokens.try_hold(50, MINUTE).unwrap().unwrap_err();
+    assert_eq!(denial.retry_after(), Some(MINUTE), "the hold ends by itself");
+    assert_eq!(tokens.peek(50).unwrap(), Some(MINUTE));
+    assert_eq!(hold.commit(45).unwrap(), Committed::InTime(Settled::Back { permits: 15 }));
+    tokens.try_hold(55, MINUTE).unwrap().unwrap().cancel();
+    drop(tokens.try_hold(55, MINUTE).unwrap().unwrap());
+    let hold = tokens.try_hold(55, MINUTE).unwrap().unwrap();
+    clock.advance(MINUTE);
+    assert_eq!(tokens.remaining().unwrap(), 55);
+    let late = Committed::Late(Charged { booked: 60, forgiven: 0, debt: 5 });
+    assert_eq!(hold.commit(60).unwrap(), late);
+    assert!(matches!(tokens.try_hold(101, MINUTE), Err(TryAcquireError::ExceedsCapacity(_))));
+    tokens.close();
+    assert!(matches!(tokens.try_hold(1, MINUTE), Err(TryAcquireError::Closed)));
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_names_the_end_of_a_hold() {
+    let clock = ManualClock::new();
+    let log = Limiter::with_clock(SlidingLog::new(1_000, MINUTE), clock.clone());
+    let hold = log.try_hold(1_000, Duration::from_millis(200)).unwrap().unwrap();
+    let Err(AcquireError::TooLong(late)) = log.acquire_within(300, secs(1)) else { panic!() };
+    assert_eq!((late.wait(), late.retry_after()), (MINUTE, Duration::from_millis(200)));
+    assert_eq!(log.status().unwrap().fresh_in, Some(Duration::from_millis(200)));
+    clock.advance(Duration::from_millis(200));
+    assert!(log.acquire_within(300, secs(1)).is_ok());
+    drop(hold);
+}
+
+#[test]
+fn a_hold_of_no_time_has_ended() {
+    let tokens = Limiter::with_clock(Gcra::per_day(1).burst(10), ManualClock::new());
+    let hold = tokens.try_hold(10, Duration::ZERO).unwrap().unwrap();
+    assert_eq!(tokens.remaining().unwrap(), 10);
+    assert!(matches!(hold.commit(3), Ok(Committed::Late(_))));
+}
+
+#[test]
+fn a_shortfall_is_charged_by_the_terms_of_the_limiter() {
+    let clock = ManualClock::new();
+    let daily = FixedWindow::new(100, secs(86_400), Anchor::Epoch);
+    let tokens = Limiter::with_clock(daily, clock).with_debt(Debt::CARRIED);
+    let hold = tokens.try_hold(100, MINUTE).unwrap().unwrap();
+    let committed = hold.commit(250).unwrap();
+    assert_eq!(committed, Committed::InTime(Settled::Owed { permits: 150, forgiven: 0 }));
+    assert_eq!(tokens.peek(50).unwrap(), Some(secs(2 * 86_400)));
+}
+
+#[test]
+fn several_limits_hold_all_or_none() {
+    let requests = SlidingLog::new(2, MINUTE);
+    let both = AllOf::default().and(Gcra::per_day(1).burst(100)).and(requests);
+    let limiter = Limiter::with_clock(both, ManualClock::new());
+    let hold = limiter.try_hold(2, secs(10)).unwrap().unwrap();
+    assert_eq!(limiter.try_hold(1, secs(10)).unwrap().unwrap_err().retry_after(), Some(secs(10)));
+    assert_eq!(hold.commit(1).unwrap(), Committed::InTime(Settled::Back { permits: 1 }));
+    assert_eq!(limiter.remaining().unwrap(), 1);
+}
+
+#[test]
+fn lock_free_tries_go_on_when_nothing_is_held_any_more() {
+    let clock = ManualClock::new();
+    let tokens = Limiter::with_clock(Gcra::per_second(1).burst(100), clock.clone());
+    assert!(tokens.try_acquire(10).unwrap().is_granted());
+    let hold = tokens.try_hold(80, MINUTE).unwrap().unwrap();
+    assert!(tokens.try_acquire(10).unwrap().is_granted());
+    assert!(!tokens.try_acquire(1).unwrap().is_granted());
+    clock.advance(secs(5));
+    hold.commit(70).unwrap();
+    assert_eq!(tokens.remaining().unwrap(), 15);
+    assert!(tokens.try_acquire(15).unwrap().is_granted());
+    assert!(!tokens.try_acquire(1).unwrap().is_granted());
+}
+
+/// Returns how long a waiting thread waited, in milliseconds.
+fn waited_ms(limiter: &Limiter<impl rategate::policy::LimiterPolicy>) -> u128 {
+    let began = Instant::now();
+    limiter.acquire(1).unwrap();
+    began.elapsed().as_millis()
+}
+
+#[test]
+fn a_thread_is_served_when_a_hold_ends() {
+    let slots = Limiter::new(Concurrency::new(1));
+    let _hold = slots.try_hold(1, Duration::from_millis(80)).unwrap().unwrap();
+    assert!((80..1_000).contains(&waited_ms(&slots)), "no clock foretells a slot but a hold");
+    let tokens = Limiter::new(Gcra::per_hour(1).burst(10));
+    let _hold = tokens.try_hold(10, Duration::from_millis(80)).unwrap().unwrap();
+    assert!((80..1_000).contains(&waited_ms(&tokens)));
+}
+
+#[test]
+fn a_thread_is_served_when_a_hold_made_after_it_began_to_wait_ends() {
+    let slots = Limiter::new(Concurrency::new(1));
+    let first = slots.try_hold(1, MINUTE).unwrap().unwrap();
+    thread::scope(|scope| {
+        let second = scope.spawn(|| slots.hold(1, Duration::from_millis(80)).unwrap());
+        while slots.waiting().unwrap() == 0 {
+            thread::yield_now();
+        }
+        let third = scope.spawn(|| waited_ms(&slots));
+        while slots.waiting().unwrap() < 2 {
+            thread::yield_now();
+        }
+        first.commit(1).unwrap();
+        // The second holds the slot now, and forgets to commit until the third has it.
+        let second = second.join().unwrap();
+        assert!((60..1_000).contains(&third.join().unwrap()));
+        assert!(matches!(second.commit(1), Ok(Committed::Late(_))));
+    });
+}
+
+#[tokio::test]
+async fn a_task_is_served_when_a_hold_ends() {
+    let limiter = AsyncLimiter::new(Gcra::per_hour(1).burst(10));
+    let hold = limiter.try_hold(10, Duration::from_millis(80)).unwrap().unwrap();
+    let began = Instant::now();
+    let task = {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.hold(4, MINUTE).await.unwrap().commit(1) })
+    };
+    assert!(matches!(task.await.unwrap(), Ok(Committed::InTime(_))));
+    assert!((80..1_000).contains(&began.elapsed().as_millis()));
+    assert!(matches!(hold.commit(2), Ok(Committed::Late(_))));
+    assert_eq!(limiter.remaining().unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_task_that_gives_up_holds_nothing() {
+    let limiter = AsyncLimiter::new(Gcra::per_hour(1).burst(10));
+    let hold = limiter.hold(10, MINUTE).await.unwrap();
+    let waits = tokio::time::timeout(Duration::from_millis(20), limiter.hold(5, MINUTE));
+    assert!(waits.await.is_err());
+    assert_eq!(limiter.waiting().unwrap(), 0);
+    hold.commit(3).unwrap();
+    assert_eq!(limiter.remaining().unwrap(), 7);
+}
+
+/// Threads wait for holds in turn. Each gets back exactly what it did not use, however
+/// long it held it and whatever passed meanwhile.
+#[test]
+fn what_waiters_hold_comes_back_exactly() {
+    let clock = rategate::MonotonicClock::new();
+    let tokens = Limiter::with_clock(Gcra::per_hour(1).burst(400), clock);
+    let work = |seed: u64| {
+        let turns = (0..50).map(|turn| {
+            let hold = tokens.hold(100, MINUTE).unwrap();
+            thread::yield_now();
+            let actual = u64::from((seed + turn).is_multiple_of(10));
+            assert!(matches!(hold.commit(actual), Ok(Committed::InTime(_))));
+            actual
+        });
+        turns.sum::<u64>()
+    };
+    let work = &work;
+    let used: u64 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|seed| scope.spawn(move || work(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(used, 40);
+    assert_eq!(tokens.remaining().unwrap(), 360);
+}
+
+#[test]
+fn keys_hold_apart_and_are_evicted_after_their_holds() {
+    let clock = ManualClock::new();
+    let policy = Gcra::per_second(1).burst(10);
+    let table: Keyed<u64, Gcra, ManualClock> =
+        Keyed::with_clock(policy, Capacity::default(), clock.clone());
+    let hold = table.try_hold(&1, 10, MINUTE).unwrap().unwrap();
+    assert!(table.try_hold(&1, 1, MINUTE).unwrap().is_err());
+    assert!(table.try_acquire(&2, 10).unwrap().is_granted());
+    clock.advance(secs(20));
+    assert_eq!(table.remaining(&1).unwrap(), 10, "earned back, whatever the hold will cost");
+    assert!(table.try_acquire(&1, 10).unwrap().is_granted());
+    hold.commit(0).unwrap();
+    assert_eq!(table.remaining(&1).unwrap(), 0, "a bucket that was full had no room for it");
+    let _late = table.try_hold(&3, 5, MINUTE).unwrap().unwrap();
+    clock.advance(MINUTE);
+    assert_eq!(table.remaining(&3).unwrap(), 10, "ended, though it was not committed");
+}
+
+#[test]
+fn waiters_of_a_class_owe_what_they_used() {
+    let clock = ManualClock::new();
+    let tokens = Limiter::with_clock(Gcra::per_second(1).burst(10), clock.clone());
+    let other = tokens.class(2).unwrap();
+    let hold = other.try_hold(4, MINUTE).unwrap().unwrap();
+    let committed = hold.commit(14).unwrap();
+    assert_eq!(committed, Committed::InTime(Settled::Owed { permits: 10, forgiven: 0 }));
+    assert_eq!(tokens.debt().unwrap(), 4);
+    assert_eq!(clock.now_ns(), 0);
+}
