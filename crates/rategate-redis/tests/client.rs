@@ -224,10 +224,12 @@ fn a_store_within_a_runtime_needs_no_thread() {
 /// The driver may get no processor, or be blocked by foreign code.
 #[test]
 fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
+    const BUDGET: Duration = Duration::from_millis(150);
     let server = Server::start(Brand::Redis);
     let store = store(&server);
     let bucket = Gcra::new("1/60s".parse().unwrap(), 50).unwrap();
-    let limiter = Distributed::builder(Arc::clone(&store)).limit("api", bucket).build().unwrap();
+    let builder = Distributed::builder(Arc::clone(&store)).limit("api", bucket);
+    let limiter = builder.with_budget(BUDGET).build().unwrap();
     while limiter.try_acquire(b"k", 1).wait().unwrap().by() != DecidedBy::Store {}
     let plan = Arc::new(store.plan(&[("held", bucket.into())]).unwrap());
     let request = StoreRequest::Reset { plan, key: key("k") };
@@ -242,7 +244,7 @@ fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
         let decision = decide();
         let took = begun.elapsed();
         assert_eq!((decision.is_granted(), decision.by()), (false, DecidedBy::Fallback));
-        assert!(took >= Duration::from_millis(20) && took < Duration::from_millis(300), "{took:?}");
+        assert!(took >= BUDGET && took < 2 * BUDGET, "{took:?}");
     }
     // Permits granted afterwards for the late request have been refunded.
     std::thread::sleep(Duration::from_millis(900));
@@ -258,7 +260,9 @@ fn a_key_with_something_elses_data_leaves_the_store_well() {
     let server = Server::start(Brand::Redis);
     let store = store(&server);
     let bucket = Gcra::new("1/60s".parse().unwrap(), 50).unwrap();
-    let limiter = Distributed::builder(Arc::clone(&store)).limit("api", bucket).build().unwrap();
+    // Longer than any delay of a busy machine.
+    let builder = Distributed::builder(Arc::clone(&store)).limit("api", bucket);
+    let limiter = builder.with_budget(Duration::from_secs(5)).build().unwrap();
     server.client().ok(&["LPUSH", "t:1r{bad}:apig", "x"]);
     for _ in 0..20 {
         let bad = limiter.try_acquire(b"bad", 1).wait().unwrap();

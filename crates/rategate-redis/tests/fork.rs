@@ -19,10 +19,12 @@ use rategate_redis::client::{Config, RedisStore, Server as Address};
 use rategate_testkit::forked::in_child;
 use rategate_testkit::redis::{Brand, Server};
 
+/// Longer than any delay of a busy machine, and shorter than a child may run.
+const BUDGET: Duration = Duration::from_secs(3);
+
 fn open(server: &Server) -> RedisStore {
     let address = Address::tcp("127.0.0.1", server.port());
-    let config = Config::server(address).prefix("t");
-    RedisStore::open(config.budget(Duration::from_secs(3))).unwrap()
+    RedisStore::open(Config::server(address).prefix("t").budget(BUDGET)).unwrap()
 }
 
 /// Returns a bucket of five permits, none of which is earned again within the test.
@@ -71,8 +73,8 @@ fn a_store_dropped_in_the_child_is_open_in_the_parent() {
 #[test]
 fn a_distributed_limiter_of_the_parent_decides_in_the_child() {
     let server = Server::start(Brand::Redis);
-    let limiter =
-        Distributed::builder(Arc::new(open(&server))).limit("api", five()).build().unwrap();
+    let builder = Distributed::builder(Arc::new(open(&server))).limit("api", five());
+    let limiter = builder.with_budget(BUDGET).build().unwrap();
     let passes = || limiter.try_acquire(b"k", 1).wait().unwrap().is_granted();
     assert!(passes());
     in_child(|| assert!(passes() && passes()));

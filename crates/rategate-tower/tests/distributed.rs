@@ -28,8 +28,12 @@ use tower::{Layer, Service as _, ServiceExt, service_fn};
 
 const MINUTE: u64 = 60_000_000_000;
 
+/// Longer than any delay of a busy machine.
+const BUDGET: Duration = Duration::from_secs(3);
+
 fn limiter<S: Store>(store: &Arc<S>, rule: impl Into<Rule>) -> Distributed<S> {
-    Distributed::builder(Arc::clone(store)).limit("t", rule).build().unwrap()
+    let builder = Distributed::builder(Arc::clone(store)).limit("t", rule);
+    builder.with_budget(BUDGET).build().unwrap()
 }
 
 fn user() -> key::Header {
