@@ -6,11 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::charge::{Charged, Committed, Debt, Settled};
-use rategate::keyed::Capacity;
+use rategate::error::{KeyedError, TryAllError};
+use rategate::keyed::{Capacity, JointDecision, try_all, try_hold_all};
 use rategate::policy::Anchor;
 use rategate::{
-    AcquireError, AllOf, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Keyed, Limiter,
-    ManualClock, SlidingLog, TryAcquireError,
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Keyed,
+    Limiter, ManualClock, SlidingLog, TryAcquireError,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -247,4 +248,68 @@ fn waiters_of_a_class_owe_what_they_used() {
     assert_eq!(committed, Committed::InTime(Settled::Owed { permits: 10, forgiven: 0 }));
     assert_eq!(tokens.debt().unwrap(), 4);
     assert_eq!(clock.now_ns(), 0);
+}
+
+/// Estimates of several limiters are held all or none, and a denial foretells the ends of holds:
+/// a nanosecond sooner the same call is denied, and then it passes.
+#[test]
+fn several_limiters_hold_all_or_none() {
+    let clock = ManualClock::new();
+    let of = |policy: AnyPolicy| Limiter::with_clock(policy, clock.clone());
+    let tokens = of(Gcra::per_day(1).burst(1_000).into());
+    let calls = of(SlidingLog::new(3, MINUTE).into());
+    let hold = |estimate| try_hold_all(&[(&tokens, estimate), (&calls, 1)], secs(9)).unwrap();
+    let left = || (tokens.remaining().unwrap(), calls.remaining().unwrap());
+    let JointDecision::Granted(first) = hold(700) else { panic!("all fits") };
+    assert_eq!(first.iter().map(rategate::charge::Hold::permits).collect::<Vec<_>>(), [700, 1]);
+    assert_eq!(left(), (300, 2));
+    for attempt in [
+        hold(400).retry_after(),
+        try_all(&[calls.attempt(1), tokens.attempt(400)]).unwrap().retry_after(),
+    ] {
+        assert_eq!(attempt, Some(secs(9)));
+    }
+    assert_eq!(left(), (300, 2), "nothing is taken");
+    let excessive = try_hold_all(&[(&calls, 1), (&tokens, 1_001)], secs(9)).unwrap_err();
+    assert!(matches!(excessive, TryAllError { at: 1, error: KeyedError::ExceedsCapacity(_) }));
+    let twice = try_hold_all(&[(&calls, 1), (&tokens, 1), (&calls, 1)], secs(9)).unwrap_err();
+    assert_eq!(twice, TryAllError { at: 2, error: KeyedError::Duplicate });
+    let settled = first.into_iter().zip([50, 1]).map(|(hold, actual)| hold.commit(actual).unwrap());
+    let back = Committed::InTime(Settled::Back { permits: 650 });
+    assert_eq!(settled.collect::<Vec<_>>(), [back, Committed::InTime(Settled::Even)]);
+    let JointDecision::Granted(kept) = hold(900) else { panic!("as if 50 had been taken") };
+    clock.advance(secs(9) - Duration::from_nanos(1));
+    assert!(!hold(900).is_granted());
+    clock.advance(Duration::from_nanos(1));
+    let JointDecision::Granted(last) = hold(900) else { panic!("the time is over") };
+    drop((kept, last));
+    assert_eq!(left(), (950, 2));
+    tokens.close();
+    let closed = try_hold_all(&[(&calls, 1), (&tokens, 1)], secs(9)).unwrap_err();
+    assert_eq!(closed, TryAllError { at: 1, error: KeyedError::Closed });
+    assert_eq!(calls.remaining().unwrap(), 2);
+    assert!(try_hold_all::<AnyPolicy, ManualClock>(&[], MINUTE).unwrap().is_granted());
+}
+
+/// Threads hold the same limiters in either order: none waits for ever, and nothing is lost.
+#[test]
+fn holds_in_any_order_do_not_block_each_other() {
+    let [one, two] = [(); 2].map(|()| Limiter::new(Gcra::per_day(1).burst(100)));
+    thread::scope(|scope| {
+        for parts in [[(&one, 30), (&two, 20)], [(&two, 20), (&one, 30)]].repeat(2) {
+            scope.spawn(move || {
+                for round in 0..500 {
+                    let JointDecision::Granted(holds) = try_hold_all(&parts, MINUTE).unwrap()
+                    else {
+                        continue;
+                    };
+                    for hold in holds {
+                        hold.commit(u64::from(round == 0)).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(one.remaining().unwrap(), two.remaining().unwrap());
+    assert!(one.remaining().unwrap() >= 96);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::{error, fmt};
 
 use rategate_core::concurrent::{Concurrent, LimiterPolicy};
+use rategate_core::holds::{Hold, HoldVerdict};
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Refusal, Verdict};
 
@@ -25,9 +26,9 @@ pub struct Acquisition<'a> {
 /// The decision about a call that has to pass several limits.
 #[must_use = "an unused grant is a permit lost"]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JointDecision {
-    /// All permits are the caller's: a grant for each part, in the order of the parts.
-    Granted(Vec<Grant>),
+pub enum JointDecision<T = Grant> {
+    /// All permits are the caller's: a grant, or a hold, for each part, in the order of the parts.
+    Granted(Vec<T>),
     /// Nothing was taken.
     Denied {
         /// The time until the same call passes, if no other call comes first.
@@ -40,11 +41,7 @@ pub enum JointDecision {
     },
 }
 
-impl JointDecision {
-    const fn denied(wait_ns: u64, by: usize) -> Self {
-        Self::Denied { retry_after: Some(Duration::from_nanos(wait_ns)), by }
-    }
-
+impl<T> JointDecision<T> {
     /// Returns `true` if all limits have granted.
     #[must_use]
     pub const fn is_granted(&self) -> bool {
@@ -160,7 +157,7 @@ fn try_once(
         }
     }
     let outcome = match entered {
-        Ok(()) => decide(&mut guards, attempts.len()).map(Some),
+        Ok(()) => agree(&mut guards).map(|agreed| Some(agreed.decision(|| take(&mut guards)))),
         Err((at, EnterError::Failed(error))) => Err(TryAllError { at, error }),
         Err((at, EnterError::Spilled)) => {
             if let Some(spilled) = spilled.get_mut(at) {
@@ -179,11 +176,28 @@ fn try_once(
     outcome
 }
 
-/// Finds the first instant at which all limits open; if that is now, takes everything.
-fn decide(
-    guards: &mut [(Order, Box<dyn Held + '_>)],
-    attempts: usize,
-) -> Result<JointDecision, TryAllError> {
+/// The first instant at which all limits open.
+pub(super) enum Agreed {
+    Now,
+    Later { retry_after: Option<Duration>, by: usize },
+}
+
+impl Agreed {
+    /// Returns the decision, for which `take` takes everything.
+    pub(super) fn decision<T>(self, take: impl FnOnce() -> Vec<T>) -> JointDecision<T> {
+        match self {
+            Self::Now => JointDecision::Granted(take()),
+            Self::Later { retry_after, by } => JointDecision::Denied { retry_after, by },
+        }
+    }
+}
+
+/// Finds the first instant at which all limits open.
+pub(super) fn agree<H: Held + ?Sized>(
+    guards: &mut [(Order, Box<H>)],
+) -> Result<Agreed, TryAllError> {
+    let later =
+        |wait_ns, by| Ok(Agreed::Later { retry_after: Some(Duration::from_nanos(wait_ns)), by });
     let (mut wait_ns, mut by) = (0, 0);
     loop {
         let agreed_ns = wait_ns;
@@ -195,27 +209,26 @@ fn decide(
                     return Err(TryAllError { at, error: KeyedError::ExceedsCapacity(error) });
                 }
                 Err((by, Refusal::TimeCannotHelp | Refusal::Held)) => {
-                    return Ok(JointDecision::Denied { retry_after: None, by });
+                    return Ok(Agreed::Later { retry_after: None, by });
                 }
                 Err((by, Refusal::BeyondClock { wait_ns })) => {
-                    let wait_ns = agreed_ns.saturating_add(wait_ns);
-                    return Ok(JointDecision::denied(wait_ns, by));
+                    return later(agreed_ns.saturating_add(wait_ns), by);
                 }
             }
         }
         if wait_ns == agreed_ns {
-            break;
+            return if wait_ns == 0 { Ok(Agreed::Now) } else { later(wait_ns, by) };
         }
     }
-    if wait_ns > 0 {
-        return Ok(JointDecision::denied(wait_ns, by));
-    }
-    let mut grants = Vec::with_capacity(attempts);
-    for (_, guard) in &mut *guards {
+}
+
+fn take(guards: &mut [(Order, Box<dyn Held + '_>)]) -> Vec<Grant> {
+    let mut grants = Vec::with_capacity(guards.len());
+    for (_, guard) in guards {
         guard.take(&mut grants);
     }
     grants.sort_by_key(|&(at, _)| at);
-    Ok(JointDecision::Granted(grants.into_iter().map(|(_, grant)| grant).collect()))
+    grants.into_iter().map(|(_, grant)| grant).collect()
 }
 
 /// A lock's rank and its address in memory: locks are taken in this order, limiters before
@@ -325,18 +338,32 @@ impl<P: LimiterPolicy, C: Clock> Lock for JointLimiter<P, C> {
     }
 
     fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
-        Ok(Box::new(LimiterLockGuard {
-            guard: self.limiter.guard()?,
-            wanted: None,
-            twice: self.twice,
-        }))
+        Ok(Box::new(self.locked()?))
     }
 }
 
-struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
+impl<P: LimiterPolicy, C: Clock> JointLimiter<P, C> {
+    pub(super) fn locked(&self) -> Result<LimiterLockGuard<'_, P::Limit, C>, KeyedError> {
+        Ok(LimiterLockGuard { guard: self.limiter.guard()?, wanted: None, twice: self.twice })
+    }
+}
+
+/// The lock of a limiter that is held, and the part of the call that it decides.
+pub(super) struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
     guard: LimiterGuard<'a, L, C>,
     wanted: Option<(usize, u64)>,
     twice: KeyedError,
+}
+
+impl<L: Concurrent, C: Clock> LimiterLockGuard<'_, L, C> {
+    /// Holds what has been found to fit. Returns it with the index of the part.
+    pub(super) fn hold(&mut self, ttl_ns: u64) -> Option<(usize, Hold)> {
+        let (at, permits) = self.wanted?;
+        match self.guard.behind_all(|limit, now_ns| limit.try_hold(now_ns, permits, ttl_ns)) {
+            Some(Ok(HoldVerdict::Held(hold))) => Some((at, hold)),
+            _ => None,
+        }
+    }
 }
 
 impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
@@ -384,5 +411,5 @@ pub(crate) fn opens_after<P: Limit + ?Sized>(
     permits: NonZeroU64,
 ) -> Result<u64, Refusal> {
     let from_ns = now_ns.saturating_add(wait_ns);
-    Ok(limit.opening(from_ns, permits)?.opens_ns.saturating_sub(now_ns).max(wait_ns))
+    Ok(limit.opening_of_try(from_ns, permits)?.opens_ns.saturating_sub(now_ns).max(wait_ns))
 }

@@ -1,0 +1,110 @@
+//! Holds of several limits at once: all or none.
+
+use std::time::Duration;
+
+use rategate_core::concurrent::LimiterPolicy;
+use rategate_core::span::whole_ns;
+
+use super::joint::{
+    AfterUnlock, EnterError, Held as _, JointDecision, JointLimiter, LimiterLockGuard, Lock as _,
+    Order, TryAllError, agree,
+};
+use crate::charge::Hold;
+use crate::clock::Clock;
+use crate::error::KeyedError;
+use crate::limiter::Limiter;
+
+/// Holds estimates of several limiters at once, or of none, until the true costs are known.
+///
+/// Each is ended by itself: see [`Limiter::try_hold`]. For limits of different kinds, make them
+/// limiters of [`AnyPolicy`](crate::AnyPolicy); for a key of a table, take its
+/// [limiter](crate::Keyed::limiter).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rategate::keyed::{JointDecision, try_hold_all};
+/// use rategate::{AnyPolicy, Gcra, Limiter, SlidingLog};
+///
+/// let minute = Duration::from_secs(60);
+/// let tokens = Limiter::new(AnyPolicy::from(Gcra::per_hour(1000).burst(1000)));
+/// let requests = Limiter::new(AnyPolicy::from(SlidingLog::new(2, minute)));
+/// let hold = || try_hold_all(&[(&tokens, 400), (&requests, 1)], minute);
+/// let JointDecision::Granted(first) = hold()? else { unreachable!() };
+/// let JointDecision::Granted(second) = hold()? else { unreachable!() };
+/// assert!(!hold()?.is_granted());
+/// for (hold, used) in first.into_iter().zip([150, 1]) {
+///     hold.commit(used)?;
+/// }
+/// drop(second);
+/// assert_eq!((tokens.remaining()?, requests.remaining()?), (850, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Cost
+///
+/// One lock for each limiter, taken in the order of their addresses and held for the decision.
+///
+/// # Errors
+///
+/// [`TryAllError`], with [`KeyedError::Duplicate`] where two parts are of one limiter. Nothing is
+/// held then.
+pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
+    parts: &[(&Limiter<P, C>, u64)],
+    ttl: Duration,
+) -> Result<JointDecision<Hold<P, C>>, TryAllError> {
+    let ttl_ns = whole_ns(ttl);
+    let mut joints = Vec::with_capacity(parts.len());
+    for (at, &(limiter, permits)) in parts.iter().enumerate() {
+        let twice = KeyedError::Duplicate;
+        let joint = JointLimiter { limiter: limiter.clone(), permits, twice };
+        joints.push((joint.order(), at, joint));
+    }
+    joints.sort_by_key(|&(order, at, _)| (order, at));
+    let mut guards = Vec::with_capacity(parts.len());
+    let locked = joints.iter().try_for_each(|(order, at, joint)| {
+        lock(&mut guards, *order, *at, joint).map_err(|error| TryAllError { at: *at, error })
+    });
+    let decided = locked.and_then(|()| agree(&mut guards)).map(|agreed| {
+        let hold_all = || guards.iter_mut().filter_map(|(_, guard)| guard.hold(ttl_ns)).collect();
+        agreed.decision(hold_all)
+    });
+    // All locks are released before waiters are woken.
+    let after: Vec<AfterUnlock<'_>> =
+        guards.into_iter().map(|(_, guard)| guard.release()).collect();
+    for act in after {
+        act();
+    }
+    Ok(match decided? {
+        JointDecision::Granted(mut held) => {
+            held.sort_by_key(|&(at, _): &(usize, _)| at);
+            let held = held.into_iter();
+            let held = held.filter_map(|(at, hold)| Some(parts.get(at)?.0.held(hold)));
+            JointDecision::Granted(held.collect())
+        }
+        JointDecision::Denied { retry_after, by } => JointDecision::Denied { retry_after, by },
+    })
+}
+
+/// The locks that are held, each with its place in their order.
+type Guards<'a, L, C> = Vec<(Order, Box<LimiterLockGuard<'a, L, C>>)>;
+
+/// Takes the lock of one more limiter. A second lock of the same would wait for ever.
+fn lock<'a, P: LimiterPolicy, C: Clock>(
+    guards: &mut Guards<'a, P::Limit, C>,
+    order: Order,
+    at: usize,
+    joint: &'a JointLimiter<P, C>,
+) -> Result<(), KeyedError> {
+    if guards.last().is_some_and(|(locked, _)| *locked == order) {
+        return Err(joint.twice);
+    }
+    let mut guard = Box::new(joint.locked()?);
+    match guard.add(at, joint.request()) {
+        Err(EnterError::Failed(error)) => return Err(error),
+        // A limiter is nowhere else.
+        Ok(()) | Err(EnterError::Moved | EnterError::Spilled) => {}
+    }
+    guards.push((order, guard));
+    Ok(())
+}
