@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use rategate::charge::Settled;
 use smallvec::{SmallVec, smallvec};
 
 use crate::net::RefusalReason;
@@ -66,6 +67,14 @@ pub enum Verdict {
     Refunded(u64),
     /// The counters were reset.
     Reset,
+    /// A reservation was committed in time, and the difference was settled.
+    Committed(Settled),
+    /// A reservation was cancelled in time, and as many permits came back.
+    Cancelled(u64),
+    /// A reservation had ended before, and as many permits were charged.
+    Late(u64),
+    /// No reservation has the id.
+    Unknown,
     /// The store is unavailable, and the rule's fallback decided.
     Unavailable {
         /// `true` if the item passes.
@@ -183,6 +192,10 @@ impl Verdict {
             Self::Charged(_) => "charged",
             Self::Refunded(_) => "refunded",
             Self::Reset => "reset",
+            Self::Committed(_) => "committed",
+            Self::Cancelled(_) => "cancelled",
+            Self::Late(_) => "late",
+            Self::Unknown => "unknown",
             Self::Unavailable { .. } => "store_unavailable",
         }
     }
@@ -270,6 +283,10 @@ mod tests {
             Verdict::Charged(1),
             Verdict::Refunded(1),
             Verdict::Reset,
+            Verdict::Committed(Settled::Even),
+            Verdict::Cancelled(1),
+            Verdict::Late(1),
+            Verdict::Unknown,
             Verdict::Unavailable { admitted: true, retry_after_ns: None },
         ];
         let words = [
@@ -281,6 +298,10 @@ mod tests {
             "charged",
             "refunded",
             "reset",
+            "committed",
+            "cancelled",
+            "late",
+            "unknown",
             "store_unavailable",
         ];
         assert_eq!(verdicts.map(Verdict::word), words);

@@ -83,7 +83,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok(Answer { allowed, results: tasks.into_iter().map(Task::into_result).collect() })
     }
 
-    fn find<'a>(
+    pub(super) fn find<'a>(
         &'a self,
         live: Option<&'a Live<C>>,
         verb: Verb,

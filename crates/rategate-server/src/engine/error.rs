@@ -1,6 +1,7 @@
 //! Errors of the engine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::error::{KeyedError, LimitError, RateError};
 
@@ -63,8 +64,8 @@ pub enum EngineError {
         /// The maximum number of items.
         max: usize,
     },
-    /// Two items of a request name the same counter. The engine merges such items instead, so it
-    /// does not return this error.
+    /// Two items of a reservation name the same counter. Items of other requests are merged
+    /// instead.
     #[error("items {first} and {second} name the same counter")]
     DuplicateItem {
         /// The index of one item, from 0.
@@ -81,6 +82,15 @@ pub enum EngineError {
     /// No capacity for another key.
     #[error("the table is full: no capacity for another key")]
     NoCapacity,
+    /// The id of a reservation is in use for other items or permits.
+    #[error("the id is of other items; name those of its reservation, in the same order")]
+    OtherItems,
+    /// A time of a reservation that is 0 or too long.
+    #[error("a reservation lasts longer than 0, and {} s at most", max.as_secs())]
+    Ttl {
+        /// The maximum time.
+        max: Duration,
+    },
     /// The limit does not support the verb.
     #[error("{0}")]
     NotFor(&'static str),

@@ -63,20 +63,42 @@ impl<'a> Layers<'a> {
         items
     }
 
-    /// Returns the answer for the original items.
-    pub(super) fn folded(&self, decided: Decided) -> Decided {
-        let sizes: SmallVec<[usize; 4]> =
-            self.items.iter().map(|layer| layer.rules.len().max(1)).collect();
-        let fold = move |answer: Answer| {
-            let mut results = answer.results.into_iter();
-            let results = sizes.iter().filter_map(|size| strictest(results.by_ref().take(*size)));
-            Answer { allowed: answer.allowed, results: results.collect() }
+    /// Returns the index of the original item of an item to be decided.
+    pub(super) fn origin(&self, decided: usize) -> usize {
+        let mut end = 0_usize;
+        let is_before = |size: &usize| {
+            end = end.saturating_add(*size);
+            end <= decided
         };
+        self.sizes().into_iter().take_while(is_before).count()
+    }
+
+    /// Returns the answer for the original items.
+    pub(super) fn fold(&self, answer: Answer) -> Answer {
+        folded(&self.sizes(), answer)
+    }
+
+    /// Returns the decision for the original items.
+    pub(super) fn folded(&self, decided: Decided) -> Decided {
+        let sizes = self.sizes();
+        let fold = move |answer| folded(&sizes, answer);
         match decided {
             Decided::Now(answer) => Decided::Now(answer.map(fold)),
             Decided::Later(answer) => Decided::Later(Box::pin(async { answer.await.map(fold) })),
         }
     }
+
+    /// Returns the number of items to be decided for each original item.
+    fn sizes(&self) -> SmallVec<[usize; 4]> {
+        self.items.iter().map(|layer| layer.rules.len().max(1)).collect()
+    }
+}
+
+/// Returns an answer with one part for each original item, of so many parts.
+fn folded(sizes: &[usize], answer: Answer) -> Answer {
+    let mut results = answer.results.into_iter();
+    let results = sizes.iter().filter_map(|size| strictest(results.by_ref().take(*size)));
+    Answer { allowed: answer.allowed, results: results.collect() }
 }
 
 /// Returns the part that denies, with the longest wait of several; else the one with the least

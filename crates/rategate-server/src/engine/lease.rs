@@ -14,9 +14,7 @@
 //! A lease belongs to a rule by its name, with a limit of concurrency
 //! ([`Concurrency`](rategate::Concurrency)).
 
-use std::fmt;
 use std::num::NonZeroU64;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use rategate::store::{LeaseId, StoreError};
@@ -27,6 +25,7 @@ use super::error::EngineError;
 use super::key;
 use super::live::Live;
 use super::remote::{now_or_later, of_store, peeked, result_of};
+use super::unique_id::UniqueId;
 use super::{Engine, Inner};
 use crate::rule::Limit;
 
@@ -43,20 +42,11 @@ pub enum LeaseVerb {
     Release,
 }
 
-/// The unique name of a lease: 128 bits, as text 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LeaseName(pub [u8; 16]);
-
-/// The error of a text that is no name of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a lease's name is 32 hexadecimal digits")]
-pub struct NoLeaseName;
-
 /// A lease of a rule's permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Lease<'a> {
-    /// The name: the holder's own, or a [new](Engine::new_lease) one.
-    pub name: LeaseName,
+    /// The name: the holder's own, or a [new](UniqueId::random) one.
+    pub name: UniqueId,
     /// The name of the rule.
     pub rule: &'a str,
     /// The values of the rule's entries that have no value of their own, in their order.
@@ -96,12 +86,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             })
         }))
     }
-
-    /// Draws a name that no other lease has, in this process or another.
-    #[must_use]
-    pub fn new_lease(&self) -> LeaseName {
-        LeaseName(LeaseId::random().0)
-    }
 }
 
 impl Answer {
@@ -113,25 +97,6 @@ impl Answer {
         let result = self.results.first().filter(|result| result.verdict == Verdict::Granted)?;
         let rule = result.rule.as_ref()?;
         matches!(rule.limit, Limit::Policy(AnyPolicy::Concurrency(_))).then_some(rule.held_ns)
-    }
-}
-
-impl fmt::Display for LeaseName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
-    }
-}
-
-impl FromStr for LeaseName {
-    type Err = NoLeaseName;
-
-    /// Parses the digits in either case. No sign or other character is accepted.
-    fn from_str(text: &str) -> Result<Self, NoLeaseName> {
-        if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(NoLeaseName);
-        }
-        let number = u128::from_str_radix(text, 16).map_err(|_| NoLeaseName)?;
-        Ok(Self(number.to_be_bytes()))
     }
 }
 
@@ -166,24 +131,4 @@ async fn leased<C: Clock + Clone + 'static>(
         },
     };
     peeked(inner, live, (rule, key), verdict).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_32_digits() {
-        let name = LeaseName(*b"\x00\x01\x02\x7f\x80\xff\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\xf0");
-        assert_eq!(name.to_string(), "0001027f80ff060708090a0b0c0d0ef0");
-        assert_eq!(name.to_string().parse(), Ok(name));
-        assert_eq!("0001027F80FF060708090A0B0C0D0EF0".parse(), Ok(name));
-        let digits = "0".repeat(32);
-        assert_eq!(digits.parse(), Ok(LeaseName([0; 16])));
-        let (short, long, signed) =
-            (&digits[1..], format!("{digits}0"), format!("+{}", &digits[1..]));
-        for text in ["", "*", short, &long, &signed, &"g".repeat(32), &"\u{e4}".repeat(16)] {
-            assert_eq!(text.parse::<LeaseName>(), Err(NoLeaseName), "{text}");
-        }
-    }
 }

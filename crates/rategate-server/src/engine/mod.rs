@@ -22,11 +22,13 @@ mod matcher;
 mod one_key;
 mod remote;
 mod request;
+mod reservation;
 mod snapshot;
 mod stores;
 mod tasks;
 #[cfg(feature = "otlp")]
 mod traced;
+mod unique_id;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,12 +46,14 @@ pub use self::error::EngineError;
 use self::exhausted::Exhausted;
 use self::inline::{InlineLimits, UnitWindow};
 use self::layered::Layers;
-pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
+pub use self::lease::{Lease, LeaseVerb};
 use self::live::Live;
 pub use self::live::{Compiled, Loaded};
 pub(crate) use self::matcher::MAX_RULES_PER_MATCH;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::request::{Inline, Item, MAX_ITEMS, Request, Target, Verb};
+use self::reservation::Reservations;
+pub use self::reservation::{Cost, DEFAULT_TTL, MAX_TTL, MEMORY, ReservationCounts, Reserved};
 pub use self::snapshot::{
     Keeper, KeeperSettings, KeeperStats, NotRestored, OnCorruptSnapshot, Restored, Saved, Saver,
     Started, StateError, Unreadable,
@@ -59,6 +63,7 @@ pub(crate) use self::stores::{LOGS_FORGET, check_storable};
 pub use self::stores::{Remote, Shared, Stores};
 #[cfg(feature = "otlp")]
 pub use self::traced::{Outcome, Span, Tracer};
+pub use self::unique_id::{NotAnId, UniqueId};
 use crate::rule::{Counting, RuleSet};
 
 /// The settings of an engine.
@@ -72,6 +77,8 @@ pub struct EngineSettings {
     pub inline_keys: usize,
     /// The maximum number of distinct inline limits.
     pub inline_limits: usize,
+    /// The maximum number of reservations that are known by their id, open or ended.
+    pub max_reservations: usize,
     /// `true` if denied requests in Envoy's protocol still count where they fit. Other requests
     /// are all or nothing. Windows that [count every hit](crate::rule::CountedWindow) do so in
     /// either case.
@@ -100,6 +107,7 @@ struct Inner<C: Clock> {
     exhausted: Exhausted,
     /// The limits of rules whose counters are not in tables.
     remotes: Remotes<C>,
+    reservations: Reservations<C>,
     /// The wall clock minus the engine's clock at the last tick, in nanoseconds, wrapping.
     wall_ahead_ns: AtomicU64,
     /// Locked during a change of the rules. Holds the previous rules while a request may still
@@ -144,6 +152,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             observer,
             exhausted: Exhausted::default(),
             remotes: Remotes::new(store),
+            reservations: Reservations::new(settings.max_reservations),
             wall_ahead_ns: AtomicU64::new(0),
             loading: Mutex::new(None),
             clock,
@@ -304,7 +313,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(result)
     }
 
-    /// Puts scheduled limits into force, by the wall clock in nanoseconds since 1970. To be
+    /// Ends reservations whose time is over, and puts scheduled limits into force, by the wall
+    /// clock in nanoseconds since 1970. To be
     /// called about once a second. Never waits: while rules are loaded, it skips the limits until
     /// the next call.
     pub fn tick(&self, wall_ns: u64) {
@@ -312,6 +322,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let ahead_ns = wall_ns.wrapping_sub(inner.clock.now_ns());
         inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
         self.drop_unused_rules();
+        inner.reservations.tick(inner.clock.now_ns());
         let Some(_loading) = self.loading() else { return };
         if let Some(live) = &*inner.live.load() {
             live.tick(wall_ns);
@@ -348,12 +359,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 impl Default for EngineSettings {
-    /// Returns a maximum of a million keys each, and 248 distinct inline limits.
+    /// Returns a maximum of a million keys each, as many reservations, and 248 distinct inline
+    /// limits.
     fn default() -> Self {
         Self {
             max_keys: 1_000_000,
             inline_keys: 1_000_000,
             inline_limits: 248,
+            max_reservations: 1_000_000,
             count_denied: false,
             counting: Counting::All,
         }

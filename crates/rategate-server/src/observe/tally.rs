@@ -82,7 +82,12 @@ impl Kind {
             Verdict::Charged(_) if result.debt > 0 => Self::ChargedOver,
             Verdict::Charged(_) => Self::Charged,
             Verdict::Refunded(_) => Self::Refunded,
-            Verdict::Reset => return None,
+            // What comes back at the end of a reservation, and what is charged, is reported so.
+            Verdict::Reset
+            | Verdict::Committed(_)
+            | Verdict::Cancelled(_)
+            | Verdict::Late(_)
+            | Verdict::Unknown => return None,
         })
     }
 

@@ -39,6 +39,8 @@ pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'stati
         EngineError::Limit(_) | EngineError::Rate(_) => (StatusCode::BAD_REQUEST, "invalid_limit"),
         EngineError::TooManyItems { .. } => (StatusCode::BAD_REQUEST, "too_many_items"),
         EngineError::DuplicateItem { .. } => (StatusCode::BAD_REQUEST, "duplicate"),
+        EngineError::OtherItems => (StatusCode::CONFLICT, "other_items"),
+        EngineError::Ttl { .. } => (StatusCode::BAD_REQUEST, "invalid_ttl"),
         EngineError::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
         EngineError::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
         EngineError::NoCapacity => (StatusCode::SERVICE_UNAVAILABLE, "table_full"),

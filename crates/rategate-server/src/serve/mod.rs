@@ -304,6 +304,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         max_keys: settings.keys.total.get(),
         inline_keys: settings.inline.keys.get(),
         inline_limits: settings.inline.limits.get(),
+        max_reservations: settings.keys.reservations.get(),
         count_denied: settings.grpc.count_denied,
         counting: settings.grpc.counting,
     }

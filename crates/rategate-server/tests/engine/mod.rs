@@ -7,5 +7,6 @@ mod inline;
 mod laws;
 mod random;
 mod reload;
+mod reservation;
 mod rules;
 mod together;

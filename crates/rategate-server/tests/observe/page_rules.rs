@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate::policy::Anchor;
 use rategate::{Concurrency, FixedWindow};
-use rategate_server::engine::{Lease, LeaseVerb};
+use rategate_server::engine::{Lease, LeaseVerb, UniqueId};
 use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, RuleSet, Unit};
 use serde_json::json;
 
@@ -55,7 +55,7 @@ fn open(browser: &mut Browser, site: &Site, rule: &str) {
 }
 
 fn hold(site: &Site, rule: &str, values: &[&[u8]]) -> bool {
-    let name = site.engine.new_lease();
+    let name = UniqueId::random();
     let lease = Lease { name, rule, values, permits: 1 };
     match site.engine.lease(LeaseVerb::Take, &lease) {
         rategate_server::engine::Decided::Now(answer) => answer.unwrap().allowed,

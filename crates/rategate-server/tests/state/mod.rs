@@ -21,6 +21,7 @@ const SMALL: EngineSettings = EngineSettings {
     max_keys: 10_000,
     inline_keys: 1_000,
     inline_limits: 62,
+    max_reservations: 1_000,
     count_denied: false,
     counting: rategate_server::rule::Counting::All,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rategate::{Clock, ManualClock};
 use rategate_server::engine::{
-    Answer, Decided, Engine, EngineError, EngineSettings, ItemResult, Lease, LeaseName, LeaseVerb,
-    Observer, Verb, Verdict, Watch,
+    Answer, Decided, Engine, EngineError, EngineSettings, ItemResult, Lease, LeaseVerb, Observer,
+    UniqueId, Verb, Verdict, Watch,
 };
 use rategate_server::rule::{CounterLocation, Enforcement, HELD_NS, Rule};
 
@@ -20,7 +20,7 @@ fn answer(
     rule: &str,
     permits: u64,
 ) -> Result<Answer, EngineError> {
-    let lease = Lease { name: LeaseName([name; 16]), rule, values: &[b"x"], permits };
+    let lease = Lease { name: UniqueId([name; 16]), rule, values: &[b"x"], permits };
     match engine.lease(verb, &lease) {
         Decided::Now(answer) => answer,
         Decided::Later(_) => unreachable!("a store in memory answers at once"),
@@ -170,13 +170,6 @@ fn leases_are_reported_to_the_observer() {
     let _ = answer(&server, LeaseVerb::Take, 1, "oven", 3).unwrap();
     let expected = [(2, Verdict::Granted), (2, Verdict::Refunded(2)), (3, OVER)];
     assert_eq!(*seen.0.lock().unwrap(), expected);
-}
-
-#[test]
-fn generated_lease_names_are_distinct() {
-    let server = World::new().server(Vec::new());
-    let names: std::collections::HashSet<_> = (0..1_000).map(|_| server.new_lease()).collect();
-    assert_eq!(names.len(), 1_000);
 }
 
 /// A take without a name is held too, and expires by itself.

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use rategate::{Clock, MonotonicClock};
 use rategate_redis::client::DEFAULT_BUDGET;
-use rategate_server::engine::{Answer, Engine, EngineSettings, Lease, LeaseVerb, Verb, Verdict};
+use rategate_server::engine::{
+    Answer, Engine, EngineSettings, Lease, LeaseVerb, UniqueId, Verb, Verdict,
+};
 use rategate_server::rule::{CounterLocation, OnUnavailable, Rule};
 
 use crate::engine::common::SECOND;
@@ -110,7 +112,7 @@ fn refunded_and_released_permits_are_available_again() {
         assert_eq!(verdict(Verb::Refund, 0), Verdict::Refunded(0));
         assert_eq!(verdict(Verb::Take, 4), Verdict::Granted);
 
-        let name = engine.new_lease();
+        let name = UniqueId::random();
         let lease = |verb| {
             let lease = Lease { name, rule: "oven", values: &[b"x"], permits: 2 };
             let answer = runtime.block_on(engine.lease(verb, &lease).answer()).unwrap();

@@ -58,6 +58,9 @@ pub struct Inline {
 pub struct Keys {
     /// The maximum number of keys of all rules together. Default: 1 000 000.
     pub total: NonZeroUsize,
+    /// The maximum number of reservations that are known by their id: open, or ended in the last
+    /// ten minutes. Default: 1 000 000.
+    pub reservations: NonZeroUsize,
 }
 
 impl Default for Limits {
@@ -83,7 +86,7 @@ impl Default for Inline {
 
 impl Default for Keys {
     fn default() -> Self {
-        Self { total: number(1_000_000) }
+        Self { total: number(1_000_000), reservations: number(1_000_000) }
     }
 }
 

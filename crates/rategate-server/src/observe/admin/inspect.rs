@@ -173,19 +173,21 @@ fn sentence(result: &ItemResult) -> String {
             let again = again.unwrap_or_default();
             format!("The store is unavailable; the rule denies everything then.{again}")
         }
-        Verdict::Granted | Verdict::Charged(_) | Verdict::Refunded(_) | Verdict::Reset => {
-            match result.reset_after() {
-                None => format!("Allowed: {}.", left(result)),
-                Some(0) => format!("Allowed: {}, nothing is in use.", left(result)),
-                Some(reset) => {
-                    format!(
-                        "Allowed: {}. All permits are free again in {}.",
-                        left(result),
-                        span(reset)
-                    )
-                }
+        // Only a call for permits, and a peek, are explained.
+        Verdict::Unknown => "No reservation has this id.".to_owned(),
+        Verdict::Granted
+        | Verdict::Charged(_)
+        | Verdict::Refunded(_)
+        | Verdict::Reset
+        | Verdict::Committed(_)
+        | Verdict::Cancelled(_)
+        | Verdict::Late(_) => match result.reset_after() {
+            None => format!("Allowed: {}.", left(result)),
+            Some(0) => format!("Allowed: {}, nothing is in use.", left(result)),
+            Some(reset) => {
+                format!("Allowed: {}. All permits are free again in {}.", left(result), span(reset))
             }
-        }
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::invalid::Invalid;
 use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
-use crate::engine::{Inline, LeaseName, MAX_ITEMS};
+use crate::engine::{Inline, MAX_ITEMS, NotAnId, UniqueId};
 use crate::net::Right;
 use crate::protocol::bounded_list::bounded_list;
 use crate::units::meant;
@@ -25,7 +25,7 @@ pub(super) struct CheckRequest<'a> {
     /// `true` if a take may take fewer permits.
     pub(super) at_most: bool,
     /// The lease of the request.
-    pub(super) lease: Option<LeaseName>,
+    pub(super) lease: Option<UniqueId>,
 }
 
 /// The operation of a request.
@@ -176,17 +176,15 @@ impl Verb {
     }
 
     /// Parses the lease's name, as the verb requires. A new lease needs none.
-    fn lease(self, written: Option<&Text<'_>>) -> Result<Option<LeaseName>, Invalid> {
+    fn lease(self, written: Option<&Text<'_>>) -> Result<Option<UniqueId>, Invalid> {
         let detail = match written {
-            Some(_) if !self.is_of_lease() => {
-                "only for the verbs `lease`, `renew` and `release`".into()
-            }
+            Some(_) if !self.is_of_lease() => "only for the verbs `lease`, `renew` and `release`",
             Some(text) => match text.0.parse() {
                 Ok(name) => return Ok(Some(name)),
-                Err(no_name) => format!("{no_name}"),
+                Err(NotAnId) => "a lease's name is 32 hexadecimal digits",
             },
             None if matches!(self, Self::Renew | Self::Release) => {
-                "missing; write the `name` of the lease from the reply that granted it".into()
+                "missing; write the `name` of the lease from the reply that granted it"
             }
             None => return Ok(None),
         };

@@ -9,7 +9,7 @@ use super::invalid::Invalid;
 use super::json::{Key, Pairs};
 use super::problem::Refused;
 use crate::engine::{
-    self, Answer, Decided, EngineError, Item, Lease, LeaseName, LeaseVerb, Request, Target,
+    self, Answer, Decided, EngineError, Item, Lease, LeaseVerb, Request, Target, UniqueId,
 };
 
 /// A result of the engine, with additions for the reply.
@@ -19,7 +19,7 @@ pub(super) struct Outcome {
     /// The number of permits taken of each item, for requests that accept fewer.
     pub(super) taken: Option<u64>,
     /// The name of the lease of the request.
-    pub(super) lease: Option<LeaseName>,
+    pub(super) lease: Option<UniqueId>,
 }
 
 /// The maximum number of tries to take fewer permits while other callers take them.
@@ -71,7 +71,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         check_request: &CheckRequest<'_>,
         verb: LeaseVerb,
     ) -> Result<Outcome, Refused> {
-        let name = check_request.lease.unwrap_or_else(|| self.engine.new_lease());
+        let name = check_request.lease.unwrap_or_else(UniqueId::random);
         let decided = match check_request.items.as_slice() {
             [item @ CheckItem { counter: Counter::Rule { name: rule, .. }, permits }] => {
                 let KeyValues { values, .. } = self.key_values_of(check_request, 0, item)?;

@@ -21,7 +21,7 @@ use super::Resp;
 use super::commands::{argument_count_error, unknown_sub};
 use super::own::{self, CommandRequest, Pending};
 use super::session::Session;
-use crate::engine::{Lease, LeaseName, LeaseVerb, Verb};
+use crate::engine::{Lease, LeaseVerb, UniqueId, Verb};
 
 /// The subcommands, each with the verb whose reply it has.
 const VERBS: [(&str, LeaseVerb, Verb); 3] = [
@@ -69,7 +69,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             return None;
         }
         let name = match (words.at(2), verb) {
-            (b"*", LeaseVerb::Take) => Some(self.engine().new_lease()),
+            (b"*", LeaseVerb::Take) => Some(UniqueId::random()),
             (text, _) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
         };
         let Some(name) = name else {
@@ -90,7 +90,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 }
 
 /// Writes the two fields that only the reply about a lease has.
-pub(super) fn write_fields(name: LeaseName, held_ns: Option<u64>, reply: &mut RespWriter<'_>) {
+pub(super) fn write_fields(name: UniqueId, held_ns: Option<u64>, reply: &mut RespWriter<'_>) {
     let lasts = held_ns.map(|ns| (name, ns));
     reply.bulk(b"lease");
     match lasts {
@@ -113,7 +113,7 @@ mod tests {
     /// Rounded down, so that a client that follows it releases in time.
     #[test]
     fn the_end_of_a_lease_is_rounded_down() {
-        let name: LeaseName = "00112233445566778899aabbccddeeff".parse().unwrap();
+        let name: UniqueId = "00112233445566778899aabbccddeeff".parse().unwrap();
         for (held_ns, ends) in [(Some(1_999_999), ":1"), (Some(999_999), ":0"), (None, "$-1")] {
             let mut out = Vec::new();
             write_fields(name, held_ns, &mut RespWriter::new(&mut out, Version::Two));

@@ -24,7 +24,7 @@ use super::lease;
 use super::number::{put_or_minus_one, unsigned};
 use super::session::Session;
 use crate::engine::{
-    Answer, Decided, EngineError, Item, ItemResult, LeaseName, Request, Target, Verb, Verdict,
+    Answer, Decided, EngineError, Item, ItemResult, Request, Target, UniqueId, Verb, Verdict,
 };
 use crate::net::RefusalReason;
 use crate::rule::{CounterLocation, Enforcement, Limit, Rule, Value};
@@ -44,7 +44,7 @@ pub(super) struct CommandRequest {
     pub(super) verb: Verb,
     pub(super) permits: u64,
     /// The lease of the request, if it concerns one.
-    pub(super) lease: Option<LeaseName>,
+    pub(super) lease: Option<UniqueId>,
 }
 
 impl<C: Clock + Clone + 'static> Resp<C> {

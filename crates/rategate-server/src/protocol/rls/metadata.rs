@@ -40,12 +40,16 @@ const fn has_passed(result: &ItemResult) -> bool {
         Verdict::Granted
         | Verdict::Refunded(_)
         | Verdict::Charged(_)
+        | Verdict::Committed(_)
+        | Verdict::Cancelled(_)
+        | Verdict::Late(_)
         | Verdict::Denied { enforced: false, .. }
         | Verdict::Unavailable { admitted: true, .. } => true,
         Verdict::Unmatched
         | Verdict::Unlimited
         | Verdict::Replaced
         | Verdict::Reset
+        | Verdict::Unknown
         | Verdict::Denied { enforced: true, .. }
         | Verdict::Unavailable { admitted: false, .. } => false,
     }

@@ -1,0 +1,249 @@
+//! The decision of a reservation: finds the counters, and holds of all or of none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate::charge::{Hold, Settled};
+use rategate::error::{KeyedError, TryAllError};
+use rategate::keyed::{JointDecision, try_hold_all};
+use rategate::{AnyPolicy, Clock, Limiter};
+use smallvec::SmallVec;
+
+use super::Cost;
+use crate::engine::Inner;
+use crate::engine::answer::{Answer, ItemResult, Verdict};
+use crate::engine::counter::Counter;
+use crate::engine::counters::ActiveRule;
+use crate::engine::error::EngineError;
+use crate::engine::key::Key;
+use crate::engine::layered::Layers;
+use crate::engine::live::Live;
+use crate::engine::request::{Item, Request, Verb};
+use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
+use crate::rule::Limit;
+use crate::units::retry_ns;
+
+/// Holds, each with the index of its item.
+pub(super) type Holds<C> = Vec<(usize, Hold<AnyPolicy, C>)>;
+
+/// The error for a rule whose counters are in a store.
+pub(super) const IN_A_STORE: EngineError =
+    EngineError::NotFor("a reservation is of rules whose counters are in this process");
+
+const INLINE: EngineError =
+    EngineError::NotFor("a reservation is of rules; a limit of its own needs one");
+
+const COUNTS_ALL: EngineError = EngineError::NotFor(
+    "a reservation is of rules that count what passes, and no windows of Envoy",
+);
+
+/// A counter that takes part.
+struct Part<'t, C: Clock> {
+    /// The index of its task.
+    task: usize,
+    limiter: Limiter<AnyPolicy, C>,
+    item: &'t PendingItem<'t, C>,
+}
+
+impl<C: Clock + Clone + 'static> Inner<C> {
+    /// Holds the permits of all items, or of none.
+    pub(super) fn hold_items(
+        &self,
+        items: &[Item<'_>],
+        ttl: Duration,
+    ) -> Result<(Answer, Holds<C>), EngineError> {
+        let live = self.live.load();
+        let live = live.as_ref().ok_or(EngineError::NotLoaded)?;
+        let request = Request { verb: Verb::Take, items, counts_denied: false };
+        let layered = Some(live).filter(|live| live.matcher.is_layered());
+        let Some(layers) = layered.and_then(|live| Layers::of(live, &request)) else {
+            return self.hold_each(live, items, ttl);
+        };
+        let (answer, mut holds) = self.hold_each(live, &layers.items(), ttl)?;
+        for (at, _) in &mut holds {
+            *at = layers.origin(*at);
+        }
+        Ok((layers.fold(answer), holds))
+    }
+
+    /// Holds the permits of items that come under one rule each.
+    fn hold_each(
+        &self,
+        live: &Live<C>,
+        items: &[Item<'_>],
+        ttl: Duration,
+    ) -> Result<(Answer, Holds<C>), EngineError> {
+        let mut tasks = Tasks::new();
+        for item in items {
+            tasks.push(self.find(Some(live), Verb::Take, item)?);
+        }
+        replace(&mut tasks);
+        let mut results: SmallVec<[Option<ItemResult>; 4]> = SmallVec::new();
+        let (mut enforced, mut others) = (Vec::new(), Vec::new());
+        let mut blocker = None;
+        for (index, task) in tasks.iter().enumerate() {
+            let item = match task {
+                Task::Done(result) => {
+                    results.push(Some(result.clone()));
+                    continue;
+                }
+                Task::Acquisition(item) => item,
+            };
+            let (ruled, key) = reservable(item)?;
+            check_apart(&tasks, index, ruled, key)?;
+            let in_force = ruled.counters.in_force();
+            results.push(None);
+            let Some(table) = ruled.table(&in_force, &self.clock) else {
+                let result = ruled.uncounted(&in_force, key);
+                if result.verdict.is_over() {
+                    blocker = blocker.or(Some((index, None)));
+                }
+                if let Some(own) = results.last_mut() {
+                    *own = Some(result);
+                }
+                continue;
+            };
+            let limiter = table.limiter(key).map_err(EngineError::of)?;
+            let part = Part { task: index, limiter, item };
+            if ruled.is_enforced(key) { enforced.push(part) } else { others.push(part) }
+        }
+        if blocker.is_none() {
+            blocker = self.in_debt(&enforced)?;
+        }
+        let mut holds = Holds::new();
+        if blocker.is_none() {
+            blocker = hold_all(&enforced, ttl, &mut holds)?;
+        }
+        if blocker.is_none() {
+            // What is not enforced counts where it fits.
+            for part in &others {
+                if self.in_debt(std::slice::from_ref(part))?.is_none() {
+                    hold_all(std::slice::from_ref(part), ttl, &mut holds)?;
+                }
+            }
+        }
+        let is_held = |index: usize| holds.iter().any(|(at, _)| *at == index);
+        for part in enforced.iter().chain(&others) {
+            let PendingItem { counter, permits, .. } = part.item;
+            let result = match blocker {
+                Some((by, retry_after_ns)) if by == part.task => {
+                    counter.denied(&self.clock, *permits, retry_after_ns)?
+                }
+                None if is_held(part.task) => counter.granted(&self.clock)?,
+                _ => counter.decide(&self.clock, Verb::Peek, *permits)?,
+            };
+            if let Some(own) = results.get_mut(part.task) {
+                *own = Some(result);
+            }
+        }
+        let allowed = blocker.is_none();
+        let results: SmallVec<[ItemResult; 1]> =
+            results.into_iter().map(|result| result.unwrap_or(ItemResult::UNMATCHED)).collect();
+        for (task, result) in tasks.iter().zip(&results) {
+            if let Task::Acquisition(item) = task
+                && (allowed || result.verdict.is_refusal())
+            {
+                item.counter.notify_watch(None, || self.clock.now_ns(), item.permits, result);
+            }
+        }
+        Ok((Answer { allowed, results }, holds))
+    }
+
+    /// Returns the first of the parts whose limit is exceeded, which denies even 0 permits.
+    fn in_debt(&self, parts: &[Part<'_, C>]) -> Result<Option<Blocker>, EngineError> {
+        for part in parts.iter().filter(|part| part.item.permits == 0) {
+            let result = part.item.counter.decide(&self.clock, Verb::Peek, 0)?;
+            if let Verdict::Denied { retry_after_ns, .. } = result.verdict {
+                return Ok(Some((part.task, retry_after_ns)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notifies the watchers of what has been refunded and charged at the end of a reservation.
+    pub(super) fn notify_settled(&self, costs: &[Cost<'_>], answer: &Answer) {
+        let live = self.live.load();
+        let Some(live) = live.as_ref() else { return };
+        for (cost, result) in costs.iter().zip(&answer.results) {
+            let (verdict, permits) = match result.verdict {
+                Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
+                    (Verdict::Refunded(permits), permits)
+                }
+                Verdict::Committed(Settled::Owed { permits, .. }) | Verdict::Late(permits) => {
+                    (Verdict::Charged(permits), permits)
+                }
+                _ => continue,
+            };
+            // A late charge is already reported.
+            if permits == 0 || matches!(result.verdict, Verdict::Late(_)) {
+                continue;
+            }
+            let item = Item::of(cost.target, permits);
+            if let Ok(Task::Acquisition(item)) = self.find(Some(live), Verb::Take, &item) {
+                let result = ItemResult { verdict, ..result.clone() };
+                item.counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
+            }
+        }
+    }
+}
+
+/// Returns the rule and key of an item, if its permits can be held.
+fn reservable<'t, C: Clock + Clone>(
+    item: &'t PendingItem<'_, C>,
+) -> Result<(&'t ActiveRule<C>, &'t Key), EngineError> {
+    let Counter::Rule(ruled, key) = &item.counter else { return Err(INLINE) };
+    if ruled.remote.is_some() {
+        return Err(IN_A_STORE);
+    }
+    if matches!(ruled.counters.in_force().limit, Limit::Counted(_)) {
+        return Err(COUNTS_ALL);
+    }
+    Ok((ruled, key))
+}
+
+/// The task that denies a reservation, and the time until it no longer does.
+type Blocker = (usize, Option<std::num::NonZeroU64>);
+
+/// Holds all parts, or returns the one that denies.
+fn hold_all<C: Clock>(
+    parts: &[Part<'_, C>],
+    ttl: Duration,
+    holds: &mut Holds<C>,
+) -> Result<Option<Blocker>, EngineError> {
+    let limiters: Vec<_> = parts.iter().map(|part| (&part.limiter, part.item.permits)).collect();
+    let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
+    match try_hold_all(&limiters, ttl) {
+        Ok(JointDecision::Granted(held)) => {
+            holds.extend(parts.iter().map(|part| part.task).zip(held));
+            Ok(None)
+        }
+        Ok(JointDecision::Denied { retry_after, by }) => {
+            Ok(Some((task(by), retry_after.and_then(retry_ns))))
+        }
+        Err(TryAllError { at, error: KeyedError::ExceedsCapacity(_) }) => {
+            Ok(Some((task(at), None)))
+        }
+        // Keys that find no capacity share a limiter.
+        Err(TryAllError { error: KeyedError::Duplicate, .. }) => Err(EngineError::NoCapacity),
+        Err(TryAllError { error, .. }) => Err(EngineError::of(error)),
+    }
+}
+
+/// Checks that no earlier item is of the same counter.
+fn check_apart<C: Clock>(
+    tasks: &[Task<'_, C>],
+    second: usize,
+    ruled: &ActiveRule<C>,
+    key: &Key,
+) -> Result<(), EngineError> {
+    let is_same = |task: &Task<'_, C>| match task {
+        Task::Acquisition(PendingItem { counter: Counter::Rule(other, same), .. }) => {
+            Arc::ptr_eq(&other.counters, &ruled.counters) && same == key
+        }
+        _ => false,
+    };
+    match tasks.iter().take(second).position(is_same) {
+        Some(first) => Err(EngineError::DuplicateItem { first, second }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,310 @@
+//! Reservations: estimates of a rule's permits under an id, until the true cost is known.
+//!
+//! # Contract
+//!
+//! * **All or none.** A reservation holds the estimates of all its items, or of none. A refusal
+//!   leaves its id unused.
+//! * **Once.** An operation that is repeated under its id changes nothing, and gets the verdicts of
+//!   the first. An id is remembered for [`MEMORY`] after its reservation has ended, or for as long
+//!   as that could last if that is more.
+//! * **It ends by itself** when its time is over, by the engine's clock, looked at or not. A later
+//!   commit is *late*: what was used is charged whole, once.
+//! * **Known items.** A commit names the items of its reservation again, in their order.
+//!
+//! The permits are a [`Hold`] of each counter, so decisions after a commit are those of a limit to
+//! which the cost was known from the start. Reservations are of rules whose counters are in this
+//! process, and are not saved: after a restart what was held counts as used, and the id is
+//! unknown.
+
+mod hold_items;
+mod table;
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate::Clock;
+use rategate::charge::{Committed, Settled};
+use rategate_core::span::whole_ns;
+use smallvec::SmallVec;
+
+pub use self::table::ReservationCounts;
+pub(super) use self::table::Reservations;
+use self::table::{Entry, State};
+use super::Engine;
+use super::answer::{Answer, Decided, ItemResult, Verdict};
+use super::error::EngineError;
+use super::request::{Item, MAX_ITEMS, Request, Target, Verb};
+use super::unique_id::UniqueId;
+
+/// The time of a reservation without one of its own.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
+
+/// The maximum time of a reservation.
+pub const MAX_TTL: Duration = Duration::from_secs(600);
+
+/// The time for which an id is remembered after its reservation has ended.
+pub const MEMORY: Duration = Duration::from_secs(600);
+
+/// The true cost of an item.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost<'a> {
+    /// The counter, as its reservation names it.
+    pub target: Target<'a>,
+    /// The permits that were used; as many as were held if `None`.
+    pub permits: Option<u64>,
+}
+
+/// The answer to an operation on a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The result of each item.
+    pub answer: Answer,
+    /// `true` if the operation had been answered before, and changed nothing now.
+    pub is_repeated: bool,
+    /// The time until the reservation ends by itself, in nanoseconds; `None` unless it lasts.
+    pub ends_after_ns: Option<NonZeroU64>,
+}
+
+/// The end of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Commit,
+    Cancel,
+}
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Holds the permits of all items under an id, or of none.
+    ///
+    /// The same call again takes nothing more and does not prolong the time. Rules of quotas are
+    /// decided like others.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`];
+    /// [`EngineError::NotFor`] unless each item is of a rule whose counters are in this process;
+    /// [`EngineError::DuplicateItem`]; [`EngineError::NoCapacity`]; and those of a take.
+    pub fn reserve(
+        &self,
+        id: UniqueId,
+        ttl: Duration,
+        items: &[Item<'_>],
+    ) -> Result<Reserved, EngineError> {
+        check_number(items.len())?;
+        if ttl.is_zero() || ttl > MAX_TTL {
+            return Err(EngineError::Ttl { max: MAX_TTL });
+        }
+        let reservations = &self.inner.reservations;
+        let names = reservations.digest(items.iter().map(|item| &item.target));
+        let estimates = items.iter().map(|item| item.permits);
+        let now_ns = self.inner.clock.now_ns();
+        let mut shard = reservations.lock(id);
+        if let Some(entry) = shard.entry(id, now_ns) {
+            if entry.names != names || !entry.permits.iter().copied().eq(estimates) {
+                return Err(EngineError::OtherItems);
+            }
+            let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
+            drop(shard);
+            reservations.counts.repeated();
+            let targets = items.iter().map(|item| item.target);
+            let answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            return Ok(Reserved { answer, is_repeated: true, ends_after_ns });
+        }
+        reservations.check_capacity()?;
+        let (answer, holds) = self.inner.hold_items(items, ttl)?;
+        if !answer.allowed {
+            drop(shard);
+            reservations.counts.denied();
+            return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
+        }
+        // Where nothing is counted the reservation lasts as long as it would otherwise.
+        let last_ns = holds.iter().map(|(_, hold)| whole_ns(hold.ends_at())).max();
+        let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
+        let permits = estimates.collect();
+        let ttl_ns = whole_ns(ttl);
+        reservations.add(&mut shard, id, Entry::open(names, permits, holds, end_ns, ttl_ns));
+        drop(shard);
+        reservations.counts.held();
+        let ends_after_ns = NonZeroU64::new(end_ns.saturating_sub(now_ns));
+        Ok(Reserved { answer, is_repeated: false, ends_after_ns })
+    }
+
+    /// Ends a reservation of which `costs` were used.
+    ///
+    /// An excess comes back, and a shortfall is charged. A late commit charges all that was used.
+    /// An unknown id changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::OtherItems`] unless the items are those of the reservation.
+    pub fn commit(&self, id: UniqueId, costs: &[Cost<'_>]) -> Result<Reserved, EngineError> {
+        self.end(id, costs, End::Commit)
+    }
+
+    /// Ends a reservation of which nothing was used: a commit of 0 for each item.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::commit`].
+    pub fn cancel(&self, id: UniqueId, targets: &[Target<'_>]) -> Result<Reserved, EngineError> {
+        let costs = targets.iter().map(|&target| Cost { target, permits: Some(0) });
+        self.end(id, &costs.collect::<SmallVec<[_; 4]>>(), End::Cancel)
+    }
+
+    /// Returns the number of reservations that were made and ended, by outcome.
+    #[must_use]
+    pub fn reservation_counts(&self) -> ReservationCounts {
+        self.inner.reservations.counts()
+    }
+
+    fn end(&self, id: UniqueId, costs: &[Cost<'_>], end: End) -> Result<Reserved, EngineError> {
+        check_number(costs.len())?;
+        let reservations = &self.inner.reservations;
+        let names = reservations.digest(costs.iter().map(|cost| &cost.target));
+        let now_ns = self.inner.clock.now_ns();
+        let targets = || costs.iter().map(|cost| cost.target);
+        let mut shard = reservations.lock(id);
+        let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
+            None => {
+                reservations.counts.unknown();
+                (costs.iter().map(|_| Verdict::Unknown).collect(), false)
+            }
+            Some(entry) if entry.names != names => return Err(EngineError::OtherItems),
+            Some(Entry { state: State::Settled(verdicts), .. }) => {
+                reservations.counts.repeated();
+                (verdicts.clone(), true)
+            }
+            Some(entry) => {
+                let verdicts = self.settle(entry, costs, end)?;
+                shard.settled(id, verdicts.clone(), now_ns);
+                (verdicts, false)
+            }
+        };
+        drop(shard);
+        let is_known = verdicts.first() != Some(&Verdict::Unknown);
+        let answer = self.status(targets(), is_known, &verdicts);
+        if !is_repeated {
+            self.inner.notify_settled(costs, &answer);
+        }
+        Ok(Reserved { answer, is_repeated, ends_after_ns: None })
+    }
+
+    /// Ends a reservation that is open, or was when its time ended.
+    fn settle(
+        &self,
+        entry: &mut Entry<C>,
+        costs: &[Cost<'_>],
+        end: End,
+    ) -> Result<SmallVec<[Verdict; 1]>, EngineError> {
+        let used = |at: usize| {
+            let cost = costs.get(at).and_then(|cost| cost.permits);
+            cost.or_else(|| entry.permits.get(at).copied()).unwrap_or(0)
+        };
+        let was_open = matches!(entry.state, State::Open { .. });
+        let verdicts: SmallVec<[Verdict; 1]> = match &mut entry.state {
+            State::Open { holds, .. } => {
+                let mut verdicts: SmallVec<[Verdict; 1]> =
+                    costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
+                for (at, hold) in std::mem::take(holds) {
+                    // The limiter of a key is never closed.
+                    let Ok(committed) = hold.commit(used(at)) else { continue };
+                    if let Some(verdict) = verdicts.get_mut(at) {
+                        *verdict = end.verdict(committed).or_later(*verdict);
+                    }
+                }
+                verdicts
+            }
+            State::Ended { counted } => {
+                let (targets, at): (Vec<_>, Vec<_>) = (0..)
+                    .zip(costs)
+                    .filter(|(at, _)| counted.contains(at))
+                    .map(|(at, cost)| (Item::of(cost.target, used(at)), at))
+                    .unzip();
+                let charged = self.charged(&targets)?;
+                let mut verdicts: SmallVec<[Verdict; 1]> =
+                    costs.iter().map(|_| Verdict::Late(0)).collect();
+                for (at, result) in at.into_iter().zip(charged.results) {
+                    if let (Some(verdict), Verdict::Charged(permits)) =
+                        (verdicts.get_mut(at), result.verdict)
+                    {
+                        *verdict = Verdict::Late(permits);
+                    }
+                }
+                verdicts
+            }
+            State::Settled(verdicts) => verdicts.clone(),
+        };
+        let is_late = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Late(_)));
+        self.inner.reservations.counts.ended(end == End::Commit, is_late, was_open);
+        Ok(verdicts)
+    }
+
+    /// Charges what was used after its time.
+    fn charged(&self, items: &[Item<'_>]) -> Result<Answer, EngineError> {
+        if items.is_empty() {
+            return Ok(Answer { allowed: true, results: SmallVec::new() });
+        }
+        match self.decide(&Request { verb: Verb::Charge, items, counts_denied: false }) {
+            Decided::Now(answer) => answer,
+            // The rules have changed since.
+            Decided::Later(_) => Err(hold_items::IN_A_STORE),
+        }
+    }
+
+    /// Returns the status of each counter, with the verdicts of an operation that has been made.
+    /// Of rules that exist no longer there is none.
+    fn status<'a>(
+        &self,
+        targets: impl Iterator<Item = Target<'a>>,
+        allowed: bool,
+        verdicts: &[Verdict],
+    ) -> Answer {
+        let result = |(target, &verdict): (Target<'_>, &Verdict)| {
+            let items = [Item::of(target, 0)];
+            let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
+            let status = match self.decide(&request) {
+                Decided::Now(Ok(answer)) => answer.results.into_iter().next(),
+                _ => None,
+            };
+            let status = status.unwrap_or(ItemResult { remaining: None, ..ItemResult::UNMATCHED });
+            let is_counted = !matches!(
+                status.verdict,
+                Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced
+            );
+            // What is not counted has no other verdict, unless nothing is known.
+            let keeps_own = !is_counted && verdict == Verdict::Granted;
+            ItemResult { verdict: if keeps_own { status.verdict } else { verdict }, ..status }
+        };
+        Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+    }
+}
+
+impl End {
+    const fn verdict(self, committed: Committed) -> Verdict {
+        match (self, committed) {
+            (_, Committed::Late(charged)) => Verdict::Late(charged.booked),
+            (Self::Commit, Committed::InTime(settled)) => Verdict::Committed(settled),
+            (Self::Cancel, Committed::InTime(Settled::Back { permits })) => {
+                Verdict::Cancelled(permits)
+            }
+            (Self::Cancel, Committed::InTime(_)) => Verdict::Cancelled(0),
+        }
+    }
+}
+
+impl Verdict {
+    /// Returns the verdict on an item of several counters, of which the others have got `before`:
+    /// late, if any of them is.
+    const fn or_later(self, before: Self) -> Self {
+        match before {
+            Self::Late(_) => before,
+            _ => self,
+        }
+    }
+}
+
+const fn check_number(given: usize) -> Result<(), EngineError> {
+    if given > MAX_ITEMS {
+        return Err(EngineError::TooManyItems { given, max: MAX_ITEMS });
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! The reservations that are open, and those that have ended and are remembered.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rategate::Clock;
+use rategate_core::span::whole_ns;
+use smallvec::{SmallVec, smallvec};
+
+use super::MEMORY;
+use super::hold_items::Holds;
+use crate::engine::answer::Verdict;
+use crate::engine::error::EngineError;
+use crate::engine::request::Target;
+use crate::engine::unique_id::UniqueId;
+
+/// The number of locks that callers of different ids share.
+const SHARDS: usize = 16;
+
+/// The maximum number of reservations whose time is handled under one lock.
+const BATCH: usize = 256;
+
+/// All reservations of an engine.
+pub(in crate::engine) struct Reservations<C: Clock> {
+    shards: [Mutex<Shard<C>>; SHARDS],
+    seed: RandomState,
+    known: AtomicUsize,
+    max: usize,
+    pub(super) counts: Counts,
+}
+
+/// Reservations by id.
+pub(super) struct Shard<C: Clock> {
+    entries: HashMap<UniqueId, Entry<C>>,
+    /// The instants at which an entry changes by itself.
+    due: BTreeSet<(u64, UniqueId)>,
+}
+
+/// A reservation.
+pub(super) struct Entry<C: Clock> {
+    /// A digest of its counters.
+    pub(super) names: u64,
+    /// The permits of its items.
+    pub(super) permits: SmallVec<[u64; 1]>,
+    pub(super) state: State<C>,
+    /// The instant at which it ends by itself, or is forgotten.
+    due_ns: u64,
+    ttl_ns: u64,
+}
+
+/// The state of a reservation.
+pub(super) enum State<C: Clock> {
+    /// Its permits are held.
+    Open { holds: Holds<C> },
+    /// Its time has ended. A commit charges the items that have been counted.
+    Ended { counted: SmallVec<[usize; 1]> },
+    /// It was committed or cancelled.
+    Settled(SmallVec<[Verdict; 1]>),
+}
+
+/// The numbers of reservations by outcome since the start, and of those that last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReservationCounts {
+    /// Those whose permits are held now.
+    pub open: u64,
+    /// Those that are known by their id, open or ended.
+    pub known: u64,
+    /// Reservations that were granted.
+    pub held: u64,
+    /// Reservations that were denied.
+    pub denied: u64,
+    /// Commits in time.
+    pub committed: u64,
+    /// Cancellations in time.
+    pub cancelled: u64,
+    /// Commits and cancellations after the end.
+    pub late: u64,
+    /// Ends by time.
+    pub expired: u64,
+    /// Operations that had been answered before.
+    pub repeated: u64,
+    /// Ends of reservations that are unknown.
+    pub unknown: u64,
+}
+
+/// Counters of operations.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    held: AtomicU64,
+    denied: AtomicU64,
+    committed: AtomicU64,
+    cancelled: AtomicU64,
+    late: AtomicU64,
+    expired: AtomicU64,
+    repeated: AtomicU64,
+    unknown: AtomicU64,
+    closed: AtomicU64,
+}
+
+impl<C: Clock> Reservations<C> {
+    pub(in crate::engine) fn new(max: usize) -> Self {
+        let shard = |_| Mutex::new(Shard { entries: HashMap::new(), due: BTreeSet::new() });
+        Self {
+            shards: std::array::from_fn(shard),
+            seed: RandomState::new(),
+            known: AtomicUsize::new(0),
+            max,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Returns a digest of counters in their order.
+    pub(super) fn digest<'a>(&self, targets: impl Iterator<Item = &'a Target<'a>>) -> u64 {
+        let mut hasher = self.seed.build_hasher();
+        for target in targets {
+            match target {
+                Target::Rule { name, values } => (0_u8, name, values).hash(&mut hasher),
+                Target::Descriptor { domain, entries, limit: _ } => {
+                    (1_u8, domain, entries).hash(&mut hasher);
+                }
+                Target::Inline { limit, key } => (2_u8, limit, key).hash(&mut hasher),
+            }
+        }
+        hasher.finish()
+    }
+
+    /// Locks the reservations among which the id is.
+    pub(super) fn lock(&self, id: UniqueId) -> MutexGuard<'_, Shard<C>> {
+        let at = usize::try_from(self.seed.hash_one(id)).unwrap_or(0) % SHARDS;
+        let [first, ..] = &self.shards;
+        self.shards.get(at).unwrap_or(first).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that another reservation can be remembered.
+    pub(super) fn check_capacity(&self) -> Result<(), EngineError> {
+        if self.known.load(Ordering::Relaxed) >= self.max {
+            return Err(EngineError::NoCapacity);
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&self, shard: &mut Shard<C>, id: UniqueId, entry: Entry<C>) {
+        shard.due.insert((entry.due_ns, id));
+        match shard.entries.insert(id, entry) {
+            // One that was to be forgotten.
+            Some(before) => {
+                shard.due.remove(&(before.due_ns, id));
+            }
+            None => {
+                self.known.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Ends the reservations whose time is over, and forgets those that ended long ago.
+    pub(in crate::engine) fn tick(&self, now_ns: u64) {
+        for shard in &self.shards {
+            // Few at a time, so that no caller waits for a million.
+            while self.tick_some(shard, now_ns) {}
+        }
+    }
+
+    fn tick_some(&self, shard: &Mutex<Shard<C>>, now_ns: u64) -> bool {
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = Vec::new();
+        for _ in 0..BATCH {
+            let Some(&(due_ns, id)) = shard.due.first().filter(|(due_ns, _)| *due_ns <= now_ns)
+            else {
+                break;
+            };
+            shard.due.remove(&(due_ns, id));
+            let Some(entry) = shard.entries.get_mut(&id) else { continue };
+            if let Some(holds) = entry.expire() {
+                let due_ns = entry.due_ns;
+                shard.due.insert((due_ns, id));
+                ended.push(holds);
+                add(&self.counts.expired);
+                add(&self.counts.closed);
+            } else {
+                shard.entries.remove(&id);
+                self.known.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let is_more = shard.due.first().is_some_and(|(due_ns, _)| *due_ns <= now_ns);
+        // Holds take the locks of their limiters.
+        drop(shard);
+        drop(ended);
+        is_more
+    }
+
+    pub(super) fn counts(&self) -> ReservationCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counts { held, denied, committed, cancelled, late, expired, .. } = &self.counts;
+        let Counts { repeated, unknown, closed, .. } = &self.counts;
+        let closed = of(closed);
+        ReservationCounts {
+            open: of(held).saturating_sub(closed),
+            known: u64::try_from(self.known.load(Ordering::Relaxed)).unwrap_or(u64::MAX),
+            held: of(held),
+            denied: of(denied),
+            committed: of(committed),
+            cancelled: of(cancelled),
+            late: of(late),
+            expired: of(expired),
+            repeated: of(repeated),
+            unknown: of(unknown),
+        }
+    }
+}
+
+impl<C: Clock> Shard<C> {
+    /// Returns the reservation of an id, unless it is to be forgotten.
+    pub(super) fn entry(&mut self, id: UniqueId, now_ns: u64) -> Option<&mut Entry<C>> {
+        let is_open = |entry: &Entry<C>| matches!(entry.state, State::Open { .. });
+        self.entries.get_mut(&id).filter(|entry| is_open(entry) || now_ns < entry.due_ns)
+    }
+
+    /// Remembers the verdicts of a reservation that is settled.
+    pub(super) fn settled(&mut self, id: UniqueId, verdicts: SmallVec<[Verdict; 1]>, now_ns: u64) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        self.due.remove(&(entry.due_ns, id));
+        entry.state = State::Settled(verdicts);
+        entry.permits.shrink_to_fit();
+        entry.due_ns = now_ns.saturating_add(entry.memory_ns());
+        self.due.insert((entry.due_ns, id));
+    }
+}
+
+impl<C: Clock> Entry<C> {
+    pub(super) const fn open(
+        names: u64,
+        permits: SmallVec<[u64; 1]>,
+        holds: Holds<C>,
+        due_ns: u64,
+        ttl_ns: u64,
+    ) -> Self {
+        Self { names, permits, state: State::Open { holds }, due_ns, ttl_ns }
+    }
+
+    /// Returns the verdicts for the same reservation again, and the time for which it lasts.
+    pub(super) fn repeated_reserve(
+        &self,
+        now_ns: u64,
+    ) -> (SmallVec<[Verdict; 1]>, Option<NonZeroU64>) {
+        let all = |verdict: Verdict| smallvec![verdict; self.permits.len()];
+        match &self.state {
+            State::Open { .. } => match NonZeroU64::new(self.due_ns.saturating_sub(now_ns)) {
+                Some(left_ns) => (all(Verdict::Granted), Some(left_ns)),
+                None => (all(Verdict::Late(0)), None),
+            },
+            State::Ended { .. } => (all(Verdict::Late(0)), None),
+            State::Settled(verdicts) => (verdicts.clone(), None),
+        }
+    }
+
+    /// Ends it by its time, and returns what it held. Returns `None` if it has ended before.
+    fn expire(&mut self) -> Option<Holds<C>> {
+        let State::Open { holds } = &mut self.state else { return None };
+        let holds = std::mem::take(holds);
+        let mut counted: SmallVec<[usize; 1]> = holds.iter().map(|(at, _)| *at).collect();
+        counted.dedup();
+        self.due_ns = self.due_ns.saturating_add(self.memory_ns());
+        self.state = State::Ended { counted };
+        Some(holds)
+    }
+
+    fn memory_ns(&self) -> u64 {
+        whole_ns(MEMORY).max(self.ttl_ns)
+    }
+}
+
+impl Counts {
+    pub(super) fn held(&self) {
+        add(&self.held);
+    }
+
+    pub(super) fn denied(&self) {
+        add(&self.denied);
+    }
+
+    pub(super) fn repeated(&self) {
+        add(&self.repeated);
+    }
+
+    pub(super) fn unknown(&self) {
+        add(&self.unknown);
+    }
+
+    /// Counts a commit or a cancellation. `was_open` unless its time had been ended before.
+    pub(super) fn ended(&self, is_commit: bool, is_late: bool, was_open: bool) {
+        add(match (is_late, is_commit) {
+            (true, _) => &self.late,
+            (false, true) => &self.committed,
+            (false, false) => &self.cancelled,
+        });
+        if was_open {
+            add(&self.closed);
+        }
+    }
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
