@@ -9,7 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::analyze::AnalyzeArgs;
-use crate::client::{ChargeArgs, CheckArgs, PingArgs, ResetArgs, WhyArgs};
+use crate::client::{
+    CancelArgs, ChargeArgs, CheckArgs, CommitArgs, PingArgs, ReserveArgs, ResetArgs, WhyArgs,
+};
 use crate::config::ConfigArgs;
 use crate::failure::Failure;
 use crate::pace;
@@ -35,6 +37,9 @@ pub(crate) enum Command {
     Why(WhyArgs),
     Reset(ResetArgs),
     Charge(ChargeArgs),
+    Reserve(ReserveArgs),
+    Commit(CommitArgs),
+    Cancel(CancelArgs),
     Ping(PingArgs),
     Top(TopArgs),
     Config(ConfigArgs),

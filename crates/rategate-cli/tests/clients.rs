@@ -63,6 +63,81 @@ fn a_check_is_an_exit_status_and_a_line() {
     }
 }
 
+/// A reply to an operation on a reservation.
+fn reserved(allowed: bool, verdict: &str, more: &str) -> String {
+    format!(
+        "{{\"allowed\":{allowed},\"reservation\":{{\"id\":\"{ID}\",\"repeated\":{}}},\"items\":[{{\
+         \"rule\":\"r\",\"verdict\":\"{verdict}\",\"limit\":5,\"remaining\":3{more}}}]}}",
+        more.contains("before"),
+    )
+}
+
+const ID: &str = "00112233445566778899aabbccddeeff";
+
+#[test]
+fn a_reservation_is_an_id_and_its_end_a_line() {
+    let body =
+        |verb: &str, rest: &str| format!(r#"{{"verb":"{verb}","rule":"r","key":["a"]{rest}}}"#);
+    let with_id = format!(r#","id":"{ID}""#);
+    let wait = ",\"retry_after_ns\":2000000000";
+    let ttl = r#","permits":8,"ttl":"5s""#;
+    let held = format!("{ID}\n");
+    let reserve = ["reserve", "r", "a", "-n", "8", "--ttl", "5s"];
+    let cases: [(&[&str], String, i32, &str, String); 7] = [
+        (&reserve, reserved(true, "granted", ""), 0, &held, body("reserve", ttl)),
+        (
+            &["reserve", "r", "a", "--id", ID],
+            reserved(false, "denied", wait),
+            1,
+            "denied: retry after 2 s, 3 of 5 left\n",
+            body("reserve", &format!(r#","permits":1{with_id},"ttl":"60s""#)),
+        ),
+        (
+            &["commit", ID, "r", "a", "-n", "2"],
+            reserved(true, "committed", ",\"refunded\":6"),
+            0,
+            "committed, 6 came back, 3 of 5 left\n",
+            body("commit", &format!(r#","permits":2{with_id}"#)),
+        ),
+        (
+            &["commit", ID, "r", "a"],
+            reserved(true, "late", ",\"charged\":8,\"debt\":4"),
+            0,
+            "late: it had ended before, 8 charged, 3 of 5 left, the limit is exceeded by 4\n",
+            body("commit", &with_id),
+        ),
+        (
+            &["cancel", ID, "r", "a"],
+            reserved(true, "cancelled", ",\"refunded\":8"),
+            0,
+            "cancelled, 8 came back, 3 of 5 left\n",
+            body("cancel", &with_id),
+        ),
+        (
+            &["cancel", ID, "r", "a"],
+            reserved(true, "cancelled", ",\"refunded\":8,\"before\":1"),
+            0,
+            "cancelled, 8 came back before, and nothing now, 3 of 5 left\n",
+            body("cancel", &with_id),
+        ),
+        (
+            &["commit", ID, "r", "a"],
+            reserved(false, "unknown", ""),
+            1,
+            "unknown: no reservation has this id, 3 of 5 left\n",
+            body("commit", &with_id),
+        ),
+    ];
+    for (arguments, answer, status, line, sent) in cases {
+        let service = Service::tcp(&[("POST /v1/check", 200, &answer)]);
+        let (code, text, complaint) = ask(&service, arguments);
+        assert_eq!((code, &*text, &*complaint), (Some(status), line, ""), "{arguments:?}");
+        assert_eq!(service.received()[0].body, sent);
+        let (_, json, _) = ask(&service, &[arguments, &["--json"]].concat());
+        assert_eq!(json.trim_end(), answer);
+    }
+}
+
 #[test]
 fn a_peek_takes_nothing_and_a_rule_without_keys_gets_none() {
     let service = Service::tcp(&[("POST /v1/check", 200, GRANTED)]);

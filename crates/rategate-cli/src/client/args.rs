@@ -121,6 +121,79 @@ pub(crate) struct ChargeArgs {
     pub(super) service: ServiceArgs,
 }
 
+/// Hold an estimate until the true cost is known
+///
+/// Prints the reservation's id, for `rategate commit` and `rategate cancel`. It ends by itself
+/// after its time, and what is committed later is charged whole.
+#[derive(Debug, Args)]
+#[command(after_help = RESERVE_EXAMPLES)]
+pub(crate) struct ReserveArgs {
+    /// The rule's name
+    #[arg(value_name = "RULE")]
+    pub(super) rule: String,
+
+    /// The values of its entries, in their order
+    #[arg(value_name = "KEY")]
+    pub(super) keys: Vec<String>,
+
+    /// Number of permits: more than the operation can use
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    pub(super) permits: u64,
+
+    /// Time after which it ends by itself, at most 10 minutes: longer than the operation can last
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub(super) ttl: String,
+
+    /// Id of 32 hexadecimal digits, to repeat the command safely [default: a new one]
+    #[arg(long, value_name = "ID")]
+    pub(super) id: Option<String>,
+
+    /// Print the service's reply unchanged
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
+/// End a reservation with what was used
+///
+/// An excess comes back, and a shortfall is charged. The same command again changes nothing.
+#[derive(Debug, Args)]
+#[command(after_help = COMMIT_EXAMPLES)]
+pub(crate) struct CommitArgs {
+    #[command(flatten)]
+    pub(super) reservation: CancelArgs,
+
+    /// Number of permits that were used [default: as many as were held]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(super) permits: Option<u64>,
+}
+
+/// End a reservation of which nothing was used
+#[derive(Debug, Args)]
+#[command(after_help = COMMIT_EXAMPLES)]
+pub(crate) struct CancelArgs {
+    /// The reservation's id
+    #[arg(value_name = "ID")]
+    pub(super) id: String,
+
+    /// The rule's name
+    #[arg(value_name = "RULE")]
+    pub(super) rule: String,
+
+    /// The values of its entries, in their order
+    #[arg(value_name = "KEY")]
+    pub(super) keys: Vec<String>,
+
+    /// Print the service's reply unchanged
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
 /// Reset the counters of a key
 #[derive(Debug, Args)]
 #[command(after_help = RESET_EXAMPLES)]
@@ -205,6 +278,27 @@ impl fmt::Debug for Token {
         f.write_str("***")
     }
 }
+
+const RESERVE_EXAMPLES: &str = "\
+Examples:
+  id=$(rategate reserve tokens alice -n 800 --ttl 30s) || exit
+  tokens=$(./ask-the-model)
+  rategate commit $id tokens alice -n $tokens
+
+Exit status:
+  0    held; the id is printed
+  1    denied; how long to wait is printed
+  2    an argument is wrong, or no reply came";
+
+const COMMIT_EXAMPLES: &str = "\
+Examples:
+  rategate commit $id tokens alice -n 650
+  rategate cancel $id tokens alice
+
+Exit status:
+  0    committed or cancelled, late or before too
+  1    no reservation has this id
+  2    an argument is wrong, or no reply came";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:

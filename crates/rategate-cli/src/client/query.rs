@@ -14,7 +14,7 @@ use crate::output::print;
 use crate::top::{Row, printable};
 
 /// The exit status of a denial.
-const DENIED: u8 = 1;
+pub(super) const DENIED: u8 = 1;
 
 /// The minimum wait that is shown in days, too.
 const DAY_NS: u64 = 86_400_000_000_000;
@@ -28,7 +28,7 @@ pub(crate) fn ping(args: &PingArgs) -> Result<u8, Failure> {
 
 /// Resets the counters of a key.
 pub(crate) fn reset(args: &ResetArgs) -> Result<u8, Failure> {
-    let request = CheckRequest { verb: Verb::Reset, rule: &args.rule, key: &args.keys, permits: 1 };
+    let request = CheckRequest::new(Verb::Reset, &args.rule, &args.keys, Some(1));
     send_check(&mut args.service.client()?, &request)?;
     print("reset\n")?;
     Ok(0)
@@ -37,7 +37,7 @@ pub(crate) fn reset(args: &ResetArgs) -> Result<u8, Failure> {
 /// Charges permits that have been used already.
 pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
     let (verb, permits) = (Verb::Charge, args.permits);
-    let request = CheckRequest { verb, rule: &args.rule, key: &args.keys, permits };
+    let request = CheckRequest::new(verb, &args.rule, &args.keys, Some(permits));
     let (answer, checked) = send_check(&mut args.service.client()?, &request)?;
     if args.json {
         print(format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end()))?;
@@ -62,7 +62,7 @@ pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
 /// Requests permits, prints one line, and returns the exit status.
 pub(crate) fn check(args: &CheckArgs) -> Result<u8, Failure> {
     let verb = if args.peek { Verb::Peek } else { Verb::Take };
-    let request = CheckRequest { verb, rule: &args.rule, key: &args.keys, permits: args.permits };
+    let request = CheckRequest::new(verb, &args.rule, &args.keys, Some(args.permits));
     let (answer, checked) = send_check(&mut args.service.client()?, &request)?;
     print(if args.json {
         format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end())
@@ -146,7 +146,7 @@ fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Row>, Failure> {
 
 /// Returns the decision that a request would receive now.
 fn peek(client: &mut Client, rule: &str, args: &WhyArgs) -> Result<(String, Item), Failure> {
-    let request = CheckRequest { verb: Verb::Peek, rule, key: &args.keys, permits: 1 };
+    let request = CheckRequest::new(Verb::Peek, rule, &args.keys, Some(1));
     let (answer, checked) = send_check(client, &request)?;
     let body = String::from_utf8_lossy(&answer.body).into_owned();
     Ok((body, checked.items.into_iter().next().unwrap_or_default()))
@@ -173,14 +173,14 @@ fn line(text: &mut String, rule: &str, item: &Item) {
     text.push('\n');
 }
 
-fn write_left(text: &mut String, item: &Item) {
+pub(super) fn write_left(text: &mut String, item: &Item) {
     if let (Some(remaining), Some(limit)) = (item.remaining, item.limit) {
         let _ = write!(text, ", {remaining} of {limit} left");
     }
 }
 
 /// Returns how long a denied caller has to wait.
-fn wait(item: &Item) -> String {
+pub(super) fn wait(item: &Item) -> String {
     match (item.retry_after_ns, item.verdict.as_str()) {
         (_, "store_unavailable") => "the store of its counters is unavailable".to_owned(),
         (Some(ns), _) if ns >= DAY_NS => {

@@ -20,7 +20,14 @@ pub(super) struct CheckRequest<'a> {
     /// A value for each entry of the rule that has none of its own.
     #[serde(skip_serializing_if = "no_keys")]
     pub(super) key: &'a [String],
-    pub(super) permits: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) permits: Option<u64>,
+    /// The id of a reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<&'a str>,
+    /// The time of a new reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ttl: Option<&'a str>,
 }
 
 /// The operation of a request.
@@ -31,6 +38,9 @@ pub(super) enum Verb {
     Peek,
     Charge,
     Reset,
+    Reserve,
+    Commit,
+    Cancel,
 }
 
 /// The reply to a check; `allowed` is mandatory.
@@ -39,6 +49,17 @@ pub(super) struct Checked {
     pub(super) allowed: bool,
     #[serde(default)]
     pub(super) items: Vec<Item>,
+    #[serde(default)]
+    pub(super) reservation: Reservation,
+}
+
+/// The reservation of a reply.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Reservation {
+    pub(super) id: String,
+    /// The operation had been answered before.
+    pub(super) repeated: bool,
 }
 
 /// The result for one counter.
@@ -55,6 +76,7 @@ pub(super) struct Item {
     /// The number of permits by which the limit is exceeded.
     pub(super) debt: u64,
     pub(super) charged: Option<u64>,
+    pub(super) refunded: Option<u64>,
     pub(super) retry_after_ns: Option<u64>,
     pub(super) reset_after_ns: Option<u64>,
 }
@@ -76,6 +98,18 @@ const MAX_SHOWN: usize = 400;
 
 fn no_keys(keys: &&[String]) -> bool {
     keys.is_empty()
+}
+
+impl<'a> CheckRequest<'a> {
+    /// Creates a request without an id.
+    pub(super) const fn new(
+        verb: Verb,
+        rule: &'a str,
+        key: &'a [String],
+        permits: Option<u64>,
+    ) -> Self {
+        Self { verb, rule, key, permits, id: None, ttl: None }
+    }
 }
 
 /// Sends a request about one counter.

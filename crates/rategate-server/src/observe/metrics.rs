@@ -15,7 +15,7 @@ use super::tally::{Kind, Sum};
 use super::view::{Taken, View};
 use super::waits::ENDS_MS;
 use super::{Observe, summary};
-use crate::engine::KeeperStats;
+use crate::engine::{KeeperStats, ReservationCounts};
 use crate::net::RefusalReason;
 use crate::rule::Rule;
 
@@ -64,6 +64,7 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     decisions(&mut text, &records);
     waits(&mut text, &records);
     usages(&mut text, &records, view);
+    reservations(&mut text, &view.reservations());
     service(&mut text, observe.status());
     snapshot(&mut text, observe.status());
     names(&mut text, &records);
@@ -135,6 +136,18 @@ fn usages(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
         "New keys that found a rule's table full",
     );
     text.each("rule", usages.iter().map(|(rule, taken)| (&**rule, taken.overflows)));
+}
+
+fn reservations(text: &mut Text, counts: &ReservationCounts) {
+    let ReservationCounts { open, known, held, denied, committed, cancelled, .. } = *counts;
+    let ReservationCounts { late, expired, repeated, unknown, .. } = *counts;
+    text.metric("rategate_reservations_total", "counter", "Operations on reservations by outcome");
+    let outcomes = [("held", held), ("denied", denied), ("committed", committed)];
+    text.each("outcome", outcomes);
+    text.each("outcome", [("cancelled", cancelled), ("late", late), ("expired", expired)]);
+    text.each("outcome", [("repeated", repeated), ("unknown", unknown)]);
+    text.metric("rategate_reservations", "gauge", "Reservations that last, or are remembered");
+    text.each("state", [("open", open), ("ended", known.saturating_sub(open))]);
 }
 
 fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rategate::Clock;
 
-use crate::engine::{Decided, Engine, Request};
+use crate::engine::{Decided, Engine, Request, ReservationCounts};
 use crate::rule::{Rule, RuleSet};
 
 /// An engine as its observers see it.
@@ -25,6 +25,11 @@ pub trait View: Send + Sync + Debug {
 
     /// Returns the use of a rule's table in this process, or `None` if no rule has this name.
     fn taken(&self, rule: &str) -> Option<Taken>;
+
+    /// Returns the numbers of reservations.
+    fn reservations(&self) -> ReservationCounts {
+        ReservationCounts::default()
+    }
 
     /// Publishes the engine's own figures through the `metrics` facade. Called before each
     /// scrape.
@@ -59,5 +64,9 @@ impl<C: Clock + Clone + 'static> View for Engine<C> {
 
     fn taken(&self, rule: &str) -> Option<Taken> {
         self.table_usage(rule).map(|(keys, overflows)| Taken { keys, overflows })
+    }
+
+    fn reservations(&self) -> ReservationCounts {
+        self.reservation_counts()
     }
 }

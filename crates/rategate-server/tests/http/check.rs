@@ -132,6 +132,88 @@ fn at_most_is_as_much_as_there_is() {
     assert_eq!((&plainly["allowed"], plainly.get("taken")), (&json!(false), None));
 }
 
+/// An operation on the reservation with this id, of two rules.
+fn estimate(service: &Service, verb: &str, id: &str, users: u64) -> Json {
+    let path = json!({ "rule": "per_path", "key": ["1", "/a"] });
+    let items = [json!({ "rule": "per_user", "key": "1", "permits": users }), path];
+    service.check(&json!({ "verb": verb, "id": id, "items": items }).to_string())
+}
+
+#[test]
+fn a_reservation_is_made_and_settled_once() {
+    let service = plain();
+    let id = "FFEEDDCCBBAA99887766554433221100";
+    let held = estimate(&service, "reserve", id, 3);
+    let reservation = &held["reservation"];
+    assert_eq!((&held["allowed"], &reservation["repeated"]), (&json!(true), &json!(false)));
+    assert_eq!(reservation["id"], id.to_lowercase());
+    assert_eq!(reservation["ends_after_ns"], 60_000_000_000_u64);
+    assert_eq!(held["items"][0]["remaining"], 0);
+    let again = estimate(&service, "reserve", id, 3);
+    assert_eq!(
+        (&again["allowed"], &again["reservation"]["repeated"]),
+        (&json!(true), &json!(true))
+    );
+    let denied = estimate(&service, "reserve", "00112233445566778899aabbccddeeff", 1);
+    assert_eq!(
+        (&denied["allowed"], &denied["items"][0]["allowed"]),
+        (&json!(false), &json!(false))
+    );
+    assert_eq!(denied["reservation"]["ends_after_ms"], Json::Null);
+    for repeated in [false, true, true] {
+        let committed = estimate(&service, "commit", id, 5);
+        assert_eq!(committed["reservation"]["repeated"], repeated);
+        let user = &committed["items"][0];
+        assert_eq!((&user["verdict"], &user["charged"]), (&json!("committed"), &json!(2)));
+        assert_eq!(user["debt"], 2, "counted once");
+        assert_eq!(committed["items"][1]["remaining"], 9);
+    }
+    // Without an id, the answer has a new one; without permits, what was held was used.
+    let one = r#"{"verb":"reserve","ttl":"1500ms","rule":"all","permits":4}"#;
+    let reservation = &service.check(one)["reservation"];
+    assert_eq!(reservation["ends_after_ms"], 1_500);
+    let id = reservation["id"].as_str().unwrap();
+    let used = json!({ "verb": "commit", "id": id, "rule": "all" });
+    assert_eq!(service.check(&used.to_string())["items"][0]["remaining"], 1);
+    let id = service.check(one)["reservation"]["id"].as_str().unwrap().to_owned();
+    let cancelled = json!({ "verb": "cancel", "id": id, "rule": "all" }).to_string();
+    assert_eq!(service.check(&cancelled)["items"][0]["verdict"], "unknown", "it was denied");
+}
+
+#[test]
+fn reservations_that_are_none_say_what_would_be_right() {
+    let service = plain();
+    let id = r#""id":"ffeeddccbbaa99887766554433221100""#;
+    let reserve = format!(r#"{{"verb":"reserve",{id},"rule":"per_user","key":"1"}}"#);
+    assert_eq!(service.check(&reserve)["allowed"], true);
+    let cases: [(&str, u16, &str, &str); 10] = [
+        (r#"{"verb":"reserve","id":"ff","rule":"all"}"#, 400, "/id", "32 hexadecimal digits"),
+        (r#"{"verb":"commit","rule":"all"}"#, 400, "/id", "missing"),
+        (r#"{"verb":"cancel","rule":"all"}"#, 400, "/id", "missing"),
+        (r#"{"id":"ffeeddccbbaa99887766554433221100","rule":"all"}"#, 400, "/id", "only for"),
+        (r#"{"ttl":"1s","rule":"all"}"#, 400, "/ttl", "only for the verb `reserve`"),
+        (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
+        (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600 s at most"),
+        (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "600 s at most"),
+        (r#"{"verb":"reserve","rule":"ovens","key":"1"}"#, 400, "", "in this process"),
+        (r#"{"verb":"reserve","limit":"1/s","key":"1"}"#, 400, "", "a reservation is of rules"),
+    ];
+    let other = format!(r#"{{"verb":"commit",{id},"rule":"per_user","key":"2"}}"#);
+    let twice = r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"all"}]}"#;
+    let more = [
+        (&*other, 409, "/id", "of other items"),
+        (twice, 400, "/items/1", "name the same counter"),
+    ];
+    for (body, status, pointer, detail) in cases.into_iter().chain(more) {
+        let answer = service.call("POST", "/v1/check", &[], body);
+        assert_eq!(answer.status.as_u16(), status, "{body}: {answer:?}");
+        let problem = answer.json();
+        let error = if pointer.is_empty() { &problem } else { &problem["errors"][0] };
+        assert!(pointer.is_empty() || error["pointer"] == pointer, "{body}: {error}");
+        assert!(error["detail"].as_str().unwrap().contains(detail), "{body}: {error}");
+    }
+}
+
 /// Takes, renews or releases a lease of that many ovens.
 fn ovens(service: &Service, verb: &str, name: Option<&str>, permits: u64) -> Json {
     let mut body = json!({ "verb": verb, "rule": "ovens", "key": "a", "permits": permits });

@@ -1,12 +1,14 @@
 //! The JSON reply to `POST /v1/check`.
 
 use std::cell::RefCell;
+use std::num::NonZeroU64;
 
 use bytes::Bytes;
+use rategate::charge::Settled;
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use super::decide::Outcome;
+use super::decide::{Outcome, Reservation};
 use crate::config;
 use crate::engine::{ItemResult, Verdict};
 use crate::units::whole_ms;
@@ -20,6 +22,9 @@ struct Answered<'a> {
     /// Absent if the request concerned no lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<LeaseField>,
+    /// Absent if the request concerned no reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<AnsweredReservation>,
     items: &'a [AnsweredItem<'a>],
 }
 
@@ -35,6 +40,16 @@ struct AnsweredLease {
     /// Rounded down, so that a client that follows it never holds a lease for too long.
     ends_after_ms: u64,
     ends_after_ns: u64,
+}
+
+/// The reservation of a reply.
+#[derive(Debug, Serialize)]
+struct AnsweredReservation {
+    id: String,
+    repeated: bool,
+    /// Rounded down, so that a client that follows it commits in time.
+    ends_after_ms: Option<u64>,
+    ends_after_ns: Option<u64>,
 }
 
 /// The result of one item.
@@ -67,7 +82,7 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
     let results = outcome.answer.results.iter();
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
         results.map(|result| AnsweredItem::of(result, now_ns)).collect();
-    let Outcome { answer, taken, lease } = outcome;
+    let Outcome { answer, taken, lease, reservation } = outcome;
     let lease = lease.map(|name| {
         LeaseField(answer.held_ns().map(|ns| AnsweredLease {
             name: name.to_string(),
@@ -75,7 +90,17 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
             ends_after_ns: ns,
         }))
     });
-    written(&Answered { allowed: answer.allowed, taken: *taken, lease, items: &items })
+    let reservation = reservation.map(|Reservation { id, is_repeated, ends_after_ns }| {
+        let ends_after_ns = ends_after_ns.map(NonZeroU64::get);
+        AnsweredReservation {
+            id: id.to_string(),
+            repeated: is_repeated,
+            ends_after_ms: ends_after_ns.map(|ns| ns / 1_000_000),
+            ends_after_ns,
+        }
+    });
+    let (allowed, taken) = (answer.allowed, *taken);
+    written(&Answered { allowed, taken, lease, reservation, items: &items })
 }
 
 /// Writes a reply into a buffer of the thread, and returns it as bytes of exactly that length.
@@ -113,11 +138,15 @@ impl<'a> AnsweredItem<'a> {
             shadow: matches!(result.verdict, Verdict::Denied { enforced: false, .. }),
             debt: Some(result.debt).filter(|&debt| debt > 0),
             charged: match result.verdict {
-                Verdict::Charged(permits) => Some(permits),
+                Verdict::Charged(permits)
+                | Verdict::Late(permits)
+                | Verdict::Committed(Settled::Owed { permits, .. }) => Some(permits),
                 _ => None,
             },
             refunded: match result.verdict {
-                Verdict::Refunded(permits) => Some(permits),
+                Verdict::Refunded(permits)
+                | Verdict::Cancelled(permits)
+                | Verdict::Committed(Settled::Back { permits }) => Some(permits),
                 _ => None,
             },
         }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, StatusCode, Uri};
 use smallvec::{SmallVec, smallvec};
 
-use super::check_request::{CheckItem, CheckRequest, Counter, Verb, inline};
+use super::check_request::{CheckItem, CheckRequest, Counter, inline};
 use super::invalid::Invalid;
 use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;
@@ -98,9 +98,8 @@ impl<'a> AuthRequest<'a> {
             }
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
-        let items = smallvec![CheckItem { counter, permits }];
-        let check_request =
-            CheckRequest { verb: Verb::Take, items, listed: false, at_most: false, lease: None };
+        let item = CheckItem { counter, written: Some(permits) };
+        let check_request = CheckRequest::take(smallvec![item]);
         Ok(Self { check_request, deny, pass })
     }
 }

@@ -1,14 +1,16 @@
 //! The JSON request of `POST /v1/check`, and its items.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use rategate::Rate;
+use rategate_core::span;
 use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::invalid::Invalid;
 use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
-use crate::engine::{Inline, MAX_ITEMS, NotAnId, UniqueId};
+use crate::engine::{DEFAULT_TTL, Inline, MAX_ITEMS, NotAnId, UniqueId};
 use crate::net::Right;
 use crate::protocol::bounded_list::bounded_list;
 use crate::units::meant;
@@ -26,6 +28,10 @@ pub(super) struct CheckRequest<'a> {
     pub(super) at_most: bool,
     /// The lease of the request.
     pub(super) lease: Option<UniqueId>,
+    /// The id of the reservation.
+    pub(super) id: Option<UniqueId>,
+    /// The time of a new reservation.
+    pub(super) ttl: Duration,
 }
 
 /// The operation of a request.
@@ -49,13 +55,20 @@ pub(super) enum Verb {
     Renew,
     /// Ends a lease.
     Release,
+    /// Holds estimates under an id.
+    Reserve,
+    /// Ends a reservation with what was used.
+    Commit,
+    /// Ends a reservation of which nothing was used.
+    Cancel,
 }
 
 /// Permits of one counter.
 #[derive(Debug)]
 pub(super) struct CheckItem<'a> {
     pub(super) counter: Counter<'a>,
-    pub(super) permits: u64,
+    /// Absent if the request leaves them out.
+    pub(super) written: Option<u64>,
 }
 
 /// The address of a counter.
@@ -76,6 +89,8 @@ struct Written<'a> {
     verb: Option<Verb>,
     at_most: Option<bool>,
     lease: Option<Text<'a>>,
+    id: Option<Text<'a>>,
+    ttl: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "bounded_list")]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
@@ -120,6 +135,8 @@ impl<'a> CheckRequest<'a> {
             return Err(Invalid::at("/at_most", "only the verb `take` accepts `at_most`"));
         }
         let lease = verb.lease(written.lease.as_ref())?;
+        let id = verb.id(written.id.as_ref())?;
+        let ttl = verb.ttl(written.ttl.as_ref())?;
         let Written { rule, domain, descriptor, limit, burst, key, permits, .. } = written;
         let single = WrittenItem { rule, domain, descriptor, limit, burst, key, permits };
         let Some(list) = written.items else {
@@ -128,7 +145,7 @@ impl<'a> CheckRequest<'a> {
                 return Err(Invalid::at("", ONE_RULE));
             }
             let items = SmallVec::from_iter([item]);
-            return Ok(Self { verb, items, listed: false, at_most, lease });
+            return Ok(Self { verb, items, listed: false, at_most, lease, id, ttl });
         };
         if verb.is_of_lease() {
             return Err(Invalid::at("/items", ONE_RULE));
@@ -146,7 +163,13 @@ impl<'a> CheckRequest<'a> {
         let items = list.into_iter().enumerate();
         let items = items.map(|(index, item)| item.checked(&format!("/items/{index}")));
         let items = items.collect::<Result<_, _>>()?;
-        Ok(Self { verb, items, listed: true, at_most, lease })
+        Ok(Self { verb, items, listed: true, at_most, lease, id, ttl })
+    }
+
+    /// Creates a request that takes one item.
+    pub(super) const fn take(items: SmallVec<[CheckItem<'a>; 1]>) -> Self {
+        let (verb, lease, id, ttl) = (Verb::Take, None, None, DEFAULT_TTL);
+        Self { verb, items, listed: false, at_most: false, lease, id, ttl }
     }
 
     /// Returns the JSON pointer of an item.
@@ -159,13 +182,19 @@ impl<'a> CheckRequest<'a> {
 const ONE_RULE: &str = "a lease is of one rule: `rule`, `key` and `permits`";
 
 impl Verb {
-    /// Returns the right that the verb needs. A release credits only permits whose name its caller
-    /// knows.
+    /// Returns the right that the verb needs. A release, a commit and a cancellation credit only
+    /// permits whose name or id their caller knows.
     pub(super) const fn right(self) -> Right {
         match self {
-            Self::Take | Self::Peek | Self::Charge | Self::Lease | Self::Renew | Self::Release => {
-                Right::Ask
-            }
+            Self::Take
+            | Self::Peek
+            | Self::Charge
+            | Self::Lease
+            | Self::Renew
+            | Self::Release
+            | Self::Reserve
+            | Self::Commit
+            | Self::Cancel => Right::Ask,
             Self::Refund => Right::Credit,
             Self::Reset => Right::Admin,
         }
@@ -190,6 +219,34 @@ impl Verb {
         };
         Err(Invalid::at("/lease", detail))
     }
+
+    /// Parses the reservation's id, as the verb requires. A new reservation needs none.
+    fn id(self, written: Option<&Text<'_>>) -> Result<Option<UniqueId>, Invalid> {
+        let detail = match written {
+            Some(_) if !matches!(self, Self::Reserve | Self::Commit | Self::Cancel) => {
+                "only for the verbs `reserve`, `commit` and `cancel`"
+            }
+            Some(text) => match text.0.parse() {
+                Ok(id) => return Ok(Some(id)),
+                Err(NotAnId) => "an id is 32 hexadecimal digits",
+            },
+            None if matches!(self, Self::Commit | Self::Cancel) => {
+                "missing; write the `id` from the reply that granted the reservation"
+            }
+            None => return Ok(None),
+        };
+        Err(Invalid::at("/id", detail))
+    }
+
+    fn ttl(self, written: Option<&Text<'_>>) -> Result<Duration, Invalid> {
+        let Some(text) = written else { return Ok(DEFAULT_TTL) };
+        if self != Self::Reserve {
+            return Err(Invalid::at("/ttl", "only for the verb `reserve`"));
+        }
+        span::parse(&text.0).map(Duration::from_nanos).map_err(|error| {
+            Invalid::at("/ttl", format!("{error}; write a time like \"30s\" or \"1500ms\""))
+        })
+    }
 }
 
 impl<'a> WrittenItem<'a> {
@@ -206,7 +263,7 @@ impl<'a> WrittenItem<'a> {
 
     fn checked(self, pointer: &str) -> Result<CheckItem<'a>, Invalid> {
         let Self { rule, domain, descriptor, limit, burst, key, permits } = self;
-        let permits = permits.map_or(1, |permits| permits.0);
+        let written = permits.map(|permits| permits.0);
         let counter = match (rule, domain, descriptor, limit, burst, key) {
             (Some(name), None, None, None, None, key) => Counter::Rule { name, key },
             (None, Some(domain), Some(descriptor), None, None, None) => {
@@ -239,7 +296,14 @@ impl<'a> WrittenItem<'a> {
                 return Err(Invalid::at(pointer, detail));
             }
         };
-        Ok(CheckItem { counter, permits })
+        Ok(CheckItem { counter, written })
+    }
+}
+
+impl CheckItem<'_> {
+    /// Returns the number of permits, of which one is the default.
+    pub(super) fn permits(&self) -> u64 {
+        self.written.unwrap_or(1)
     }
 }
 
@@ -312,7 +376,7 @@ mod tests {
         let one =
             CheckRequest::read(br#"{"rule":"r","key":"42","permits":3,"verb":"peek"}"#).unwrap();
         assert_eq!((one.verb, one.items.len(), one.listed), (Verb::Peek, 1, false));
-        assert_eq!(one.items[0].permits, 3);
+        assert_eq!(one.items[0].permits(), 3);
         assert!(matches!(&one.items[0].counter, Counter::Rule { name, .. } if name.0 == "r"));
         let two = br#"{"items":[{"limit":"1/s","key":"a"},{"domain":"d","descriptor":{"k":"v"}}]}"#;
         let two = CheckRequest::read(two).unwrap();

@@ -1,5 +1,7 @@
 //! Translation of JSON requests into requests to the engine, and of its errors.
 
+use std::num::NonZeroU64;
+
 use rategate::Clock;
 use smallvec::{SmallVec, smallvec};
 
@@ -9,7 +11,8 @@ use super::invalid::Invalid;
 use super::json::{Key, Pairs};
 use super::problem::Refused;
 use crate::engine::{
-    self, Answer, Decided, EngineError, Item, Lease, LeaseVerb, Request, Target, UniqueId,
+    self, Answer, Cost, Decided, EngineError, Item, Lease, LeaseVerb, Request, Reserved, Target,
+    UniqueId,
 };
 
 /// A result of the engine, with additions for the reply.
@@ -20,6 +23,17 @@ pub(super) struct Outcome {
     pub(super) taken: Option<u64>,
     /// The name of the lease of the request.
     pub(super) lease: Option<UniqueId>,
+    /// The reservation of the request.
+    pub(super) reservation: Option<Reservation>,
+}
+
+/// A reservation of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reservation {
+    pub(super) id: UniqueId,
+    pub(super) is_repeated: bool,
+    /// The time until it ends by itself, unless it has ended.
+    pub(super) ends_after_ns: Option<NonZeroU64>,
 }
 
 /// The maximum number of tries to take fewer permits while other callers take them.
@@ -41,15 +55,16 @@ impl<C: Clock + Clone + 'static> Api<C> {
             Verb::Lease => return self.lease(check_request, LeaseVerb::Take).await,
             Verb::Renew => return self.lease(check_request, LeaseVerb::Renew).await,
             Verb::Release => return self.lease(check_request, LeaseVerb::Release).await,
+            Verb::Reserve | Verb::Commit | Verb::Cancel => return self.reservation(check_request),
         };
         let answer = answered(self.ask(check_request, verb, None)?, check_request).await?;
-        Ok(Outcome { answer, taken: None, lease: None })
+        Ok(Outcome { answer, taken: None, lease: None, reservation: None })
     }
 
     /// Takes as many permits as available: the same number of each item, and at most the smallest
     /// number requested.
     async fn take_at_most(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
-        let mut permits = check_request.items.iter().map(|item| item.permits).min().unwrap_or(0);
+        let mut permits = check_request.items.iter().map(CheckItem::permits).min().unwrap_or(0);
         let mut tries = 1_usize;
         loop {
             let decided = self.ask(check_request, engine::Verb::Take, Some(permits))?;
@@ -58,7 +73,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             let fewer = over.filter_map(|result| result.remaining).min().unwrap_or(0);
             if answer.allowed || fewer == 0 || tries >= MAX_TRIES {
                 let taken = if answer.allowed { permits } else { 0 };
-                return Ok(Outcome { answer, taken: Some(taken), lease: None });
+                return Ok(Outcome { answer, taken: Some(taken), lease: None, reservation: None });
             }
             permits = fewer.min(permits.saturating_sub(1));
             tries = tries.saturating_add(1);
@@ -73,16 +88,52 @@ impl<C: Clock + Clone + 'static> Api<C> {
     ) -> Result<Outcome, Refused> {
         let name = check_request.lease.unwrap_or_else(UniqueId::random);
         let decided = match check_request.items.as_slice() {
-            [item @ CheckItem { counter: Counter::Rule { name: rule, .. }, permits }] => {
+            [item @ CheckItem { counter: Counter::Rule { name: rule, .. }, .. }] => {
                 let KeyValues { values, .. } = self.key_values_of(check_request, 0, item)?;
-                let lease = Lease { name, rule: &rule.0, values: &values, permits: *permits };
+                let permits = item.permits();
+                let lease = Lease { name, rule: &rule.0, values: &values, permits };
                 self.engine.lease(verb, &lease)
             }
             // Parsing refuses such requests.
             _ => Decided::Now(Err(EngineError::NotFor("a lease is of one rule"))),
         };
         let answer = answered(decided, check_request).await?;
-        Ok(Outcome { answer, taken: None, lease: Some(name) })
+        Ok(Outcome { answer, taken: None, lease: Some(name), reservation: None })
+    }
+
+    /// Makes, commits or cancels a reservation.
+    fn reservation(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
+        let id = check_request.id.unwrap_or_else(UniqueId::random);
+        let key_values = self.key_values(check_request)?;
+        let targets = check_request.targets(&key_values);
+        let with_items = targets.zip(&check_request.items);
+        let reserved = match check_request.verb {
+            Verb::Commit => {
+                let cost =
+                    |(target, item): (_, &CheckItem<'_>)| Cost { target, permits: item.written };
+                self.engine.commit(id, &with_items.map(cost).collect::<SmallVec<[_; 2]>>())
+            }
+            Verb::Cancel => {
+                let targets = with_items.map(|(target, _)| target);
+                self.engine.cancel(id, &targets.collect::<SmallVec<[_; 2]>>())
+            }
+            _ => {
+                let items = with_items.map(|(target, item)| Item::of(target, item.permits()));
+                let items = items.collect::<SmallVec<[_; 2]>>();
+                self.engine.reserve(id, check_request.ttl, &items)
+            }
+        };
+        let (answer, is_repeated, ends_after_ns) = match reserved {
+            Ok(Reserved { answer, is_repeated, ends_after_ns }) => {
+                (answer, is_repeated, ends_after_ns)
+            }
+            Err(fault) => {
+                let answer = Answer::or_denied(Err(fault), check_request.items.len());
+                (answer.map_err(|fault| refused(fault, check_request))?, false, None)
+            }
+        };
+        let reservation = Some(Reservation { id, is_repeated, ends_after_ns });
+        Ok(Outcome { answer, taken: None, lease: None, reservation })
     }
 
     /// Submits all items, each with its own permits or with the given number.
@@ -96,30 +147,28 @@ impl<C: Clock + Clone + 'static> Api<C> {
             (check_request.items.as_slice(), verb)
             && let Counter::Inline { limit, key } = &item.counter
         {
-            let permits = permits.unwrap_or(item.permits);
+            let permits = permits.unwrap_or(item.permits());
             let result = self.engine.inline(*limit, &key.0, verb, permits);
             return Ok(Decided::Now(result.map(|result| Answer {
                 allowed: !result.verdict.is_over(),
                 results: smallvec![result],
             })));
         }
-        let mut all = SmallVec::<[KeyValues<'_>; 1]>::new();
-        for (index, item) in check_request.items.iter().enumerate() {
-            all.push(self.key_values_of(check_request, index, item)?);
-        }
-        let items = check_request.items.iter().zip(&all);
-        let items = items.map(|(item, KeyValues { values, entries })| {
-            let target = match &item.counter {
-                Counter::Rule { name, .. } => Target::Rule { name: &name.0, values },
-                Counter::Descriptor { domain, .. } => {
-                    Target::Descriptor { domain: &domain.0, entries, limit: None }
-                }
-                Counter::Inline { limit, key } => Target::Inline { limit: *limit, key: &key.0 },
-            };
-            Item::of(target, permits.unwrap_or(item.permits))
-        });
+        let key_values = self.key_values(check_request)?;
+        let targets = check_request.targets(&key_values).zip(&check_request.items);
+        let items =
+            targets.map(|(target, item)| Item::of(target, permits.unwrap_or(item.permits())));
         let items: SmallVec<[Item<'_>; 1]> = items.collect();
         Ok(self.engine.decide(&Request { verb, items: &items, counts_denied: false }))
+    }
+
+    /// Returns the values or the entries of all items.
+    fn key_values<'a>(
+        &self,
+        check_request: &'a CheckRequest<'_>,
+    ) -> Result<SmallVec<[KeyValues<'a>; 1]>, Refused> {
+        let items = check_request.items.iter().enumerate();
+        items.map(|(index, item)| self.key_values_of(check_request, index, item)).collect()
     }
 
     /// Returns the values or the entries of the item at an index, in the engine's form.
@@ -183,6 +232,20 @@ struct KeyValues<'a> {
     entries: SmallVec<[(&'a [u8], &'a [u8]); 2]>,
 }
 
+impl CheckRequest<'_> {
+    /// Returns the counters of the items, in the engine's form.
+    fn targets<'a, 'b: 'a>(&'a self, all: &'a [KeyValues<'b>]) -> impl Iterator<Item = Target<'a>> {
+        let items = self.items.iter().zip(all);
+        items.map(|(item, KeyValues { values, entries })| match &item.counter {
+            Counter::Rule { name, .. } => Target::Rule { name: &name.0, values },
+            Counter::Descriptor { domain, .. } => {
+                Target::Descriptor { domain: &domain.0, entries, limit: None }
+            }
+            Counter::Inline { limit, key } => Target::Inline { limit: *limit, key: &key.0 },
+        })
+    }
+}
+
 /// Waits for the decision. Where a full table cannot count a request, taking is denied. A credit
 /// grants nothing, so its error is reported.
 async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<Answer, Refused> {
@@ -191,7 +254,7 @@ async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<
         Verb::Take | Verb::Peek | Verb::Lease => {
             Answer::or_denied(answer, check_request.items.len())
         }
-        Verb::Charge | Verb::Refund | Verb::Reset | Verb::Renew | Verb::Release => answer,
+        _ => answer,
     };
     answer.map_err(|fault| refused(fault, check_request))
 }
@@ -215,6 +278,8 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
         EngineError::NoSuchRule { .. } => "/rule",
         EngineError::Values { .. } | EngineError::OtherValue { .. } => "/key",
         EngineError::Limit(_) | EngineError::Rate(_) => "/limit",
+        EngineError::OtherItems => return Refused::EngineError(fault, "/id".to_owned()),
+        EngineError::Ttl { .. } => return Refused::EngineError(fault, "/ttl".to_owned()),
         _ => "",
     };
     let index = match &fault {

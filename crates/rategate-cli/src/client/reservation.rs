@@ -1,0 +1,87 @@
+//! `rategate reserve`, `commit` and `cancel`: an estimate under an id, until its cost is known.
+
+use std::fmt::Write as _;
+
+use super::args::{CancelArgs, CommitArgs, ReserveArgs, ServiceArgs};
+use super::query::{DENIED, wait, write_left};
+use super::wire::{CheckRequest, Item, Reservation, Verb, check};
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Holds an estimate, and prints its id.
+pub(crate) fn reserve(args: &ReserveArgs) -> Result<u8, Failure> {
+    let request = CheckRequest {
+        id: args.id.as_deref(),
+        ttl: Some(&args.ttl),
+        ..CheckRequest::new(Verb::Reserve, &args.rule, &args.keys, Some(args.permits))
+    };
+    ask(&args.service, args.json, &request, |item, reservation, allowed| {
+        if allowed {
+            return reservation.id.clone();
+        }
+        let mut text = match item.verdict.as_str() {
+            "denied" => format!("denied: {}", wait(item)),
+            // The id has been used, and its reservation has ended.
+            ended => format!("denied: the reservation has ended before: {ended}"),
+        };
+        write_left(&mut text, item);
+        text
+    })
+}
+
+/// Ends a reservation with what was used.
+pub(crate) fn commit(args: &CommitArgs) -> Result<u8, Failure> {
+    end(Verb::Commit, &args.reservation, args.permits)
+}
+
+/// Ends a reservation of which nothing was used.
+pub(crate) fn cancel(args: &CancelArgs) -> Result<u8, Failure> {
+    end(Verb::Cancel, args, None)
+}
+
+fn end(verb: Verb, args: &CancelArgs, permits: Option<u64>) -> Result<u8, Failure> {
+    let request = CheckRequest {
+        id: Some(&args.id),
+        ..CheckRequest::new(verb, &args.rule, &args.keys, permits)
+    };
+    ask(&args.service, args.json, &request, settled)
+}
+
+/// Sends the request, prints a line, and returns the exit status.
+fn ask(
+    service: &ServiceArgs,
+    as_json: bool,
+    request: &CheckRequest<'_>,
+    line: impl FnOnce(&Item, &Reservation, bool) -> String,
+) -> Result<u8, Failure> {
+    let (answer, checked) = check(&mut service.client()?, request)?;
+    let (item, reservation) = (checked.items.first().cloned(), checked.reservation);
+    print(if as_json {
+        format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end())
+    } else {
+        line(&item.unwrap_or_default(), &reservation, checked.allowed) + "\n"
+    })?;
+    Ok(if checked.allowed { 0 } else { DENIED })
+}
+
+fn settled(item: &Item, reservation: &Reservation, _: bool) -> String {
+    let mut text = match item.verdict.as_str() {
+        "unknown" => "unknown: no reservation has this id".to_owned(),
+        "late" => "late: it had ended before".to_owned(),
+        verdict => verdict.to_owned(),
+    };
+    if let Some(refunded) = item.refunded.filter(|&permits| permits > 0) {
+        let _ = write!(text, ", {refunded} came back");
+    }
+    if let Some(charged) = item.charged.filter(|&permits| permits > 0) {
+        let _ = write!(text, ", {charged} charged");
+    }
+    if reservation.repeated {
+        text.push_str(" before, and nothing now");
+    }
+    write_left(&mut text, item);
+    if item.debt > 0 {
+        let _ = write!(text, ", the limit is exceeded by {}", item.debt);
+    }
+    text
+}
