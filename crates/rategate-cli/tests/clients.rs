@@ -66,7 +66,7 @@ fn a_check_is_an_exit_status_and_a_line() {
 /// A reply to an operation on a reservation.
 fn reserved(allowed: bool, verdict: &str, more: &str) -> String {
     format!(
-        "{{\"allowed\":{allowed},\"reservation\":{{\"id\":\"{ID}\",\"repeated\":{}}},\"items\":[{{\
+        "{{\"allowed\":{allowed},\"repeated\":{},\"reservation\":{{\"id\":\"{ID}\"}},\"items\":[{{\
          \"rule\":\"r\",\"verdict\":\"{verdict}\",\"limit\":5,\"remaining\":3{more}}}]}}",
         more.contains("before"),
     )

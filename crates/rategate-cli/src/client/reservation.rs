@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::args::{CancelArgs, CommitArgs, ReserveArgs, ServiceArgs};
 use super::query::{DENIED, wait, write_left};
-use super::wire::{CheckRequest, Item, Reservation, Verb, check};
+use super::wire::{CheckRequest, Checked, Item, Verb, check};
 use crate::failure::Failure;
 use crate::output::print;
 
@@ -15,9 +15,9 @@ pub(crate) fn reserve(args: &ReserveArgs) -> Result<u8, Failure> {
         ttl: Some(&args.ttl),
         ..CheckRequest::new(Verb::Reserve, &args.rule, &args.keys, Some(args.permits))
     };
-    ask(&args.service, args.json, &request, |item, reservation, allowed| {
-        if allowed {
-            return reservation.id.clone();
+    ask(&args.service, args.json, &request, |item, checked| {
+        if checked.allowed {
+            return checked.reservation.id.clone();
         }
         let mut text = match item.verdict.as_str() {
             "denied" => format!("denied: {}", wait(item)),
@@ -52,19 +52,20 @@ fn ask(
     service: &ServiceArgs,
     as_json: bool,
     request: &CheckRequest<'_>,
-    line: impl FnOnce(&Item, &Reservation, bool) -> String,
+    line: impl FnOnce(&Item, &Checked) -> String,
 ) -> Result<u8, Failure> {
     let (answer, checked) = check(&mut service.client()?, request)?;
-    let (item, reservation) = (checked.items.first().cloned(), checked.reservation);
+    let default = Item::default();
+    let item = checked.items.first().unwrap_or(&default);
     print(if as_json {
         format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end())
     } else {
-        line(&item.unwrap_or_default(), &reservation, checked.allowed) + "\n"
+        line(item, &checked) + "\n"
     })?;
     Ok(if checked.allowed { 0 } else { DENIED })
 }
 
-fn settled(item: &Item, reservation: &Reservation, _: bool) -> String {
+fn settled(item: &Item, checked: &Checked) -> String {
     let mut text = match item.verdict.as_str() {
         "unknown" => "unknown: no reservation has this id".to_owned(),
         "late" => "late: it had ended before".to_owned(),
@@ -76,7 +77,7 @@ fn settled(item: &Item, reservation: &Reservation, _: bool) -> String {
     if let Some(charged) = item.charged.filter(|&permits| permits > 0) {
         let _ = write!(text, ", {charged} charged");
     }
-    if reservation.repeated {
+    if checked.repeated {
         text.push_str(" before, and nothing now");
     }
     write_left(&mut text, item);

@@ -49,6 +49,9 @@ pub(super) struct Checked {
     pub(super) allowed: bool,
     #[serde(default)]
     pub(super) items: Vec<Item>,
+    /// The operation under the request's id had been answered before.
+    #[serde(default)]
+    pub(super) repeated: bool,
     #[serde(default)]
     pub(super) reservation: Reservation,
 }
@@ -58,8 +61,6 @@ pub(super) struct Checked {
 #[serde(default)]
 pub(super) struct Reservation {
     pub(super) id: String,
-    /// The operation had been answered before.
-    pub(super) repeated: bool,
 }
 
 /// The result for one counter.

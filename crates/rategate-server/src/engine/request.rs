@@ -21,7 +21,7 @@ pub struct Request<'a> {
 pub const MAX_ITEMS: usize = rategate_protocol::rls::MAX_ITEMS;
 
 /// The operation of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Takes the permits of all items, or of none. An item of 0 permits is a peek.
     Take,

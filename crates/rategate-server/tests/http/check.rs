@@ -145,15 +145,12 @@ fn a_reservation_is_made_and_settled_once() {
     let id = "FFEEDDCCBBAA99887766554433221100";
     let held = estimate(&service, "reserve", id, 3);
     let reservation = &held["reservation"];
-    assert_eq!((&held["allowed"], &reservation["repeated"]), (&json!(true), &json!(false)));
+    assert_eq!((&held["allowed"], &held["repeated"]), (&json!(true), &json!(false)));
     assert_eq!(reservation["id"], id.to_lowercase());
     assert_eq!(reservation["ends_after_ns"], 60_000_000_000_u64);
     assert_eq!(held["items"][0]["remaining"], 0);
     let again = estimate(&service, "reserve", id, 3);
-    assert_eq!(
-        (&again["allowed"], &again["reservation"]["repeated"]),
-        (&json!(true), &json!(true))
-    );
+    assert_eq!((&again["allowed"], &again["repeated"]), (&json!(true), &json!(true)));
     let denied = estimate(&service, "reserve", "00112233445566778899aabbccddeeff", 1);
     assert_eq!(
         (&denied["allowed"], &denied["items"][0]["allowed"]),
@@ -162,7 +159,7 @@ fn a_reservation_is_made_and_settled_once() {
     assert_eq!(denied["reservation"]["ends_after_ms"], Json::Null);
     for repeated in [false, true, true] {
         let committed = estimate(&service, "commit", id, 5);
-        assert_eq!(committed["reservation"]["repeated"], repeated);
+        assert_eq!(committed["repeated"], repeated);
         let user = &committed["items"][0];
         assert_eq!((&user["verdict"], &user["charged"]), (&json!("committed"), &json!(2)));
         assert_eq!(user["debt"], 2, "counted once");
@@ -180,6 +177,60 @@ fn a_reservation_is_made_and_settled_once() {
     assert_eq!(service.check(&cancelled)["items"][0]["verdict"], "unknown", "it was denied");
 }
 
+/// Sent again under its id, a request changes nothing, whatever was lost in between.
+#[test]
+fn what_is_made_once_counts_once() {
+    let service = plain();
+    let body = |verb: &str, once: char, permits: u64| {
+        let once = String::from(once).repeat(32);
+        json!({ "verb": verb, "once": once, "rule": "per_user", "key": "1", "permits": permits })
+    };
+    let send = |body: &Json| service.check(&body.to_string());
+    let left =
+        || send(&json!({ "verb": "peek", "rule": "per_user", "key": "1" }))["items"][0].clone();
+    for (verb, once, permits, verdict, remaining, debt) in [
+        ("take", 'a', 2, "granted", 1, Json::Null),
+        ("charge", 'b', 4, "charged", 0, json!(3)),
+        ("refund", 'c', 5, "refunded", 2, Json::Null),
+    ] {
+        for sent in 0..5 {
+            let answer = send(&body(verb, once, permits));
+            assert_eq!(answer["repeated"], sent > 0, "{verb}");
+            assert_eq!(
+                (&answer["allowed"], &answer["items"][0]["verdict"]),
+                (&json!(true), &json!(verdict))
+            );
+            assert_eq!(
+                (&left()["remaining"], &left()["debt"]),
+                (&json!(remaining), &debt),
+                "{verb}"
+            );
+        }
+    }
+    // A denial leaves its id unused.
+    assert_eq!(send(&body("take", 'd', 3))["allowed"], false);
+    service.clock.advance(Duration::from_nanos(SECOND));
+    let passes = send(&body("take", 'd', 3));
+    assert_eq!((&passes["allowed"], &passes["repeated"]), (&json!(true), &json!(false)));
+    let refused = [
+        (body("take", 'd', 2), 409, "/once"),
+        (body("charge", 'd', 3), 409, "/once"),
+        (body("peek", 'e', 3), 400, "/once"),
+        (
+            json!({ "verb": "commit", "id": "d".repeat(32), "rule": "per_user", "key": "1" }),
+            409,
+            "/id",
+        ),
+        (json!({ "once": "e", "rule": "all" }), 400, "/once"),
+        (json!({ "once": "e".repeat(32), "at_most": true, "rule": "all" }), 400, "/once"),
+    ];
+    for (body, status, pointer) in refused {
+        let answer = service.call("POST", "/v1/check", &[], &body.to_string());
+        assert_eq!(answer.status.as_u16(), status, "{body}");
+        assert_eq!(answer.json()["errors"][0]["pointer"], pointer, "{body}: {answer:?}");
+    }
+}
+
 #[test]
 fn reservations_that_are_none_say_what_would_be_right() {
     let service = plain();
@@ -195,7 +246,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
         (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600 s at most"),
         (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "600 s at most"),
-        (r#"{"verb":"reserve","rule":"ovens","key":"1"}"#, 400, "", "in this process"),
+        (r#"{"verb":"reserve","rule":"ovens","key":"1"}"#, 400, "", "they are leased"),
         (r#"{"verb":"reserve","limit":"1/s","key":"1"}"#, 400, "", "a reservation is of rules"),
     ];
     let other = format!(r#"{{"verb":"commit",{id},"rule":"per_user","key":"2"}}"#);

@@ -14,6 +14,7 @@ use crate::engine::Inner;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::counter::Counter;
 use crate::engine::counters::ActiveRule;
+use crate::engine::decide::Seen;
 use crate::engine::error::EngineError;
 use crate::engine::key::Key;
 use crate::engine::layered::Layers;
@@ -27,11 +28,14 @@ use crate::units::retry_ns;
 pub(super) type Holds<C> = Vec<(usize, Hold<AnyPolicy, C>)>;
 
 /// The error for a rule whose counters are in a store.
-pub(super) const IN_A_STORE: EngineError =
+const IN_A_STORE: EngineError =
     EngineError::NotFor("a reservation is of rules whose counters are in this process");
 
 const INLINE: EngineError =
     EngineError::NotFor("a reservation is of rules; a limit of its own needs one");
+
+const IN_FLIGHT: EngineError =
+    EngineError::NotFor("the limit counts permits in flight; they are leased, and not reserved");
 
 const COUNTS_ALL: EngineError = EngineError::NotFor(
     "a reservation is of rules that count what passes, and no windows of Envoy",
@@ -149,6 +153,28 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok((Answer { allowed, results }, holds))
     }
 
+    /// Decides a request all of whose counters are in this process.
+    pub(super) fn decide_here(&self, request: &Request<'_>) -> Result<Answer, EngineError> {
+        let live = self.live.load();
+        let live = live.as_deref();
+        let layered = live.filter(|live| live.matcher.is_layered());
+        let layers = layered.and_then(|live| Layers::of(live, request));
+        let layered = layers.as_ref().map(Layers::items);
+        let items = layered.as_deref().unwrap_or(request.items);
+        for item in items {
+            if let Task::Acquisition(item) = self.find(live, Verb::Peek, item)?
+                && item.counter.ruled().is_some_and(|ruled| ruled.remote.is_some())
+            {
+                return Err(IN_A_STORE);
+            }
+        }
+        let answer = self.decide(live, &Request { items, ..*request }, Seen::default())?;
+        Ok(match &layers {
+            Some(layers) => layers.fold(answer),
+            None => answer,
+        })
+    }
+
     /// Returns the first of the parts whose limit is exceeded, which denies even 0 permits.
     fn in_debt(&self, parts: &[Part<'_, C>]) -> Result<Option<Blocker>, EngineError> {
         for part in parts.iter().filter(|part| part.item.permits == 0) {
@@ -192,6 +218,9 @@ fn reservable<'t, C: Clock + Clone>(
     item: &'t PendingItem<'_, C>,
 ) -> Result<(&'t ActiveRule<C>, &'t Key), EngineError> {
     let Counter::Rule(ruled, key) = &item.counter else { return Err(INLINE) };
+    if ruled.is_in_flight() {
+        return Err(IN_FLIGHT);
+    }
     if ruled.remote.is_some() {
         return Err(IN_A_STORE);
     }

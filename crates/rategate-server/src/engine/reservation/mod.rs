@@ -94,7 +94,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Err(EngineError::Ttl { max: MAX_TTL });
         }
         let reservations = &self.inner.reservations;
-        let names = reservations.digest(items.iter().map(|item| &item.target));
+        let names = reservations.digest(None, items.iter().map(|item| &item.target));
         let estimates = items.iter().map(|item| item.permits);
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
@@ -124,8 +124,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         reservations.add(&mut shard, id, Entry::open(names, permits, holds, end_ns, ttl_ns));
         drop(shard);
         reservations.counts.held();
-        let ends_after_ns = NonZeroU64::new(end_ns.saturating_sub(now_ns));
-        Ok(Reserved { answer, is_repeated: false, ends_after_ns })
+        // The holds have read the clock after `now_ns`.
+        let left_ns = end_ns.saturating_sub(self.inner.clock.now_ns());
+        Ok(Reserved { answer, is_repeated: false, ends_after_ns: NonZeroU64::new(left_ns) })
     }
 
     /// Ends a reservation of which `costs` were used.
@@ -150,6 +151,47 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         self.end(id, &costs.collect::<SmallVec<[_; 4]>>(), End::Cancel)
     }
 
+    /// Decides a request once: the same again under its id changes nothing, and gets the verdicts
+    /// of the first. A denied one leaves its id unused.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::OtherItems`] if the id is of another request or a reservation;
+    /// [`EngineError::NotFor`] if an item is of a rule whose counters are in a store;
+    /// [`EngineError::NoCapacity`]; and those of the request.
+    pub fn once(&self, id: UniqueId, request: &Request<'_>) -> Result<Reserved, EngineError> {
+        let Request { verb, items, .. } = *request;
+        check_number(items.len())?;
+        let reservations = &self.inner.reservations;
+        let targets = || items.iter().map(|item| item.target);
+        let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
+        let permits = items.iter().map(|item| item.permits);
+        let now_ns = self.inner.clock.now_ns();
+        let mut shard = reservations.lock(id);
+        if let Some(entry) = shard.entry(id, now_ns) {
+            let is_same = entry.names == names && entry.permits.iter().copied().eq(permits);
+            let State::Settled(verdicts) = &entry.state else {
+                return Err(EngineError::OtherItems);
+            };
+            if !is_same {
+                return Err(EngineError::OtherItems);
+            }
+            let verdicts = verdicts.clone();
+            drop(shard);
+            reservations.counts.repeated();
+            let answer = self.status(targets(), true, &verdicts);
+            return Ok(Reserved { answer, is_repeated: true, ends_after_ns: None });
+        }
+        reservations.check_capacity()?;
+        let answer = self.inner.decide_here(request)?;
+        if answer.allowed {
+            let verdicts = answer.results.iter().map(|result| result.verdict).collect();
+            let entry = Entry::made(names, permits.collect(), verdicts, now_ns);
+            reservations.add(&mut shard, id, entry);
+        }
+        Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
+    }
+
     /// Returns the number of reservations that were made and ended, by outcome.
     #[must_use]
     pub fn reservation_counts(&self) -> ReservationCounts {
@@ -159,7 +201,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     fn end(&self, id: UniqueId, costs: &[Cost<'_>], end: End) -> Result<Reserved, EngineError> {
         check_number(costs.len())?;
         let reservations = &self.inner.reservations;
-        let names = reservations.digest(costs.iter().map(|cost| &cost.target));
+        let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
         let now_ns = self.inner.clock.now_ns();
         let targets = || costs.iter().map(|cost| cost.target);
         let mut shard = reservations.lock(id);
@@ -219,7 +261,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     .filter(|(at, _)| counted.contains(at))
                     .map(|(at, cost)| (Item::of(cost.target, used(at)), at))
                     .unzip();
-                let charged = self.charged(&targets)?;
+                let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
+                let charged = self.inner.decide_here(&charge)?;
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| Verdict::Late(0)).collect();
                 for (at, result) in at.into_iter().zip(charged.results) {
@@ -236,18 +279,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let is_late = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Late(_)));
         self.inner.reservations.counts.ended(end == End::Commit, is_late, was_open);
         Ok(verdicts)
-    }
-
-    /// Charges what was used after its time.
-    fn charged(&self, items: &[Item<'_>]) -> Result<Answer, EngineError> {
-        if items.is_empty() {
-            return Ok(Answer { allowed: true, results: SmallVec::new() });
-        }
-        match self.decide(&Request { verb: Verb::Charge, items, counts_denied: false }) {
-            Decided::Now(answer) => answer,
-            // The rules have changed since.
-            Decided::Later(_) => Err(hold_items::IN_A_STORE),
-        }
     }
 
     /// Returns the status of each counter, with the verdicts of an operation that has been made.
@@ -271,10 +302,30 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced
             );
             // What is not counted has no other verdict, unless nothing is known.
-            let keeps_own = !is_counted && verdict == Verdict::Granted;
+            let keeps_own = !is_counted && matches!(verdict, Verdict::Granted | NOT_HELD);
             ItemResult { verdict: if keeps_own { status.verdict } else { verdict }, ..status }
         };
         Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+    }
+}
+
+/// The verdict on an item of which nothing is held, since its rule is not enforced.
+const NOT_HELD: Verdict = Verdict::Denied { retry_after_ns: None, enforced: false };
+
+impl Reserved {
+    /// Denies what a full table cannot count.
+    ///
+    /// # Errors
+    ///
+    /// Any other fault, unchanged.
+    pub(crate) fn or_denied(
+        reserved: Result<Self, EngineError>,
+        items: usize,
+    ) -> Result<Self, EngineError> {
+        reserved.or_else(|fault| {
+            let answer = Answer::or_denied(Err(fault), items)?;
+            Ok(Self { answer, is_repeated: false, ends_after_ns: None })
+        })
     }
 }
 

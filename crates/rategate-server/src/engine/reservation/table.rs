@@ -10,11 +10,11 @@ use rategate::Clock;
 use rategate_core::span::whole_ns;
 use smallvec::{SmallVec, smallvec};
 
-use super::MEMORY;
 use super::hold_items::Holds;
+use super::{MEMORY, NOT_HELD};
 use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
-use crate::engine::request::Target;
+use crate::engine::request::{Target, Verb};
 use crate::engine::unique_id::UniqueId;
 
 /// The number of locks that callers of different ids share.
@@ -41,7 +41,7 @@ pub(super) struct Shard<C: Clock> {
 
 /// A reservation.
 pub(super) struct Entry<C: Clock> {
-    /// A digest of its counters.
+    /// A digest of its counters, and of the verb of a request that is made once.
     pub(super) names: u64,
     /// The permits of its items.
     pub(super) permits: SmallVec<[u64; 1]>,
@@ -112,14 +112,20 @@ impl<C: Clock> Reservations<C> {
         }
     }
 
-    /// Returns a digest of counters in their order.
-    pub(super) fn digest<'a>(&self, targets: impl Iterator<Item = &'a Target<'a>>) -> u64 {
+    /// Returns a digest of an operation: its verb, unless it is on a reservation, and its counters
+    /// in their order.
+    pub(super) fn digest<'a>(
+        &self,
+        verb: Option<Verb>,
+        targets: impl Iterator<Item = &'a Target<'a>>,
+    ) -> u64 {
         let mut hasher = self.seed.build_hasher();
+        verb.hash(&mut hasher);
         for target in targets {
             match target {
                 Target::Rule { name, values } => (0_u8, name, values).hash(&mut hasher),
-                Target::Descriptor { domain, entries, limit: _ } => {
-                    (1_u8, domain, entries).hash(&mut hasher);
+                Target::Descriptor { domain, entries, limit } => {
+                    (1_u8, domain, entries, limit).hash(&mut hasher);
                 }
                 Target::Inline { limit, key } => (2_u8, limit, key).hash(&mut hasher),
             }
@@ -240,6 +246,17 @@ impl<C: Clock> Entry<C> {
         Self { names, permits, state: State::Open { holds }, due_ns, ttl_ns }
     }
 
+    /// Creates the entry of a request that has been made.
+    pub(super) fn made(
+        names: u64,
+        permits: SmallVec<[u64; 1]>,
+        verdicts: SmallVec<[Verdict; 1]>,
+        now_ns: u64,
+    ) -> Self {
+        let state = State::Settled(verdicts);
+        Self { names, permits, state, due_ns: now_ns.saturating_add(whole_ns(MEMORY)), ttl_ns: 0 }
+    }
+
     /// Returns the verdicts for the same reservation again, and the time for which it lasts.
     pub(super) fn repeated_reserve(
         &self,
@@ -247,8 +264,16 @@ impl<C: Clock> Entry<C> {
     ) -> (SmallVec<[Verdict; 1]>, Option<NonZeroU64>) {
         let all = |verdict: Verdict| smallvec![verdict; self.permits.len()];
         match &self.state {
-            State::Open { .. } => match NonZeroU64::new(self.due_ns.saturating_sub(now_ns)) {
-                Some(left_ns) => (all(Verdict::Granted), Some(left_ns)),
+            State::Open { holds } => match NonZeroU64::new(self.due_ns.saturating_sub(now_ns)) {
+                Some(left_ns) => {
+                    let mut verdicts = all(NOT_HELD);
+                    for (at, _) in holds {
+                        if let Some(verdict) = verdicts.get_mut(*at) {
+                            *verdict = Verdict::Granted;
+                        }
+                    }
+                    (verdicts, Some(left_ns))
+                }
                 None => (all(Verdict::Late(0)), None),
             },
             State::Ended { .. } => (all(Verdict::Late(0)), None),

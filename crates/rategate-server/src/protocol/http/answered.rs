@@ -22,6 +22,9 @@ struct Answered<'a> {
     /// Absent if the request concerned no lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<LeaseField>,
+    /// Absent if the request has no id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated: Option<bool>,
     /// Absent if the request concerned no reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<AnsweredReservation>,
@@ -46,7 +49,6 @@ struct AnsweredLease {
 #[derive(Debug, Serialize)]
 struct AnsweredReservation {
     id: String,
-    repeated: bool,
     /// Rounded down, so that a client that follows it commits in time.
     ends_after_ms: Option<u64>,
     ends_after_ns: Option<u64>,
@@ -82,7 +84,7 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
     let results = outcome.answer.results.iter();
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
         results.map(|result| AnsweredItem::of(result, now_ns)).collect();
-    let Outcome { answer, taken, lease, reservation } = outcome;
+    let Outcome { answer, taken, lease, repeated, reservation } = outcome;
     let lease = lease.map(|name| {
         LeaseField(answer.held_ns().map(|ns| AnsweredLease {
             name: name.to_string(),
@@ -90,17 +92,16 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
             ends_after_ns: ns,
         }))
     });
-    let reservation = reservation.map(|Reservation { id, is_repeated, ends_after_ns }| {
+    let reservation = reservation.map(|Reservation { id, ends_after_ns }| {
         let ends_after_ns = ends_after_ns.map(NonZeroU64::get);
         AnsweredReservation {
             id: id.to_string(),
-            repeated: is_repeated,
             ends_after_ms: ends_after_ns.map(|ns| ns / 1_000_000),
             ends_after_ns,
         }
     });
-    let (allowed, taken) = (answer.allowed, *taken);
-    written(&Answered { allowed, taken, lease, reservation, items: &items })
+    let (allowed, taken, repeated) = (answer.allowed, *taken, *repeated);
+    written(&Answered { allowed, taken, lease, repeated, reservation, items: &items })
 }
 
 /// Writes a reply into a buffer of the thread, and returns it as bytes of exactly that length.

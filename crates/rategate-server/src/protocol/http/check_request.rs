@@ -32,6 +32,8 @@ pub(super) struct CheckRequest<'a> {
     pub(super) id: Option<UniqueId>,
     /// The time of a new reservation.
     pub(super) ttl: Duration,
+    /// The id under which the request counts once.
+    pub(super) once: Option<UniqueId>,
 }
 
 /// The operation of a request.
@@ -91,6 +93,7 @@ struct Written<'a> {
     lease: Option<Text<'a>>,
     id: Option<Text<'a>>,
     ttl: Option<Text<'a>>,
+    once: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "bounded_list")]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
@@ -137,6 +140,7 @@ impl<'a> CheckRequest<'a> {
         let lease = verb.lease(written.lease.as_ref())?;
         let id = verb.id(written.id.as_ref())?;
         let ttl = verb.ttl(written.ttl.as_ref())?;
+        let once = verb.once(written.once.as_ref(), at_most)?;
         let Written { rule, domain, descriptor, limit, burst, key, permits, .. } = written;
         let single = WrittenItem { rule, domain, descriptor, limit, burst, key, permits };
         let Some(list) = written.items else {
@@ -145,7 +149,7 @@ impl<'a> CheckRequest<'a> {
                 return Err(Invalid::at("", ONE_RULE));
             }
             let items = SmallVec::from_iter([item]);
-            return Ok(Self { verb, items, listed: false, at_most, lease, id, ttl });
+            return Ok(Self { verb, items, listed: false, at_most, lease, id, ttl, once });
         };
         if verb.is_of_lease() {
             return Err(Invalid::at("/items", ONE_RULE));
@@ -163,13 +167,14 @@ impl<'a> CheckRequest<'a> {
         let items = list.into_iter().enumerate();
         let items = items.map(|(index, item)| item.checked(&format!("/items/{index}")));
         let items = items.collect::<Result<_, _>>()?;
-        Ok(Self { verb, items, listed: true, at_most, lease, id, ttl })
+        Ok(Self { verb, items, listed: true, at_most, lease, id, ttl, once })
     }
 
     /// Creates a request that takes one item.
     pub(super) const fn take(items: SmallVec<[CheckItem<'a>; 1]>) -> Self {
-        let (verb, lease, id, ttl) = (Verb::Take, None, None, DEFAULT_TTL);
-        Self { verb, items, listed: false, at_most: false, lease, id, ttl }
+        let (verb, ttl) = (Verb::Take, DEFAULT_TTL);
+        let (lease, id, once) = (None, None, None);
+        Self { verb, items, listed: false, at_most: false, lease, id, ttl, once }
     }
 
     /// Returns the JSON pointer of an item.
@@ -236,6 +241,18 @@ impl Verb {
             None => return Ok(None),
         };
         Err(Invalid::at("/id", detail))
+    }
+
+    fn once(self, written: Option<&Text<'_>>, at_most: bool) -> Result<Option<UniqueId>, Invalid> {
+        let Some(text) = written else { return Ok(None) };
+        let detail = match text.0.parse() {
+            _ if !matches!(self, Self::Take | Self::Charge | Self::Refund) || at_most => {
+                "only for the verbs `take`, `charge` and `refund`, without `at_most`"
+            }
+            Ok(id) => return Ok(Some(id)),
+            Err(NotAnId) => "an id is 32 hexadecimal digits",
+        };
+        Err(Invalid::at("/once", detail))
     }
 
     fn ttl(self, written: Option<&Text<'_>>) -> Result<Duration, Invalid> {

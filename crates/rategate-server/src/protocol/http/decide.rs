@@ -23,6 +23,8 @@ pub(super) struct Outcome {
     pub(super) taken: Option<u64>,
     /// The name of the lease of the request.
     pub(super) lease: Option<UniqueId>,
+    /// `true` if the operation under the request's id had been answered before.
+    pub(super) repeated: Option<bool>,
     /// The reservation of the request.
     pub(super) reservation: Option<Reservation>,
 }
@@ -31,7 +33,6 @@ pub(super) struct Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation {
     pub(super) id: UniqueId,
-    pub(super) is_repeated: bool,
     /// The time until it ends by itself, unless it has ended.
     pub(super) ends_after_ns: Option<NonZeroU64>,
 }
@@ -57,8 +58,11 @@ impl<C: Clock + Clone + 'static> Api<C> {
             Verb::Release => return self.lease(check_request, LeaseVerb::Release).await,
             Verb::Reserve | Verb::Commit | Verb::Cancel => return self.reservation(check_request),
         };
+        if let Some(id) = check_request.once {
+            return self.once(check_request, id, verb);
+        }
         let answer = answered(self.ask(check_request, verb, None)?, check_request).await?;
-        Ok(Outcome { answer, taken: None, lease: None, reservation: None })
+        Ok(Outcome::of(answer))
     }
 
     /// Takes as many permits as available: the same number of each item, and at most the smallest
@@ -73,7 +77,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             let fewer = over.filter_map(|result| result.remaining).min().unwrap_or(0);
             if answer.allowed || fewer == 0 || tries >= MAX_TRIES {
                 let taken = if answer.allowed { permits } else { 0 };
-                return Ok(Outcome { answer, taken: Some(taken), lease: None, reservation: None });
+                return Ok(Outcome { taken: Some(taken), ..Outcome::of(answer) });
             }
             permits = fewer.min(permits.saturating_sub(1));
             tries = tries.saturating_add(1);
@@ -98,7 +102,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             _ => Decided::Now(Err(EngineError::NotFor("a lease is of one rule"))),
         };
         let answer = answered(decided, check_request).await?;
-        Ok(Outcome { answer, taken: None, lease: Some(name), reservation: None })
+        Ok(Outcome { lease: Some(name), ..Outcome::of(answer) })
     }
 
     /// Makes, commits or cancels a reservation.
@@ -123,17 +127,25 @@ impl<C: Clock + Clone + 'static> Api<C> {
                 self.engine.reserve(id, check_request.ttl, &items)
             }
         };
-        let (answer, is_repeated, ends_after_ns) = match reserved {
-            Ok(Reserved { answer, is_repeated, ends_after_ns }) => {
-                (answer, is_repeated, ends_after_ns)
-            }
-            Err(fault) => {
-                let answer = Answer::or_denied(Err(fault), check_request.items.len());
-                (answer.map_err(|fault| refused(fault, check_request))?, false, None)
-            }
-        };
-        let reservation = Some(Reservation { id, is_repeated, ends_after_ns });
-        Ok(Outcome { answer, taken: None, lease: None, reservation })
+        let Reserved { answer, is_repeated, ends_after_ns } = or_denied(reserved, check_request)?;
+        let reservation = Some(Reservation { id, ends_after_ns });
+        Ok(Outcome { repeated: Some(is_repeated), reservation, ..Outcome::of(answer) })
+    }
+
+    /// Decides a request that is made once.
+    fn once(
+        &self,
+        check_request: &CheckRequest<'_>,
+        id: UniqueId,
+        verb: engine::Verb,
+    ) -> Result<Outcome, Refused> {
+        let key_values = self.key_values(check_request)?;
+        let items = check_request.targets(&key_values).zip(&check_request.items);
+        let items = items.map(|(target, item)| Item::of(target, item.permits()));
+        let items: SmallVec<[Item<'_>; 1]> = items.collect();
+        let request = Request { verb, items: &items, counts_denied: false };
+        let made = or_denied(self.engine.once(id, &request), check_request)?;
+        Ok(Outcome { repeated: Some(made.is_repeated), ..Outcome::of(made.answer) })
     }
 
     /// Submits all items, each with its own permits or with the given number.
@@ -246,6 +258,24 @@ impl CheckRequest<'_> {
     }
 }
 
+impl Outcome {
+    const fn of(answer: Answer) -> Self {
+        Self { answer, taken: None, lease: None, repeated: None, reservation: None }
+    }
+}
+
+/// Denies what a full table cannot count.
+fn or_denied(
+    decided: Result<Reserved, EngineError>,
+    check_request: &CheckRequest<'_>,
+) -> Result<Reserved, Refused> {
+    let decided = match check_request.verb {
+        Verb::Charge | Verb::Refund => decided,
+        _ => Reserved::or_denied(decided, check_request.items.len()),
+    };
+    decided.map_err(|fault| refused(fault, check_request))
+}
+
 /// Waits for the decision. Where a full table cannot count a request, taking is denied. A credit
 /// grants nothing, so its error is reported.
 async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<Answer, Refused> {
@@ -278,7 +308,10 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
         EngineError::NoSuchRule { .. } => "/rule",
         EngineError::Values { .. } | EngineError::OtherValue { .. } => "/key",
         EngineError::Limit(_) | EngineError::Rate(_) => "/limit",
-        EngineError::OtherItems => return Refused::EngineError(fault, "/id".to_owned()),
+        EngineError::OtherItems => {
+            let member = if check_request.once.is_some() { "/once" } else { "/id" };
+            return Refused::EngineError(fault, member.to_owned());
+        }
         EngineError::Ttl { .. } => return Refused::EngineError(fault, "/ttl".to_owned()),
         _ => "",
     };
