@@ -283,7 +283,8 @@ fn the_token_opens_what_it_guards() {
     });
     let mut client = Client::to(&running);
     let no_auth = "NOAUTH Authentication required.";
-    for ask in ["PING", "CL.THROTTLE k 1 1 1", "RATEGATE.RESET r", "NOSUCH", "INFO"] {
+    let reserve = "RATEGATE.RESERVE * 9 r 1";
+    for ask in ["PING", "CL.THROTTLE k 1 1 1", "RATEGATE.RESET r", reserve, "NOSUCH", "INFO"] {
         assert_eq!(client.ask(ask).error(), no_auth, "{ask}");
     }
     assert!(client.ask("HELLO 3").error().starts_with("NOAUTH HELLO must be called"));

@@ -8,3 +8,4 @@ mod lease;
 mod listeners;
 mod oracle;
 mod own;
+mod reserve;

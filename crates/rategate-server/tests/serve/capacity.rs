@@ -1,7 +1,7 @@
 //! Requests without capacity to count them are denied and counted, over every protocol: clients
 //! can invent keys and limits.
 
-use crate::serve::clients::Service;
+use crate::serve::clients::{Resp, Service};
 
 const RULES: &str = "[inline]\nlimits = 1\nkeys = 64\n\
     [[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
@@ -38,6 +38,25 @@ fn a_limit_too_many_is_denied() {
     let (status, answer) = service.http().post("/throttle", body);
     assert_eq!((status, answer.contains("\"allowed\":false")), (200, true), "{answer}");
     assert_eq!(denied_for_capacity(&service, "http"), 2);
+}
+
+/// One reservation more than are remembered. Its commit grants nothing, so it is no denial.
+#[test]
+fn a_reservation_too_many_is_denied() {
+    let service = Service::of(&RULES.replace("[inline]", "[keys]\nreservations = 1\n[inline]"));
+    let mut resp = service.resp();
+    let mut reserve = |user: &str| {
+        let words = ["RATEGATE.RESERVE", "*", "60000", "ITEMS", "2", "api", "1", "1", user];
+        let other = ["api", "1", "1", "bob"];
+        let response = resp.ask(&[&words[..], &other].concat());
+        let field = |name| Resp::field(&response, name);
+        (field("allowed"), field("verdict"), field("ends_after_ms") == "-1")
+    };
+    assert_eq!(reserve("ann"), ("1".into(), "granted".into(), false));
+    assert_eq!(reserve("eve"), ("0".into(), "denied".into(), true));
+    assert_eq!(denied_for_capacity(&service, "resp"), 1);
+    let response = resp.ask(&["RATEGATE.PEEK", "api", "1", "bob"]);
+    assert_eq!(Resp::field(&response, "remaining"), "4");
 }
 
 /// Text with unpaired surrogates, as programs with UTF-16 send it, is a key like any other.

@@ -58,6 +58,7 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
         &["NONSENSE"],
         &["RATEGATE.CHECK", "api", "many"],
         &["RATEGATE.LEASE", "KEEP"],
+        &["RATEGATE.RESERVE", "*", "never", "api", "1", "ann"],
         &["PING", "a", "b"],
     ] {
         assert!(resp.ask(malformed)[0].starts_with("ERR"), "{malformed:?}");
@@ -65,6 +66,7 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     for fault in [
         &["RATEGATE.CHECK", "none", "1"][..],
         &["RATEGATE.CHECK", "api", "1"],
+        &["RATEGATE.RESERVE", "*", "0", "api", "1", "ann"],
         &["RATEGATE.EXPLAIN", "none"],
         &["SELECT", "1"],
     ] {
@@ -75,7 +77,7 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     }
     let expected = [
         ("http", [1, 1, 1, 0, 0, 0, 1, 0, 0]),
-        ("resp", [1, 1, 5, 0, 0, 0, 4, 0, 0]),
+        ("resp", [1, 1, 6, 0, 0, 0, 5, 0, 0]),
         ("grpc", [1, 1, 0, 0, 0, 0, 0, 0, 0]),
     ];
     let reasons = [
@@ -102,6 +104,15 @@ fn permits_come_back_by_the_token_alone() {
     let ask = |resp: &mut Resp, words: &[&str]| resp.ask(words)[0].clone();
     let mut resp = service.resp();
     assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600"]), "0");
+    // What comes back from a reservation is at most what it has taken.
+    let id = "00112233445566778899aabbccddeeff";
+    for words in [
+        &["RATEGATE.RESERVE", id, "60000", "api", "2", "eve"][..],
+        &["RATEGATE.COMMIT", id, "api", "1", "eve"],
+        &["RATEGATE.CANCEL", id, "api", "eve"],
+    ] {
+        assert_eq!(ask(&mut resp, words), "rule", "{words:?}");
+    }
     for words in [
         &["CL.THROTTLE", "k", "4", "1", "3600", "-1"][..],
         &["THROTTLE", "k", "4", "1", "3600", "-9000000000000000000"],

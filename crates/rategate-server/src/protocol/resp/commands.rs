@@ -3,10 +3,11 @@
 use rategate::Clock;
 use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 
-use self::CommandKind::Check;
+use self::CommandKind::{Check, Reservation};
 use super::Resp;
 use super::number::integer;
 use super::own::Pending;
+use super::reserve::ReservationVerb::{self, Cancel, Commit, Reserve};
 use super::session::Session;
 use super::throttle::Dialect;
 use crate::engine::Verb;
@@ -41,6 +42,7 @@ enum CommandKind {
     Lease,
     Ping,
     Quit,
+    Reservation(ReservationVerb),
     Reset,
     Select,
     Throttle(Dialect),
@@ -57,6 +59,9 @@ const COMMANDS: &[Command] = &[
     of("RATEGATE.CHARGE", Check(Verb::Charge), 3, UNBOUNDED, false, Some(Right::Ask)),
     of("RATEGATE.REFUND", Check(Verb::Refund), 3, UNBOUNDED, false, Some(Right::Credit)),
     of("RATEGATE.LEASE", CommandKind::Lease, 2, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.RESERVE", Reservation(Reserve), 5, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.COMMIT", Reservation(Commit), 4, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.CANCEL", Reservation(Cancel), 3, UNBOUNDED, false, Some(Right::Ask)),
     of("RATEGATE.RESET", Check(Verb::Reset), 2, UNBOUNDED, false, Some(Right::Admin)),
     of("RATEGATE.EXPLAIN", CommandKind::Explain, 2, 2, false, Some(Right::Ask)),
     of("PING", CommandKind::Ping, 1, 2, false, Some(Right::Ask)),
@@ -136,6 +141,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         match command.what {
             CommandKind::Throttle(dialect) => self.throttle(session, dialect, words, reply),
             Check(verb) => return self.check(session, verb, words, out),
+            Reservation(verb) => self.reserve(session, verb, words, reply),
             CommandKind::Lease => return self.lease(session, words, out),
             CommandKind::Explain => self.explain(session, words, reply),
             CommandKind::Ping => match words.get(1) {

@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 
 use super::Resp;
 use super::commands::{argument_count_error, unknown_sub};
+use super::number::put_ends_after;
 use super::own::{self, CommandRequest, Pending};
 use super::session::Session;
 use crate::engine::{Lease, LeaseVerb, UniqueId, Verb};
@@ -68,11 +69,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             argument_count_error(&format!("rategate.lease|{sub_name}"), &mut reply);
             return None;
         }
-        let name = match (words.at(2), verb) {
-            (b"*", LeaseVerb::Take) => Some(UniqueId::random()),
-            (text, _) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-        };
-        let Some(name) = name else {
+        let Some(name) = own::unique_id(words.at(2), verb == LeaseVerb::Take) else {
             reply.error("ERR a lease's name is 32 hexadecimal digits, or * to take a new one");
             return None;
         };
@@ -91,18 +88,12 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 
 /// Writes the two fields that only the reply about a lease has.
 pub(super) fn write_fields(name: UniqueId, held_ns: Option<u64>, reply: &mut RespWriter<'_>) {
-    let lasts = held_ns.map(|ns| (name, ns));
     reply.bulk(b"lease");
-    match lasts {
-        Some((name, _)) => reply.bulk(name.to_string().as_bytes()),
+    match held_ns {
+        Some(_) => reply.bulk(name.to_string().as_bytes()),
         None => reply.null(),
     }
-    reply.bulk(b"ends_after_ms");
-    match lasts {
-        // Rounded down, so that a client that follows it never holds a lease for too long.
-        Some((_, ns)) => reply.unsigned(ns / 1_000_000),
-        None => reply.null(),
-    }
+    put_ends_after(held_ns, reply);
 }
 
 #[cfg(test)]

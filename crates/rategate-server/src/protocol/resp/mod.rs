@@ -10,6 +10,7 @@ mod connection;
 mod lease;
 mod number;
 mod own;
+mod reserve;
 mod session;
 mod throttle;
 

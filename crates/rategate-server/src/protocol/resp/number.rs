@@ -36,6 +36,17 @@ pub(super) fn put_or_minus_one(number: Option<u64>, reply: &mut RespWriter<'_>) 
     }
 }
 
+/// Writes the field `ends_after_ms`; null if there is no end.
+///
+/// Rounded down, so that a client that follows it never holds anything for too long.
+pub(super) fn put_ends_after(ns: Option<u64>, reply: &mut RespWriter<'_>) {
+    reply.bulk(b"ends_after_ms");
+    match ns {
+        Some(ns) => reply.unsigned(ns / 1_000_000),
+        None => reply.null(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,8 +6,9 @@
 //! - `allowed`: true if the caller may proceed; a boolean, in RESP2 1 or 0.
 //! - `verdict`: `granted`, `denied`, `shadowed` (over, and not enforced), `unlimited`, `unmatched`,
 //!   `replaced`, `charged`, `refunded`, `reset`, or `unavailable` (the store is unavailable, and
-//!   the rule's fallback decides).
-//! - `permits`: the number of permits taken, charged or credited.
+//!   the rule's fallback decides); for the end of a reservation `committed`, `cancelled`, `late` or
+//!   `unknown`.
+//! - `permits`: the number of permits taken, held, charged or credited.
 //! - `limit`: the maximum that can be taken at once.
 //! - `remaining`: the number that could be taken now; null where only a store knows it.
 //! - `debt`: the number by which the limit is exceeded; more than 0 only after a charge.
@@ -16,6 +17,7 @@
 //! - `reset_after_ms`: the time until nothing is in use, rounded up; -1 if that never happens.
 
 use rategate::Clock;
+use rategate::charge::Settled;
 use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 use smallvec::SmallVec;
 
@@ -130,6 +132,14 @@ pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut RespWriter<'_>) -> Optio
     name
 }
 
+/// Parses an id. Where one `may_be_new`, `*` draws it.
+pub(super) fn unique_id(word: &[u8], may_be_new: bool) -> Option<UniqueId> {
+    match word {
+        b"*" if may_be_new => Some(UniqueId::random()),
+        word => std::str::from_utf8(word).ok()?.parse().ok(),
+    }
+}
+
 /// Writes the reply to a decision that is made already.
 pub(super) fn reply_now_or_later(
     decided: Decided,
@@ -172,27 +182,40 @@ pub(super) fn write(
         return Some(RefusalReason::EngineError);
     };
     reply.map(if request.lease.is_some() { 11 } else { 9 });
-    reply.bulk(b"rule");
-    match &result.rule {
-        Some(rule) => reply.bulk(rule.name.as_bytes()),
-        None => reply.null(),
-    }
-    reply.bulk(b"allowed");
-    reply.truth(answer.allowed);
-    write_fields(result, request, reply);
+    let taken = if request.verb == Verb::Take { request.permits } else { 0 };
+    write_fields(result, Some(answer.allowed), taken, reply);
     if let Some(name) = request.lease {
         lease::write_fields(name, answer.held_ns(), reply);
     }
     answer.refusal()
 }
 
-fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut RespWriter<'_>) {
-    let taken = if request.verb == Verb::Take { request.permits } else { 0 };
+/// Writes the fields of one item; `allowed` only if it is given. `taken` is the number of permits
+/// that a grant has taken.
+pub(super) fn write_fields(
+    result: &ItemResult,
+    allowed: Option<bool>,
+    taken: u64,
+    reply: &mut RespWriter<'_>,
+) {
     let permits = match result.verdict {
         Verdict::Granted => taken,
-        Verdict::Charged(permits) | Verdict::Refunded(permits) => permits,
+        Verdict::Charged(permits)
+        | Verdict::Refunded(permits)
+        | Verdict::Committed(Settled::Back { permits } | Settled::Owed { permits, .. })
+        | Verdict::Cancelled(permits)
+        | Verdict::Late(permits) => permits,
         _ => 0,
     };
+    reply.bulk(b"rule");
+    match &result.rule {
+        Some(rule) => reply.bulk(rule.name.as_bytes()),
+        None => reply.null(),
+    }
+    if let Some(allowed) = allowed {
+        reply.bulk(b"allowed");
+        reply.truth(allowed);
+    }
     reply.bulk(b"verdict");
     reply.bulk(word(result.verdict).as_bytes());
     reply.bulk(b"permits");

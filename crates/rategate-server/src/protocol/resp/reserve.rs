@@ -1,0 +1,224 @@
+//! `RATEGATE.RESERVE`, `.COMMIT` and `.CANCEL`: estimates under an id, until the true cost is
+//! known.
+//!
+//! - `RESERVE id|* ttl_ms rule permits [value ...]` holds permits for a time. The id `*` stands
+//!   for a new one.
+//! - `COMMIT id rule permits [value ...]` ends the reservation, of which as many permits were used.
+//! - `CANCEL id rule [value ...]` ends the reservation, of which nothing was used.
+//!
+//! Each of them accepts several items, which are held all or none. The word `ITEMS` and a number
+//! then stand in the place of the rule, and each item states the number of its values:
+//! `ITEMS n (rule permits n_values value ...)...`, for `CANCEL` without `permits`. The word may be
+//! in lower case. A rule of that name needs this form, of one item if it is alone.
+//!
+//! The reply about one rule is that of [`own`](super::own), with three more fields:
+//!
+//! - `id`: the id, 32 hexadecimal digits, also if nothing is held under it.
+//! - `ends_after_ms`: the time until the reservation ends by itself, rounded down; null unless it
+//!   lasts.
+//! - `repeated`: true if the operation had been answered before, and changed nothing now.
+//!
+//! The reply about several items is a map of `allowed`, `id`, `ends_after_ms`, `repeated` and
+//! `items`. The last is an array of maps, in the order of the items, with the fields of
+//! [`own`](super::own) except `allowed`: that holds for all of them together.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate::Clock;
+use rategate_protocol::resp::{CommandWords, RespWriter};
+use smallvec::{SmallVec, smallvec};
+
+use super::Resp;
+use super::number::{integer, put_ends_after, unsigned};
+use super::own;
+use super::session::Session;
+use crate::engine::{
+    Answer, Cost, EngineError, Item, MAX_ITEMS, MAX_TTL, Reserved, Target, UniqueId,
+};
+use crate::net::RefusalReason;
+
+/// The operation of a command on a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReservationVerb {
+    Reserve,
+    Commit,
+    Cancel,
+}
+
+/// A parsed command.
+struct Call<'a> {
+    id: UniqueId,
+    /// The time of a new reservation.
+    ttl: Duration,
+    items: SmallVec<[Item<'a>; 2]>,
+    /// `true` if the items came in the form for several.
+    is_listed: bool,
+}
+
+/// Consecutive words of a command.
+type Words<'a> = &'a [&'a [u8]];
+
+impl<C: Clock + Clone + 'static> Resp<C> {
+    /// Runs `RATEGATE.RESERVE`, `.COMMIT` and `.CANCEL`.
+    pub(super) fn reserve(
+        &self,
+        session: &mut Session,
+        verb: ReservationVerb,
+        words: CommandWords<'_>,
+        mut reply: RespWriter<'_>,
+    ) {
+        let first = if verb == ReservationVerb::Reserve { 3 } else { 2 };
+        let named: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
+        let Some(call) = read(verb, words, &named, &mut reply) else { return };
+        let (engine, items) = (self.engine(), call.items.iter());
+        let reserved = match verb {
+            ReservationVerb::Reserve => engine
+                .reserve(call.id, call.ttl, &call.items)
+                .or_else(|error| denied(error, call.items.len())),
+            ReservationVerb::Commit => {
+                let costs =
+                    items.map(|item| Cost { target: item.target, permits: Some(item.permits) });
+                engine.commit(call.id, &costs.collect::<SmallVec<[_; 2]>>())
+            }
+            ReservationVerb::Cancel => {
+                let targets = items.map(|item| item.target);
+                engine.cancel(call.id, &targets.collect::<SmallVec<[_; 2]>>())
+            }
+        };
+        session.refusal = match reserved {
+            Ok(reserved) => {
+                write(&call, &reserved, &mut reply);
+                reserved.answer.refusal()
+            }
+            Err(error) => {
+                reply.error(&format!("ERR {error}"));
+                Some(RefusalReason::EngineError)
+            }
+        };
+    }
+}
+
+/// Returns the denial of a reservation for which there is no capacity, as of a take.
+fn denied(error: EngineError, items: usize) -> Result<Reserved, EngineError> {
+    let answer = Answer::or_denied(Err(error), items)?;
+    Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
+}
+
+/// Parses a command whose items are `named`, or writes an error and returns `None`.
+fn read<'a>(
+    verb: ReservationVerb,
+    words: CommandWords<'_>,
+    named: Words<'a>,
+    reply: &mut RespWriter<'_>,
+) -> Option<Call<'a>> {
+    let is_new = verb == ReservationVerb::Reserve;
+    let Some(id) = own::unique_id(words.at(1), is_new) else {
+        let or_new = if is_new { ", or * to draw a new one" } else { "" };
+        reply.error(&format!("ERR a reservation's id is 32 hexadecimal digits{or_new}"));
+        return None;
+    };
+    let mut ttl = Duration::ZERO;
+    if is_new {
+        let Some(ttl_ms) = unsigned(words.at(2)) else {
+            let max_ms = MAX_TTL.as_millis();
+            reply.error(&format!("ERR ttl_ms is a number of milliseconds from 1 to {max_ms}"));
+            return None;
+        };
+        ttl = Duration::from_millis(ttl_ms);
+    }
+    let (items, is_listed) = match named {
+        [form, count, listed @ ..]
+            if form.eq_ignore_ascii_case(b"ITEMS") && integer(count).is_some() =>
+        {
+            (list(verb, count, listed, reply)?, true)
+        }
+        _ => (smallvec![item(verb, named, None, reply)?.0], false),
+    };
+    Some(Call { id, ttl, items, is_listed })
+}
+
+/// Parses as many items as a number says, and no words behind them.
+fn list<'a>(
+    verb: ReservationVerb,
+    count: &[u8],
+    mut words: Words<'a>,
+    reply: &mut RespWriter<'_>,
+) -> Option<SmallVec<[Item<'a>; 2]>> {
+    let count = unsigned(count).and_then(|count| usize::try_from(count).ok());
+    let Some(count @ 1..=MAX_ITEMS) = count else {
+        reply.error(&format!("ERR the number of items is from 1 to {MAX_ITEMS}"));
+        return None;
+    };
+    let mut items = SmallVec::new();
+    for index in 0..count {
+        let (next, behind) = item(verb, words, Some(index), reply)?;
+        items.push(next);
+        words = behind;
+    }
+    if !words.is_empty() {
+        let words = words.len();
+        reply.error(&format!("ERR words behind the last item: {words}; none are accepted"));
+        return None;
+    }
+    Some(items)
+}
+
+/// Parses an item, and returns the words behind it. All words are of the item, unless it is listed
+/// under an index and states the number of its values.
+fn item<'a>(
+    verb: ReservationVerb,
+    words: Words<'a>,
+    index: Option<usize>,
+    reply: &mut RespWriter<'_>,
+) -> Option<(Item<'a>, Words<'a>)> {
+    let (head, form) = match verb {
+        ReservationVerb::Cancel => (1, "rule n_values value ..."),
+        _ => (2, "rule permits n_values value ..."),
+    };
+    let parts = words.split_at_checked(head).and_then(|(head, rest)| {
+        let (values, behind) = if index.is_some() {
+            let (count, rest) = rest.split_first()?;
+            rest.split_at_checked(unsigned(count)?.try_into().ok()?)?
+        } else {
+            (rest, Words::default())
+        };
+        Some((head, values, behind))
+    });
+    let Some((head, values, behind)) = parts else {
+        let index = index.unwrap_or_default();
+        reply.error(&format!("ERR item {index}, counted from 0, has to be `{form}`"));
+        return None;
+    };
+    let name = own::rule_name(head.first().copied().unwrap_or_default(), reply)?;
+    let permits = head.get(1).map_or(Some(0), |permits| own::permits(permits, reply))?;
+    Some((Item::of(Target::Rule { name, values }, permits), behind))
+}
+
+fn write(call: &Call<'_>, reserved: &Reserved, reply: &mut RespWriter<'_>) {
+    let allowed = reserved.answer.allowed;
+    let write_reservation = |reply: &mut RespWriter<'_>| {
+        reply.bulk(b"id");
+        reply.bulk(call.id.to_string().as_bytes());
+        put_ends_after(reserved.ends_after_ns.map(NonZeroU64::get), reply);
+        reply.bulk(b"repeated");
+        reply.truth(reserved.is_repeated);
+    };
+    if call.is_listed {
+        reply.map(5);
+        reply.bulk(b"allowed");
+        reply.truth(allowed);
+        write_reservation(reply);
+        reply.bulk(b"items");
+        reply.array(call.items.len());
+    }
+    for (item, result) in call.items.iter().zip(&reserved.answer.results) {
+        // Nothing is held of an item that fits if another denies the reservation.
+        let held = if allowed { item.permits } else { 0 };
+        reply.map(if call.is_listed { 8 } else { 12 });
+        own::write_fields(result, (!call.is_listed).then_some(allowed), held, reply);
+    }
+    if !call.is_listed {
+        write_reservation(reply);
+    }
+}

@@ -1,0 +1,408 @@
+//! Reservations over connections that come and go.
+
+use std::time::Instant;
+
+use rategate_server::config::load_text;
+use rategate_server::serve::Running;
+
+use super::client::{Client, PATIENCE, Reply, command, serve_rules, text};
+
+const ID: &str = "00112233445566778899aabbccddeeff";
+
+/// A model with calls and tokens for each user, a rule in shadow, one of operations in flight, and
+/// two whose names are words of the commands.
+fn model() -> Running {
+    let rules = r#"
+        [[rule]]
+        name = "calls"
+        match = ["user"]
+        limit = "2/h"
+        algorithm = "sliding-log"
+
+        [[rule]]
+        name = "tokens"
+        match = ["user", "model"]
+        limit = "1000/h"
+        algorithm = "sliding-log"
+
+        [[rule]]
+        name = "shadow"
+        limit = "5/h"
+        algorithm = "sliding-log"
+        enforce = "shadow"
+
+        [[rule]]
+        name = "open"
+        limit = "unlimited"
+
+        [[rule]]
+        name = "ovens"
+        limit = 2
+        algorithm = "concurrency"
+
+        [[rule]]
+        name = "items"
+        match = ["n"]
+        limit = "9/h"
+        algorithm = "sliding-log"
+
+        [[rule]]
+        name = "ITEMS"
+        limit = "7/h"
+        algorithm = "sliding-log"
+    "#;
+    serve_rules(load_text("rules.toml", rules).unwrap().rules.set().as_ref().clone(), |_| ())
+}
+
+/// Two clients of the same service, by the version of their protocol.
+fn clients(running: &Running) -> [(i64, Client); 2] {
+    [2, 3].map(|version| {
+        let mut client = Client::to(running);
+        client.ask(&format!("HELLO {version}"));
+        (version, client)
+    })
+}
+
+fn truth(version: i64, is_true: bool) -> Reply {
+    if version == 3 { Reply::Truth(is_true) } else { Reply::Int(is_true.into()) }
+}
+
+fn is_true(reply: &Reply) -> bool {
+    matches!(reply, Reply::Truth(true) | Reply::Int(1))
+}
+
+/// Returns the names of a map, in their order.
+fn names(reply: &Reply) -> Vec<Reply> {
+    match reply {
+        Reply::Map(pairs) => pairs.iter().map(|(name, _)| name.clone()).collect(),
+        Reply::List(all) => all.iter().step_by(2).cloned().collect(),
+        other => panic!("no map: {other:?}"),
+    }
+}
+
+fn id_of(reply: &Reply) -> String {
+    match reply.named("id") {
+        Reply::Bulk(id) => String::from_utf8(id.clone()).unwrap(),
+        other => panic!("no id: {other:?}"),
+    }
+}
+
+/// Returns the verdict of a reply about one rule, and `permits` and `remaining`.
+fn reported(reply: &Reply) -> (String, [i64; 2]) {
+    let Reply::Bulk(verdict) = reply.named("verdict") else { panic!("{reply:?}") };
+    let numbers = ["permits", "remaining"].map(|name| reply.named(name).int());
+    (String::from_utf8(verdict.clone()).unwrap(), numbers)
+}
+
+/// Returns that of each item of a reply about several.
+fn items(reply: &Reply) -> Vec<(String, [i64; 2])> {
+    let Reply::List(items) = reply.named("items") else { panic!("{reply:?}") };
+    items.iter().map(reported).collect()
+}
+
+fn of(verdict: &str, permits: i64, remaining: i64) -> (String, [i64; 2]) {
+    (verdict.to_owned(), [permits, remaining])
+}
+
+const OWN: [&str; 8] = [
+    "rule",
+    "verdict",
+    "permits",
+    "limit",
+    "remaining",
+    "debt",
+    "retry_after_ms",
+    "reset_after_ms",
+];
+
+#[test]
+fn the_answer_has_all_its_names_in_their_order() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let held = client.ask("RATEGATE.RESERVE * 60000 tokens 10 ann m");
+        let (rule, own) = OWN.split_first().unwrap();
+        let short = [&[*rule, "allowed"], own, &["id", "ends_after_ms", "repeated"]].concat();
+        assert_eq!(names(&held), short.iter().map(|name| text(name)).collect::<Vec<_>>());
+        assert_eq!(held.named("allowed"), &truth(version, true));
+        assert_eq!(held.named("repeated"), &truth(version, false));
+        let listed = client.ask("RATEGATE.RESERVE * 60000 ITEMS 1 tokens 10 2 ann m");
+        let long = ["allowed", "id", "ends_after_ms", "repeated", "items"];
+        assert_eq!(names(&listed), long.map(text));
+        let Reply::List(items) = listed.named("items") else { panic!("{listed:?}") };
+        assert_eq!(names(&items[0]), OWN.map(text));
+        assert_eq!(items[0].named("rule"), &text("tokens"));
+    }
+}
+
+#[test]
+fn two_rules_are_held_together_and_settled_once() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let user = format!("user{version}");
+        let mut ask = |words: &str| client.ask(&words.replace("ann", &user));
+        let both = "ITEMS 2 calls 1 1 ann tokens 800 2 ann m";
+        let held = ask(&format!("RATEGATE.RESERVE * 60000 {both}"));
+        assert_eq!(held.named("allowed"), &truth(version, true));
+        assert_eq!(items(&held), [of("granted", 1, 1), of("granted", 800, 200)]);
+        let ends = held.named("ends_after_ms").int();
+        assert!((50_000..61_000).contains(&ends), "{ends}");
+        let id = id_of(&held);
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        // The same again takes nothing more, in either case of the digits.
+        let again = ask(&format!("RATEGATE.RESERVE {} 9 {both}", id.to_uppercase()));
+        assert_eq!(items(&again), items(&held));
+        assert!(again.named("ends_after_ms").int() <= ends, "nor does it last longer");
+        assert_eq!((id_of(&again), again.named("repeated")), (id.clone(), &truth(version, true)));
+        // All or none: the calls would fit. A refusal leaves its id unused.
+        let refused = ask(&format!("RATEGATE.RESERVE {ID} 60000 {both}"));
+        assert_eq!(refused.named("allowed"), &truth(version, false));
+        assert_eq!(items(&refused), [of("granted", 0, 1), of("denied", 0, 200)]);
+        assert_eq!((id_of(&refused), refused.named("ends_after_ms")), (ID.into(), &Reply::Null));
+        assert_eq!(reported(&ask("RATEGATE.PEEK calls 1 ann")), of("granted", 0, 1));
+        let unknown = ask(&format!("RATEGATE.CANCEL {ID} ITEMS 2 calls 1 ann tokens 2 ann m"));
+        assert_eq!(items(&unknown), [of("unknown", 0, 1), of("unknown", 0, 200)]);
+        // What was used remains, and only that, however often it is said.
+        let actual = "ITEMS 2 calls 1 1 ann tokens 650 2 ann m";
+        for times in 0..5 {
+            let commit = ask(&format!("RATEGATE.COMMIT {id} {actual}"));
+            assert_eq!(commit.named("allowed"), &truth(version, true));
+            assert_eq!(items(&commit), [of("committed", 0, 1), of("committed", 150, 350)]);
+            assert_eq!(commit.named("repeated"), &truth(version, times > 0), "{times}");
+            assert_eq!((id_of(&commit), commit.named("ends_after_ms")), (id.clone(), &Reply::Null));
+        }
+        let cancel = ask(&format!("RATEGATE.CANCEL {id} items 2 calls 1 ann tokens 2 ann m"));
+        assert_eq!(items(&cancel), [of("committed", 0, 1), of("committed", 150, 350)]);
+    }
+}
+
+#[test]
+fn one_rule_is_held_and_ended_in_each_way() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let user = format!("user{version}");
+        let mut ask = |words: &str| client.ask(&words.replace("ann", &user));
+        let mut hold = |permits: u64| {
+            let held = ask(&format!("rategate.reserve * 60000 tokens {permits} ann m"));
+            (reported(&held), id_of(&held))
+        };
+        let (first, second, third) = (hold(400), hold(100), hold(100));
+        assert_eq!(
+            [&first.0, &second.0, &third.0],
+            [&of("granted", 400, 600), &of("granted", 100, 500), &of("granted", 100, 400),]
+        );
+        assert_eq!(hold(401).0, of("denied", 0, 400));
+        let mut end = |words: &str| {
+            let ended = ask(words);
+            assert_eq!(ended.named("allowed"), &truth(version, true));
+            (reported(&ended), ended.named("debt").int())
+        };
+        let more = end(&format!("RATEGATE.COMMIT {} tokens 1000 ann m", first.1));
+        assert_eq!(more, (of("committed", 600, 0), 200), "charged, though it does not fit");
+        let nothing = end(&format!("RATEGATE.CANCEL {} tokens ann m", second.1));
+        assert_eq!(nothing, (of("cancelled", 100, 0), 100));
+        let even = end(&format!("RATEGATE.COMMIT {} tokens 100 ann m", third.1));
+        assert_eq!(even, (of("committed", 0, 0), 100));
+    }
+}
+
+/// The permits of a client that died come back, and what it says later is charged whole.
+#[test]
+fn a_late_commit_is_charged_once() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let reserve = format!("RATEGATE.RESERVE {ID} 1 tokens 800 user{version} m");
+        let reserve = reserve.replacen("00", &format!("0{version}"), 1);
+        let commit = reserve.replace("RESERVE", "COMMIT").replace(" 1 tokens 800", " tokens 1300");
+        assert!(is_true(client.ask(&reserve).named("allowed")));
+        let started = Instant::now();
+        let ended = loop {
+            let again = client.ask(&reserve);
+            assert!(is_true(again.named("repeated")), "its id is known");
+            if !is_true(again.named("allowed")) {
+                break again;
+            }
+            assert!(started.elapsed() < PATIENCE);
+        };
+        assert_eq!(reported(&ended), of("late", 0, 1000));
+        assert_eq!(ended.named("ends_after_ms"), &Reply::Null);
+        for is_repeated in [false, true] {
+            let late = client.ask(&commit);
+            assert_eq!(reported(&late), of("late", 1300, 0));
+            assert_eq!(late.named("debt"), &Reply::Int(300));
+            assert_eq!(late.named("allowed"), &truth(version, true));
+            assert_eq!(late.named("repeated"), &truth(version, is_repeated));
+        }
+    }
+}
+
+#[test]
+fn an_unknown_id_changes_nothing() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        for words in ["COMMIT {ID} tokens 5 ann m", "CANCEL {ID} tokens ann m"] {
+            let unknown = client.ask(&format!("RATEGATE.{}", words.replace("{ID}", ID)));
+            assert_eq!(reported(&unknown), of("unknown", 0, 1000));
+            assert_eq!(unknown.named("allowed"), &truth(version, false));
+            assert_eq!(unknown.named("repeated"), &truth(version, false));
+            assert_eq!((id_of(&unknown).as_str(), unknown.named("rule")), (ID, &text("tokens")));
+        }
+    }
+}
+
+#[test]
+fn what_counts_nothing_is_granted_and_holds_nothing() {
+    let running = model();
+    let mut client = Client::to(&running);
+    let words = "RATEGATE.RESERVE * 60000 ITEMS 2 open 5 0 shadow 6 0";
+    let Reply::List(held) = client.ask(words).named("items").clone() else { panic!("a list") };
+    for (item, verdict) in held.iter().zip(["unlimited", "shadowed"]) {
+        let actual = (item.named("verdict"), item.named("permits"));
+        assert_eq!(actual, (&text(verdict), &Reply::Int(0)));
+    }
+}
+
+/// The word and a number are the form for several items. Without a number the word is a rule.
+#[test]
+fn a_rule_may_have_the_name_of_the_form() {
+    let running = model();
+    let mut client = Client::to(&running);
+    let held = client.ask("RATEGATE.RESERVE * 60000 Items 2 items 4 1 8 ITEMS 3 0");
+    assert_eq!(items(&held), [of("granted", 4, 5), of("granted", 3, 4)]);
+    let cancel = format!("RATEGATE.CANCEL {} items 2 items 1 8 ITEMS 0", id_of(&held));
+    assert_eq!(items(&client.ask(&cancel)), [of("cancelled", 4, 9), of("cancelled", 3, 7)]);
+    let held = client.ask("RATEGATE.RESERVE * 60000 ITEMS 1 ITEMS 3 0");
+    let short = client.ask(&format!("RATEGATE.CANCEL {} ITEMS", id_of(&held)));
+    assert_eq!(reported(&short), of("cancelled", 3, 7));
+}
+
+/// As many items as are accepted, and one more.
+#[test]
+fn items_are_64_at_most() {
+    let running = model();
+    let mut client = Client::to(&running);
+    let list = |number: usize| {
+        let items: Vec<String> = (0..number).map(|n| format!("calls 2 1 user{n}")).collect();
+        format!("RATEGATE.RESERVE * 60000 ITEMS {number} {}", items.join(" "))
+    };
+    assert_eq!(items(&client.ask(&list(64))), vec![of("granted", 2, 0); 64]);
+    assert_eq!(client.ask(&list(65)).error(), "ERR the number of items is from 1 to 64");
+}
+
+#[test]
+fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
+    let running = model();
+    let mut client = Client::to(&running);
+    assert!(is_true(
+        client.ask(&format!("RATEGATE.RESERVE {ID} 60000 tokens 7 ann m")).named("allowed")
+    ));
+    let count = |name: &str| format!("ERR wrong number of arguments for 'rategate.{name}' command");
+    let (new_id, id) = (
+        "ERR a reservation's id is 32 hexadecimal digits, or * to draw a new one",
+        "ERR a reservation's id is 32 hexadecimal digits",
+    );
+    let ttl = "ERR ttl_ms is a number of milliseconds from 1 to 600000";
+    let time = "ERR a reservation lasts longer than 0, and 600 s at most";
+    let number = "ERR permits is not an integer or out of range";
+    let others = "ERR the id is of other items; name those of its reservation, in the same order";
+    let counts = "ERR the number of items is from 1 to 64";
+    let item = |at: usize| {
+        format!("ERR item {at}, counted from 0, has to be `rule permits n_values value ...`")
+    };
+    let bare =
+        |at: usize| format!("ERR item {at}, counted from 0, has to be `rule n_values value ...`");
+    let table: &[(&str, &str)] = &[
+        ("RESERVE", &count("reserve")),
+        ("RESERVE * 9 tokens", &count("reserve")),
+        ("RESERVE x 9 tokens 1 ann m", new_id),
+        ("RESERVE 0 9 tokens 1 ann m", new_id),
+        ("RESERVE * x tokens 1 ann m", ttl),
+        ("RESERVE * -1 tokens 1 ann m", ttl),
+        ("RESERVE * 1.5 tokens 1 ann m", ttl),
+        ("RESERVE * 0 tokens 1 ann m", time),
+        ("RESERVE * 600001 tokens 1 ann m", time),
+        ("RESERVE * 9 tokens -1 ann m", number),
+        ("RESERVE * 9 tokens many ann m", number),
+        ("RESERVE * 9 tokens 1 ann", "ERR rule `tokens` needs 2 values, and 1 is given"),
+        ("RESERVE * 9 none 1", "ERR there is no rule `none`"),
+        ("RESERVE * 9 ITEMS 0", counts),
+        ("RESERVE * 9 ITEMS -1", counts),
+        ("RESERVE * 9 ITEMS 65", counts),
+        ("RESERVE * 9 ITEMS 99999999999999999", counts),
+        // Without a number the word is a rule.
+        ("RESERVE * 9 ITEMS two", number),
+        ("RESERVE * 9 ITEMS 2 calls 1 1 ann", &item(1)),
+        ("RESERVE * 9 ITEMS 1 calls", &item(0)),
+        ("RESERVE * 9 ITEMS 1 calls 1", &item(0)),
+        ("RESERVE * 9 ITEMS 1 calls 1 ann", &item(0)),
+        ("RESERVE * 9 ITEMS 1 calls 1 -1", &item(0)),
+        ("RESERVE * 9 ITEMS 1 calls 1 2 ann", &item(0)),
+        ("RESERVE * 9 ITEMS 1 calls 1 18446744073709551615 ann", &item(0)),
+        ("RESERVE * 9 ITEMS 1 calls one 1 ann", number),
+        (
+            "RESERVE * 9 ITEMS 1 calls 1 1 ann tokens 1",
+            "ERR words behind the last item: 2; none are accepted",
+        ),
+        (
+            "RESERVE * 9 ITEMS 2 calls 1 0 tokens 1 2 ann m",
+            "ERR rule `calls` needs 1 value, and 0 are given",
+        ),
+        ("RESERVE * 9 ITEMS 2 calls 1 1 ann none 1 0", "ERR there is no rule `none`"),
+        (
+            "RESERVE * 9 ITEMS 3 calls 1 1 ann tokens 1 2 ann m calls 1 1 ann",
+            "ERR items 0 and 2 name the same counter",
+        ),
+        ("RESERVE {ID} 60000 tokens 8 ann m", others),
+        ("RESERVE {ID} 60000 calls 7 ann", others),
+        ("COMMIT {ID} tokens", &count("commit")),
+        ("COMMIT * tokens 1 ann m", id),
+        ("COMMIT {ID} tokens 1 bob m", others),
+        ("COMMIT {ID} tokens -1 ann m", number),
+        ("COMMIT {ID} ITEMS 2 tokens 1 2 ann m calls 1 1 ann", others),
+        ("COMMIT {ID} ITEMS 0", counts),
+        ("COMMIT {ID} ITEMS 1 tokens 2 ann m", &item(0)),
+        ("CANCEL {ID}", &count("cancel")),
+        ("CANCEL * tokens ann m", id),
+        ("CANCEL {ID} calls ann", others),
+        ("CANCEL {ID} ITEMS 1 tokens", &bare(0)),
+        ("CANCEL {ID} ITEMS 2 tokens 2 ann m", &bare(1)),
+        (
+            "CANCEL {ID} ITEMS 1 tokens 2 ann m m",
+            "ERR words behind the last item: 1; none are accepted",
+        ),
+    ];
+    for (words, error) in table {
+        let words = format!("RATEGATE.{}", words.replace("{ID}", ID));
+        assert_eq!(client.ask(&words).error(), *error, "{words}");
+    }
+    let in_flight = client.ask("RATEGATE.RESERVE * 9 ovens 1");
+    assert!(in_flight.error().starts_with("ERR a reservation is of rules "), "{in_flight:?}");
+    client.send(&command(&[&b"RATEGATE.CANCEL"[..], ID.as_bytes(), b"\xff"]));
+    assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
+    assert_eq!(reported(&client.ask("RATEGATE.PEEK tokens 1 ann m")), of("granted", 0, 993));
+    assert_eq!(reported(&client.ask("RATEGATE.PEEK calls 1 ann")), of("granted", 0, 2));
+    let cancel = client.ask(&format!("RATEGATE.CANCEL {ID} tokens ann m"));
+    assert_eq!(reported(&cancel), of("cancelled", 7, 1000));
+}
+
+#[test]
+fn more_than_the_limit_is_denied_for_ever() {
+    let running = model();
+    let mut client = Client::to(&running);
+    let never = client.ask("RATEGATE.RESERVE * 600000 tokens 1001 ann m");
+    let actual = (never.named("allowed"), never.named("retry_after_ms"));
+    assert_eq!(actual, (&Reply::Int(0), &Reply::Int(-1)));
+}
+
+#[test]
+fn the_commands_are_listed() {
+    let running = model();
+    let mut client = Client::to(&running);
+    let about = client.ask("COMMAND INFO rategate.reserve rategate.commit rategate.cancel");
+    let Reply::List(about) = about else { panic!("a list") };
+    for (about, (name, words)) in
+        about.iter().zip([("reserve", -5), ("commit", -4), ("cancel", -3)])
+    {
+        let Reply::List(about) = about else { panic!("{about:?}") };
+        assert_eq!(about[..2], [text(&format!("rategate.{name}")), Reply::Int(words)]);
+    }
+}
