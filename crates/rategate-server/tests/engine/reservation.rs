@@ -228,6 +228,28 @@ fn reservations_are_as_many_as_configured() {
     assert!(full().unwrap().answer.allowed);
 }
 
+/// A key with an open reservation is larger than others, and a table has a maximum size.
+#[test]
+fn keys_with_open_reservations_are_bounded() {
+    let (_, clock) = engine(Vec::new());
+    let engine =
+        Engine::new(clock, EngineSettings { max_keys: 1_000, ..EngineSettings::default() });
+    engine.load(RuleSet { rules: vec![bucket("t", &["t"], 9)], hash: "".into() }).unwrap();
+    let one = |number: u64| {
+        let key = number.to_be_bytes();
+        engine.reserve(id(number), TTL, &[Item::of(of("t", &[&key]), 1)])
+    };
+    let passes = |number| one(number).is_ok_and(|reserved| reserved.answer.allowed);
+    let held = (1..2_000).find(|&number| !passes(number)).unwrap() - 1;
+    assert!((20..500).contains(&held), "{held}");
+    eprintln!("XX {held} {:?}", one(held + 1));
+    // What ends makes room again.
+    let key = 1_u64.to_be_bytes();
+    let cancelled = engine.cancel(id(1), &[of("t", &[&key])]).unwrap();
+    assert_eq!(verdicts(&cancelled), [Verdict::Cancelled(1)]);
+    assert!(one(held + 1).unwrap().answer.allowed);
+}
+
 /// A commit outlives a change of the rules, and their end.
 #[test]
 fn a_commit_follows_a_reload() {

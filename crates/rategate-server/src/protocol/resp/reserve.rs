@@ -33,9 +33,7 @@ use super::Resp;
 use super::number::{integer, put_ends_after, unsigned};
 use super::own;
 use super::session::Session;
-use crate::engine::{
-    Answer, Cost, EngineError, Item, MAX_ITEMS, MAX_TTL, Reserved, Target, UniqueId,
-};
+use crate::engine::{Cost, Item, MAX_ITEMS, MAX_TTL, Reserved, Target, UniqueId};
 use crate::net::RefusalReason;
 
 /// The operation of a command on a reservation.
@@ -73,9 +71,10 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         let Some(call) = read(verb, words, &named, &mut reply) else { return };
         let (engine, items) = (self.engine(), call.items.iter());
         let reserved = match verb {
-            ReservationVerb::Reserve => engine
-                .reserve(call.id, call.ttl, &call.items)
-                .or_else(|error| denied(error, call.items.len())),
+            ReservationVerb::Reserve => {
+                let reserved = engine.reserve(call.id, call.ttl, &call.items);
+                Reserved::or_denied(reserved, call.items.len())
+            }
             ReservationVerb::Commit => {
                 let costs =
                     items.map(|item| Cost { target: item.target, permits: Some(item.permits) });
@@ -97,12 +96,6 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             }
         };
     }
-}
-
-/// Returns the denial of a reservation for which there is no capacity, as of a take.
-fn denied(error: EngineError, items: usize) -> Result<Reserved, EngineError> {
-    let answer = Answer::or_denied(Err(error), items)?;
-    Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
 }
 
 /// Parses a command whose items are `named`, or writes an error and returns `None`.
