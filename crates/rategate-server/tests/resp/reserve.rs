@@ -375,7 +375,10 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         assert_eq!(client.ask(&words).error(), *error, "{words}");
     }
     let in_flight = client.ask("RATEGATE.RESERVE * 9 ovens 1");
-    assert!(in_flight.error().starts_with("ERR a reservation is of rules "), "{in_flight:?}");
+    assert!(
+        in_flight.error().starts_with("ERR the limit counts permits in flight"),
+        "{in_flight:?}"
+    );
     client.send(&command(&[&b"RATEGATE.CANCEL"[..], ID.as_bytes(), b"\xff"]));
     assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
     assert_eq!(reported(&client.ask("RATEGATE.PEEK tokens 1 ann m")), of("granted", 0, 993));
