@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rategate_server::engine::{Decided, Inline, Item, Request, Target, Verb};
+use rategate_server::engine::{
+    Cost, DEFAULT_TTL, Decided, Inline, Item, Request, Target, UniqueId, Verb,
+};
 use rategate_server::net::Tally as _;
 use rategate_server::observe::Protocol;
 use rategate_server::rule::{Limit, Rule, RuleSet, Unit};
@@ -252,4 +254,52 @@ fn permits_that_went_back_are_those_that_did() {
     }
     let labels = [("rule", "per-address"), ("outcome", "refunded")];
     assert_eq!(scrape(&bench).value("rategate_decided_permits_total", &labels), 3.0);
+}
+
+/// What is granted less what is refunded and more what is charged is what was used.
+#[test]
+fn reservations_are_counted_and_so_are_their_permits() {
+    let bench = Bench::new(rules());
+    let values: [&[u8]; 1] = [b"a"];
+    let target = Target::Rule { name: "per-address", values: &values };
+    let id = |number| UniqueId([number; 16]);
+    let reserve = |number, permits| {
+        bench.engine.reserve(id(number), DEFAULT_TTL, &[Item::of(target, permits)]).unwrap()
+    };
+    let used = |number, permits| {
+        bench.engine.commit(id(number), &[Cost { target, permits: Some(permits) }]).unwrap()
+    };
+    for number in 0..3 {
+        assert!(reserve(number, 6).answer.allowed);
+    }
+    assert!(!reserve(9, 1_000_000).answer.allowed);
+    used(0, 4);
+    used(1, 9);
+    used(1, 9);
+    bench.engine.cancel(id(9), &[target]).unwrap();
+    bench.clock.advance(DEFAULT_TTL);
+    bench.engine.tick(0);
+    used(2, 5);
+    let scrape = scrape(&bench);
+    let permits = |outcome| {
+        let labels = [("rule", "per-address"), ("outcome", outcome)];
+        scrape.value("rategate_decided_permits_total", &labels)
+    };
+    // Of the third, 6 were granted, and came back unseen.
+    assert_eq!((permits("granted"), permits("refunded"), permits("charged")), (18.0, 2.0, 8.0));
+    for (outcome, expected) in [
+        ("held", 3.0),
+        ("denied", 1.0),
+        ("committed", 2.0),
+        ("cancelled", 0.0),
+        ("late", 1.0),
+        ("expired", 1.0),
+        ("repeated", 1.0),
+        ("unknown", 1.0),
+    ] {
+        let total = scrape.value("rategate_reservations_total", &[("outcome", outcome)]);
+        assert!((total - expected).abs() < 0.5, "{outcome}: {total}");
+    }
+    let state = |state| scrape.value("rategate_reservations", &[("state", state)]);
+    assert_eq!((state("open"), state("ended")), (0.0, 3.0));
 }
