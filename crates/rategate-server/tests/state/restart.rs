@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rategate::Clock as _;
 use rategate::snapshot::Downtime;
-use rategate_server::engine::Item;
 use rategate_server::engine::{
-    EngineError, NotRestored, OnCorruptSnapshot, Override, Restored, Started, Target, Verb,
+    Cost, DEFAULT_TTL, EngineError, Item, NotRestored, OnCorruptSnapshot, Override, Restored,
+    Started, Target, UniqueId, Verb,
 };
 use rategate_server::rule::{Limit, Scheduled, Unit};
 
@@ -65,6 +65,35 @@ fn counters_go_on() {
     assert_eq!(remaining(&after, "user=ann,path=/"), 1);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(remaining(&after, "user=ann,path=/"), 5);
+}
+
+/// After a restart, what was held counts as used, and the ids are unknown: nothing is granted
+/// twice.
+#[test]
+fn what_was_reserved_counts_as_used() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let rules = || vec![bucket("b", &["who"], 100), per_minute("w", &["who"], 5)];
+    let (before, _) = engine_now(rules());
+    let target = |name| Target::Rule { name, values: &[b"ann"] };
+    let items = [Item::of(target("b"), 70), Item::of(target("w"), 2)];
+    let id = UniqueId([7; 16]);
+    assert!(before.reserve(id, DEFAULT_TTL, &items).unwrap().answer.allowed);
+    keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    let (after, clock) = engine_now(rules());
+    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
+    assert_eq!(reported.keys, 2);
+    let of = |name: &'static str, permits| {
+        let items = [Item::of(target(name), permits)];
+        decide(&after, Verb::Peek, &items).results[0].remaining
+    };
+    assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
+    let costs = ["b", "w"].map(|name| Cost { target: target(name), permits: Some(1) });
+    assert!(!after.commit(id, &costs).unwrap().answer.allowed);
+    assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
+    // It comes back as all use does.
+    clock.advance(Duration::from_secs(60));
+    assert_eq!((of("b", 1), of("w", 1)), (Some(90), Some(5)));
 }
 
 /// A clock that was set back earns nothing, nor does downtime that is not to count.
