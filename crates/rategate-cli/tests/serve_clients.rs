@@ -1,4 +1,5 @@
-//! Common Redis clients, each with its own handshake, against the real service.
+//! Common Redis clients, each with its own handshake, and the guides' own clients, against the real
+//! service.
 
 use std::path::Path;
 use std::process::Command;
@@ -100,6 +101,18 @@ fn clients_of_node() {
         command.arg(script(name)).arg(serving.port("resp")).env("NODE_PATH", &modules);
         assert_eq!(succeeds(&mut command), "ok\n", "{name}");
     }
+}
+
+/// The program of the guide for AI gateways, with 50 threads at once.
+#[test]
+fn a_token_budget() {
+    let Some(python) = on_path("python3") else { return };
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/ai-gateways");
+    let rules = guide.join("rategate.toml");
+    let serving = Serving::start(&["--config", rules.to_str().unwrap()]);
+    let address = format!("http://{}", serving.address("http"));
+    let mut command = Command::new(python);
+    assert_eq!(succeeds(command.arg(script("token_budget.py")).arg(guide).arg(address)), "ok\n");
 }
 
 /// The starter may close the pipe without reading: the service continues.
