@@ -64,7 +64,7 @@ class Hold:
         self.is_committed = True  # Even if no answer comes: a cancellation might win over it.
         reply = self.budget.ask("commit", self.user, used, id=self.id)
         if reply["items"][0]["verdict"] == "unknown":  # The service has been restarted.
-            self.budget.ask("charge", self.user, used)
+            self.budget.ask("charge", self.user, used, once=self.id)
 
     def __exit__(self, *_):
         if not self.is_committed:

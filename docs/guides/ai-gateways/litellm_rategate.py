@@ -93,7 +93,7 @@ class RategateLimiter(CustomLogger):
             reply = await self.ask("commit", hold["user"], used, id=hold["id"])
             # No longer held, after a restart of the service or a failure behind the model: it is used all the same.
             if reply["items"][0]["verdict"] in ("unknown", "cancelled"):
-                await self.ask("charge", hold["user"], used)
+                await self.ask("charge", hold["user"], used, once=uuid.uuid4().hex)
 
     async def async_post_call_failure_hook(self, request_data, original_exception, user_api_key_dict, *_, **__):
         """Cancels once, after all retries and fallbacks; `async_log_failure_event` comes after each of them."""

@@ -256,7 +256,7 @@ fn permits_that_went_back_are_those_that_did() {
     assert_eq!(scrape(&bench).value("rategate_decided_permits_total", &labels), 3.0);
 }
 
-/// What is granted less what is refunded and more what is charged is what was used.
+/// Permits that were used are those granted, less those refunded, and those charged.
 #[test]
 fn reservations_are_counted_and_so_are_their_permits() {
     let bench = Bench::new(rules());
