@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
-use rategate_core::verdict::{Grant, Settled};
+use rategate_core::verdict::Grant;
 
 use crate::report::Outcome;
 use crate::steps::Answer;
@@ -69,17 +69,11 @@ impl<'s> NamedGrants<'s> {
             return Answer::only(Outcome::TooLate);
         }
         let debt = actual.saturating_sub(one.grant.permits);
-        let mut returned = Answer::only(Outcome::Settled);
-        match limits.settle(now_ns, one.class, &one.grant, actual) {
-            Ok(Settled::Even) => {}
-            Ok(Settled::Back { permits }) => returned.back = Some(permits),
-            Ok(Settled::Owed { permits, forgiven }) => {
-                returned.owed = Some(permits);
-                returned.forgiven = Some(forgiven).filter(|&forgiven| forgiven > 0);
-            }
+        let returned = match limits.settle(now_ns, one.class, &one.grant, actual) {
+            Ok(settled) => Answer::settled(Outcome::Settled, settled),
             // Nothing was taken.
             Err(CountsInFlight) => return Answer::only(Outcome::NotForThisLimit),
-        }
+        };
         one.is_settled = true;
         if let Some((_, permits)) = all.get_mut(one.index) {
             // The permits beyond the estimate were used all the same, no later than now.

@@ -33,6 +33,7 @@ pub mod world;
 mod arrivals;
 mod drawing;
 mod given;
+mod held;
 mod judge;
 mod picture;
 pub mod random;

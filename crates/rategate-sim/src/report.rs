@@ -37,15 +37,22 @@ pub enum Outcome {
     Settled,
     /// A refund of permits that had no effect, as many as could be refunded.
     Refunded,
-    /// A settle or refund without a grant: not granted yet, no longer held, or never granted.
+    /// A settle, refund or end of a hold without a grant: not granted yet, no longer held, or
+    /// never granted.
     Ungranted,
     /// A charge, whether it fit or not.
     Charged,
     /// A charge to a limit that counts operations in flight.
     NotForThisLimit,
+    /// A hold, whose permits are kept until it ends.
+    Held,
+    /// A commit of a hold that had not ended.
+    Committed,
+    /// A commit of a hold that had ended, so everything used was charged.
+    Late,
 }
 
-const OUTCOMES: [(Outcome, &str); 17] = [
+const OUTCOMES: [(Outcome, &str); 20] = [
     (Outcome::Granted, "granted"),
     (Outcome::Denied, "denied"),
     (Outcome::Never, "never"),
@@ -63,6 +70,9 @@ const OUTCOMES: [(Outcome, &str); 17] = [
     (Outcome::Ungranted, "ungranted"),
     (Outcome::Charged, "charged"),
     (Outcome::NotForThisLimit, "not-for-this-limit"),
+    (Outcome::Held, "held"),
+    (Outcome::Committed, "committed"),
+    (Outcome::Late, "late"),
 ];
 
 /// The report of a run on the virtual clock. All instants are nanoseconds since its start.

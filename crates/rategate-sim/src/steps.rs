@@ -6,9 +6,10 @@ use rategate_core::debt::Charged;
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::{Outcome as Ended, QueueRejection, Request};
-use rategate_core::verdict::{Grant, Refusal, Verdict};
+use rategate_core::verdict::{Denial, Grant, Refusal, Settled, Verdict};
 
 use crate::given::NamedGrants;
+use crate::held::NamedHolds;
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
 use crate::wait_queue::{QueuedLimits, Waiter};
@@ -26,6 +27,7 @@ pub(crate) struct Steps<'s> {
     /// The index of the wait with each name.
     waits: BTreeMap<&'s str, usize>,
     given: NamedGrants<'s>,
+    held: NamedHolds<'s>,
     pub(crate) reports: Vec<StepReport>,
 }
 
@@ -58,6 +60,10 @@ impl Answer {
         }
     }
 
+    pub(crate) const fn held(start_ns: u64) -> Self {
+        Self { start_ns: Some(start_ns), ..Self::only(Outcome::Held) }
+    }
+
     const fn granted(grant: &Grant) -> Self {
         let (start_ns, scheduled_ns) = (Some(grant.start_ns), Some(grant.scheduled_ns));
         Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
@@ -86,6 +92,28 @@ impl Answer {
         }
     }
 
+    pub(crate) fn denied(denial: Denial) -> Self {
+        let retry_after_ns = denial.retry_after_ns.map(u64::from);
+        Self { retry_after_ns, ..Self::only(Outcome::Denied) }
+    }
+
+    pub(crate) fn settled(outcome: Outcome, settled: Settled) -> Self {
+        let only = Self::only(outcome);
+        match settled {
+            Settled::Even => only,
+            Settled::Back { permits } => Self { back: Some(permits), ..only },
+            Settled::Owed { permits, forgiven } => {
+                let forgiven = Some(forgiven).filter(|&forgiven| forgiven > 0);
+                Self { owed: Some(permits), forgiven, ..only }
+            }
+        }
+    }
+
+    pub(crate) const fn charged(outcome: Outcome, charged: &Charged) -> Self {
+        let (debt, forgiven) = (Some(charged.debt), Some(charged.forgiven));
+        Self { debt, forgiven, ..Self::only(outcome) }
+    }
+
     const fn refused(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Exceeds(_) => Self::only(Outcome::Never),
@@ -111,6 +139,7 @@ impl<'s> Steps<'s> {
             reserved: BTreeMap::new(),
             waits: BTreeMap::new(),
             given: NamedGrants::default(),
+            held: NamedHolds::default(),
             reports: Vec::new(),
         }
     }
@@ -167,7 +196,11 @@ impl<'s> Steps<'s> {
         });
         matches!(
             answer.outcome,
-            Outcome::Set | Outcome::Cancelled | Outcome::Settled | Outcome::Refunded
+            Outcome::Set
+                | Outcome::Cancelled
+                | Outcome::Settled
+                | Outcome::Refunded
+                | Outcome::Committed
         )
     }
 
@@ -243,16 +276,7 @@ impl<'s> Steps<'s> {
                 ("wait", Some(*permits), answer)
             }
             Call::Leave { name } => {
-                let wait = self.waits.get(name.as_str()).copied();
-                let in_time = wait.is_some_and(|step| limits.leave(now_ns, Waiter::Step(step)));
-                let ended_ns = now_ns.saturating_sub(self.start_ns);
-                let wait = wait.and_then(|step| self.reports.get_mut(step));
-                let permits = wait.as_ref().and_then(|wait| wait.permits);
-                if let Some(wait) = wait.filter(|_| in_time) {
-                    wait.outcome = Outcome::Left;
-                    wait.ended_ns = Some(ended_ns);
-                }
-                let outcome = if in_time { Outcome::Left } else { Outcome::TooLate };
+                let (permits, outcome) = self.leave(name, now_ns, limits);
                 ("leave", permits, Answer::only(outcome))
             }
             Call::Release { permits } => {
@@ -260,19 +284,7 @@ impl<'s> Steps<'s> {
                 ("release", Some(*permits), Answer::only(Outcome::Set))
             }
             Call::Cancel { name } => {
-                let reserved = self.reserved.get(name.as_str());
-                let reserved = reserved.and_then(|&step| self.given.cancel(step));
-                let permits = reserved.map(|(grant, _)| grant.permits);
-                let outcome = match reserved {
-                    Some((grant, index)) if limits.cancel(now_ns, grant.ticket) => {
-                        // A cancelled grant was never used.
-                        if let Some((_, permits)) = grants.get_mut(index) {
-                            *permits = 0;
-                        }
-                        Outcome::Cancelled
-                    }
-                    _ => Outcome::TooLate,
-                };
+                let (permits, outcome) = self.cancel(name, now_ns, limits, grants);
                 ("cancel", permits, Answer::only(outcome))
             }
             Call::Settle { name, actual } => {
@@ -286,6 +298,19 @@ impl<'s> Steps<'s> {
             Call::Charge { permits } => {
                 let answer = charged(limits.charge(now_ns, *permits), now_ns, grants);
                 ("charge", Some(*permits), answer)
+            }
+            Call::Hold { permits, ttl_ns, name } => {
+                let hold = (*permits, *ttl_ns);
+                let answer = self.held.hold(hold, name.as_deref(), now_ns, limits, grants);
+                ("hold", Some(*permits), answer)
+            }
+            Call::Commit { name, actual } => {
+                let answer = self.held.commit((name, *actual), now_ns, limits, grants);
+                ("commit", Some(*actual), answer)
+            }
+            Call::CancelHold { name } => {
+                let (permits, outcome) = self.held.cancel(name, now_ns, limits, grants);
+                ("cancel", permits, Answer::only(outcome))
             }
             Call::Set { limits: policies } => {
                 // The reader of the file has checked that the policies are of equal kinds.
@@ -307,6 +332,51 @@ impl<'s> Steps<'s> {
                 ("peek", Some(*permits), answer)
             }
         }
+    }
+
+    fn leave(
+        &mut self,
+        name: &str,
+        now_ns: u64,
+        limits: &mut QueuedLimits<impl Subject>,
+    ) -> (Option<u64>, Outcome) {
+        let wait = self.waits.get(name).copied();
+        let in_time = wait.is_some_and(|step| limits.leave(now_ns, Waiter::Step(step)));
+        let ended_ns = now_ns.saturating_sub(self.start_ns);
+        let wait = wait.and_then(|step| self.reports.get_mut(step));
+        let permits = wait.as_ref().and_then(|wait| wait.permits);
+        if let Some(wait) = wait.filter(|_| in_time) {
+            wait.outcome = Outcome::Left;
+            wait.ended_ns = Some(ended_ns);
+        }
+        (permits, if in_time { Outcome::Left } else { Outcome::TooLate })
+    }
+
+    fn cancel(
+        &mut self,
+        name: &str,
+        now_ns: u64,
+        limits: &mut QueuedLimits<impl Subject>,
+        grants: &mut [(u64, u64)],
+    ) -> (Option<u64>, Outcome) {
+        let reserved = self.reserved.get(name).and_then(|&step| self.given.cancel(step));
+        let permits = reserved.map(|(grant, _)| grant.permits);
+        let outcome = match reserved {
+            Some((grant, index)) if limits.cancel(now_ns, grant.ticket) => {
+                // A cancelled grant was never used.
+                if let Some((_, permits)) = grants.get_mut(index) {
+                    *permits = 0;
+                }
+                Outcome::Cancelled
+            }
+            _ => Outcome::TooLate,
+        };
+        (permits, outcome)
+    }
+
+    /// Takes back what the holds kept that ended by `end_ns` without a commit.
+    pub(crate) fn end_holds(&self, end_ns: u64, grants: &mut [(u64, u64)]) {
+        self.held.end(end_ns, grants);
     }
 
     /// Records the immediate grant of the next step to be reported, if the step has a name.
@@ -331,12 +401,9 @@ fn charged(
     now_ns: u64,
     grants: &mut Vec<(u64, u64)>,
 ) -> Answer {
-    let Ok(Charged { booked, forgiven, debt }) = charged else {
-        return Answer::only(Outcome::NotForThisLimit);
-    };
-    grants.push((now_ns, booked));
-    let (debt, forgiven) = (Some(debt), Some(forgiven));
-    Answer { debt, forgiven, ..Answer::only(Outcome::Charged) }
+    let Ok(charged) = charged else { return Answer::only(Outcome::NotForThisLimit) };
+    grants.push((now_ns, charged.booked));
+    Answer::charged(Outcome::Charged, &charged)
 }
 
 fn granted(
@@ -349,10 +416,7 @@ fn granted(
             grants.push((grant.start_ns, permits));
             (Answer::granted(&grant), Some(grant))
         }
-        Ok(Verdict::Denied(denial)) => {
-            let retry_after_ns = denial.retry_after_ns.map(u64::from);
-            (Answer { retry_after_ns, ..Answer::only(Outcome::Denied) }, None)
-        }
+        Ok(Verdict::Denied(denial)) => (Answer::denied(denial), None),
         Err(_) => (Answer::only(Outcome::Never), None),
     }
 }

@@ -9,6 +9,7 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::{CountsInFlight, ExceedsCapacity, LimitError};
 use rategate_core::fair::ClassId;
+use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
@@ -104,7 +105,20 @@ impl<L: Subject> QueuedLimits<L> {
         match self.behind_all(now_ns, permits, |limits, now_ns| limits.try_acquire(now_ns, permits))
         {
             Some(tried) => tried,
-            None => self.denied(now_ns, permits),
+            None => self.denied(now_ns, permits).map(Verdict::Denied),
+        }
+    }
+
+    pub(crate) fn try_hold(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<HoldVerdict, ExceedsCapacity> {
+        let decide = |limits: &mut L, now_ns| limits.try_hold(now_ns, permits, ttl_ns);
+        match self.behind_all(now_ns, permits, decide) {
+            Some(tried) => tried,
+            None => self.denied(now_ns, permits).map(HoldVerdict::Denied),
         }
     }
 
@@ -121,7 +135,7 @@ impl<L: Subject> QueuedLimits<L> {
         }
         match queue.reserve(limits, now_ns, permits, max_wait_ns, woken) {
             Some(reserved) => reserved,
-            None => self.denied(now_ns, permits),
+            None => self.denied(now_ns, permits).map(Verdict::Denied),
         }
     }
 
@@ -197,6 +211,16 @@ impl<L: Subject> QueuedLimits<L> {
         })
     }
 
+    /// Ends a hold of which `actual` permits were used.
+    pub(crate) fn commit(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Committed {
+        let debt = self.debt;
+        self.change(now_ns, |limits, queue| {
+            let committed = limits.commit(now_ns, hold, actual, debt);
+            queue.settle(ClassId::FIRST, hold.permits, actual);
+            committed
+        })
+    }
+
     /// Joins the queue, unless the permits are granted at once. [`wakes`](Self::wakes) reports the
     /// outcome.
     pub(crate) fn wait(
@@ -234,8 +258,13 @@ impl<L: Subject> QueuedLimits<L> {
         }
     }
 
-    /// Starts every waiter whose start has come.
+    /// Ends the holds whose time is over, and starts every waiter whose start has come.
     pub(crate) fn serve(&mut self, now_ns: u64) {
+        let Self { limits, queue, .. } = self;
+        if limits.next_end_ns().is_some_and(|end_ns| end_ns <= limits.clamp(now_ns)) {
+            queue.unbook(limits, now_ns);
+            limits.end_holds(now_ns);
+        }
         self.queue.serve(&mut self.limits, now_ns, &mut self.woken);
     }
 
@@ -259,7 +288,8 @@ impl<L: Subject> QueuedLimits<L> {
 
     /// Returns the instant of the next service, as far as a clock can tell.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.queue.next_ns()
+        let end_ns = self.limits.next_end_ns().filter(|_| !self.queue.is_empty());
+        [self.queue.next_ns(), end_ns].into_iter().flatten().min()
     }
 
     /// Returns the waiters woken since the last call, in order, each with the reason.
@@ -304,10 +334,10 @@ impl<L: Subject> QueuedLimits<L> {
         queue.behind_all(limits, now_ns, woken, decide)
     }
 
-    fn denied(&self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
+    fn denied(&self, now_ns: u64, permits: u64) -> Result<Denial, ExceedsCapacity> {
         // More than the capacity will not pass later either.
         self.limits.peek(now_ns, permits)?;
-        Ok(Verdict::Denied(Denial { retry_after_ns: None }))
+        Ok(Denial { retry_after_ns: None })
     }
 
     /// Changes the limits, or returns permits to them. All waiters are then booked anew.

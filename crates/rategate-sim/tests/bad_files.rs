@@ -285,6 +285,26 @@ const CASES: &[Case] = &[
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"hold\"\n",
+        Some(4),
+        &["`ttl`"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"commit\"\nname = \"a\"\nactual = 1\n",
+        Some(11),
+        &["no earlier hold", "a"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"hold\"\nttl = \"1s\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"commit\"\nname = \"a\"\n",
+        Some(9),
+        &["`actual`"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
          [[step]]\nat = \"0s\"\ncall = \"settle\"\nactual = 1\n",
         Some(4),
         &["`name`"],

@@ -15,7 +15,7 @@ fn played(text: &str) -> Report {
 /// class the first request starts first. The oracle of the windows is that of every scenario.
 #[test]
 fn random_lines_keep_the_ceiling_and_the_order() {
-    let (mut waited, mut ends, mut back, mut owed) = (0, [0; 10], 0, 0);
+    let (mut waited, mut ends, mut back, mut owed) = (0, [0; 13], 0, 0);
     for seed in 0..3_000 {
         let text = scenario::random(seed);
         let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -55,6 +55,9 @@ fn random_lines_keep_the_ceiling_and_the_order() {
             Outcome::Refunded,
             Outcome::Ungranted,
             Outcome::TooLate,
+            Outcome::Held,
+            Outcome::Committed,
+            Outcome::Late,
         ];
         for (count, kind) in ends.iter_mut().zip(kinds) {
             *count += report.steps.iter().filter(|step| step.outcome == kind).count();

@@ -10,6 +10,7 @@
 mod bad_clocks;
 mod bad_files;
 mod circular_buffer;
+mod holds;
 mod line;
 mod peer;
 mod scenarios;

@@ -390,6 +390,10 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
         permits: u64,
         decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
+        if permits == 0 {
+            // Nothing is taken, so no waiter is overtaken.
+            return decide(&mut self.state.limit, self.now_ns).map(Some);
+        }
         if let Some(decided) = self.behind_all(decide) {
             return decided.map(Some);
         }

@@ -442,6 +442,16 @@ impl<'a, L: Concurrent, C: Clock> LimiterGuard<'a, L, C> {
         self.section().behind_all(decide)
     }
 
+    /// Makes a decision about `permits` behind all waiters; see
+    /// [`CriticalSection::decide_behind_all`].
+    pub(crate) fn decide_behind_all<T, E: From<ExceedsCapacity>>(
+        &mut self,
+        permits: u64,
+        decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        self.section().decide_behind_all(permits, decide)
+    }
+
     /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
         let Self { shared, locked, mut woken, now_ns } = self;

@@ -194,6 +194,25 @@ async fn a_task_that_gives_up_holds_nothing() {
     assert_eq!(limiter.remaining().unwrap(), 7);
 }
 
+/// No permits are held even behind a waiter for an act that no clock foretells.
+#[tokio::test]
+async fn no_permits_are_held_behind_any_waiter() {
+    let clock = ManualClock::new();
+    let slots = AsyncLimiter::with_clock(Concurrency::new(1), clock);
+    assert!(slots.try_acquire(1).unwrap().is_granted());
+    let waits = tokio::time::timeout(Duration::from_millis(20), slots.acquire(1));
+    let holds = async {
+        while slots.limiter().waiting().unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(slots.try_hold(1, MINUTE).unwrap().is_err());
+        assert_eq!(slots.try_hold(0, MINUTE).unwrap().unwrap().permits(), 0);
+        let both = try_hold_all(&[(slots.limiter(), 0)], MINUTE).unwrap();
+        assert!(matches!(both, JointDecision::Granted(holds) if holds.len() == 1));
+    };
+    assert!(tokio::join!(waits, holds).0.is_err());
+}
+
 /// Threads wait for holds in turn. Each gets back exactly what it did not use, however
 /// long it held it and whatever passed meanwhile.
 #[test]

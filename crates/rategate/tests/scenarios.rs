@@ -1,4 +1,4 @@
-//! The scenario files with waits, settlements or refunds, played on real limiters.
+//! The scenario files with waits, settlements, refunds or holds, played on real limiters.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,16 +27,17 @@ fn assert_same_everywhere(about: &str, scenario: &Scenario) {
 }
 
 #[test]
-fn every_queue_and_refund_scenario_passes_on_limiters() {
+fn every_queue_refund_and_hold_scenario_passes_on_limiters() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
     let mut played = 0;
     for file in fs::read_dir(folder).unwrap() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        let waits_or_returns = |call: &Call| {
-            matches!(call, Call::Wait { .. } | Call::Settle { .. } | Call::Refund { .. })
+        let is_ours = |call: &Call| {
+            use Call::{Hold, Refund, Settle, Wait};
+            matches!(call, Wait { .. } | Settle { .. } | Refund { .. } | Hold { .. })
         };
-        let is_ours = scenario.steps.iter().any(|step| waits_or_returns(&step.call));
+        let is_ours = scenario.steps.iter().any(|step| is_ours(&step.call));
         if is_ours && scenario.callers.is_empty() && scenario.arrivals.is_empty() {
             played += 1;
             assert_same_everywhere(&file.display().to_string(), &scenario);

@@ -10,6 +10,7 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::{CountsInFlight, ExceedsCapacity, LimitError};
+use rategate_core::holds::{Hold, HoldVerdict, Holding};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::provisional::Provisional;
@@ -144,6 +145,10 @@ impl<L: Concurrent> Limit for WithLockFree<L> {
         self.owned(now_ns, |limit, now_ns| limit.start_early(now_ns, ticket))
     }
 
+    fn end_holds(&mut self, now_ns: u64) {
+        self.owned(now_ns, Limit::end_holds);
+    }
+
     fn pass_to(&mut self, now_ns: u64) {
         self.owned(now_ns, Limit::pass_to);
     }
@@ -250,6 +255,30 @@ impl<L: Concurrent> Provisional for WithLockFree<L> {
         self.with_sealed(self.latest_ns, |limit| {
             limit.opening_before_promises(now_ns, from_ns, permits)
         })
+    }
+}
+
+impl<L: Concurrent> Holding for WithLockFree<L> {
+    fn hold_grant(&mut self, now_ns: u64, grant: &Grant, end_ns: u64) -> Hold {
+        self.owned(now_ns, |limit, now_ns| limit.hold_grant(now_ns, grant, end_ns))
+    }
+
+    fn end_hold(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Option<u64> {
+        self.owned(now_ns, |limit, now_ns| limit.end_hold(now_ns, hold, actual))
+    }
+
+    fn next_end_ns(&self) -> Option<u64> {
+        self.limit.borrow().next_end_ns()
+    }
+
+    /// Holds under the lock, as limiters do: only a grant of the limit itself comes back exactly.
+    fn try_hold(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<HoldVerdict, ExceedsCapacity> {
+        self.owned(now_ns, |limit, now_ns| limit.try_hold(now_ns, permits, ttl_ns))
     }
 }
 

@@ -29,6 +29,7 @@ struct Names<'t> {
     reserved: Vec<&'t str>,
     waits: Vec<&'t str>,
     tried: Vec<&'t str>,
+    held: Vec<&'t str>,
 }
 
 /// Reads the name of an earlier call, which is among `names`; `what` is their kind.
@@ -51,14 +52,14 @@ fn read_call<'t>(
     names: &mut Names<'t>,
     classes: &Classes,
 ) -> Result<Call, ScenarioError> {
-    const CALLS: &str =
-        "try, reserve, cancel, wait, leave, settle, refund, charge, set, peek, refill or release";
+    const CALLS: &str = "try, reserve, cancel, wait, leave, settle, refund, charge, hold, commit, \
+                         set, peek, refill or release";
     let call = fields.need("call", "\"try\"")?;
     let permits = |fields: &mut Fields<'t>| -> Result<u64, ScenarioError> {
         Ok(fields.read("permits", Field::count)?.unwrap_or(1))
     };
     let granted = |fields: &mut Fields<'t>, names: &Names<'t>| {
-        let Names { reserved, waits, tried } = names;
+        let Names { reserved, waits, tried, .. } = names;
         earlier(fields, "try, reserve or wait", &[reserved, waits, tried])
     };
     Ok(match call.text()? {
@@ -82,6 +83,7 @@ fn read_call<'t>(
         }
         "reserve" => {
             let name = fields.read("name", Field::text)?;
+            names.held.retain(|held| Some(*held) != name);
             names.reserved.extend(name);
             let max_wait_ns = fields.read("max_wait", Field::duration)?;
             Call::Reserve { permits: permits(fields)?, name: name.map(str::to_owned), max_wait_ns }
@@ -104,7 +106,22 @@ fn read_call<'t>(
             }
             Call::Release { permits: permits(fields)? }
         }
-        "cancel" => Call::Cancel { name: earlier(fields, "reserve", &[&names.reserved])? },
+        "hold" => {
+            let name = fields.read("name", Field::text)?;
+            names.reserved.retain(|reserved| Some(*reserved) != name);
+            names.held.extend(name);
+            let ttl_ns = fields.need("ttl", "\"60s\"")?.duration()?;
+            Call::Hold { permits: permits(fields)?, ttl_ns, name: name.map(str::to_owned) }
+        }
+        "commit" => {
+            let name = earlier(fields, "hold", &[&names.held])?;
+            Call::Commit { name, actual: fields.need("actual", "1200")?.count()? }
+        }
+        "cancel" => {
+            let name = earlier(fields, "reserve or hold", &[&names.reserved, &names.held])?;
+            let is_hold = names.held.contains(&name.as_str());
+            if is_hold { Call::CancelHold { name } } else { Call::Cancel { name } }
+        }
         "set" => {
             change(&fields.need("limit", "{ rate = \"10/s\" }")?, limits)?;
             Call::Set { limits: build_all(limits)? }

@@ -52,8 +52,8 @@
 //! - `left`: it was withdrawn.
 //! - `waiting`: it had not ended when the run was over.
 //!
-//! Tries, peeks and reservations are decided behind all waiters, and `remaining` is 0 while there
-//! are any.
+//! Tries, holds, peeks and reservations are decided behind all waiters, and `remaining` is 0 while
+//! there are any.
 //!
 //! # Settling and refunding
 //!
@@ -88,6 +88,36 @@
 //! limit is exceeded afterwards, and `forgiven` the number that was not booked. A debt of a window
 //! or a log ends by itself, or with `debt = "carry"` at the top of the file it is paid by later
 //! windows; `most_debt = "10min"` bounds it. Both hold for what a settlement charges, too.
+//!
+//! # Holding
+//!
+//! A [hold](rategate_core::holds) keeps an estimate until the true cost is known, or until its time
+//! is over. It never waits.
+//!
+//! In the file:
+//!
+//! - `call = "hold"` takes an estimate of `permits`, as a try does. It ends by itself after `ttl`.
+//! - `call = "commit"` ends the hold of that `name`, of which `actual` permits were used.
+//! - `call = "cancel"` ends the hold of that `name`, of which nothing was used. Where a reservation
+//!   has the name too, the later of the two is meant.
+//!
+//! The `outcome` of these calls is one of:
+//!
+//! - `held`: the permits are kept from `start` on. A hold that does not fit is `denied` or `never`,
+//!   as a try is; its `retry_after` takes the ends of other holds into account.
+//! - `committed`: the hold had not ended. `back` is the number of permits that came back, `owed`
+//!   the number charged because the estimate was too low.
+//! - `cancelled`: the hold had not ended.
+//! - `late`: a commit after the end. All of `actual` is charged, and `debt` and `forgiven` are
+//!   those of a charge.
+//! - `too-late`: a second commit or cancel, or a cancel after the end.
+//! - `ungranted`: the hold was denied.
+//!
+//! In `granted` and in the checks, a hold counts its estimate from its start. After a commit in
+//! time it counts what was used, and after any other end nothing. What a commit charges counts
+//! from the commit.
+//!
+//! # Counting
 //!
 //! Refunded permits count as never granted, in `granted` and in the checks. Charged permits count
 //! when they were charged. Owed permits were used, and count from the start of their grant: windows

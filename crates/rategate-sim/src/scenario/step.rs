@@ -80,6 +80,27 @@ pub enum Call {
         /// The name of the reservation.
         name: String,
     },
+    /// A hold of an estimate.
+    Hold {
+        /// The number of permits.
+        permits: u64,
+        /// The time after which it ends by itself.
+        ttl_ns: u64,
+        /// The name by which a later step may commit or cancel it.
+        name: Option<String>,
+    },
+    /// A commit of a hold.
+    Commit {
+        /// The name of the hold.
+        name: String,
+        /// The number of permits that were used.
+        actual: u64,
+    },
+    /// A cancellation of the hold of that name.
+    CancelHold {
+        /// The name of the hold.
+        name: String,
+    },
     /// A change of the limits.
     Set {
         /// All limits, changed and unchanged.

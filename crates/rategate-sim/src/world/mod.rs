@@ -15,6 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::{AnyPolicy, AnyState};
 use rategate_core::error::LimitError;
+use rategate_core::holds::Holding;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::Policy;
 use rategate_core::provisional::Provisional;
@@ -40,7 +41,7 @@ pub fn run(scenario: &Scenario) -> Report {
 }
 
 /// A limit on which a scenario can be played.
-pub trait Subject: Provisional {
+pub trait Subject: Provisional + Holding {
     /// Puts new limit numbers into force.
     ///
     /// # Errors
@@ -217,6 +218,7 @@ impl<'s, L: Subject> World<'s, L> {
                 self.give_up(index, if waits { Outcome::Waiting } else { Outcome::Denied });
             }
         }
+        self.steps.end_holds(self.happened.end_ns, &mut self.happened.grants);
         self.happened
     }
 

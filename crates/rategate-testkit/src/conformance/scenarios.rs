@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rategate::AnyPolicy;
 use rategate::store::{Receipt, Rule, StoreError, Verdict};
 use rategate_sim::report::{Outcome, Report, StepReport};
-use rategate_sim::scenario::{Call, CallMode, Scenario};
+use rategate_sim::scenario::{Call, CallMode, Scenario, Step};
 use rategate_sim::world;
 
 use super::client::{StoreClient, wait_us};
@@ -52,6 +52,9 @@ pub enum Skip {
     Fraction,
     /// Refunds without a grant to show, as in a protocol. Such permits are credited up to full.
     Grant,
+    /// Holds, which belong to the process that made them: the service reserves under the id of a
+    /// request, and a hold in a scenario has none.
+    Hold,
     /// Calls that several limits decide, in a protocol whose requests name one.
     Several,
 }
@@ -105,6 +108,10 @@ pub fn suite(arena: &impl Arena, folder: impl AsRef<Path>) -> Played {
 fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     if scenario.limits.iter().any(|limit| rule(*limit).is_none()) {
         return Some(Skip::Policy);
+    }
+    let holds = |step: &Step| matches!(step.call, Call::Hold { .. });
+    if scenario.steps.iter().any(holds) {
+        return Some(Skip::Hold);
     }
     let instants = report.steps.iter().map(|step| step.at_ns);
     let arrivals = report.operations.iter().map(|operation| operation.arrival_ns);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rategate::charge::Settled;
 use rategate::error::ChargeError;
 use rategate::policy::LimiterPolicy;
 use rategate::{Clock, Grant, Limiter};
@@ -40,14 +39,7 @@ impl Given {
             return StepResult::only(Outcome::TooLate);
         }
         let step_result = match handle(one.class).settle(&one.grant, actual) {
-            Ok(Settled::Even) => StepResult::only(Outcome::Settled),
-            Ok(Settled::Back { permits }) => {
-                StepResult { back: Some(permits), ..StepResult::only(Outcome::Settled) }
-            }
-            Ok(Settled::Owed { permits, forgiven }) => {
-                let (owed, forgiven) = (Some(permits), Some(forgiven).filter(|&some| some > 0));
-                StepResult { owed, forgiven, ..StepResult::only(Outcome::Settled) }
-            }
+            Ok(settled) => StepResult::settled(Outcome::Settled, settled),
             Err(ChargeError::CountsInFlight) => return StepResult::only(Outcome::NotForThisLimit),
             Err(error) => panic!("{error}"),
         };

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use rategate::charge::Charged;
 use rategate::error::ChargeError;
 use rategate::policy::LimiterPolicy;
 use rategate::wait::AsyncReservation;
@@ -20,9 +19,11 @@ use rategate_sim::scenario::{Call, Step};
 
 use crate::ns;
 use given::Given;
+use held::Held;
 use step_result::{GATHER_NS, StepResult};
 
 mod given;
+mod held;
 mod random;
 mod step_result;
 
@@ -92,6 +93,7 @@ pub fn play<P: Subject>(
         grantable: BTreeMap::new(),
         reserved: BTreeMap::new(),
         given: Given::default(),
+        held: Held::default(),
         step_result: Vec::new(),
     };
     // The clock stops at each end of a wait in the world, and at the latest instant of its
@@ -180,6 +182,7 @@ struct Run<'a, P: LimiterPolicy> {
     grantable: BTreeMap<&'a str, usize>,
     reserved: BTreeMap<&'a str, (usize, AsyncReservation<P, ManualClock>)>,
     given: Given,
+    held: Held<'a, P>,
     step_result: Vec<StepResult>,
 }
 
@@ -320,16 +323,7 @@ impl<'a, P: Subject> Run<'a, P> {
                 self.waits.insert(step, waiting);
                 StepResult::only(Outcome::Waiting)
             }
-            Call::Leave { name } => {
-                let step = self.named[name.as_str()];
-                // Dropping a future withdraws the wait.
-                if self.waits.remove(&step).is_none() {
-                    return StepResult::only(Outcome::TooLate);
-                }
-                self.step_result[step].outcome = Outcome::Left;
-                self.step_result[step].ended_ns = Some(self.clock.now_ns());
-                StepResult::only(Outcome::Left)
-            }
+            Call::Leave { name } => self.leave(name),
             Call::Settle { name, actual } => {
                 let (step, limiters) = (self.reserved_step(name), self.limiters);
                 self.given.settle(step, *actual, |class| limiters[class].limiter())
@@ -338,11 +332,13 @@ impl<'a, P: Subject> Run<'a, P> {
                 let (step, limiters) = (self.reserved_step(name), self.limiters);
                 self.given.refund(step, *permits, |class| limiters[class].limiter())
             }
+            Call::Hold { permits, ttl_ns, name } => {
+                self.held.hold(limiter, (*permits, *ttl_ns), name.as_deref())
+            }
+            Call::Commit { name, actual } => self.held.commit(name, *actual),
+            Call::CancelHold { name } => self.held.cancel(name, self.clock.now_ns()),
             Call::Charge { permits } => match limiter.charge(*permits) {
-                Ok(Charged { forgiven, debt, .. }) => {
-                    let (debt, forgiven) = (Some(debt), Some(forgiven));
-                    StepResult { debt, forgiven, ..StepResult::only(Outcome::Charged) }
-                }
+                Ok(charged) => StepResult::charged(Outcome::Charged, &charged),
                 Err(ChargeError::CountsInFlight) => StepResult::only(Outcome::NotForThisLimit),
                 Err(error) => panic!("{error}"),
             },
@@ -359,6 +355,17 @@ impl<'a, P: Subject> Run<'a, P> {
                 StepResult::only(Outcome::Set)
             }
         }
+    }
+
+    fn leave(&mut self, name: &str) -> StepResult {
+        let step = self.named[name];
+        // Dropping a future withdraws the wait.
+        if self.waits.remove(&step).is_none() {
+            return StepResult::only(Outcome::TooLate);
+        }
+        self.step_result[step].outcome = Outcome::Left;
+        self.step_result[step].ended_ns = Some(self.clock.now_ns());
+        StepResult::only(Outcome::Left)
     }
 
     /// Returns the step of that name. A reservation is used up by settling or refunding it.

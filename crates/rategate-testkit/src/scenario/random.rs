@@ -19,7 +19,7 @@ const LIMITS: [(&str, u64, &str); 5] = [
 ];
 
 /// Returns the scenario of a seed, as the text of a file, whose callers wait in up to three
-/// classes, try, leave, release, settle, refund, charge and change the limit.
+/// classes, try, leave, release, settle, refund, charge, hold and change the limit.
 ///
 /// The limit is never raised above its first numbers, so its check holds from beginning to end.
 /// In half of the scenarios no estimate is too low, and nothing is charged. In the others, permits
@@ -40,14 +40,17 @@ pub fn random(seed: u64) -> String {
     if has_classes {
         writeln!(text, "classes = {{ a = {}, b = {} }}", 1 + below(3), 1 + below(9)).unwrap();
     }
-    let may_owe = below(2) == 0;
+    let (may_owe, has_holds) = (below(2) == 0, below(2) == 0);
+    // A limiter merges wakes that are less than 0.4 ms apart. A bucket from which a hold comes back
+    // later is not always one that makes up for a late start, so no two wakes of it are so close.
+    let (grid_us, calls) = if has_holds { (500, 43) } else { (250, 29) };
     let (mut at_us, mut named, mut number, mut owed) = (0, 0, 5, 0);
     // The named calls and their permits. Committed permits have had their effect: no grant shows
     // then that a commit was not its own.
-    let (mut granted, mut has_committed) = (Vec::new(), false);
+    let (mut granted, mut held, mut has_committed) = (Vec::new(), Vec::new(), false);
     for _ in 0..10 + below(30) {
-        at_us += [0, 0, 250, 1_000, 3_000][usize::try_from(below(5)).unwrap()];
-        let call = match below(29) {
+        at_us += [0, 0, grid_us, 1_000, 3_000][usize::try_from(below(5)).unwrap()];
+        let call = match below(calls) {
             0..=9 => {
                 named += 1;
                 let deadline = match below(3) {
@@ -86,11 +89,18 @@ pub fn random(seed: u64) -> String {
                 format!("try\"\nname = \"{name}\"\npermits = {permits}")
             }
             15 => format!("peek\"\npermits = {}", 1 + below(2)),
-            16..=18 if limit.contains("concurrency") || limit.contains("commit") => {
+            29.. if !has_committed => {
+                let (call, more) = hold_or_end(&mut held, at_us, may_owe, &mut below);
+                owed += more;
+                call
+            }
+            16..=18
+                if limit.contains("concurrency") || limit.contains("commit") && held.is_empty() =>
+            {
                 has_committed |= limit.contains("commit");
                 format!("release\"\npermits = {}", 1 + below(5))
             }
-            19 => {
+            19 if !has_holds || !limit.contains("gcra") => {
                 // Always another number, since some engines take an equal number for no change.
                 number = 2 + (number + below(3) + 3) % 4;
                 let key = if limit.contains("rate") { "rate" } else { "permits" };
@@ -115,10 +125,37 @@ pub fn random(seed: u64) -> String {
     text
 }
 
+/// Returns a hold, or the end of one of `held`, each with its permits and its end. The number is
+/// that of the permits that exceed the limit.
+fn hold_or_end(
+    held: &mut Vec<(String, u64, u64)>,
+    at_us: u64,
+    may_owe: bool,
+    below: &mut impl FnMut(u64) -> u64,
+) -> (String, u64) {
+    match below(14) {
+        0..=5 if !held.is_empty() => {
+            let (name, permits, end_us) = pick(held, below);
+            let held = if at_us < end_us { permits } else { 0 };
+            let actual = if may_owe { below(8) } else { below(held + 1) };
+            let owed = actual.saturating_sub(held);
+            (format!("commit\"\nname = \"{name}\"\nactual = {actual}"), owed)
+        }
+        6..=7 if !held.is_empty() => (format!("cancel\"\nname = \"{}\"", pick(held, below).0), 0),
+        _ => {
+            let (name, permits) = (format!("hold {}", held.len()), below(6));
+            let ttl_us = [0, 500, 2_000, 10_000, 30_000][usize::try_from(below(5)).unwrap()];
+            held.push((name.clone(), permits, at_us + ttl_us));
+            let call = "hold\"\nname = ";
+            (format!("{call}\"{name}\"\npermits = {permits}\nttl = \"{ttl_us}us\""), 0)
+        }
+    }
+}
+
 /// Returns one of the six newest calls, of which something may still be undone.
-fn pick(granted: &[(String, u64)], below: &mut impl FnMut(u64) -> u64) -> (String, u64) {
-    let back = usize::try_from(below(6)).unwrap() % granted.len();
-    granted[granted.len() - 1 - back].clone()
+fn pick<T: Clone>(calls: &[T], below: &mut impl FnMut(u64) -> u64) -> T {
+    let back = usize::try_from(below(6)).unwrap() % calls.len();
+    calls[calls.len() - 1 - back].clone()
 }
 
 /// Returns the policy of the first limit.

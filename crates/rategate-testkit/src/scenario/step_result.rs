@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::ns;
+use rategate::charge::{Charged, Settled};
 use rategate::{AcquireError, Grant};
 use rategate_sim::report::{Outcome, StepReport};
 
@@ -51,6 +52,23 @@ impl StepResult {
     pub(crate) fn denied(retry_after: Option<Duration>) -> Self {
         let retry_after_ns = retry_after.map(|wait| wait.as_nanos().try_into().unwrap());
         Self { retry_after_ns, ..Self::only(Outcome::Denied) }
+    }
+
+    pub(crate) fn settled(outcome: Outcome, settled: Settled) -> Self {
+        let only = Self::only(outcome);
+        match settled {
+            Settled::Even => only,
+            Settled::Back { permits } => Self { back: Some(permits), ..only },
+            Settled::Owed { permits, forgiven } => {
+                let (owed, forgiven) = (Some(permits), Some(forgiven).filter(|&some| some > 0));
+                Self { owed, forgiven, ..only }
+            }
+        }
+    }
+
+    pub(crate) const fn charged(outcome: Outcome, charged: &Charged) -> Self {
+        let (debt, forgiven) = (Some(charged.debt), Some(charged.forgiven));
+        Self { debt, forgiven, ..Self::only(outcome) }
     }
 
     pub(crate) fn refused(error: &AcquireError) -> Self {

@@ -359,8 +359,9 @@ impl<L: Concurrent, C: Clock> LimiterLockGuard<'_, L, C> {
     /// Holds what has been found to fit. Returns it with the index of the part.
     pub(super) fn hold(&mut self, ttl_ns: u64) -> Option<(usize, Hold)> {
         let (at, permits) = self.wanted?;
-        match self.guard.behind_all(|limit, now_ns| limit.try_hold(now_ns, permits, ttl_ns)) {
-            Some(Ok(HoldVerdict::Held(hold))) => Some((at, hold)),
+        let hold = |limit: &mut L, now_ns| limit.try_hold(now_ns, permits, ttl_ns);
+        match self.guard.decide_behind_all(permits, hold) {
+            Ok(Some(HoldVerdict::Held(hold))) => Some((at, hold)),
             _ => None,
         }
     }
