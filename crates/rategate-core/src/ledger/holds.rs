@@ -96,16 +96,17 @@ impl<P: Policy> Ledger<P> {
 
     /// Returns what [`fresh_at_ns`](Self::fresh_at_ns) does, where each hold runs to its end.
     pub(super) fn fresh_after_ends_ns(&self, now_ns: u64) -> Option<u64> {
-        let mut after = self.clone();
-        after.pass_to(now_ns);
-        while let Some(end_ns) = after.next_end_ns() {
-            let fresh_ns = Self { holds: None, ..after.clone() }.fresh_at_ns(now_ns);
+        // One copy for all ends: each takes as long as there are holds.
+        let mut after = self.caught_up(now_ns);
+        loop {
+            let limit = after.as_ref().unwrap_or(self);
+            let fresh_ns = limit.fresh_while_held_ns(now_ns);
+            let Some(end_ns) = limit.next_end_ns() else { return fresh_ns };
             if fresh_ns.is_some_and(|fresh_ns| fresh_ns <= end_ns) {
                 return fresh_ns;
             }
-            after.pass_to(end_ns);
+            after.get_or_insert_with(|| self.clone()).pass_to(end_ns);
         }
-        after.fresh_at_ns(now_ns)
     }
 
     /// Ends the hold that ends first, at its instant.

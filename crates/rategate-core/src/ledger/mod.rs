@@ -245,8 +245,14 @@ impl<P: Policy> Ledger<P> {
     #[must_use]
     pub fn fresh_at_ns(&self, now_ns: u64) -> Option<u64> {
         if self.has_holds() {
-            return self.fresh_after_ends_ns(now_ns);
+            self.fresh_after_ends_ns(now_ns)
+        } else {
+            self.fresh_while_held_ns(now_ns)
         }
+    }
+
+    /// Returns what [`fresh_at_ns`](Self::fresh_at_ns) does, where nothing that is held comes back.
+    fn fresh_while_held_ns(&self, now_ns: u64) -> Option<u64> {
         if self.held > 0 {
             return None;
         }
