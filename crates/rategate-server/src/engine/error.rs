@@ -82,8 +82,11 @@ pub enum EngineError {
     /// No capacity for another key.
     #[error("the table is full: no capacity for another key")]
     NoCapacity,
-    /// The id of a reservation is in use for other items or permits.
-    #[error("the id is of other items; name those of its reservation, in the same order")]
+    /// The id is in use for another operation, other items or other permits.
+    #[error(
+        "the id is of another operation, other items or other permits; send what it was first \
+         sent with, in the same order, or draw a new one"
+    )]
     OtherItems,
     /// A time of a reservation that is 0 or too long.
     #[error("a reservation lasts longer than 0, and {} s at most", max.as_secs())]

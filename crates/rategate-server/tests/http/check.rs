@@ -172,9 +172,20 @@ fn a_reservation_is_made_and_settled_once() {
     let id = reservation["id"].as_str().unwrap();
     let used = json!({ "verb": "commit", "id": id, "rule": "all" });
     assert_eq!(service.check(&used.to_string())["items"][0]["remaining"], 1);
-    let id = service.check(one)["reservation"]["id"].as_str().unwrap().to_owned();
-    let cancelled = json!({ "verb": "cancel", "id": id, "rule": "all" }).to_string();
-    assert_eq!(service.check(&cancelled)["items"][0]["verdict"], "unknown", "it was denied");
+    let denied = service.check(one);
+    let end = |verb: &str, id: &Json| json!({ "verb": verb, "id": id, "rule": "all" }).to_string();
+    let unknown = end("cancel", &denied["reservation"]["id"]);
+    assert_eq!(service.check(&unknown)["items"][0]["verdict"], "unknown", "it was denied");
+    // A commit of what was cancelled counts nothing, and so it is not allowed. None of these is a
+    // denial, whose status would say that waiting helps.
+    let reserved = service.check(r#"{"verb":"reserve","rule":"all"}"#);
+    let id = &reserved["reservation"]["id"];
+    assert_eq!(service.check(&end("cancel", id))["allowed"], true);
+    assert_eq!(service.check(&end("cancel", id))["allowed"], true);
+    for body in [end("commit", id), unknown] {
+        let answer = service.call("POST", "/v1/check?status=429", &[], &body);
+        assert_eq!((answer.status.as_u16(), &answer.json()["allowed"]), (200, &json!(false)));
+    }
 }
 
 /// Sent again under its id, a request changes nothing, whatever was lost in between.
@@ -251,10 +262,8 @@ fn reservations_that_are_none_say_what_would_be_right() {
     ];
     let other = format!(r#"{{"verb":"commit",{id},"rule":"per_user","key":"2"}}"#);
     let twice = r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"all"}]}"#;
-    let more = [
-        (&*other, 409, "/id", "of other items"),
-        (twice, 400, "/items/1", "name the same counter"),
-    ];
+    let more =
+        [(&*other, 409, "/id", "other items"), (twice, 400, "/items/1", "name the same counter")];
     for (body, status, pointer, detail) in cases.into_iter().chain(more) {
         let answer = service.call("POST", "/v1/check", &[], body);
         assert_eq!(answer.status.as_u16(), status, "{body}: {answer:?}");

@@ -303,7 +303,8 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
     let ttl = "ERR ttl_ms is a number of milliseconds from 1 to 600000";
     let time = "ERR a reservation lasts longer than 0, and 600 s at most";
     let number = "ERR permits is not an integer or out of range";
-    let others = "ERR the id is of other items; name those of its reservation, in the same order";
+    let others = "ERR the id is of another operation, other items or other permits; send what it \
+                  was first sent with, in the same order, or draw a new one";
     let counts = "ERR the number of items is from 1 to 64";
     let item = |at: usize| {
         format!("ERR item {at}, counted from 0, has to be `rule permits n_values value ...`")

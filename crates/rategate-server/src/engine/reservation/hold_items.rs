@@ -29,16 +29,18 @@ pub(super) type Holds<C> = Vec<(usize, Hold<AnyPolicy, C>)>;
 
 /// The error for a rule whose counters are in a store.
 const IN_A_STORE: EngineError =
-    EngineError::NotFor("a reservation is of rules whose counters are in this process");
+    EngineError::NotFor("what has an id is of rules whose counters are in this process");
 
-const INLINE: EngineError =
-    EngineError::NotFor("a reservation is of rules; a limit of its own needs one");
+const INLINE: EngineError = EngineError::NotFor(
+    "a reservation is of rules; write a rule for a limit that comes with the call",
+);
 
-const IN_FLIGHT: EngineError =
-    EngineError::NotFor("the limit counts permits in flight; they are leased, and not reserved");
+const IN_FLIGHT: EngineError = EngineError::NotFor(
+    "the limit counts permits in flight: they are leased, and have no other id",
+);
 
 const COUNTS_ALL: EngineError = EngineError::NotFor(
-    "a reservation is of rules that count what passes, and no windows of Envoy",
+    "the rule counts every hit, also of what does not fit: nothing is reserved",
 );
 
 /// A counter that takes part.
@@ -163,9 +165,10 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let items = layered.as_deref().unwrap_or(request.items);
         for item in items {
             if let Task::Acquisition(item) = self.find(live, Verb::Peek, item)?
-                && item.counter.ruled().is_some_and(|ruled| ruled.remote.is_some())
+                && let Some(ruled) = item.counter.ruled()
+                && ruled.remote.is_some()
             {
-                return Err(IN_A_STORE);
+                return Err(if ruled.is_in_flight() { IN_FLIGHT } else { IN_A_STORE });
             }
         }
         let answer = self.decide(live, &Request { items, ..*request }, Seen::default())?;

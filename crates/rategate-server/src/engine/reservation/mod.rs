@@ -132,7 +132,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Ends a reservation of which `costs` were used.
     ///
     /// An excess comes back, and a shortfall is charged. A late commit charges all that was used.
-    /// An unknown id changes nothing.
+    /// An unknown id changes nothing, and the answer is not `allowed`; nor is that to a commit of
+    /// what was cancelled.
     ///
     /// # Errors
     ///
@@ -222,8 +223,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
         };
         drop(shard);
-        let is_known = verdicts.first() != Some(&Verdict::Unknown);
-        let answer = self.status(targets(), is_known, &verdicts);
+        let has_effect = !verdicts.iter().any(|verdict| match verdict {
+            Verdict::Unknown => true,
+            Verdict::Cancelled(_) => end == End::Commit,
+            Verdict::Committed(_) => end == End::Cancel,
+            _ => false,
+        });
+        let answer = self.status(targets(), has_effect, &verdicts);
         if !is_repeated {
             self.inner.notify_settled(costs, &answer);
         }

@@ -259,6 +259,13 @@ impl CheckRequest<'_> {
 }
 
 impl Outcome {
+    /// Returns `true` if a limit denies the request. An operation on a reservation may have no
+    /// effect for other reasons.
+    pub(super) fn is_denial(&self) -> bool {
+        let is_over = self.answer.results.iter().any(|result| result.verdict.is_over());
+        !self.answer.allowed && (is_over || self.reservation.is_none())
+    }
+
     const fn of(answer: Answer) -> Self {
         Self { answer, taken: None, lease: None, repeated: None, reservation: None }
     }

@@ -133,7 +133,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let check_request = surrogates::read(&body, &mut mended, CheckRequest::read)?;
         self.options.admit(&head.headers, check_request.verb.right(), caller.token_required)?;
         let outcome = self.decide(&check_request).await?;
-        let mut response = if wants_status && !outcome.answer.allowed {
+        let mut response = if wants_status && outcome.is_denial() {
             limit_fields::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
         } else {
             with_type(answered::json(&outcome, self.engine.clock().now_ns()))
