@@ -297,7 +297,7 @@ Examples:
 
 Exit status:
   0    committed or cancelled, late or before too
-  1    no reservation has this id
+  1    no reservation has this id, or it was ended the other way
   2    an argument is wrong, or no reply came";
 
 const CHECK_EXAMPLES: &str = "\
