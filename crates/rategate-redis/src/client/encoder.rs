@@ -146,6 +146,8 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
             return charge::bounds_of(plan, *debt).map(drop);
         }
         StoreRequest::Credit { .. }
+        | StoreRequest::Reserve { .. }
+        | StoreRequest::End { .. }
         | StoreRequest::Reset { .. }
         | StoreRequest::Heartbeat { .. } => return Ok(()),
     };

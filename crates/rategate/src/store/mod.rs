@@ -69,7 +69,8 @@ mod store_ext;
 pub use error::{StoreError, Unavailable};
 pub use memory::{DEFAULT_CAPACITY, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use reply::{ChargeReply, Denial, Grant, Receipt, Reply, StoreReply, Verdict};
-pub use request::{Key, LeaseId, StoreRequest};
+pub use reply::{EndOutcome, EndReply, ReserveReply, ReserveVerdict};
+pub use request::{Key, LeaseId, ReservationEnd, ReservationId, StoreRequest};
 pub use rule::{PlanError, Rule};
 pub use store_ext::{Pending, StoreExt, Unclaimed};
 

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use rategate_core::debt::Charged;
 use rategate_core::node::HeartbeatReply;
+use rategate_core::verdict::Settled;
 
 /// A store's reply to a request, and how long the store has lost no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,10 @@ pub enum Reply {
     Count(u64),
     /// The outcome of a charge.
     Charged(ChargeReply),
+    /// The outcome of a request to hold an estimate.
+    Reserved(ReserveReply),
+    /// The outcome of the end of a reservation.
+    Ended(EndReply),
     /// The partition of the member that sent a heartbeat.
     Share(HeartbeatReply),
 }
@@ -50,6 +55,18 @@ impl StoreReply {
     #[must_use]
     pub fn charged(self) -> Option<ChargeReply> {
         if let Reply::Charged(charged) = self.reply { Some(charged) } else { None }
+    }
+
+    /// Returns the outcome of a request to hold an estimate, if the reply is one.
+    #[must_use]
+    pub fn reserved(self) -> Option<ReserveReply> {
+        if let Reply::Reserved(reserved) = self.reply { Some(reserved) } else { None }
+    }
+
+    /// Returns the outcome of the end of a reservation, if the reply is one.
+    #[must_use]
+    pub fn ended(self) -> Option<EndReply> {
+        if let Reply::Ended(ended) = self.reply { Some(ended) } else { None }
     }
 
     /// Returns the partition, if the reply is to a heartbeat.
@@ -111,6 +128,68 @@ pub struct ChargeReply {
     /// 0 if it passes at once, and `None` if it never does. After a charge of no permits, the time
     /// until the limit is not exceeded.
     pub retry_after_ns: Option<u64>,
+}
+
+/// The outcome of a request to hold an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReserveReply {
+    /// The verdict.
+    pub verdict: ReserveVerdict,
+    /// `true` if the id was known: nothing changed.
+    pub is_repeated: bool,
+    /// The permits that one call could take then.
+    pub remaining: u64,
+    /// The permits by which the limit is exceeded; the largest number, of several limits.
+    pub debt: u64,
+}
+
+/// The verdict on a request to hold an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReserveVerdict {
+    /// The permits are held.
+    Held {
+        /// The time until the reservation ends by itself.
+        ends_in_ns: NonZeroU64,
+    },
+    /// Nothing is held, and the id is still unused.
+    Denied {
+        /// The time until the same request passes, if no other call comes first and every
+        /// reservation runs to its end. `None` where time alone cannot help.
+        retry_after_ns: Option<NonZeroU64>,
+    },
+    /// The reservation of this id has ended: nothing is held any more.
+    Ended,
+    /// The id is of a reservation of another number of permits, which is not changed.
+    OtherPermits {
+        /// The number of permits of that reservation.
+        permits: u64,
+    },
+}
+
+/// The outcome of the end of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndReply {
+    /// The outcome; that of the first end, if this one is repeated.
+    pub outcome: EndOutcome,
+    /// `true` if the reservation had been committed or cancelled before: nothing changed.
+    pub is_repeated: bool,
+    /// The permits that one call could take then.
+    pub remaining: u64,
+    /// The permits by which the limit is exceeded; the largest number, of several limits.
+    pub debt: u64,
+}
+
+/// The effect of the end of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOutcome {
+    /// It was committed in time, and the difference was settled.
+    Committed(Settled),
+    /// It was cancelled in time, and as many permits came back.
+    Cancelled(u64),
+    /// Its time was over, so all that was used has been charged.
+    Late(Charged),
+    /// No reservation of this key has the id. Nothing changed.
+    Unknown,
 }
 
 /// The record of a grant, in words that only the store reads.

@@ -27,6 +27,31 @@ impl LeaseId {
     }
 }
 
+/// The 128-bit id of a reservation, which its caller chooses and no other caller has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReservationId(pub [u8; 16]);
+
+impl ReservationId {
+    /// Draws an id from the system's randomness, which no other caller has, in this process or
+    /// another.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(random_id())
+    }
+}
+
+/// The end of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReservationEnd {
+    /// As many permits were used; all that were held if `None`.
+    Commit {
+        /// The permits used.
+        used: Option<u64>,
+    },
+    /// Nothing was used.
+    Cancel,
+}
+
 /// A request to a store.
 #[derive(Clone, Debug)]
 pub enum StoreRequest<P> {
@@ -102,6 +127,39 @@ pub enum StoreRequest<P> {
         /// The way in which a debt ends.
         debt: Debt,
     },
+    /// Holds an estimate under every limit of the set, or nothing, until its [end](Self::End) or
+    /// until its time is over.
+    ///
+    /// Sent again under its id it holds nothing more, does not prolong the time, and gets the
+    /// first verdict. A denial leaves the id unused.
+    Reserve {
+        /// The limits; none of them counts permits in flight.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The estimate.
+        permits: NonZeroU64,
+        /// The id of the reservation. It is known for this key only.
+        id: ReservationId,
+        /// The time after which the reservation ends by itself, as if cancelled then.
+        ttl_ns: NonZeroU64,
+    },
+    /// Ends a reservation: an excess comes back, a shortfall is charged.
+    ///
+    /// After the reservation's time, all that was used is charged. Sent again it changes nothing,
+    /// and gets the first outcome.
+    End {
+        /// The limits of the reservation.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The id of the reservation.
+        id: ReservationId,
+        /// The permits that were used.
+        end: ReservationEnd,
+        /// The way in which a debt ends.
+        debt: Debt,
+    },
     /// Ends permits in flight. A second time does nothing.
     Release {
         /// The limits of the grant.
@@ -151,6 +209,8 @@ impl<P> StoreRequest<P> {
             | Self::Refund { key, .. }
             | Self::Credit { key, .. }
             | Self::Charge { key, .. }
+            | Self::Reserve { key, .. }
+            | Self::End { key, .. }
             | Self::Release { key, .. }
             | Self::Renew { key, .. }
             | Self::Reset { key, .. }

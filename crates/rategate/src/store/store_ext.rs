@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 use rategate_core::debt::Debt;
 
 use super::{
-    ChargeReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt, Reply, Store, StoreError,
-    StoreReply, StoreRequest, Unavailable, Verdict,
+    ChargeReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt, Reply,
+    ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply, StoreRequest,
+    Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
 use crate::wait::assert_may_block;
@@ -83,6 +84,37 @@ pub trait StoreExt<P> {
     fn charge(&self, plan: &Arc<P>, key: &Key, permits: u64, debt: Debt) -> Pending<ChargeReply> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.call(StoreRequest::Charge { plan, key, permits, debt }).read_as(StoreReply::charged)
+    }
+
+    /// Holds an estimate until its [end](Self::end), or until `ttl_ns` are over.
+    ///
+    /// After [`StoreError::Unavailable`] send it again under the same id: it is held once.
+    /// Dropping the future ends nothing; a reservation that is not ended ends by itself.
+    fn reserve(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        permits: NonZeroU64,
+        (id, ttl_ns): (ReservationId, NonZeroU64),
+    ) -> Pending<ReserveReply> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Reserve { plan, key, permits, id, ttl_ns })
+            .read_as(StoreReply::reserved)
+    }
+
+    /// Ends a reservation: an excess comes back, a shortfall is charged.
+    ///
+    /// After [`StoreError::Unavailable`] send it again under the same id: it counts once.
+    fn end(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        id: ReservationId,
+        end: ReservationEnd,
+        debt: Debt,
+    ) -> Pending<EndReply> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::End { plan, key, id, end, debt }).read_as(StoreReply::ended)
     }
 
     /// Ends a [held](Self::hold) lease. Returns 0 if it had ended.

@@ -208,6 +208,9 @@ impl<C: Clock> MemoryStore<C> {
             StoreRequest::Charge { plan, key, permits, debt } => {
                 self.charge(&key, &plan, (permits, debt))
             }
+            StoreRequest::Reserve { .. } | StoreRequest::End { .. } => {
+                Err(StoreError::InvalidRequest("this store keeps no reservations".to_owned()))
+            }
             StoreRequest::Release { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), false)
             }
