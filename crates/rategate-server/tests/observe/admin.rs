@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use rategate::ManualClock;
-use rategate_server::engine::{Decided, Engine, Request};
+use rategate_server::engine::{
+    DEFAULT_TTL, Decided, Engine, Item, Request, Target, UniqueId, Verb,
+};
 use rategate_server::observe::admin::{Admin, Rights};
 use rategate_server::observe::{MAX_RECORDS, Store, Taken, View};
 use rategate_server::rule::{Rule, RuleSet, Unit};
@@ -92,6 +94,31 @@ fn explain_names_the_reason_and_the_wait() {
     ] {
         assert_eq!(bench.call("GET", path, "").0, status, "{path}");
     }
+}
+
+/// A debt is visible at its key, and a reservation in the service's figures.
+#[test]
+fn debts_and_reservations_are_visible() {
+    let bench = Bench::new(rules());
+    let target = Target::Rule { name: "per-address", values: &[b"a"] };
+    let items = [Item::of(target, 25)];
+    let charge = Request { verb: Verb::Charge, items: &items, counts_denied: false };
+    assert!(matches!(bench.engine.decide(&charge), Decided::Now(Ok(_))));
+    let key = bench.json("/v1/keys/per-address/a");
+    assert_eq!((&key["allowed"], &key["debt_permits"]), (&json!(false), &json!(5)));
+    assert_eq!(
+        key["sentence"],
+        "Denied: charges exceed the limit of 20 by 5 permits. One fits in 600 ms."
+    );
+    assert_eq!(bench.json("/v1/keys/per-address/b")["debt_permits"], 0);
+    let held = [Item::of(Target::Rule { name: "per-address", values: &[b"b"] }, 7)];
+    let id = UniqueId::random();
+    bench.engine.reserve(id, DEFAULT_TTL, &held).unwrap();
+    let service = &bench.json("/v1/rules")["service"];
+    assert_eq!(service["reservations"], json!({"open": 1, "known": 1}));
+    bench.engine.cancel(id, &[held[0].target]).unwrap();
+    let service = &bench.json("/v1/rules")["service"];
+    assert_eq!(service["reservations"], json!({"open": 0, "known": 1}));
 }
 
 /// An engine that reveals its rules only by name.

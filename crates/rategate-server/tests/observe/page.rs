@@ -1,6 +1,7 @@
 //! The page in a real browser: live, usable by keyboard, in the dark and on a phone, without
 //! errors.
 
+use rategate_server::engine::{Item, MAX_TTL, Target, UniqueId};
 use serde_json::json;
 
 use crate::observe::browser::Browser;
@@ -69,6 +70,8 @@ const NAMELESS: &str = r"(() => {
 fn the_page_is_live_and_clean_in_light_and_dark() {
     let mut browser = Browser::start();
     let site = Site::start(None);
+    let target = Target::Rule { name: "uploads", values: &[b"ann"] };
+    site.engine.reserve(UniqueId::random(), MAX_TTL, &[Item::of(target, 1)]).unwrap();
     for scheme in ["light", "dark"] {
         browser.screen(1280, 900, scheme);
         browser.open(&format!("http://{}/", site.address));
@@ -81,6 +84,7 @@ fn the_page_is_live_and_clean_in_light_and_dark() {
         let before = browser.eval(&text("sentence"));
         browser.until(&format!("{} !== {before}", text("sentence")));
         browser.until("document.querySelectorAll('#top button').length > 0");
+        browser.until("document.querySelector('#chip-reservations dd').textContent === '1 open'");
         assert_eq!(
             browser.eval("document.querySelector('#top button').textContent"),
             "203.0.113.7"

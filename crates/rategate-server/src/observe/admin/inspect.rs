@@ -36,6 +36,8 @@ struct KeyStatus {
     limit_permits: u64,
     /// The permits left. `None` if only a store knows.
     remaining_permits: Option<u64>,
+    /// The permits by which the limit is exceeded, after charges.
+    debt_permits: u64,
     /// The time until one permit fits; `None` if it does now, or if time cannot help.
     retry_after_ms: Option<u64>,
     /// The time until none of the limit is in use; `None` if it never recovers by itself.
@@ -115,6 +117,7 @@ impl KeyStatus {
             enforced,
             limit_permits: result.limit,
             remaining_permits: result.remaining,
+            debt_permits: result.debt,
             retry_after_ms: retry_after_ns.map(|wait| wait.get().div_ceil(1_000_000)),
             reset_after_ms: result.reset_after().map(|ns| ns.div_ceil(1_000_000)),
             sentence: sentence(result),
@@ -140,6 +143,10 @@ fn counts_in_flight(result: &ItemResult) -> bool {
 fn sentence(result: &ItemResult) -> String {
     let span = |ns: u64| summary::span(ns.div_ceil(1_000_000));
     let left = |result: &ItemResult| match result.remaining {
+        _ if result.debt > 0 => {
+            let debt = summary::number(result.debt, "permit");
+            format!("charges exceed the limit of {} by {debt}", summary::grouped(result.limit))
+        }
         Some(left) => format!("{left} of {} permits are left", result.limit),
         None => "only the store knows how many permits are left".to_owned(),
     };

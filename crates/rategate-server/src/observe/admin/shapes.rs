@@ -42,6 +42,16 @@ pub(super) struct Service {
     tls_error: Option<Box<str>>,
     store: &'static str,
     connections: Vec<Connections>,
+    reservations: Reservations,
+}
+
+/// The reservations of this process.
+#[derive(Debug, Serialize)]
+struct Reservations {
+    /// Those whose permits are held now.
+    open: u64,
+    /// Those whose id is known, open or ended.
+    known: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -216,6 +226,7 @@ impl Service {
             let (open, _, refused) = status.connections(protocol);
             Connections { protocol: protocol.name(), open, refused }
         });
+        let counts = view.reservations();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             config_hash: view.rules().map(|rules| rules.hash.to_string()),
@@ -225,6 +236,7 @@ impl Service {
             tls_error: status.certificate_error(),
             store: status.store().name(),
             connections: connections.into(),
+            reservations: Reservations { open: counts.open, known: counts.known },
         }
     }
 }

@@ -302,6 +302,7 @@
     chip("config", service.config_failed ? "refused; older one in force" : hash ? hash.slice(0, 12) : "none loaded", service.config_failed);
     const stores = { none: "none, counters here", healthy: "healthy", quarantined: "in quarantine", unavailable: "unavailable" };
     chip("store", stores[service.store] || service.store, service.store === "unavailable" || service.store === "quarantined");
+    chip("reservations", whole(service.reservations.open) + " open");
     chip("connections", whole(service.connections.reduce((sum, one) => sum + one.open, 0)));
     $("chip-connections").title = service.connections.map((one) => `${one.protocol} ${one.open}`).join(", ");
     const gone = service.store !== "unavailable" ? "" : "The store does not answer. The fallback of each rule decides: see “fallback” below.";
@@ -355,7 +356,7 @@
       const told = await (await ask("/v1/keys/" + encodeURIComponent(rule) + (key ? "/" + key : ""))).json();
       if (rule !== state.rule) return;
       const list = make("dl");
-      for (const [name, value] of [["left", told.remaining_permits === null ? "the store knows" : `${whole(told.remaining_permits)} of ${whole(told.limit_permits)} permits`],
+      for (const [name, value] of [...told.debt_permits ? [["over by", `${whole(told.debt_permits)} permits`]] : [], ["left", told.remaining_permits === null ? "the store knows" : `${whole(told.remaining_permits)} of ${whole(told.limit_permits)} permits`],
         ["one fits", told.allowed ? "now" : inFlight() ? callEnds(told.retry_after_ms) : told.retry_after_ms !== null ? "in " + span(told.retry_after_ms) : "never"],
         ["all free", told.reset_after_ms === null ? "not by itself" : told.reset_after_ms ? "in " + span(told.reset_after_ms) : "now"]]) {
         const item = make("div");
