@@ -9,8 +9,8 @@ use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, Item, Request, Target, Verb,
 };
 use rategate_server::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
-    RuleSet, Unit, Value,
+    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit,
+    OnUnavailable, Origin, Rule, RuleSet, Unit, Value,
 };
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -62,6 +62,11 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         max_keys: None,
         origin: Origin::default(),
     }
+}
+
+/// Returns the rule with a maximum in each minute of the clock that counts every hit.
+pub(crate) fn counting(rule: Rule, permits: u32) -> Rule {
+    Rule { limit: Limit::Counted(CountedWindow::new(permits, 60 * SECOND).unwrap()), ..rule }
 }
 
 pub(crate) fn with_value(mut rule: Rule, entry: usize, value: Value) -> Rule {
