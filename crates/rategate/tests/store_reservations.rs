@@ -278,6 +278,35 @@ fn an_end_after_a_reset_is_late() {
     assert!(bench.takes(4) && !bench.takes(1));
 }
 
+/// A caller that did not get all that it needs withdraws what it holds: the id is unused again.
+#[test]
+fn what_is_withdrawn_was_never_held() {
+    let bench = Bench::new(2, &[("b", bucket(10))]);
+    for round in 1..=3_u8 {
+        assert_eq!(bench.reserve(1, u64::from(round), 30 * S), held(30 * S), "other permits");
+        let withdrawn = bench.end("k", 1, ReservationEnd::Withdraw);
+        assert_eq!(withdrawn.outcome, EndOutcome::Cancelled(round.into()));
+        assert_eq!((withdrawn.remaining, withdrawn.is_repeated), (10, false));
+        assert_eq!(bench.end("k", 1, ReservationEnd::Withdraw).outcome, EndOutcome::Unknown);
+        assert_eq!(bench.commit(1, 5).outcome, EndOutcome::Unknown);
+    }
+    // An id that is forgotten makes room, also one whose time is over.
+    for id in 2..=5 {
+        assert_eq!(bench.reserve(id, 1, S), held(S));
+        bench.at(u64::from(id) * 2 * S);
+        assert!(matches!(
+            bench.end("k", id, ReservationEnd::Withdraw).outcome,
+            EndOutcome::Late(_)
+        ));
+    }
+    // What was committed stays so.
+    assert_eq!(bench.reserve(6, 4, 30 * S), held(30 * S));
+    assert_eq!(bench.commit(6, 3).outcome, back(1));
+    let repeated = bench.end("k", 6, ReservationEnd::Withdraw);
+    assert_eq!((repeated.outcome, repeated.is_repeated), (back(1), true));
+    assert!(bench.commit(6, 3).is_repeated);
+}
+
 /// Under other numbers, and beside other limits, a reservation ends where it is held.
 #[test]
 fn an_end_under_other_limits_finds_what_is_held() {

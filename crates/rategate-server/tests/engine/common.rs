@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{
-    Answer, Decided, Engine, EngineSettings, Item, Request, Target, Verb,
+    Answer, Decided, Engine, EngineError, EngineSettings, Item, Request, Target, Verb,
 };
 use rategate_server::rule::{
     CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit,
@@ -105,9 +105,14 @@ pub(crate) fn ask(engine: &TestEngine, verb: Verb, items: &[(&str, u64)]) -> Ans
 }
 
 pub(crate) fn decide(engine: &TestEngine, verb: Verb, items: &[Item<'_>]) -> Answer {
-    match engine.decide(&Request { verb, items, counts_denied: false }) {
-        Decided::Now(answer) => answer.unwrap(),
-        Decided::Later(_) => unreachable!("all counters are here"),
+    now(engine.decide(&Request { verb, items, counts_denied: false })).unwrap()
+}
+
+/// Returns an answer that needs no store, or one that replies at once.
+pub(crate) fn now<A>(decided: Decided<A>) -> Result<A, EngineError> {
+    match decided {
+        Decided::Now(answer) => answer,
+        Decided::Later(_) => unreachable!("nothing is waited for"),
     }
 }
 

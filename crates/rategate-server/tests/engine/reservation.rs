@@ -36,17 +36,17 @@ fn try_reserve(
 ) -> Result<Reserved, EngineError> {
     let items: Vec<Item<'_>> =
         items.iter().map(|&(name, permits)| Item::of(of(name, &[b"1"]), permits)).collect();
-    engine.reserve(id(number), ttl, &items)
+    now(engine.reserve(id(number), ttl, &items))
 }
 
 fn commit(engine: &TestEngine, number: u64, costs: &[(&str, Option<u64>)]) -> Reserved {
     let cost = |&(name, permits): &(_, _)| Cost { target: of(name, &[b"1"]), permits };
-    engine.commit(id(number), &costs.iter().map(cost).collect::<Vec<_>>()).unwrap()
+    now(engine.commit(id(number), &costs.iter().map(cost).collect::<Vec<_>>())).unwrap()
 }
 
 fn cancel(engine: &TestEngine, number: u64, names: &[&str]) -> Reserved {
     let targets: Vec<Target<'_>> = names.iter().map(|name| of(name, &[b"1"])).collect();
-    engine.cancel(id(number), &targets).unwrap()
+    now(engine.cancel(id(number), &targets)).unwrap()
 }
 
 fn verdicts(reserved: &Reserved) -> Vec<Verdict> {
@@ -158,7 +158,7 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
     assert!(matches!(fails(&[("t", 1); 65]), EngineError::TooManyItems { .. }));
     let limit = Inline { capacity: 5, count: 1, period_ns: SECOND };
     let inline = [Item::of(Target::Inline { limit, key: b"k" }, 1)];
-    assert!(matches!(engine.reserve(id(1), TTL, &inline), Err(EngineError::NotFor(_))));
+    assert!(matches!(now(engine.reserve(id(1), TTL, &inline)), Err(EngineError::NotFor(_))));
     for ttl in [Duration::ZERO, MAX_TTL + Duration::from_nanos(1)] {
         let refused = try_reserve(&engine, 1, ttl, &[("t", 1)]);
         assert_eq!(refused, Err(EngineError::Ttl { max: MAX_TTL }));
@@ -168,7 +168,7 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
         assert_eq!(try_reserve(&engine, 1, TTL, &other), Err(EngineError::OtherItems));
     }
     let cost = Cost { target: of("u", &[b"1"]), permits: None };
-    assert_eq!(engine.commit(id(1), &[cost]), Err(EngineError::OtherItems));
+    assert_eq!(now(engine.commit(id(1), &[cost])), Err(EngineError::OtherItems));
     assert_eq!(left(&engine, "t"), 99);
     let never = reserve(&engine, 2, &[("t", 101)]);
     assert_eq!(verdicts(&never), [Verdict::Denied { retry_after_ns: None, enforced: true }]);
@@ -211,17 +211,17 @@ fn a_limit_of_the_call_shares_the_count_of_its_rule() {
         Target::Descriptor { domain: "d", entries: &entries, limit }
     };
     let held = |number, target, permits| {
-        engine.reserve(id(number), TTL, &[Item::of(target, permits)]).unwrap().answer.allowed
+        now(engine.reserve(id(number), TTL, &[Item::of(target, permits)])).unwrap().answer.allowed
     };
     assert!(held(1, own(20), 14));
     assert!(!held(2, of("y", &[b"1"]), 1), "the count is over the rule's number");
     assert!(!held(2, own(20), 7) && held(2, own(20), 6) && !held(3, own(20), 1));
     let twice = [Item::of(own(20), 0), Item::of(of("y", &[b"1"]), 0)];
-    let twice = engine.reserve(id(3), TTL, &twice);
+    let twice = now(engine.reserve(id(3), TTL, &twice));
     assert_eq!(twice, Err(EngineError::DuplicateItem { first: 0, second: 1 }));
     for (number, used) in [(1, 4), (2, 3)] {
         let cost = Cost { target: own(20), permits: Some(used) };
-        assert!(engine.commit(id(number), &[cost]).unwrap().answer.allowed);
+        assert!(now(engine.commit(id(number), &[cost])).unwrap().answer.allowed);
     }
     assert_eq!(left(&engine, "y"), 3);
 }
@@ -282,7 +282,7 @@ fn keys_with_open_reservations_are_bounded() {
     engine.load(RuleSet { rules: vec![bucket("t", &["t"], 9)], hash: "".into() }).unwrap();
     let one = |number: u64| {
         let key = number.to_be_bytes();
-        engine.reserve(id(number), TTL, &[Item::of(of("t", &[&key]), 1)])
+        now(engine.reserve(id(number), TTL, &[Item::of(of("t", &[&key]), 1)]))
     };
     let passes = |number| one(number).is_ok_and(|reserved| reserved.answer.allowed);
     let held = (1..2_000).find(|&number| !passes(number)).unwrap() - 1;

@@ -6,10 +6,17 @@
 //! the same pass, if every hold ran to its end.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use rategate_server::engine::{Cost, Item, MEMORY, Reserved, Target, UniqueId, Verb, Verdict};
+use rategate::ManualClock;
+use rategate::store::MemoryStore;
+use rategate_server::engine::{
+    Cost, Engine, EngineSettings, Item, MEMORY, Reserved, Shared, Target, UniqueId, Verb, Verdict,
+};
+use rategate_server::rule::{CounterLocation, Rule};
 
 use crate::engine::common::*;
 
@@ -110,12 +117,22 @@ impl Model {
     }
 }
 
-/// A story under rules of which each take counts, or only those that fit.
+/// Where the two rules count, and what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Here,
+    /// Each take counts, also one that does not fit.
+    Counted,
+    Stored,
+    /// One here, and the other in a store.
+    Mixed,
+}
+
 struct Story {
     engine: TestEngine,
     model: Model,
     rng: Rng,
-    counts_all: bool,
+    kind: Kind,
 }
 
 fn target(at: usize) -> Target<'static> {
@@ -140,7 +157,9 @@ fn retry_after_ns(verdicts: &[Verdict]) -> Option<u64> {
 
 impl Story {
     fn reserve(&mut self, number: u64) {
-        let mut items: Items = (0..2).map(|at| (at, self.rng.u64(..40))).collect();
+        // A store holds at least one permit.
+        let least = u64::from(self.kind != Kind::Here && self.kind != Kind::Counted);
+        let mut items: Items = (0..2).map(|at| (at, self.rng.u64(least..40))).collect();
         if self.rng.u8(..8) == 0 {
             items[0].1 = self.rng.u64(LIMITS[0]..LIMITS[0] + 3);
         }
@@ -149,7 +168,7 @@ impl Story {
         let requested: Vec<_> =
             items.iter().map(|&(at, permits)| Item::of(target(at), permits)).collect();
         let ttl = Duration::from_secs(ttl_s);
-        let reserved = self.engine.reserve(id(number), ttl, &requested).unwrap();
+        let reserved = now(self.engine.reserve(id(number), ttl, &requested)).unwrap();
         let fits_in_s = self.model.fits_in_s(&items);
         assert_eq!(reserved.answer.allowed, fits_in_s == Some(0));
         if !reserved.answer.allowed {
@@ -174,7 +193,7 @@ impl Story {
             .iter()
             .map(|&(at, permits)| Cost { target: target(at), permits: Some(permits) })
             .collect();
-        let committed = self.engine.commit(id(number), &sent).unwrap();
+        let committed = now(self.engine.commit(id(number), &sent)).unwrap();
         assert_eq!(committed.is_repeated, before.is_some());
         if !self.model.known.contains_key(&number) {
             assert_eq!(verdicts(&committed), [Verdict::Unknown]);
@@ -195,7 +214,7 @@ impl Story {
         match verb {
             Verb::Take => {
                 assert_eq!(answer.allowed, fits);
-                *used += if fits || self.counts_all { permits } else { 0 };
+                *used += if fits || self.kind == Kind::Counted { permits } else { 0 };
             }
             Verb::Charge => *used += permits,
             Verb::Refund => *used = used.saturating_sub(permits),
@@ -225,19 +244,34 @@ impl Story {
     }
 }
 
+/// Returns an engine with both rules, and a store that replies at once.
+fn engine_of(kind: Kind) -> TestEngine {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_nanos(MONDAY));
+    let rules = [0, 1].map(|at| {
+        let rule = per_minute(NAMES[at], &[NAMES[at]], LIMITS[at]);
+        match kind {
+            Kind::Counted => counting(rule, u32::try_from(LIMITS[at]).unwrap()),
+            Kind::Mixed if at == 1 => rule,
+            Kind::Stored | Kind::Mixed => Rule { location: CounterLocation::StoreExact, ..rule },
+            Kind::Here => rule,
+        }
+    });
+    let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
+    let engine = Engine::with_store(clock, EngineSettings::default(), None, Some(shared));
+    engine.load(set(rules.into())).unwrap();
+    engine
+}
+
 #[test]
 fn random_stories_are_those_of_plain_sums() {
-    for (seed, counts_all) in (0..80).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let rules = [0, 1].map(|at| {
-            let rule = per_minute(NAMES[at], &[NAMES[at]], LIMITS[at]);
-            let permits = u32::try_from(LIMITS[at]).unwrap();
-            if counts_all { counting(rule, permits) } else { rule }
-        });
-        let (engine, _) = engine(rules.into());
-        let rng = Rng::with_seed(seed);
-        let told = format!("seed {seed}, counts all: {counts_all}");
-        let mut story = Story { engine, model: Model::default(), rng, counts_all };
+    let kinds = [Kind::Here, Kind::Counted, Kind::Stored, Kind::Mixed];
+    for (seed, kind) in (0..60).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
+        let (engine, rng) = (engine_of(kind), Rng::with_seed(seed));
+        let mut story = Story { engine, model: Model::default(), rng, kind };
         let story = std::panic::AssertUnwindSafe(|| story.run(200));
-        std::panic::catch_unwind(story).unwrap_or_else(|_| panic!("{told}"));
+        let told = || panic!("seed {seed}, {kind:?}");
+        std::panic::catch_unwind(story).unwrap_or_else(|_| told());
     }
 }

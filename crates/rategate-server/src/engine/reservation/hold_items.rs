@@ -9,7 +9,6 @@ use rategate::keyed::{JointDecision, try_hold_all};
 use rategate::{AnyPolicy, Clock, Limiter};
 use smallvec::SmallVec;
 
-use super::Cost;
 use crate::engine::Inner;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::counted::OwnLimit;
@@ -20,7 +19,7 @@ use crate::engine::error::EngineError;
 use crate::engine::key::Key;
 use crate::engine::layered::Layers;
 use crate::engine::live::Live;
-use crate::engine::request::{Item, Request, Verb};
+use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
 use crate::rule::Limit;
 use crate::units::retry_ns;
@@ -28,9 +27,15 @@ use crate::units::retry_ns;
 /// Holds, each with the index of its item.
 pub(super) type Holds<C> = Vec<(usize, Hold<AnyPolicy, C>)>;
 
-/// The error for a rule whose counters are in a store.
-const IN_A_STORE: EngineError =
-    EngineError::NotFor("what has an id is of rules whose counters are in this process");
+/// The error for a request with an id of a rule whose counters are in a store.
+const IN_A_STORE: EngineError = EngineError::NotFor(
+    "a store makes no request once by its id; reserve and commit what the rule counts",
+);
+
+const COUNTED_IN_A_STORE: EngineError = EngineError::NotFor(
+    "the rule counts every hit in a store, which cannot hold an estimate below its limit; \
+     write another `algorithm`, or leave `store` out",
+);
 
 const INLINE: EngineError = EngineError::NotFor(
     "a reservation is of rules; write a rule for a limit that comes with the call",
@@ -199,10 +204,14 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     }
 
     /// Notifies the watchers of what has been refunded and charged at the end of a reservation.
-    pub(super) fn notify_settled(&self, costs: &[Cost<'_>], answer: &Answer) {
+    pub(super) fn notify_settled<'a>(
+        &self,
+        targets: impl Iterator<Item = Target<'a>>,
+        answer: &Answer,
+    ) {
         let live = self.live.load();
         let Some(live) = live.as_ref() else { return };
-        for (cost, result) in costs.iter().zip(&answer.results) {
+        for (target, result) in targets.zip(&answer.results) {
             let (verdict, permits) = match result.verdict {
                 Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
                     (Verdict::Refunded(permits), permits)
@@ -216,7 +225,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             if permits == 0 || matches!(result.verdict, Verdict::Late(_)) {
                 continue;
             }
-            let item = Item::of(cost.target, permits);
+            let item = Item::of(target, permits);
             if let Ok(Task::Acquisition(item)) = self.find(Some(live), Verb::Take, &item) {
                 let result = ItemResult { verdict, ..result.clone() };
                 item.counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
@@ -234,7 +243,7 @@ fn reservable<'t, C: Clock + Clone>(
         return Err(IN_FLIGHT);
     }
     if ruled.remote.is_some() {
-        return Err(IN_A_STORE);
+        return Err(COUNTED_IN_A_STORE);
     }
     Ok((ruled, key, own))
 }

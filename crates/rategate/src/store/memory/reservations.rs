@@ -42,6 +42,14 @@ pub(super) struct Ending<'a> {
     pub(super) debt: Debt,
 }
 
+/// A change of the instant from which an id is forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) from_ns: u64,
+    /// `None` if it is forgotten now.
+    pub(super) to_ns: Option<u64>,
+}
+
 /// A reservation: what it holds, or the outcome of its end.
 #[derive(Clone, Debug)]
 struct Reservation {
@@ -100,10 +108,10 @@ impl Entry {
         Ok((ReserveReply { verdict, is_repeated: known.is_some(), remaining, debt }, due_ns))
     }
 
-    /// Ends a reservation. Returns the reply, and the instants from which its id was to be
-    /// forgotten and now is, if that changes.
-    pub(super) fn end(&mut self, ending: Ending<'_>, now_ns: u64) -> (EndReply, Option<[u64; 2]>) {
-        let Ending { plan, id, .. } = ending;
+    /// Ends a reservation. Returns the reply, and a change of the instant from which its id is
+    /// forgotten.
+    pub(super) fn end(&mut self, ending: Ending<'_>, now_ns: u64) -> (EndReply, Option<Moved>) {
+        let Ending { plan, id, end, .. } = ending;
         let (mut is_repeated, mut moved) = (false, None);
         let outcome = match self.reservation(id).map(Reservation::outcome) {
             None => EndOutcome::Unknown,
@@ -114,9 +122,13 @@ impl Entry {
             Some(None) => {
                 let outcome = self.settle(ending, now_ns).unwrap_or(EndOutcome::Unknown);
                 if let Some(ended) = self.reservation_mut(id) {
-                    let before_ns = ended.due_ns();
+                    let from_ns = ended.due_ns();
                     ended.settle(outcome, now_ns);
-                    moved = Some([before_ns, ended.due_ns()]);
+                    let to_ns = (end != ReservationEnd::Withdraw).then_some(ended.due_ns());
+                    moved = Some(Moved { from_ns, to_ns });
+                }
+                if end == ReservationEnd::Withdraw {
+                    self.forget(id);
                 }
                 outcome
             }
@@ -241,7 +253,7 @@ impl Settlement {
         let held = reservation.permits();
         let used = match end {
             ReservationEnd::Commit { used } => used.unwrap_or(held),
-            ReservationEnd::Cancel => 0,
+            ReservationEnd::Cancel | ReservationEnd::Withdraw => 0,
         };
         Self { held, used, back: held.saturating_sub(used), forgiven: 0, is_late: false }
     }
@@ -276,7 +288,9 @@ impl Settlement {
             });
         }
         EndOutcome::Committed(match (end, used.saturating_sub(held)) {
-            (ReservationEnd::Cancel, _) => return EndOutcome::Cancelled(back),
+            (ReservationEnd::Cancel | ReservationEnd::Withdraw, _) => {
+                return EndOutcome::Cancelled(back);
+            }
             (_, 0) if used == held => Settled::Even,
             (_, 0) => Settled::Back { permits: back },
             (_, short) => Settled::Owed { permits: short.saturating_sub(forgiven), forgiven },

@@ -42,8 +42,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.forget_over(key, id, &self.ids);
         let mut unused = shard.unused();
         let (reply, moved) = shard.entry(key).unwrap_or(&mut unused).end(ending, now_ns);
-        if let Some(from_to_ns) = moved {
-            shard.move_id(key, id, from_to_ns);
+        if let Some(moved) = moved {
+            shard.move_id(key, id, moved, &self.ids);
         }
         Ok(Reply::Ended(reply))
     }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::entry::Entry;
+use super::reservations::Moved;
 use super::reserve::IdCapacity;
 use crate::store::{Key, ReservationId, StoreError, Unavailable};
 
@@ -95,9 +96,18 @@ impl Shard {
     }
 
     /// Records a change of that instant.
-    pub(super) fn move_id(&mut self, key: &Key, id: ReservationId, [from_ns, to_ns]: [u64; 2]) {
-        self.ids.remove(&(from_ns, id, Key::clone(key)));
-        self.note_id(key, id, to_ns);
+    pub(super) fn move_id(
+        &mut self,
+        key: &Key,
+        id: ReservationId,
+        moved: Moved,
+        capacity: &IdCapacity,
+    ) {
+        self.ids.remove(&(moved.from_ns, id, Key::clone(key)));
+        match moved.to_ns {
+            Some(to_ns) => self.note_id(key, id, to_ns),
+            None => capacity.replace(1, 0),
+        }
     }
 
     /// Forgets an id of a key, if the time of its memory is over.
