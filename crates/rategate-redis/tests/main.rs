@@ -39,6 +39,7 @@ mod quarantine;
 #[cfg(feature = "client")]
 mod recovery;
 mod replies;
+mod reserve;
 mod speed;
 #[cfg(feature = "client")]
 mod suite;

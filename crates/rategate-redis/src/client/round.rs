@@ -16,7 +16,8 @@ use crate::error::ReplyError;
 use crate::group;
 use crate::plan::Plan;
 use crate::refusal::ServerRefusal as Refusal;
-use crate::reply::{self, Value};
+use crate::reply::{self, Decoded, Value};
+use crate::reserve;
 use crate::returns;
 
 /// The time for which the replies of a round are awaited after it was sent, so that late grants
@@ -130,6 +131,8 @@ fn deliver(
         Shape::Single => deliver_single(items, command, value, connection, store_context),
         Shape::Refund => deliver_refunds(items, value, connection, store_context),
         Shape::Charge => deliver_charges(items, value, connection, store_context),
+        Shape::Reserve => deliver_reserved(items, value, connection, store_context),
+        Shape::End => deliver_ended(items, value, connection, store_context),
         Shape::Decide | Shape::Peek => {
             deliver_verdicts(items, shape, value, connection, store_context)
         }
@@ -194,13 +197,56 @@ fn deliver_charges(
     store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
     let decoded = charge::read(value, items.iter().filter_map(sent))?;
+    deliver_each(items, decoded, Reply::Charged, connection, store_context);
+    Ok(Vec::new())
+}
+
+/// Delivers the verdicts on estimates. What no caller waits for any more stays held until its end.
+fn deliver_reserved(
+    items: &mut [Item],
+    value: &Value,
+    connection: &Connection,
+    store_context: &StoreContext,
+) -> Result<Vec<Item>, ReplyError> {
+    let plans = items.iter().filter_map(|item| match item.request()? {
+        StoreRequest::Reserve { plan, .. } => Some(&**plan),
+        _ => None,
+    });
+    let decoded = reserve::read_reserved(value, plans)?;
+    deliver_each(items, decoded, Reply::Reserved, connection, store_context);
+    Ok(Vec::new())
+}
+
+/// Delivers the outcomes of ends.
+fn deliver_ended(
+    items: &mut [Item],
+    value: &Value,
+    connection: &Connection,
+    store_context: &StoreContext,
+) -> Result<Vec<Item>, ReplyError> {
+    let ends = items.iter().filter_map(|item| match item.request()? {
+        StoreRequest::End { plan, end, .. } => Some((&**plan, *end)),
+        _ => None,
+    });
+    let decoded = reserve::read_ended(value, ends)?;
+    deliver_each(items, decoded, Reply::Ended, connection, store_context);
+    Ok(Vec::new())
+}
+
+/// Delivers outcomes that are not returned where no caller waits for them.
+fn deliver_each<T>(
+    items: &mut [Item],
+    decoded: Decoded<Vec<Result<T, Unavailable>>>,
+    reply: impl Fn(T) -> Reply,
+    connection: &Connection,
+    store_context: &StoreContext,
+) {
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
     store_context.shared.stats.corrected.add(decoded.corrected);
     for (item, outcome) in items.iter_mut().zip(decoded.content) {
-        let result = outcome.map(|charged| answer(Reply::Charged(charged), intact_for_ns));
+        let result = outcome.map(|outcome| answer(reply(outcome), intact_for_ns));
         item.respond(result.map_err(StoreError::Unavailable));
     }
-    Ok(Vec::new())
 }
 
 fn deliver_single(
