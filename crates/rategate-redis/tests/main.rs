@@ -40,6 +40,8 @@ mod quarantine;
 mod recovery;
 mod replies;
 mod reserve;
+#[cfg(feature = "client")]
+mod reserve_client;
 mod speed;
 #[cfg(feature = "client")]
 mod suite;

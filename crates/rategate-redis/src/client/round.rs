@@ -30,9 +30,9 @@ pub(crate) enum Outcome {
     Answered(Vec<Item>),
     /// The store changed nothing, and no waiter was answered yet.
     Refused { refusal: Refusal, text: String, items: Vec<Item> },
-    /// The effect is unknown, and every waiter received an error. The connection is of no use any
-    /// more.
-    Lost,
+    /// The effect is unknown, and the connection is of no use any more. The items count once under
+    /// their ids, so they are sent again; every other waiter received an error.
+    Lost(Vec<Item>),
     /// No reply came at all.
     Abandoned,
 }
@@ -73,8 +73,9 @@ pub(crate) async fn run(
                 Outcome::Refused { refusal, text, items: call.items }
             }
             Err(Failure::Lost(why)) => {
+                let again = split_off_repeatable(&mut call.items);
                 lose(&mut call.items, store_context, &Unavailable::Unreachable(why));
-                Outcome::Lost
+                Outcome::Lost(again)
             }
         })
         .collect()
@@ -111,6 +112,12 @@ async fn in_time(
     }
 }
 
+/// Takes out the requests that may be sent again although their effect is unknown.
+fn split_off_repeatable(items: &mut Vec<Item>) -> Vec<Item> {
+    let now = Instant::now();
+    items.extract_if(.., |item| item.counts_once() && item.until > now && item.resend()).collect()
+}
+
 fn lose(items: &mut [Item], store_context: &StoreContext, unavailable: &Unavailable) {
     for item in items {
         if item.respond(Err(StoreError::Unavailable(unavailable.clone()))) {
@@ -140,7 +147,7 @@ fn deliver(
     result.map_or_else(
         |error| {
             lose(items, store_context, &Unavailable::Broken(error.to_string()));
-            Outcome::Lost
+            Outcome::Lost(Vec::new())
         },
         Outcome::Answered,
     )

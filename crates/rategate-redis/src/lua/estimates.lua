@@ -24,10 +24,9 @@ local function members(key, from, to, count, skip)
   return redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', string.format('%d', skip or 0), string.format('%d', count))
 end
 
--- Reads the state of a key that is no string: its text, mark, the member that has it, and its
--- holds.
-local function read_marked(key)
-  local found = members(key, '-inf', '+inf', 2)
+-- Reads the state of a key that is no string, from its first two members: its text, mark, the
+-- member that has it, and its holds.
+local function parse_marked(found)
   local first = found[1] or ''
   local count, until_us, mark, rest = string.match(first, '^held (%d+) (%d+) (%S+) (.*)$')
   if count then
@@ -35,7 +34,7 @@ local function read_marked(key)
     local next_us = found[4] and tonumber(found[4]) - HOLDS_FROM or 0
     return rest, tonumber(mark), first, {
       count = tonumber(count), at_us = at_us, until_us = at_us + tonumber(until_us), next_us = next_us,
-      is_stored = true, added = {}, gone = {}, drops = {},
+      first = found[3], is_stored = true, added = {}, gone = {}, drops = {},
     }
   end
   -- A debt that earlier releases would misread is the only member of a set, and its score a mark.
@@ -47,10 +46,14 @@ end
 -- Reads the text of a state, its mark, what a marked state replaces (a member, or `true` for a key
 -- of another type), and its holds. Earlier functions would misread a state with holds or a marked
 -- debt: as a sorted set they take it for data of another kind, and leave it alone.
-local function read_state(key)
+local function read_state(key, call)
+  if call.expects_holds then
+    local found = redis.pcall('ZRANGEBYSCORE', key, '-inf', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
+    if found[1] then return parse_marked(found) end
+  end
   local text = redis.pcall('GET', key)
   if type(text) ~= 'table' then return text, nil, text and true end
-  return read_marked(key)
+  return parse_marked(members(key, '-inf', '+inf', 2))
 end
 
 local function new_holds()
@@ -81,7 +84,7 @@ end
 local function end_of(cell, member)
   local open = cell.open
   if not open or open.gone[member] then return nil end
-  local end_us = open.added[member]
+  local end_us = open.added[member] or member == open.first and open.next_us
   if end_us or not open.is_stored then return end_us end
   local score = redis.call('ZSCORE', cell.key, member)
   return score and tonumber(score) - HOLDS_FROM
@@ -102,7 +105,7 @@ local function end_hold(cell, op, member, unused, now)
   open.added[member], open.gone[member] = nil, true
   open.count = open.count - 1
   -- The next one is not known.
-  open.next_us = 0
+  open.next_us, open.first = 0, nil
   return op.kind.give_back(cell, op, now, tonumber(ticket), unused or tonumber(permits))
 end
 

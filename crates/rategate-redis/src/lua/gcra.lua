@@ -134,7 +134,7 @@ function gcra.read(key, op, now, call)
   local fresh = {
     key = key, tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d, unit_us = op.unit_us, unit_part = op.unit_part,
   }
-  local text, mark, replaces, open = read_state(key)
+  local text, mark, replaces, open = read_state(key, call)
   fresh.replaces = replaces
   if not text then return fresh end
   if is_over(key) then

@@ -19,6 +19,8 @@ local function leads_parse(text)
   leads.is_stored = true
   leads.open, leads.newest, leads.made_up = tonumber(open), tonumber(newest), tonumber(made_up)
   leads.us, leads.part = tonumber(us), tonumber(part)
+  -- Each gap has a length.
+  leads.has_gaps = leads.us + leads.part > 0
   return leads, rest
 end
 
@@ -36,7 +38,7 @@ end
 -- Returns the first gap from a serial number on. Those not yet written come after all others.
 local function gap_from(cell, serial)
   local leads, skip = cell.leads, 0
-  while leads.is_stored do
+  while leads.has_gaps do
     local found = members(cell.key, score_text(PARTS_FROM + serial), '+inf', 1, skip)
     if not found[1] then break end
     local at, gap = gap_seen(leads, found[1], found[2])
@@ -56,7 +58,7 @@ local function gap_before(cell, serial)
     if (not serial or at < serial) and leads.gaps[at] then return at, leads.gaps[at] end
   end
   local from = serial and '(' .. score_text(PARTS_FROM + serial) or '+inf'
-  while leads.is_stored do
+  while leads.has_gaps do
     local found = redis.call('ZREVRANGEBYSCORE', cell.key, from, score_text(PARTS_FROM), 'WITHSCORES', 'LIMIT', string.format('%d', skip), '1')
     if not found[1] then return nil end
     local at, gap = gap_seen(leads, found[1], found[2])

@@ -175,7 +175,7 @@ function log.read(key, op, now, call)
   local text = redis.pcall('GETRANGE', key, '0', string.format('%d', until_byte - 1))
   if type(text) == 'table' then
     local unmarked
-    text, unmarked, cell.replaces, cell.open = read_marked(key)
+    text, unmarked, cell.replaces, cell.open = parse_marked(members(key, '-inf', '+inf', 2))
   elseif text ~= '' then
     cell.replaces = true
   end

@@ -174,6 +174,7 @@ end
 function verbs.settle(keys, args, at)
   local call
   call, at = begin(args, at or 1)
+  call.expects_holds = true
   local now, reply, key_at, count = call.now, { 1, call.now, 0 }, 1, #args
   while at <= count do
     local limits, id, used = tonumber(args[at]), args[at + 1], tonumber(args[at + 2])

@@ -30,7 +30,7 @@ end
 function window.read(key, op, now, call)
   local start_us = window_start(now, op.period_us)
   local cell = { key = key, start_us = start_us, used = 0, period_us = op.period_us }
-  local text, pays, replaces, open = read_state(key)
+  local text, pays, replaces, open = read_state(key, call)
   cell.replaces = replaces
   if not text then return cell end
   if is_over(key) then
