@@ -270,8 +270,7 @@ fn a_foreign_key_holds_nothing() {
         granted(store.try_acquire(&plan, &key("k"), 1, NOW_US));
         let Reply::List(names) = store.client.ok(&["KEYS", "*:ww"]) else { panic!("no list") };
         let state = names[0].text();
-        let hex: String = id_of(7).0.iter().map(|byte| format!("{byte:02x}")).collect();
-        let record = format!("t:1r{{k}}~{hex}");
+        let record = format!("t:1r{{k}}~{:032x}", u128::from_be_bytes(id_of(7).0));
         let ttl_ns = NonZeroU64::new(1_000_000).unwrap();
         for foreign in [&state, &record] {
             for [verb, first, second] in

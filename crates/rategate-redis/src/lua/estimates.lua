@@ -15,13 +15,11 @@ local PARTS_FROM = 2251799813685248
 -- The maximum number of holds of one state.
 local MOST_HELD_AT_ONCE = 4096
 
-local function score_text(score) return string.format('%d', score) end
-
 -- Returns the members of a range of scores, each with its score after it. The last number is how
 -- many at most, after how many others.
 local function members(key, from, to, count, skip)
   if not count then return redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES') end
-  return redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', string.format('%d', skip or 0), string.format('%d', count))
+  return redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', skip or 0, count)
 end
 
 -- Reads the state of a key that is no string, from its first two members: its text, mark, the
@@ -64,7 +62,7 @@ end
 local function holds_until(cell, until_us)
   local open, list = cell.open, {}
   if open.is_stored then
-    local found = members(cell.key, '(' .. score_text(HOLDS_FROM), score_text(math.min(HOLDS_FROM + until_us, PARTS_FROM - 1)))
+    local found = members(cell.key, HOLDS_FROM + 1, math.min(HOLDS_FROM + until_us, PARTS_FROM - 1))
     for at = 1, #found, 2 do
       local member = found[at]
       if not open.gone[member] and not open.added[member] then
@@ -169,7 +167,8 @@ local function opening_after_ends(cell, op, now)
   return opens_us
 end
 
--- Adds members to a set, or removes them, many at once.
+-- Adds members to a set, or removes them, many at once. Scores are whole numbers below 2^53, which
+-- are passed on exactly.
 local function in_chunks(verb, key, words)
   for from = 1, #words, 1000 do
     redis.call(verb, key, unpack(words, from, math.min(#words, from + 999)))
@@ -180,10 +179,10 @@ end
 -- missing cannot be written while its slot is moving. `adds` has scores and members of parts.
 local function keep_held(cell, text, mark, until_us, now, adds)
   local open = cell.open
-  local head = string.format('held %d %d %s ', open.count, math.max(0, open.until_us - now), mark and string.format('%d', mark) or '-') .. text
-  adds[#adds + 1], adds[#adds + 2] = score_text(HEAD_FROM + now), head
+  local head = string.format(mark and 'held %d %d %d ' or 'held %d %d - ', open.count, math.max(0, open.until_us - now), mark) .. text
+  adds[#adds + 1], adds[#adds + 2] = HEAD_FROM + now, head
   for member, end_us in pairs(open.added) do
-    adds[#adds + 1], adds[#adds + 2] = score_text(HOLDS_FROM + end_us), member
+    adds[#adds + 1], adds[#adds + 2] = HOLDS_FROM + end_us, member
   end
   local drops = open.drops
   if cell.replaces == true then redis.call('DEL', cell.key) end
@@ -202,7 +201,7 @@ local function keep_state(cell, text, mark, ttl)
   local member = 'debt ' .. text
   if cell.replaces == true then redis.call('DEL', cell.key) end
   if cell.open and cell.open.is_stored then
-    redis.call('ZREMRANGEBYSCORE', cell.key, '(' .. score_text(HOLDS_FROM), '+inf')
+    redis.call('ZREMRANGEBYSCORE', cell.key, HOLDS_FROM + 1, '+inf')
   end
   redis.call('ZADD', cell.key, string.format('%d', mark), member)
   if cell.replaces and cell.replaces ~= true and cell.replaces ~= member then

@@ -258,9 +258,13 @@ end
 -- The time of a permit is that of the cell: a hold whose time is over ends before other numbers
 -- count.
 function gcra.give_back(cell, _, _, serial, permits)
-  local us, part = times(cell.unit_us, cell.unit_part, permits, cell.d)
-  us, part = leads_end(cell, serial, us, part, cell.d)
+  local all_us, all_part = times(cell.unit_us, cell.unit_part, permits, cell.d)
+  local us, part = leads_end(cell, serial, all_us, all_part, cell.d)
   if us + part == 0 then return 0 end
+  if us == all_us and part == all_part then
+    gcra_move(cell, us, part, permits)
+    return permits
+  end
   local back = fits(us, part, cell.unit_us, cell.unit_part, permits, cell.d)
   local whole_us, whole_part = times(cell.unit_us, cell.unit_part, back, cell.d)
   gcra_move(cell, us, part, is_less(whole_us, whole_part, us, part) and back + 1 or back)

@@ -39,7 +39,7 @@ end
 local function gap_from(cell, serial)
   local leads, skip = cell.leads, 0
   while leads.has_gaps do
-    local found = members(cell.key, score_text(PARTS_FROM + serial), '+inf', 1, skip)
+    local found = members(cell.key, PARTS_FROM + serial, '+inf', 1, skip)
     if not found[1] then break end
     local at, gap = gap_seen(leads, found[1], found[2])
     if gap then return at, gap end
@@ -57,9 +57,9 @@ local function gap_before(cell, serial)
     local at = leads.fresh[place]
     if (not serial or at < serial) and leads.gaps[at] then return at, leads.gaps[at] end
   end
-  local from = serial and '(' .. score_text(PARTS_FROM + serial) or '+inf'
+  local from = serial and PARTS_FROM + serial - 1 or '+inf'
   while leads.has_gaps do
-    local found = redis.call('ZREVRANGEBYSCORE', cell.key, from, score_text(PARTS_FROM), 'WITHSCORES', 'LIMIT', string.format('%d', skip), '1')
+    local found = redis.call('ZREVRANGEBYSCORE', cell.key, from, PARTS_FROM, 'WITHSCORES', 'LIMIT', skip, 1)
     if not found[1] then return nil end
     local at, gap = gap_seen(leads, found[1], found[2])
     if gap then return at, gap end
@@ -169,13 +169,13 @@ end
 local function leads_write(cell, adds)
   local leads = cell.leads
   if not leads.is_stored and cell.open.is_stored then
-    redis.call('ZREMRANGEBYSCORE', cell.key, score_text(PARTS_FROM), '+inf')
+    redis.call('ZREMRANGEBYSCORE', cell.key, PARTS_FROM, '+inf')
   end
   for serial, gap in pairs(leads.gaps) do
     local text = gap and string.format('%d:%d:%d:%d', serial, gap[1], gap[2], gap[3])
     local before = leads.stored[serial]
     if text ~= before then
-      if text then adds[#adds + 1], adds[#adds + 2] = score_text(PARTS_FROM + serial), text end
+      if text then adds[#adds + 1], adds[#adds + 2] = PARTS_FROM + serial, text end
       if before then cell.open.drops[#cell.open.drops + 1] = before end
     end
   end

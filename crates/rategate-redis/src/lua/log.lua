@@ -31,7 +31,7 @@ local function log_chunk(cell, chunk)
   local text = cell.chunks[chunk]
   if not text then
     if cell.open and cell.open.is_stored then
-      local score = score_text(PARTS_FROM + chunk)
+      local score = PARTS_FROM + chunk
       local found = members(cell.key, score, score)[1] or ':'
       cell.stored[chunk], text = found, string.sub(found, string.find(found, ':', 1, true) + 1)
     else
@@ -368,7 +368,7 @@ local function log_write_parts(cell, adds)
   local texts = {}
   if cell.is_whole or not open.is_stored then
     texts = log_chunks(cell)
-    if open.is_stored then redis.call('ZREMRANGEBYSCORE', cell.key, score_text(PARTS_FROM), '+inf') end
+    if open.is_stored then redis.call('ZREMRANGEBYSCORE', cell.key, PARTS_FROM, '+inf') end
   else
     for place, bytes in pairs(cell.put) do
       local chunk = math.floor(place / CHUNK)
@@ -380,7 +380,7 @@ local function log_write_parts(cell, adds)
   end
   for chunk, text in pairs(texts) do
     local member, before = string.format('%d:', chunk) .. text, cell.stored[chunk]
-    adds[#adds + 1], adds[#adds + 2] = score_text(PARTS_FROM + chunk), member
+    adds[#adds + 1], adds[#adds + 2] = PARTS_FROM + chunk, member
     if before and before ~= member and not cell.is_whole then open.drops[#open.drops + 1] = before end
   end
 end
