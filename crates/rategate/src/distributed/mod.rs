@@ -71,12 +71,14 @@
 
 mod acquire;
 mod builder;
+mod charges;
 mod counts;
 mod deadline;
 mod decision;
 mod exact;
 mod fallback;
 mod health;
+mod held;
 mod inner;
 mod leased;
 mod member;
@@ -310,7 +312,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Returns the number of calls of each party that decided, by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.inner().counters.read()
+        let inner = self.inner();
+        inner.counters.read(inner.charges.counts())
     }
 
     /// Returns this node's partition of the permits, or `None` in other modes.
