@@ -32,6 +32,7 @@ impl Command {
         let verb = match self.verb {
             Verb::Decide => Verb::DecideWithinMemory,
             Verb::Charge => Verb::ChargeWithinMemory,
+            Verb::Reserve => Verb::ReserveWithinMemory,
             verb => verb,
         };
         Self { verb, ..self }

@@ -54,13 +54,15 @@ pub enum RequestError {
     NoPermits,
     /// A limit of operations in flight without the name of a lease, or a lease without one.
     NoLease,
-    /// A refund or debit of permits in flight, which are taken and released together, under the
-    /// name of their lease.
+    /// A refund, debit or reservation of permits in flight, which are taken and released together,
+    /// under the name of their lease.
     HeldByLease,
     /// A charge of limits that all count operations in flight.
     CountsInFlight,
     /// A charge of a sliding log whose debt later windows pay. In a store a log forgets its debts.
     CarriedByLog,
+    /// A reservation for more than 35 years, 2^50 us.
+    TooLong,
     /// A receipt of another set of limits.
     OtherPlan,
     /// A call that already holds the maximum number of requests.
@@ -116,6 +118,7 @@ impl fmt::Display for RequestError {
             Self::HeldByLease => "permits in flight come and go with their lease, all together",
             Self::CountsInFlight => return CountsInFlight.fmt(f),
             Self::CarriedByLog => "a sliding log in a store forgets its debts; it carries none",
+            Self::TooLong => "a reservation lasts for 2^50 us, 35 years, at most",
             Self::OtherPlan => "the receipt belongs to another set of limits",
             Self::Full => "the call already holds the maximum number of requests",
             Self::Name => "a name on a deny list has from 1 to 256 bytes",

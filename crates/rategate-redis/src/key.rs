@@ -114,6 +114,14 @@ impl Key {
         name.extend_from_slice(hex(&request).as_bytes());
         name
     }
+
+    /// Returns the name of the record of a reservation.
+    pub(crate) fn reservation(&self, id: [u8; 16]) -> Vec<u8> {
+        let mut name = self.base.clone();
+        name.push(b'~');
+        name.extend_from_slice(hex(&id).as_bytes());
+        name
+    }
 }
 
 /// Checks that a label is 1 to 32 letters, digits, `-`, `_` and `.`.

@@ -13,6 +13,7 @@
 //! | name a user's key in the store | [`key::KeySpace`] |
 //! | request decisions, one or many in one call | [`batch::Batch`] |
 //! | charge what was used already | [`charge::Charges`] |
+//! | hold an estimate under an id, and settle it | [`mod@reserve`] |
 //! | refund, credit, release, renew, reset | [`returns`] |
 //! | share a deny list between machines | [`denied`] |
 //! | get the words to send | [`command::Command`] |
@@ -86,6 +87,7 @@ pub mod limit;
 pub mod plan;
 pub mod refusal;
 pub mod reply;
+pub mod reserve;
 pub mod returns;
 
 /// The examples of the crate's README, run as tests.

@@ -47,6 +47,12 @@ pub enum Verb {
     Charge,
     /// Charges permits, but is refused with `OOM` where the store has reached its `maxmemory`.
     ChargeWithinMemory,
+    /// Holds estimates, even where the store has reached its `maxmemory`.
+    Reserve,
+    /// Holds estimates, but is refused with `OOM` where the store has reached its `maxmemory`.
+    ReserveWithinMemory,
+    /// Ends reservations. That frees memory, so it works even where there is none.
+    Settle,
     /// Releases operations in flight that have ended.
     Release,
     /// Renews leases of operations in flight.
@@ -65,7 +71,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 17] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
@@ -73,6 +79,9 @@ impl Verb {
         Self::Credit,
         Self::Charge,
         Self::ChargeWithinMemory,
+        Self::Reserve,
+        Self::ReserveWithinMemory,
+        Self::Settle,
         Self::Release,
         Self::Renew,
         Self::Reset,
@@ -92,6 +101,9 @@ impl Verb {
             Self::Credit => ("give_back", "give_back"),
             Self::Charge => ("charge", "charge"),
             Self::ChargeWithinMemory => ("charge", "charge_within_memory"),
+            Self::Reserve => ("reserve", "reserve"),
+            Self::ReserveWithinMemory => ("reserve", "reserve_within_memory"),
+            Self::Settle => ("settle", "settle"),
             Self::Release => ("release", "release"),
             Self::Renew => ("renew", "renew"),
             Self::Reset => ("reset", "reset"),
@@ -114,12 +126,21 @@ impl Verb {
     /// their keys.
     const fn flags(self, world: World) -> &'static str {
         match (self, world) {
-            (Self::DecideWithinMemory | Self::ChargeWithinMemory, _) => "'allow-cross-slot-keys'",
+            (
+                Self::DecideWithinMemory | Self::ChargeWithinMemory | Self::ReserveWithinMemory,
+                _,
+            ) => "'allow-cross-slot-keys'",
             (Self::Peek, World::Live) => "'no-writes', 'allow-cross-slot-keys'",
             (Self::Denied, World::Live) => "'no-writes'",
-            (Self::Decide | Self::Peek | Self::Charge | Self::Heartbeat, _) => {
-                "'allow-oom', 'allow-cross-slot-keys'"
-            }
+            (
+                Self::Decide
+                | Self::Peek
+                | Self::Charge
+                | Self::Reserve
+                | Self::Settle
+                | Self::Heartbeat,
+                _,
+            ) => "'allow-oom', 'allow-cross-slot-keys'",
             _ => "'allow-oom'",
         }
     }
@@ -133,6 +154,9 @@ impl Verb {
                 | Self::Peek
                 | Self::Charge
                 | Self::ChargeWithinMemory
+                | Self::Reserve
+                | Self::ReserveWithinMemory
+                | Self::Settle
                 | Self::Heartbeat
         )
     }
@@ -241,11 +265,14 @@ impl Library {
             include_str!("lua/numbers.lua"),
             world,
             include_str!("lua/kinds.lua"),
+            include_str!("lua/estimates.lua"),
+            include_str!("lua/leads.lua"),
             include_str!("lua/gcra.lua"),
             include_str!("lua/window.lua"),
             include_str!("lua/log.lua"),
             include_str!("lua/holds.lua"),
             include_str!("lua/verbs.lua"),
+            include_str!("lua/reserve.lua"),
             include_str!("lua/group.lua"),
             include_str!("lua/hello.lua"),
             include_str!("lua/denied.lua"),
@@ -286,7 +313,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("rategate_")));
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 28);
+        assert_eq!(all.len(), 34);
         let name = Library::LIVE.name();
         assert_eq!(name.len(), "rategate_".len() + 16);
         assert!(Library::LIVE.source().starts_with(&format!("#!lua name={name}\n")));

@@ -39,6 +39,9 @@ mod quarantine;
 #[cfg(feature = "client")]
 mod recovery;
 mod replies;
+mod reserve;
+#[cfg(feature = "client")]
+mod reserve_client;
 mod speed;
 #[cfg(feature = "client")]
 mod suite;

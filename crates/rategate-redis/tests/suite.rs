@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rategate_redis::client::{self, Config, RedisStore};
-use rategate_testkit::conformance::{Arena, flight, laws, scenarios, traffic};
+use rategate_testkit::conformance::{Arena, flight, laws, reservations, scenarios, traffic};
 use rategate_testkit::redis::{Brand, Server};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -56,6 +56,11 @@ fn traffic_is_decided_as_by_the_core() {
 #[test]
 fn charges_are_booked_as_by_the_core() {
     Redis::each().for_each(|arena| traffic::charges(&arena));
+}
+
+#[test]
+fn estimates_are_held_as_by_the_core() {
+    Redis::each().for_each(|arena| reservations::suite(&arena));
 }
 
 #[test]

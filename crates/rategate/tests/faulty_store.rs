@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use fastrand::Rng;
+use rategate::charge::Debt;
 use rategate::store::{
-    Key, LeaseId, MemoryPlan, MemoryStore, Pending, Reply, Rule, Store, StoreError, StoreExt as _,
+    EndOutcome, EndReply, Key, LeaseId, MemoryPlan, MemoryStore, Pending, Reply, ReservationEnd,
+    ReservationId, ReserveReply, ReserveVerdict, Rule, Store, StoreError, StoreExt as _,
     StoreReply, StoreRequest, Unavailable, Verdict,
 };
 use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
-use rategate_testkit::conformance::{Arena, flight, laws, members, traffic};
+use rategate_testkit::conformance::{Arena, flight, laws, members, reservations, traffic};
 use rategate_testkit::faulty::{Fate, FaultRates, FaultyStore};
 
 const MS: u64 = 1_000_000;
@@ -89,6 +92,7 @@ fn without_faults_it_is_the_store_itself() {
     traffic::suite(&arena);
     flight::suite(&arena);
     members::suite(&arena);
+    reservations::suite(&arena);
 }
 
 #[test]
@@ -272,6 +276,7 @@ fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, StoreError>)> {
         unreachable: 50,
         unable: 50,
         max_delay_ns: 15 * MS,
+        ..FaultRates::default()
     };
     bench.store.set_odds(odds, seed);
     let results = Arc::new(Mutex::new(Vec::new()));
@@ -405,4 +410,94 @@ fn real_time_does_as_well() {
     assert!(matches!(results, Ok(Verdict::Granted(_))), "{results:?}");
     store.script([Fate::RequestLost]);
     assert_eq!(store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait(), late());
+}
+
+impl Bench {
+    fn reserve(&self, id: u8, permits: u64, ttl_ns: u64) -> Pending<ReserveReply> {
+        let (permits, ttl_ns) = (permits.try_into().unwrap(), ttl_ns.try_into().unwrap());
+        self.store.reserve(&self.plan, &self.key, permits, (ReservationId([id; 16]), ttl_ns))
+    }
+
+    fn commit(&self, id: u8, used: u64) -> Pending<EndReply> {
+        let end = ReservationEnd::Commit { used: Some(used) };
+        self.store.end(&self.plan, &self.key, ReservationId([id; 16]), end, Debt::FORGOTTEN)
+    }
+
+    /// Sends what `submit` submits until it is heard, and waits for a reply as long as callers do.
+    fn hear<A>(&self, submit: impl Fn() -> Pending<A>) -> A {
+        loop {
+            let mut pending = submit();
+            let mut replied = poll(&mut pending);
+            if replied.is_pending() {
+                self.clock.advance(Duration::from_nanos(BUDGET_NS));
+                replied = poll(&mut pending);
+            }
+            if let Poll::Ready(Ok(reply)) = replied {
+                return reply;
+            }
+        }
+    }
+}
+
+/// A second delivery is of what counts once, and of nothing else.
+#[test]
+fn what_is_delivered_twice_counts_once() {
+    let bench = Bench::new();
+    bench.store.set_usual(Fate::Doubled { again_ns: 5 * MS });
+    assert!(matches!(bench.decide(1).wait().unwrap(), Verdict::Granted(_)));
+    let held = bench.reserve(1, 6, MINUTE_NS).wait().unwrap();
+    assert!(matches!(held.verdict, ReserveVerdict::Held { .. }) && !held.is_repeated);
+    bench.clock.advance(Duration::from_millis(5));
+    assert_eq!(bench.left(), 3);
+    // The second delivery of the reservation comes after its end.
+    let held = bench.reserve(2, 3, MINUTE_NS).wait().unwrap();
+    assert!(matches!(held.verdict, ReserveVerdict::Held { .. }));
+    assert!(!bench.commit(2, 1).wait().unwrap().is_repeated);
+    bench.clock.advance(Duration::from_millis(5));
+    assert_eq!(bench.left(), 2);
+}
+
+/// Estimates and costs that arrive lost, late, twice and out of order are counted once each.
+#[test]
+fn reservations_are_counted_once_over_any_network() {
+    let (capacity, hour) = (1_000_000, Duration::from_secs(3_600));
+    let mut outcomes = [0_u64; 3];
+    for seed in 0..12 {
+        let bench = Bench::of(SlidingLog::new(capacity, hour).into());
+        let odds = FaultRates {
+            slow: 250,
+            lost_there: 100,
+            lost_back: 100,
+            doubled: 150,
+            unreachable: 50,
+            unable: 50,
+            max_delay_ns: 40 * MS,
+        };
+        bench.store.set_odds(odds, seed);
+        let mut random = Rng::with_seed(seed);
+        let (mut open, mut used): (Vec<(u8, u64)>, u64) = (Vec::new(), 0);
+        for id in 1..=100 {
+            let permits = random.u64(1..2_000);
+            let ttl_ns = random.u64(1..2_000) * MS;
+            let reply = bench.hear(|| bench.reserve(id, permits, ttl_ns));
+            assert!(!matches!(reply.verdict, ReserveVerdict::Denied { .. }), "{reply:?}");
+            open.push((id, permits));
+            while open.len() > usize::from(random.u8(..6)) {
+                let (id, permits) = open.swap_remove(random.usize(..open.len()));
+                let actual = random.u64(..permits * 2);
+                let reply = bench.hear(|| bench.commit(id, actual));
+                outcomes[match reply.outcome {
+                    EndOutcome::Committed(_) => 0,
+                    EndOutcome::Late(_) => 1,
+                    unknown => panic!("{unknown:?} of what was held"),
+                }] += 1;
+                outcomes[2] += u64::from(reply.is_repeated);
+                used += actual;
+            }
+        }
+        // Whatever is still under way arrives, and what is still held ends.
+        bench.clock.advance(Duration::from_secs(3));
+        assert_eq!(bench.left(), capacity - used, "seed {seed}");
+    }
+    assert!(outcomes.iter().all(|&times| times > 50), "too little happened: {outcomes:?}");
 }

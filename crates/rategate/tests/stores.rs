@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
-use rategate_testkit::conformance::{Arena, flight, laws, members, scenarios, traffic};
+use rategate_testkit::conformance::{
+    Arena, flight, laws, members, reservations, scenarios, traffic,
+};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 
@@ -42,6 +44,11 @@ fn the_memory_store_decides_as_the_core_does() {
 #[test]
 fn the_memory_store_charges_as_the_core_does() {
     traffic::charges(&InMemory::new());
+}
+
+#[test]
+fn the_memory_store_reserves_as_the_core_does() {
+    reservations::suite(&InMemory::new());
 }
 
 #[test]

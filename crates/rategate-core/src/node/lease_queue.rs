@@ -2,6 +2,7 @@
 //! that.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
 /// The maximum number of leases that a node has of one key.
@@ -34,6 +35,9 @@ pub(super) struct Lease<R> {
     pub(super) is_returned_at_end: bool,
     pub(super) receipt: R,
 }
+
+/// Units of several leases that are used, or will not be.
+pub(super) type HeldUnits<R> = Vec<Lease<R>>;
 
 /// A return: the receipt, and the number of units.
 pub(super) type LeaseReturn<R> = (R, NonZeroU64);
@@ -107,13 +111,45 @@ impl<R: Clone> LeaseQueue<R> {
         true
     }
 
+    /// Takes permits if that many are usable, and returns them lease by lease, by their ends.
+    pub(super) fn hold(&mut self, now_ns: u64, permits: u64) -> Option<HeldUnits<R>> {
+        if self.units(now_ns) < permits {
+            return None;
+        }
+        let mut left = permits;
+        let mut held = Vec::new();
+        for lease in self.queue.iter_mut().filter(|lease| now_ns < lease.ends_ns) {
+            let units = left.min(lease.units);
+            if units > 0 {
+                lease.take(units);
+                left = left.saturating_sub(units);
+                held.push(Lease { units, ..lease.clone() });
+            }
+        }
+        Some(held)
+    }
+
+    /// Takes back held units of which none was used: into leases that last, or to be returned.
+    ///
+    /// Returns how many are not lost.
+    pub(super) fn end_hold(&mut self, now_ns: u64, unused: Lease<R>) -> u64 {
+        let Lease { units, ends_ns, is_returned_at_end, receipt, .. } = unused;
+        let left = self.credit(now_ns, units, ends_ns);
+        if left == 0 || !is_returned_at_end {
+            return units.saturating_sub(left);
+        }
+        self.add(Lease::dead(left, receipt));
+        units
+    }
+
     /// Returns the instant until which units taken now can be used.
     pub(super) fn ends_ns(&self, now_ns: u64) -> Option<u64> {
         self.queue.iter().map(|lease| lease.ends_ns).find(|&ends_ns| now_ns < ends_ns)
     }
 
-    /// Credits units that could be used until `until_ns`, to leases that end no later.
-    pub(super) fn credit(&mut self, now_ns: u64, units: u64, until_ns: u64) {
+    /// Credits units that could be used until `until_ns`, to leases that end no later. Returns how
+    /// many fit none.
+    pub(super) fn credit(&mut self, now_ns: u64, units: u64, until_ns: u64) -> u64 {
         let fits = |lease: &Lease<R>| now_ns < lease.ends_ns && lease.ends_ns <= until_ns;
         let mut left = units;
         for lease in self.queue.iter_mut().rev().filter(|lease| fits(lease)) {
@@ -126,6 +162,7 @@ impl<R: Clone> LeaseQueue<R> {
             left = lease.undo_take(left);
             self.add(lease);
         }
+        left
     }
 
     /// Returns the number of usable units.

@@ -34,6 +34,8 @@
 //! * **Credit.** Permits that a caller was granted but did not use can be granted again until
 //!   their lease ends. They are credited to a lease that ends no later than their own. Those that
 //!   fit no such lease age out as if they had been used.
+//! * **Holds.** Units that are [held](Leased::try_hold) count as used from then on. What turns out
+//!   to be unused is credited as above, or returned to the store where its lease has ended.
 //! * **Denials** of the store are remembered. Until the instant that the store named, counted
 //!   from the *sending*, the node denies locally: no call is denied for longer than the store
 //!   said. Callers receive the wait counted from the *reply*, so no caller retries too early.
@@ -69,7 +71,7 @@ use core::num::NonZeroU64;
 
 use super::demand::Demand;
 use super::lease_config::{LeaseConfig, at_least_ns, at_most_ns};
-use super::lease_queue::{Lease, LeaseQueue, LeaseReturn};
+use super::lease_queue::{HeldUnits, Lease, LeaseQueue, LeaseReturn};
 
 pub use super::lease_queue::MAX_LEASES;
 
@@ -126,6 +128,13 @@ pub enum LocalDecision {
     /// wait for its reply or that of a debit already sent. Then it has to try again.
     NeedsLease,
 }
+
+/// Units that a node holds for work whose cost is known when it is done.
+///
+/// They are lost unless they are [ended](Leased::end_hold), as those of a crashed node are.
+#[derive(Clone, Debug)]
+#[must_use = "dropped, its units age out as if they had been used"]
+pub struct LeaseHold<R>(HeldUnits<R>);
 
 /// The units that one node has borrowed of one key.
 ///
@@ -227,7 +236,46 @@ impl<R: Clone> Leased<R> {
     pub fn credit(&mut self, now_ns: u64, permits: NonZeroU64, until_ns: u64) {
         let now_ns = self.pass_to(now_ns);
         self.rest = CachedIdle::default();
-        self.lease_queue.credit(now_ns, permits.get(), until_ns);
+        let _aged_out = self.lease_queue.credit(now_ns, permits.get(), until_ns);
+    }
+
+    /// Holds permits locally, if the node has as many units.
+    ///
+    /// Otherwise they are counted as demand, so that the next debit brings units for such calls.
+    pub fn try_hold(&mut self, now_ns: u64, permits: NonZeroU64) -> Option<LeaseHold<R>> {
+        let now_ns = self.pass_to(now_ns);
+        self.demand.count(permits.get());
+        self.rest = CachedIdle::default();
+        self.lease_queue.hold(now_ns, permits.get()).map(LeaseHold)
+    }
+
+    /// Ends a hold of which `used` units were used, at most all of them. Returns how many of the
+    /// others are not lost.
+    pub fn end_hold(&mut self, now_ns: u64, hold: LeaseHold<R>, used: u64) -> u64 {
+        let now_ns = self.pass_to(now_ns);
+        self.rest = CachedIdle::default();
+        let (mut used, mut back) = (used, 0_u64);
+        for mut held in hold.0 {
+            // Those of leases that end first count as used: the others are of use for longer.
+            let kept = held.units.min(used);
+            used = used.saturating_sub(kept);
+            held.units = held.units.saturating_sub(kept);
+            if held.units > 0 {
+                back = back.saturating_add(self.lease_queue.end_hold(now_ns, held));
+            }
+        }
+        back
+    }
+
+    /// Uses as many units as there are for permits that were used already. Returns their number.
+    pub fn charge(&mut self, now_ns: u64, permits: u64) -> u64 {
+        let now_ns = self.pass_to(now_ns);
+        let units = permits.min(self.lease_queue.units(now_ns));
+        if units > 0 && self.lease_queue.take(now_ns, units) {
+            self.rest.units = self.rest.units.saturating_sub(units);
+            self.demand.count(units);
+        }
+        units
     }
 
     /// Adds permits to the next debit for a caller that waits behind one that needs the

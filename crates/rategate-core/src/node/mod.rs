@@ -43,5 +43,5 @@ pub use breaker::{Breaker, BreakerConfig, Pass};
 pub use group::{Group, Heartbeat, HeartbeatReply};
 pub use guard::{GuardError, Lent, guarded};
 pub use lease_config::{LeaseConfig, NodeConfigError};
-pub use leased::{LeaseAction, LeaseActionId, Leased, LocalDecision};
+pub use leased::{LeaseAction, LeaseActionId, LeaseHold, Leased, LocalDecision};
 pub use member::{HeartbeatId, Member, MemberConfig, Resize};

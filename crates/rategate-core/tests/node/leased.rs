@@ -463,6 +463,86 @@ fn what_is_credited_is_used_in_time_and_once() {
     }
 }
 
+/// Of what is held, the used part was used in time, and each unit of the rest is used once more or
+/// returned to the store once.
+#[test]
+fn what_is_held_is_used_in_time_and_the_rest_comes_back_once() {
+    let (mut returned_late, mut windows) = (0, 0);
+    for seed in 0..300 {
+        let random = &mut Rng::with_seed(seed);
+        let config = LeaseConfig::new(n(1_000), n(20), 0).unwrap();
+        let mut node: Leased<u64> = Leased::new(config);
+        let (mut leases, mut kept, mut open, mut now_ns) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let (mut debited, mut returned, mut lost) = (0, 0, 0);
+        for _ in 0..300 {
+            now_ns += random.u64(0..=60);
+            let permits = n(random.u64(1..=9));
+            let before = node.units(now_ns);
+            if let Some(hold) = node.try_hold(now_ns, permits) {
+                assert_eq!(node.units(now_ns), before - permits.get());
+                open.push((now_ns, permits.get(), hold));
+            } else {
+                assert!(before < permits.get());
+            }
+            if open.len() > random.usize(..6) {
+                let (held_ns, permits, hold) = open.swap_remove(random.usize(..open.len()));
+                let used = random.u64(0..=permits);
+                let back = node.end_hold(now_ns, hold, used);
+                assert!(back <= permits - used);
+                lost += permits - used - back;
+                kept.push((held_ns, used));
+            }
+            if random.u64(..9) == 0 {
+                let (short, before) = (random.u64(..6), node.units(now_ns));
+                let charged = node.charge(now_ns, short);
+                assert_eq!((charged, node.units(now_ns)), (short.min(before), before - charged));
+                kept.push((now_ns, charged));
+            }
+            while let Some(lease_action) = node.lease_action(now_ns) {
+                match lease_action {
+                    LeaseAction::Debit { id, units } => {
+                        let window_ns = random.choice([None, None, Some(300)]).unwrap();
+                        windows += u64::from(window_ns.is_some());
+                        node.debited(id, now_ns, units, window_ns, now_ns);
+                        leases.push((now_ns + window_ns.unwrap_or(1_000), units.get()));
+                        debited += units.get();
+                    }
+                    LeaseAction::Return { receipt, units } => {
+                        returned += units.get();
+                        returned_late += u64::from(receipt + 1_000 <= now_ns);
+                    }
+                }
+            }
+        }
+        let held: u64 = open.iter().map(|(_, permits, _)| permits).sum();
+        let used: u64 = kept.iter().map(|(_, used)| used).sum();
+        // Units of a window that has ended are not returned.
+        let known = used + held + returned + node.units(now_ns);
+        assert!(known <= debited && lost <= debited - known, "seed {seed}: {known} of {debited}");
+        kept.extend(open.iter().map(|(held_ns, permits, _)| (*held_ns, *permits)));
+        for &(from_ns, _) in &kept {
+            let used: u64 = kept.iter().filter(|use_| use_.0 >= from_ns).map(|use_| use_.1).sum();
+            let lent: u64 =
+                leases.iter().filter(|lease| lease.0 > from_ns).map(|lease| lease.1).sum();
+            assert!(used <= lent, "seed {seed}: {used} of {lent} from {from_ns}");
+        }
+    }
+    assert!(returned_late > 100 && windows > 100, "{returned_late} {windows}");
+}
+
+/// What does not fit is demand, so that the next debit is for calls like that.
+#[test]
+fn what_cannot_be_held_is_borrowed_for_the_next() {
+    let mut node: Leased<u8> = Leased::new(LeaseConfig::new(n(S), n(100), 0).unwrap());
+    assert!(node.try_hold(0, n(30)).is_none());
+    assert_eq!(node.lease_action(0), None, "one call alone is none to come");
+    assert!(node.try_hold(MS, n(30)).is_none());
+    let Some(LeaseAction::Debit { id, units }) = node.lease_action(MS) else { panic!("no debit") };
+    assert_eq!(units, n(60));
+    node.debited(id, 2 * MS, units, None, 1);
+    assert!(node.try_hold(3 * MS, n(30)).is_some());
+}
+
 /// The last unit of a lease can be credited, too; units that were never granted cannot.
 #[test]
 fn the_last_unit_comes_back() {

@@ -25,6 +25,16 @@ pub(crate) enum Shape {
     Charge,
     Decide,
     Peek,
+    Reserve,
+    End,
+}
+
+impl Shape {
+    /// Returns `true` for the parts of reservations, which stay in their order: an end may follow
+    /// its beginning.
+    const fn is_of_reservation(self) -> bool {
+        matches!(self, Self::Reserve | Self::End)
+    }
 }
 
 impl Call {
@@ -38,6 +48,8 @@ impl Call {
                 Some(StoreRequest::Peek { .. }) => Shape::Peek,
                 Some(StoreRequest::Refund { .. }) => Shape::Refund,
                 Some(StoreRequest::Charge { .. }) => Shape::Charge,
+                Some(StoreRequest::Reserve { .. }) => Shape::Reserve,
+                Some(StoreRequest::End { .. }) => Shape::End,
                 _ => Shape::Single,
             };
             let (is_asking, is_closed) = (item.is_asking, shape == Shape::Single || item.is_single);
@@ -47,7 +59,13 @@ impl Call {
                     && !call.is_closed
                     && (call.shape, call.slot, call.is_asking) == (shape, slot, is_asking)
             };
-            match calls.iter_mut().find(is_its) {
+            let its = if shape.is_of_reservation() {
+                let newest = calls.iter_mut().rev().find(|call| call.shape.is_of_reservation());
+                newest.filter(is_its)
+            } else {
+                calls.iter_mut().find(is_its)
+            };
+            match its {
                 Some(call) => call.items.push(item),
                 None => calls.push(Self { items: vec![item], shape, slot, is_asking, is_closed }),
             }
@@ -57,7 +75,7 @@ impl Call {
         calls.sort_by_key(|call| match call.shape {
             Shape::Single | Shape::Refund => 0,
             Shape::Charge => 1,
-            Shape::Decide | Shape::Peek => 2,
+            Shape::Decide | Shape::Peek | Shape::Reserve | Shape::End => 2,
         });
         calls
     }

@@ -202,7 +202,7 @@ impl Driver {
                     let called = round::run(calls, connection, &encoder, &store_context);
                     // The panic dropped the requests, which answered them.
                     let outcomes = caught(&store_context.shared, called).await;
-                    let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost]);
+                    let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost(Vec::new())]);
                     Event::Called { node: at, epoch, round, outcomes }
                 }));
             }

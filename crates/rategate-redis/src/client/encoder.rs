@@ -12,6 +12,7 @@ use crate::error::RequestError;
 use crate::group;
 use crate::key::KeySpace;
 use crate::plan::Plan;
+use crate::reserve::{self, Ends, Estimates};
 use crate::returns::{self, Refunds};
 
 /// The settings that all calls of a driver share.
@@ -39,6 +40,8 @@ impl Encoder {
         match shape {
             Shape::Refund => return self.refunds(items),
             Shape::Charge => return self.charges(items),
+            Shape::Reserve => return self.estimates(items),
+            Shape::End => return self.ends(items),
             Shape::Single | Shape::Decide | Shape::Peek => {}
         }
         let mut batch = Batch::new();
@@ -88,6 +91,27 @@ impl Encoder {
         }
         let command = charges.command(self.settings);
         Ok(if self.is_within_memory { command.within_memory() } else { command })
+    }
+
+    fn estimates(&self, items: &[Item]) -> Result<Command, RequestError> {
+        let mut estimates = Estimates::new();
+        for request in items.iter().filter_map(Item::request) {
+            let StoreRequest::Reserve { plan, key, permits, id, ttl_ns } = request else {
+                continue;
+            };
+            estimates.push(plan, &self.keys.key(key), permits.get(), (*id, *ttl_ns))?;
+        }
+        let command = estimates.command(self.settings);
+        Ok(if self.is_within_memory { command.within_memory() } else { command })
+    }
+
+    fn ends(&self, items: &[Item]) -> Result<Command, RequestError> {
+        let mut ends = Ends::new();
+        for request in items.iter().filter_map(Item::request) {
+            let StoreRequest::End { plan, key, id, end, debt } = request else { continue };
+            ends.push(plan, &self.keys.key(key), *id, *end, *debt)?;
+        }
+        Ok(ends.command(self.settings))
     }
 
     fn single(&self, request: &StoreRequest<Plan>) -> Result<Command, RequestError> {
@@ -145,9 +169,14 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
         StoreRequest::Charge { plan, debt, .. } => {
             return charge::bounds_of(plan, *debt).map(drop);
         }
+        StoreRequest::Reserve { plan, permits, ttl_ns, .. } => {
+            reserve::lasts_us(plan, *ttl_ns)?;
+            (plan, permits)
+        }
+        StoreRequest::End { plan, debt, .. } => {
+            return reserve::end_bounds(plan, *debt).map(drop);
+        }
         StoreRequest::Credit { .. }
-        | StoreRequest::Reserve { .. }
-        | StoreRequest::End { .. }
         | StoreRequest::Reset { .. }
         | StoreRequest::Heartbeat { .. } => return Ok(()),
     };

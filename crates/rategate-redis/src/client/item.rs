@@ -16,7 +16,8 @@ use crate::reply::Value;
 
 /// The time budget of requests without a waiter, which return the permits of late grants.
 const RETURN_WITHIN: Duration = Duration::from_secs(2);
-/// The maximum number of times a request is sent again, each time after a refusal without effect.
+/// The maximum number of times a request is sent again: after a refusal without effect, or where
+/// it counts once.
 const MAX_RESENT: u8 = 3;
 
 /// The content of a request.
@@ -98,6 +99,14 @@ impl Item {
 
     pub(crate) const fn is_waited_for(&self) -> bool {
         self.respond.is_some()
+    }
+
+    /// Returns `true` if the store decides the request once, however often it arrives, and a
+    /// waiter wants the reply.
+    pub(crate) const fn counts_once(&self) -> bool {
+        let request = self.request();
+        self.is_waited_for()
+            && matches!(request, Some(StoreRequest::Reserve { .. } | StoreRequest::End { .. }))
     }
 
     /// Counts another attempt, and returns `true` if the request may be sent again.

@@ -27,7 +27,7 @@ impl Driver {
     ) {
         if let Some(node) = self.nodes.get_mut(at) {
             node.ended(epoch, round, now);
-            let is_lost = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Lost));
+            let is_lost = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Lost(_)));
             if is_lost && node.epoch == epoch {
                 node.broke(now);
                 self.search.is_wanted |= self.config.topology.may_move();
@@ -55,7 +55,14 @@ impl Driver {
                 Outcome::Refused { refusal, text, items } => {
                     self.refused(at, &refusal, &text, items, now);
                 }
-                Outcome::Lost | Outcome::Abandoned => {}
+                Outcome::Lost(again) => {
+                    for mut item in again {
+                        self.shared.stats.resent.one();
+                        item.is_asking = false;
+                        self.route(item);
+                    }
+                }
+                Outcome::Abandoned => {}
             }
         }
     }

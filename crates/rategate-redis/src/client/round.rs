@@ -16,7 +16,8 @@ use crate::error::ReplyError;
 use crate::group;
 use crate::plan::Plan;
 use crate::refusal::ServerRefusal as Refusal;
-use crate::reply::{self, Value};
+use crate::reply::{self, Decoded, Value};
+use crate::reserve;
 use crate::returns;
 
 /// The time for which the replies of a round are awaited after it was sent, so that late grants
@@ -29,9 +30,9 @@ pub(crate) enum Outcome {
     Answered(Vec<Item>),
     /// The store changed nothing, and no waiter was answered yet.
     Refused { refusal: Refusal, text: String, items: Vec<Item> },
-    /// The effect is unknown, and every waiter received an error. The connection is of no use any
-    /// more.
-    Lost,
+    /// The effect is unknown, and the connection is of no use any more. The items count once under
+    /// their ids, so they are sent again; every other waiter received an error.
+    Lost(Vec<Item>),
     /// No reply came at all.
     Abandoned,
 }
@@ -72,8 +73,9 @@ pub(crate) async fn run(
                 Outcome::Refused { refusal, text, items: call.items }
             }
             Err(Failure::Lost(why)) => {
+                let again = split_off_repeatable(&mut call.items);
                 lose(&mut call.items, store_context, &Unavailable::Unreachable(why));
-                Outcome::Lost
+                Outcome::Lost(again)
             }
         })
         .collect()
@@ -110,6 +112,12 @@ async fn in_time(
     }
 }
 
+/// Takes out the requests that may be sent again although their effect is unknown.
+fn split_off_repeatable(items: &mut Vec<Item>) -> Vec<Item> {
+    let now = Instant::now();
+    items.extract_if(.., |item| item.counts_once() && item.until > now && item.resend()).collect()
+}
+
 fn lose(items: &mut [Item], store_context: &StoreContext, unavailable: &Unavailable) {
     for item in items {
         if item.respond(Err(StoreError::Unavailable(unavailable.clone()))) {
@@ -130,6 +138,8 @@ fn deliver(
         Shape::Single => deliver_single(items, command, value, connection, store_context),
         Shape::Refund => deliver_refunds(items, value, connection, store_context),
         Shape::Charge => deliver_charges(items, value, connection, store_context),
+        Shape::Reserve => deliver_reserved(items, value, connection, store_context),
+        Shape::End => deliver_ended(items, value, connection, store_context),
         Shape::Decide | Shape::Peek => {
             deliver_verdicts(items, shape, value, connection, store_context)
         }
@@ -137,7 +147,7 @@ fn deliver(
     result.map_or_else(
         |error| {
             lose(items, store_context, &Unavailable::Broken(error.to_string()));
-            Outcome::Lost
+            Outcome::Lost(Vec::new())
         },
         Outcome::Answered,
     )
@@ -194,13 +204,56 @@ fn deliver_charges(
     store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
     let decoded = charge::read(value, items.iter().filter_map(sent))?;
+    deliver_each(items, decoded, Reply::Charged, connection, store_context);
+    Ok(Vec::new())
+}
+
+/// Delivers the verdicts on estimates. What no caller waits for any more stays held until its end.
+fn deliver_reserved(
+    items: &mut [Item],
+    value: &Value,
+    connection: &Connection,
+    store_context: &StoreContext,
+) -> Result<Vec<Item>, ReplyError> {
+    let plans = items.iter().filter_map(|item| match item.request()? {
+        StoreRequest::Reserve { plan, .. } => Some(&**plan),
+        _ => None,
+    });
+    let decoded = reserve::read_reserved(value, plans)?;
+    deliver_each(items, decoded, Reply::Reserved, connection, store_context);
+    Ok(Vec::new())
+}
+
+/// Delivers the outcomes of ends.
+fn deliver_ended(
+    items: &mut [Item],
+    value: &Value,
+    connection: &Connection,
+    store_context: &StoreContext,
+) -> Result<Vec<Item>, ReplyError> {
+    let ends = items.iter().filter_map(|item| match item.request()? {
+        StoreRequest::End { plan, end, .. } => Some((&**plan, *end)),
+        _ => None,
+    });
+    let decoded = reserve::read_ended(value, ends)?;
+    deliver_each(items, decoded, Reply::Ended, connection, store_context);
+    Ok(Vec::new())
+}
+
+/// Delivers outcomes that are not returned where no caller waits for them.
+fn deliver_each<T>(
+    items: &mut [Item],
+    decoded: Decoded<Vec<Result<T, Unavailable>>>,
+    reply: impl Fn(T) -> Reply,
+    connection: &Connection,
+    store_context: &StoreContext,
+) {
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
     store_context.shared.stats.corrected.add(decoded.corrected);
     for (item, outcome) in items.iter_mut().zip(decoded.content) {
-        let result = outcome.map(|charged| answer(Reply::Charged(charged), intact_for_ns));
+        let result = outcome.map(|outcome| answer(reply(outcome), intact_for_ns));
         item.respond(result.map_err(StoreError::Unavailable));
     }
-    Ok(Vec::new())
 }
 
 fn deliver_single(

@@ -26,7 +26,8 @@ pub struct Stats {
     pub returned: u64,
     /// The number of requests refused because too many awaited a reply.
     pub refused: u64,
-    /// The number of requests sent again after a refusal without effect.
+    /// The number of requests sent again: after a refusal without effect, or, where a request
+    /// counts once under its id, after its reply was lost.
     pub resent: u64,
     /// The number of replies lost with their connection.
     pub lost: u64,

@@ -65,70 +65,107 @@ local function scaled(us, part, by, unit_us, unit_part, d)
   return count, left_us, left_part
 end
 
+-- Returns a length in permits at one rate as their time at another, rounded up by less than two
+-- parts of a microsecond; nil if it is longer than `most_us`.
+local function rescaled(us, part, old, op, most_us)
+  local count = fits(us, part, old.unit_us, old.unit_part, LAST_US, old.d)
+  if fits(most_us, 0, op.unit_us, op.unit_part, count, op.d) < count then return nil end
+  local count_us, count_part = times(old.unit_us, old.unit_part, count, old.d)
+  us, part = sub(us, part, count_us, count_part, old.d)
+  local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
+  -- The rest of one permit.
+  local more_us, left_us, left_part = scaled(us, part, op.unit_us, old.unit_us, old.unit_part, old.d)
+  local parts, rest_us, rest_part = scaled(left_us, left_part, op.d, old.unit_us, old.unit_part, old.d)
+  local more_parts, last_us, last_part = scaled(us, part, op.unit_part, old.unit_us, old.unit_part, old.d)
+  if rest_us + rest_part + last_us + last_part > 0 then parts = parts + 1 end
+  if rest_us + rest_part > 0 and last_us + last_part > 0 then parts = parts + 1 end
+  parts = parts + more_parts
+  local parts_us = math.floor(parts / op.d)
+  return add(whole_us, whole_part, more_us + parts_us, parts - parts_us * op.d, op.d)
+end
+
+-- Carries the gaps of the leads over to another rate, each rounded down by less than two parts.
+local function leads_rescale(cell, old, op)
+  local leads = cell.leads
+  if not leads then return end
+  leads.us, leads.part = 0, 0
+  local serial, gap = gap_from(cell, 0)
+  while serial do
+    local us, part = rescaled(gap[1], gap[2], old, op, LAST_TAT_US)
+    if not us then us, part = LAST_TAT_US, 0 end
+    us, part = sub(us, part, math.floor(2 / op.d), math.fmod(2, op.d), op.d)
+    if us < 0 then us, part = 0, 0 end
+    leads_add(leads, us, part, op.d)
+    gap_set(leads, serial, { us, part, gap[3] })
+    serial, gap = gap_from(cell, serial + 1)
+  end
+end
+
 -- Adopts another rate. Permits in use stay in use, rounded up by less than two parts of a
 -- microsecond. More than the new burst holds and a horizon earns counts as the new burst.
 function gcra.adopt(cell, op, now, call)
   if cell.d == op.d and cell.unit_us == op.unit_us and cell.unit_part == op.unit_part then return end
-  local old_d, old_us, old_part = cell.d, cell.unit_us, cell.unit_part
+  local old = { d = cell.d, unit_us = cell.unit_us, unit_part = cell.unit_part }
   local us, part, was_us = 0, 0, cell.tat_us
-  if cell.tat_us >= now then us, part = sub(cell.tat_us, cell.tat_part, now, 0, old_d) end
+  if cell.tat_us >= now then us, part = sub(cell.tat_us, cell.tat_part, now, 0, old.d) end
   cell.d, cell.unit_us, cell.unit_part = op.d, op.unit_us, op.unit_part
-  cell.tat_us, cell.tat_part = now, 0
-  local count = fits(us, part, old_us, old_part, LAST_US, old_d)
-  local count_us, count_part = times(old_us, old_part, count, old_d)
-  us, part = sub(us, part, count_us, count_part, old_d)
+  local is_believed = cell.mark or cell.open
   -- Of a debt, as much as the instants reach.
-  local most_us = cell.mark and LAST_TAT_US - now or op.burst_us + call.horizon_us
-  if fits(most_us, 0, op.unit_us, op.unit_part, count, op.d) < count then
-    cell.tat_us, cell.tat_part = add(now, 0, op.burst_us, op.burst_part, op.d)
-    if cell.mark then cell.tat_us, cell.tat_part = LAST_TAT_US, 0 end
-  else
-    local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
-    cell.tat_us, cell.tat_part = now + whole_us, whole_part
-    -- The rest of one permit.
-    local more_us, left_us, left_part = scaled(us, part, op.unit_us, old_us, old_part, old_d)
-    local parts, rest_us, rest_part = scaled(left_us, left_part, op.d, old_us, old_part, old_d)
-    local more_parts, last_us, last_part = scaled(us, part, op.unit_part, old_us, old_part, old_d)
-    if rest_us + rest_part + last_us + last_part > 0 then parts = parts + 1 end
-    if rest_us + rest_part > 0 and last_us + last_part > 0 then parts = parts + 1 end
-    parts = parts + more_parts
-    local parts_us = math.floor(parts / op.d)
-    cell.tat_us, cell.tat_part = add(cell.tat_us, cell.tat_part, more_us + parts_us, parts - parts_us * op.d, op.d)
+  local most_us = is_believed and LAST_TAT_US - now or op.burst_us + call.horizon_us
+  us, part = rescaled(us, part, old, op, most_us)
+  if us then
+    cell.tat_us, cell.tat_part = add(now, 0, us, part, op.d)
     if cell.tat_us > LAST_TAT_US then cell.tat_us, cell.tat_part = LAST_TAT_US, 0 end
+  elseif is_believed then
+    cell.tat_us, cell.tat_part = LAST_TAT_US, 0
+  else
+    cell.tat_us, cell.tat_part = add(now, 0, op.burst_us, op.burst_part, op.d)
   end
+  leads_rescale(cell, old, op)
   -- Grants from before cannot be refunded, for as long as one of them could still try.
   cell.back = math.min(cell.back + CHANGE, LAST_US)
   cell.peak_us = math.max(cell.peak_us, was_us + 1, cell.tat_us + 1)
   cell.is_dirty = true
 end
 
+-- A state with holds begins with its leads, and keeps a TAT in the past: what comes back may be of
+-- permits that time has made up for.
 function gcra.read(key, op, now, call)
   local fresh = {
-    tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d, unit_us = op.unit_us, unit_part = op.unit_part,
+    key = key, tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d, unit_us = op.unit_us, unit_part = op.unit_part,
   }
-  local text, mark, replaces = read_state(key)
+  local text, mark, replaces, open = read_state(key, call)
   fresh.replaces = replaces
   if not text then return fresh end
   if is_over(key) then
     fresh.replaces = true
     return fresh
   end
-  local cell = gcra_parse(text)
+  local leads
+  if open then leads, text = leads_parse(text) end
+  local cell = text and gcra_parse(text)
   if cell then
-    cell.mark, cell.replaces = mark, replaces
-    if mark and mark > now + call.horizon_us then
-      local back_us = mark - now
-      cell.tat_us, cell.peak_us = cell.tat_us - back_us, math.max(0, cell.peak_us - back_us)
+    cell.key, cell.mark, cell.replaces, cell.open, cell.leads = key, mark, replaces, open, leads
+    local back_us = 0
+    if open then
+      back_us = follow_clock(cell, now, call)
+    elseif mark and mark > now + call.horizon_us then
+      back_us = mark - now
       corrected(cell, call)
     end
+    if back_us > 0 then
+      cell.tat_us, cell.peak_us = cell.tat_us - back_us, math.max(0, cell.peak_us - back_us)
+    end
+    end_due(cell, op, now)
     gcra.adopt(cell, op, now, call)
   end
-  if not cell or not mark and cell.tat_us > now + op.burst_us + call.horizon_us then
+  if not cell or not mark and not open and cell.tat_us > now + op.burst_us + call.horizon_us then
     fresh.tat_us, fresh.tat_part = now + op.burst_us, op.burst_part
+    if open then fresh.replaces = true end
     corrected(fresh, call)
     return fresh
   end
-  if cell.tat_us < now and cell.peak_us <= now then return fresh end
+  if cell.tat_us < now and cell.peak_us <= now and not open then return fresh end
   return cell
 end
 
@@ -155,6 +192,7 @@ end
 function gcra.take(cell, op, now, permits)
   local us, part = op.cost_us, op.cost_part
   if permits ~= op.permits then us, part = times(op.unit_us, op.unit_part, permits, op.d) end
+  leads_follow(cell, op, now)
   local tat_us, tat_part = gcra_tat(cell, now)
   cell.tat_us, cell.tat_part = add(tat_us, tat_part, us, part, op.d)
   if cell.back > 0 then cell.peak_us = math.max(cell.peak_us, cell.tat_us + 1) end
@@ -167,6 +205,7 @@ function gcra.charge(cell, op, now, permits, bound)
   local left_us, left_part = sub(math.min(now + op.burst_us + bound, LAST_TAT_US), op.burst_part, us, part, op.d)
   local booked = fits(left_us, left_part, op.unit_us, op.unit_part, permits, op.d)
   if booked == 0 then return 0 end
+  leads_follow(cell, op, now)
   local cost_us, cost_part = times(op.unit_us, op.unit_part, booked, op.d)
   cell.tat_us, cell.tat_part = add(us, part, cost_us, cost_part, op.d)
   if is_less(now + op.burst_us, op.burst_part, cell.tat_us, cell.tat_part) then cell.mark = now end
@@ -196,11 +235,49 @@ function gcra.back(cell, op, now, us, part, back)
   return fits(us, part, op.unit_us, op.unit_part, op.permits, op.d)
 end
 
+-- Moves the TAT back by the time of some permits.
+local function gcra_move(cell, us, part, permits)
+  cell.peak_us = math.max(cell.peak_us, cell.tat_us + 1)
+  cell.tat_us, cell.tat_part = sub(cell.tat_us, cell.tat_part, us, part, cell.d)
+  cell.back = math.min(cell.back + permits, LAST_US)
+end
+
 function gcra.undo(cell, op, _, permits)
   local us, part = times(op.unit_us, op.unit_part, permits, op.d)
-  cell.peak_us = math.max(cell.peak_us, cell.tat_us + 1)
-  cell.tat_us, cell.tat_part = sub(cell.tat_us, cell.tat_part, us, part, op.d)
-  cell.back = cell.back + permits
+  gcra_move(cell, us, part, permits)
+  leads_follow_return(cell, us, part, op.d)
+end
+
+function gcra.ticket(cell)
+  local leads = cell.leads or leads_parse()
+  cell.leads = leads
+  leads.open, leads.newest = leads.open + 1, leads.newest + 1
+  return leads.newest
+end
+
+-- The time of a permit is that of the cell: a hold whose time is over ends before other numbers
+-- count.
+function gcra.give_back(cell, _, _, serial, permits)
+  local all_us, all_part = times(cell.unit_us, cell.unit_part, permits, cell.d)
+  local us, part = leads_end(cell, serial, all_us, all_part, cell.d)
+  if us + part == 0 then return 0 end
+  if us == all_us and part == all_part then
+    gcra_move(cell, us, part, permits)
+    return permits
+  end
+  local back = fits(us, part, cell.unit_us, cell.unit_part, permits, cell.d)
+  local whole_us, whole_part = times(cell.unit_us, cell.unit_part, back, cell.d)
+  gcra_move(cell, us, part, is_less(whole_us, whole_part, us, part) and back + 1 or back)
+  return back
+end
+
+function gcra.debt(cell, op, now)
+  local us, part = gcra_tat(cell, now)
+  us, part = sub(us, part, now + op.burst_us, op.burst_part, op.d)
+  local count = fits(us, part, op.unit_us, op.unit_part, LAST_US, op.d)
+  local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
+  if us >= 0 and is_less(whole_us, whole_part, us, part) then count = count + 1 end
+  return count
 end
 
 -- A part of the last permit may have been earned.
@@ -235,6 +312,11 @@ function gcra.write(cell, now)
     until_us = math.max(until_us, cell.peak_us)
   else
     text = gcra_text(cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part)
+  end
+  if cell.open and cell.open.count > 0 then
+    local adds = {}
+    leads_write(cell, adds)
+    return keep_held(cell, leads_text(cell.leads) .. text, cell.mark and now, until_us, now, adds)
   end
   keep_state(cell, text, cell.mark and now, ttl_ms(until_us, now))
 end

@@ -7,6 +7,9 @@
 -- A grant counts as made at the next point of the grid, which by default is every microsecond. A
 -- decision reads and writes one entry, however long the log.
 --
+-- With holds the header is the text of the state, and chunks of the entries are parts of its set:
+-- "<number>:<entries>".
+--
 -- A log in debt has wider counts, and as many entries as it needs. Functions of earlier releases
 -- that rewrite it keep the newest permits, which alone decide.
 
@@ -23,17 +26,29 @@ local CHUNK = 32
 local log = { numbers = { 'held_us', 'grid_us', 'most', 'permits', 'gap_bytes', 'count_bytes', 'capacity' } }
 kinds.l = log
 
+-- Returns a chunk of the entries, as it was read.
+local function log_chunk(cell, chunk)
+  local text = cell.chunks[chunk]
+  if not text then
+    if cell.open and cell.open.is_stored then
+      local score = PARTS_FROM + chunk
+      local found = members(cell.key, score, score)[1] or ':'
+      cell.stored[chunk], text = found, string.sub(found, string.find(found, ':', 1, true) + 1)
+    else
+      local from = HEADER_BYTES + chunk * CHUNK * cell.entry_bytes
+      text = redis.call('GETRANGE', cell.key, string.format('%d', from), string.format('%d', from + CHUNK * cell.entry_bytes - 1))
+    end
+    cell.chunks[chunk] = text
+  end
+  return text
+end
+
 -- Returns the gap and the count of the entry in a slot of the ring.
 local function log_entry(cell, place)
   local bytes = cell.put[place]
   if not bytes then
     local chunk = math.floor(place / CHUNK)
-    local text = cell.chunks[chunk]
-    if not text then
-      local from = HEADER_BYTES + chunk * CHUNK * cell.entry_bytes
-      text = redis.call('GETRANGE', cell.key, string.format('%d', from), string.format('%d', from + CHUNK * cell.entry_bytes - 1))
-      cell.chunks[chunk] = text
-    end
+    local text = log_chunk(cell, chunk)
     local at = (place - chunk * CHUNK) * cell.entry_bytes
     bytes = string.sub(text, at + 1, at + cell.entry_bytes)
     if #bytes < cell.entry_bytes then return 0, 0 end
@@ -154,23 +169,34 @@ local function log_now(cell, now)
 end
 
 function log.read(key, op, now, call)
-  local cell = { key = key, held_us = op.held_us }
+  local cell = { key = key, held_us = op.held_us, stored = {} }
   -- Reads the first entries, too; a short log is read whole.
   local until_byte = HEADER_BYTES + CHUNK * (op.gap_bytes + op.count_bytes)
-  local text = redis.call('GETRANGE', key, '0', string.format('%d', until_byte - 1))
+  local text = redis.pcall('GETRANGE', key, '0', string.format('%d', until_byte - 1))
+  if type(text) == 'table' then
+    local unmarked
+    text, unmarked, cell.replaces, cell.open = parse_marked(members(key, '-inf', '+inf', 2))
+  elseif text ~= '' then
+    cell.replaces = true
+  end
   if text == '' or is_over(key) then
+    cell.open, cell.replaces = nil, text ~= ''
     log_clear(cell, op)
     return cell
   end
-  if not log_parse(cell, text) or cell.newest * cell.grid_us > now + op.grid_us + call.horizon_us then
+  local is_parsed = log_parse(cell, text)
+  if is_parsed then follow_clock(cell, now, call) else cell.open = nil end
+  if not is_parsed or cell.newest * cell.grid_us > now + op.grid_us + call.horizon_us then
     local total = cell.grid_us and cell.total or 0
     log_clear(cell, total > op.most and log_wide(op, 1) or op)
     log_append(cell, steps_up(now, op.grid_us), math.min(math.max(op.most, total), MOST_HELD))
-    corrected(cell, call)
+    if not cell.is_dirty then corrected(cell, call) end
+    end_due(cell, op, now)
     return cell
   end
-  if cell.entry_bytes == op.gap_bytes + op.count_bytes then cell.chunks[0] = string.sub(text, HEADER_BYTES + 1) end
+  if not cell.open and cell.entry_bytes == op.gap_bytes + op.count_bytes then cell.chunks[0] = string.sub(text, HEADER_BYTES + 1) end
   log_forget(cell, op, log_now(cell, now))
+  end_due(cell, op, now)
   log.adopt(cell, op)
   return cell
 end
@@ -275,22 +301,108 @@ function log.credit(cell, op, _, permits)
   end
 end
 
+function log.ticket(cell)
+  return cell.newest * cell.grid_us
+end
+
+-- Takes back permits of the entry of a hold, which is among the newest as a rule. An entry that
+-- becomes empty is removed.
+function log.give_back(cell, op, _, counted_us, permits)
+  local target, point = steps_up(counted_us, cell.grid_us), cell.newest
+  for index = cell.length - 1, 0, -1 do
+    local place = log_place(cell, index)
+    local gap, count = log_entry(cell, place)
+    if point == target then
+      local back = math.min(permits, count)
+      if back < count then
+        cell.put[place] = struct.pack(cell.entry, gap, count - back)
+        cell.total = cell.total - back
+      elseif cell.length == 1 then
+        log_clear(cell, op)
+      elseif index == cell.length - 1 then
+        cell.length, cell.newest, cell.total = index, point - gap, cell.total - back
+      else
+        log.undo(cell, op, nil, back, target)
+      end
+      return back
+    end
+    if point < target then return 0 end
+    point = point - gap
+  end
+  return 0
+end
+
+function log.debt(cell, op)
+  return math.max(0, cell.total - op.most)
+end
+
 local function log_header(cell)
   return struct.pack(HEADER, FORM, cell.gap_bytes, cell.count_bytes, cell.capacity, cell.head, cell.length,
     cell.oldest, cell.newest, cell.total, cell.grid_us)
 end
 
-function log.write(cell, now)
-  if cell.length == 0 then return redis.call('DEL', cell.key) end
-  local ttl = ttl_ms(cell.newest * cell.grid_us + cell.held_us, now)
-  if cell.is_whole then
-    local parts = { log_header(cell) }
-    for index = 0, cell.length - 1 do parts[index + 2] = cell.put[log_place(cell, index)] end
-    -- The head may not be the first slot, if entries of the same call were added and removed.
-    if cell.head ~= 0 then
-      cell.head = 0
-      parts[1] = log_header(cell)
+-- Returns the texts of all chunks that hold entries of the ring.
+local function log_chunks(cell)
+  local texts, last = {}, -1
+  for index = 0, cell.length - 1 do last = math.max(last, log_place(cell, index)) end
+  for chunk = 0, math.floor(last / CHUNK) do
+    local entries = {}
+    for at = 0, CHUNK - 1 do
+      local place = chunk * CHUNK + at
+      local bytes = cell.put[place]
+      if not bytes then
+        local gap, count = 0, 0
+        if place < cell.capacity and not cell.is_whole then gap, count = log_entry(cell, place) end
+        bytes = struct.pack(cell.entry, gap, count)
+      end
+      entries[at + 1] = bytes
     end
+    texts[chunk] = table.concat(entries)
+  end
+  return texts
+end
+
+-- Adds the chunks that have changed to what is written, and those before to what is removed.
+local function log_write_parts(cell, adds)
+  local open = cell.open
+  local texts = {}
+  if cell.is_whole or not open.is_stored then
+    texts = log_chunks(cell)
+    if open.is_stored then redis.call('ZREMRANGEBYSCORE', cell.key, PARTS_FROM, '+inf') end
+  else
+    for place, bytes in pairs(cell.put) do
+      local chunk = math.floor(place / CHUNK)
+      local at = (place - chunk * CHUNK) * cell.entry_bytes
+      local text = texts[chunk] or log_chunk(cell, chunk)
+      if #text < at then text = text .. string.rep('\0', at - #text) end
+      texts[chunk] = string.sub(text, 1, at) .. bytes .. string.sub(text, at + cell.entry_bytes + 1)
+    end
+  end
+  for chunk, text in pairs(texts) do
+    local member, before = string.format('%d:', chunk) .. text, cell.stored[chunk]
+    adds[#adds + 1], adds[#adds + 2] = PARTS_FROM + chunk, member
+    if before and before ~= member and not cell.is_whole then open.drops[#open.drops + 1] = before end
+  end
+end
+
+function log.write(cell, now)
+  local open, until_us = cell.open, cell.newest * cell.grid_us + cell.held_us
+  if open and open.count > 0 then
+    local adds = {}
+    log_write_parts(cell, adds)
+    return keep_held(cell, log_header(cell), nil, cell.length > 0 and until_us or now, now, adds)
+  end
+  if cell.length == 0 then return redis.call('DEL', cell.key) end
+  local ttl = ttl_ms(until_us, now)
+  if cell.is_whole or open and open.is_stored then
+    local parts = {}
+    for index = 0, cell.length - 1 do
+      local place = log_place(cell, index)
+      parts[index + 2] = cell.put[place] or struct.pack(cell.entry, log_entry(cell, place))
+    end
+    -- The head may not be the first slot, if entries of the same call were added and removed.
+    cell.head = 0
+    parts[1] = log_header(cell)
     return keep_string(cell.key, table.concat(parts), ttl)
   end
   for place, bytes in pairs(cell.put) do

@@ -79,7 +79,7 @@ local function opening_of(ops, cells, now, is_partial)
   local opens_us = now
   for index, op in ipairs(ops) do
     if is_partial then op = for_one(op) end
-    local opening = op.kind.opening(cells[index], op, now)
+    local opening = opening_after_ends(cells[index], op, now)
     if not opening then return false end
     opens_us = math.max(opens_us, opening)
   end

@@ -12,10 +12,25 @@ local function window_start(now, period_us)
   return now - math.fmod(now, period_us)
 end
 
+-- Moves a window whose end has come on to that of an instant. At each border a debt is paid for a
+-- window.
+function window.pass(cell, _, now)
+  local period_us = cell.period_us
+  if cell.start_us + period_us > now then return end
+  if not cell.mark then
+    cell.start_us, cell.used = window_start(now, period_us), 0
+    return
+  end
+  local since_us = now - cell.start_us
+  local borders = (since_us - math.fmod(since_us, period_us)) / period_us
+  -- A product that does not fit in a double is larger than what is used all the same.
+  cell.start_us, cell.used = cell.start_us + borders * period_us, math.max(0, cell.used - borders * cell.mark)
+end
+
 function window.read(key, op, now, call)
   local start_us = window_start(now, op.period_us)
-  local cell = { start_us = start_us, used = 0, period_us = op.period_us }
-  local text, pays, replaces = read_state(key)
+  local cell = { key = key, start_us = start_us, used = 0, period_us = op.period_us }
+  local text, pays, replaces, open = read_state(key, call)
   cell.replaces = replaces
   if not text then return cell end
   if is_over(key) then
@@ -26,20 +41,23 @@ function window.read(key, op, now, call)
   kept_us, used, period_us = tonumber(kept_us), tonumber(used), tonumber(period_us)
   if not kept_us or period_us == 0 or used > MOST_USED then
     cell.used = op.most
+    if open then cell.replaces = true end
     corrected(cell, call)
-  elseif kept_us > now + op.period_us + call.horizon_us then
+    return cell
+  end
+  cell.open = open
+  follow_clock(cell, now, call)
+  if kept_us > now + op.period_us + call.horizon_us then
     cell.used, cell.mark = math.max(used, op.most), pays and op.most
-    corrected(cell, call)
-  elseif kept_us + period_us > now then
-    -- After the clock went back, the newest window goes on.
+    if not cell.is_dirty then corrected(cell, call) end
+    end_due(cell, op, now)
+    return cell
+  end
+  -- After the clock went back, the newest window goes on. A window that is over leaves nothing.
+  if open or pays or kept_us + period_us > now then
     cell.start_us, cell.used, cell.period_us, cell.mark = kept_us, used, period_us, pays
-    window.adopt(cell, op, now)
-  elseif pays then
-    local since_us = now - kept_us
-    local borders = (since_us - math.fmod(since_us, period_us)) / period_us
-    -- A product that does not fit in a double is larger than what is used all the same.
-    cell.start_us, cell.used = kept_us + borders * period_us, math.max(0, used - borders * pays)
-    cell.period_us, cell.mark = period_us, pays
+    end_due(cell, op, now)
+    window.pass(cell, op, now)
     window.adopt(cell, op, now)
   end
   return cell
@@ -102,8 +120,25 @@ end
 
 window.credit = window.undo
 
+function window.ticket(cell)
+  return cell.start_us
+end
+
+function window.give_back(cell, _, _, start_us, permits)
+  if start_us ~= cell.start_us then return 0 end
+  local back = math.min(permits, cell.used)
+  cell.used = cell.used - back
+  return back
+end
+
+function window.debt(cell, op)
+  return math.max(0, cell.used - op.most)
+end
+
 function window.write(cell, now)
   local text = string.format('%d:%d:%d', cell.start_us, cell.used, cell.period_us)
   local borders = cell.mark and math.max(1, steps_up(cell.used, cell.mark)) or 1
-  keep_state(cell, text, cell.mark, ttl_ms(cell.start_us + borders * cell.period_us, now))
+  local until_us = cell.start_us + borders * cell.period_us
+  if cell.open and cell.open.count > 0 then return keep_held(cell, text, cell.mark, until_us, now, {}) end
+  keep_state(cell, text, cell.mark, ttl_ms(until_us, now))
 end

@@ -1,7 +1,11 @@
 //! A store whose clock the test sets, through the debug functions, one call per decision.
 
+use std::num::NonZeroU64;
+
 use rategate::charge::Debt;
-use rategate::store::{ChargeReply, Grant, Unavailable, Verdict};
+use rategate::store::{
+    ChargeReply, EndReply, Grant, ReservationEnd, ReservationId, ReserveReply, Unavailable, Verdict,
+};
 use rategate_redis::batch::{Batch, Extra, Verdicts};
 use rategate_redis::charge::Charges;
 use rategate_redis::command::{Command, Settings};
@@ -9,6 +13,7 @@ use rategate_redis::key::{Key, KeySpace};
 use rategate_redis::library::Library;
 use rategate_redis::plan::Plan;
 use rategate_redis::reply::Decoded;
+use rategate_redis::reserve::{Ends, Estimates};
 use rategate_redis::returns;
 
 pub(crate) use rategate_testkit::conformance::{denied, granted};
@@ -23,6 +28,13 @@ pub(crate) struct Store {
 
 pub(crate) fn key(name: &str) -> Key {
     KeySpace::new("t").unwrap().key(name.as_bytes())
+}
+
+/// Returns an id of so many.
+pub(crate) fn id_of(number: u64) -> ReservationId {
+    let mut id = [b'0'; 16];
+    id[..8].copy_from_slice(&number.to_le_bytes());
+    ReservationId(id)
 }
 
 impl Store {
@@ -97,6 +109,37 @@ impl Store {
         let value = self.send(charges.command(Settings::default()), now_us);
         let Decoded { now_us, corrected, is_marked, mut content } = charges.read(&value).unwrap();
         Decoded { now_us, corrected, is_marked, content: content.remove(0) }
+    }
+
+    /// Holds permits under an id for a time in microseconds.
+    pub(crate) fn reserve(
+        &mut self,
+        plan: &Plan,
+        key: &Key,
+        permits: u64,
+        (id, ttl_us): (u64, u64),
+        now_us: u64,
+    ) -> ReserveReply {
+        let mut estimates = Estimates::new();
+        let ttl_ns = NonZeroU64::new(ttl_us * 1_000).unwrap();
+        estimates.push(plan, key, permits, (id_of(id), ttl_ns)).unwrap();
+        let value = self.send(estimates.command(Settings::default()), now_us);
+        estimates.read(&value).unwrap().content.remove(0).unwrap()
+    }
+
+    /// Ends a reservation.
+    pub(crate) fn end(
+        &mut self,
+        plan: &Plan,
+        key: &Key,
+        (id, end): (u64, ReservationEnd),
+        debt: Debt,
+        now_us: u64,
+    ) -> EndReply {
+        let mut ends = Ends::new();
+        ends.push(plan, key, id_of(id), end, debt).unwrap();
+        let value = self.send(ends.command(Settings::default()), now_us);
+        ends.read(&value).unwrap().content.remove(0).unwrap()
     }
 
     pub(crate) fn refund(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rategate::charge::Debt;
 use rategate::store::{
-    ChargeReply, Denial, Grant, Key, LeaseId, Receipt, Rule, Store, StoreError, StoreReply,
-    StoreRequest, Verdict,
+    ChargeReply, Denial, EndReply, Grant, Key, LeaseId, Receipt, ReservationEnd, ReservationId,
+    ReserveReply, Rule, Store, StoreError, StoreReply, StoreRequest, Verdict,
 };
 
 /// A time longer than any store's budget.
@@ -114,6 +114,31 @@ impl<S: Store> StoreClient<S> {
         reply.map(|reply| reply.charged().expect("a reply that is no outcome of a charge"))
     }
 
+    /// Holds an estimate under an id, for so many microseconds.
+    pub fn reserve(
+        &self,
+        permits: u64,
+        id: ReservationId,
+        ttl_us: u64,
+    ) -> Result<ReserveReply, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        let ttl_ns = number(ttl_us * 1_000);
+        let reply = self.submit(StoreRequest::Reserve { plan, key, permits, id, ttl_ns });
+        reply.map(|reply| reply.reserved().expect("a reply that is not to a reservation"))
+    }
+
+    /// Ends a reservation.
+    pub fn end(
+        &self,
+        id: ReservationId,
+        end: ReservationEnd,
+        debt: Debt,
+    ) -> Result<EndReply, StoreError> {
+        let (plan, key) = self.plan_and_key();
+        let reply = self.submit(StoreRequest::End { plan, key, id, end, debt });
+        reply.map(|reply| reply.ended().expect("a reply that is not to an end"))
+    }
+
     /// Ends permits in flight.
     pub fn release(&self, permits: u64, lease: LeaseId) -> Result<u64, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
@@ -151,9 +176,9 @@ impl<S: Store> StoreClient<S> {
     }
 }
 
-/// Returns a number of permits, which is not zero.
-pub(crate) fn number(permits: u64) -> NonZeroU64 {
-    NonZeroU64::new(permits).expect("a request for 0 permits; it must be for at least 1")
+/// Returns a number of permits or a time, which is not zero.
+pub(crate) fn number(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).expect("a request for 0 permits or no time; it must be at least 1")
 }
 
 /// Returns the wait that a denial reports, in microseconds, the unit of the slowest clock.

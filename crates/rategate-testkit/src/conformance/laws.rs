@@ -33,7 +33,7 @@ fn per_second(permits: u64) -> Rule {
     Gcra::new(rate, permits).unwrap().into()
 }
 
-fn in_flight(permits: u64) -> Rule {
+pub(crate) fn in_flight(permits: u64) -> Rule {
     Rule::InFlight(Concurrency::new(permits), SECOND_NS.try_into().unwrap())
 }
 

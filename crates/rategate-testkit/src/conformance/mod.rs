@@ -36,10 +36,12 @@ use rategate::store::Store;
 pub mod flight;
 pub mod laws;
 pub mod members;
+pub mod reservations;
 pub mod scenarios;
 pub mod traffic;
 
 mod client;
+mod reservation_model;
 mod skipped;
 
 pub use client::{StoreClient, denied, granted};
@@ -77,6 +79,7 @@ pub trait Arena {
 pub fn suite(arena: &impl Arena) {
     laws::suite(arena);
     traffic::suite(arena);
+    reservations::suite(arena);
     flight::suite(arena);
     members::suite(arena);
 }

@@ -14,10 +14,10 @@ use crate::oracle::{Granted, Oracle, Refused};
 
 /// The present time, approximately.
 pub(crate) const NOW_US: u64 = 1_790_000_000_123_457;
-const LABELS: [&str; 4] = ["a", "b", "c", "d"];
+pub(crate) const LABELS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// A named set of limits, and the approximate time of one permit.
-type Case = (&'static str, Vec<Rule>, u64);
+pub(crate) type Case = (&'static str, Vec<Rule>, u64);
 
 fn bucket(rate: &str, burst: u64) -> Rule {
     Gcra::new(rate.parse().unwrap(), burst).unwrap().into()
@@ -32,7 +32,7 @@ fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> Rule {
     log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into()
 }
 
-fn policy(rule: Rule) -> AnyPolicy {
+pub(crate) fn policy(rule: Rule) -> AnyPolicy {
     match rule {
         Rule::Bucket(bucket) => bucket.into(),
         Rule::Log(log) => log.into(),
@@ -41,7 +41,7 @@ fn policy(rule: Rule) -> AnyPolicy {
     }
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         ("a bucket", vec![bucket("1000/s", 6)], 900),
         ("an odd bucket", vec![bucket("8/3s", 5)], 300_000),

@@ -24,6 +24,14 @@ pub enum Fate {
     RequestLost,
     /// The reply is lost: the store has decided, but the caller never learns the result.
     ReplyLost,
+    /// The request is delivered twice, and the reply to the first delivery arrives at once.
+    ///
+    /// Only a request that counts once under its id is: a reservation or its end. Of any other a
+    /// driver sends no second one, so it is delivered as if [`Prompt`](Self::Prompt).
+    Doubled {
+        /// The time from the first delivery to the second.
+        again_ns: u64,
+    },
     /// There is no connection, which is known at once.
     Unreachable,
     /// The store replies at once that it is unable.
@@ -39,6 +47,8 @@ pub struct FaultRates {
     pub lost_there: u64,
     /// [`Fate::ReplyLost`].
     pub lost_back: u64,
+    /// [`Fate::Doubled`], after up to [`max_delay_ns`](Self::max_delay_ns).
+    pub doubled: u64,
     /// [`Fate::Unreachable`].
     pub unreachable: u64,
     /// [`Fate::Unable`].
@@ -110,6 +120,8 @@ impl FaultRates {
             Fate::RequestLost
         } else if happens(self.lost_back) {
             Fate::ReplyLost
+        } else if happens(self.doubled) {
+            Fate::Doubled { again_ns: delay_ns() }
         } else if happens(self.unreachable) {
             Fate::Unreachable
         } else if happens(self.unable) {

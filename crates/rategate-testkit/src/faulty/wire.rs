@@ -127,7 +127,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
                     "the store replies that it is unable".into(),
                 )));
             }
-            Fate::Prompt => (Some(0), Some(0)),
+            Fate::Prompt | Fate::Doubled { .. } => (Some(0), Some(0)),
             Fate::Slow { there_ns, back_ns } => (Some(there_ns), Some(back_ns)),
             Fate::RequestLost => (None, None),
             Fate::ReplyLost => (Some(0), None),
@@ -139,6 +139,13 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         let exchange = Exchange { end, callback, unclaimed };
         in_transit.events.insert(end, Event::Ends { exchange: exchange.clone() });
         if let Some(there_ns) = there_ns {
+            if let Fate::Doubled { again_ns } = course
+                && let Some(request) = again(&request)
+            {
+                let due = in_transit.due(now_ns.saturating_add(again_ns), false);
+                let exchange = exchange.clone();
+                in_transit.events.insert(due, Event::Reaches { request, exchange, back_ns: None });
+            }
             let due = in_transit.due(now_ns.saturating_add(there_ns), false);
             in_transit.events.insert(due, Event::Reaches { request, exchange, back_ns });
         }
@@ -254,6 +261,21 @@ impl<S: Store> InTransit<S> {
 impl<S: Store, C: Clock + 'static> Wake for Wire<S, C> {
     fn wake(self: Arc<Self>) {
         self.pass();
+    }
+}
+
+/// Returns the request once more, if it counts once however often it is delivered.
+fn again<P>(request: &StoreRequest<P>) -> Option<StoreRequest<P>> {
+    match request {
+        StoreRequest::Reserve { plan, key, permits, id, ttl_ns } => {
+            let (plan, key, permits) = (Arc::clone(plan), Arc::clone(key), *permits);
+            Some(StoreRequest::Reserve { plan, key, permits, id: *id, ttl_ns: *ttl_ns })
+        }
+        StoreRequest::End { plan, key, id, end, debt } => {
+            let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+            Some(StoreRequest::End { plan, key, id: *id, end: *end, debt: *debt })
+        }
+        _ => None,
     }
 }
 

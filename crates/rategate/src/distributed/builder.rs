@@ -11,6 +11,7 @@ use rategate_core::node::{
     BreakerConfig, GuardError, LeaseConfig, MemberConfig, NodeConfigError, guarded,
 };
 
+use super::charges::Charges;
 use super::counts::Counters;
 use super::deadline::TaskDeadlines;
 use super::fallback::Fallback;
@@ -229,6 +230,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 rounds: WorkSchedule::new(),
                 renewals: Renewals::default(),
                 counters: Counters::default(),
+                charges: Charges::default(),
                 deadlines: TaskDeadlines::new(),
             },
             choices.is_attended,

@@ -18,6 +18,10 @@ pub struct Counts {
     pub fallback: Calls,
     /// The number of changes of the store's status.
     pub changes: u64,
+    /// The permits used beyond a reservation that wait to be charged to the store.
+    pub waiting_charges: u64,
+    /// The permits used beyond a reservation that the store was not charged, as far as is known.
+    pub dropped_charges: u64,
 }
 
 /// The calls that one party decided, by outcome.
@@ -49,7 +53,7 @@ impl Counters {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self) -> Counts {
+    pub(super) fn read(&self, (waiting_charges, dropped_charges): (u64, u64)) -> Counts {
         let calls = |by| Calls {
             granted: read(&self.granted, index(by)),
             denied: read(&self.denied, index(by)),
@@ -60,6 +64,8 @@ impl Counters {
             share: calls(DecidedBy::Share),
             fallback: calls(DecidedBy::Fallback),
             changes: self.changes.load(Ordering::Relaxed),
+            waiting_charges,
+            dropped_charges,
         }
     }
 }

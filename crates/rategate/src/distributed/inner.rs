@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 
+use super::charges::Charges;
 use super::counts::Counters;
 use super::deadline::TaskDeadlines;
 use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender, Grant};
@@ -40,6 +41,8 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) rounds: WorkSchedule<BackgroundWork>,
     pub(super) renewals: Renewals,
     pub(super) counters: Counters,
+    /// Charges that wait for the store.
+    pub(super) charges: Charges,
     pub(super) deadlines: TaskDeadlines,
 }
 
@@ -58,6 +61,8 @@ pub(super) enum BackgroundWork {
     Heartbeat,
     /// Renewals of permits in flight.
     Renewals,
+    /// Charges that wait for the store.
+    Charges,
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
@@ -189,6 +194,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                     }
                 }
                 BackgroundWork::Renewals => self.renewal_round(),
+                BackgroundWork::Charges => self.charge_round(),
                 BackgroundWork::Key(entry) => {
                     if let Some(entry) = entry.upgrade() {
                         self.leased_round(&entry);

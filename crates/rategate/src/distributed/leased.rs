@@ -10,10 +10,14 @@ use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, Local
 
 use super::deadline::PendingCall;
 use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender};
+use super::held::{Estimate, HeldHere, IdCapacity};
 use super::inner::{BackgroundWork, Inner};
 use super::watch::CheckedReply;
 use crate::clock::Clock;
-use crate::store::{Key, Receipt, Reply, Store, StoreError, StoreReply, StoreRequest, Verdict};
+use crate::store::{
+    EndReply, Key, Receipt, Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError,
+    StoreReply, StoreRequest, Verdict,
+};
 
 /// The most replies that a call waits for. The second is to a debit that covers the call.
 const MAX_ANSWERS: u8 = 2;
@@ -31,6 +35,7 @@ pub(super) struct Entry {
 struct State {
     machine: Leased<Receipt>,
     waiting: VecDeque<Waiting>,
+    held: HeldHere,
     /// The earliest instant scheduled in the rounds; `u64::MAX` for none.
     round_ns: u64,
 }
@@ -52,16 +57,16 @@ struct DeferredWork {
 }
 
 impl Entry {
-    pub(super) fn new(key: Key, backend: usize, config: LeaseConfig) -> Self {
-        let state =
-            State { machine: Leased::new(config), waiting: VecDeque::new(), round_ns: u64::MAX };
+    fn new(key: Key, backend: usize, config: LeaseConfig, ids: &Arc<IdCapacity>) -> Self {
+        let (machine, held) = (Leased::new(config), HeldHere::new(Arc::clone(ids)));
+        let state = State { machine, waiting: VecDeque::new(), held, round_ns: u64::MAX };
         Self { key, backend, state: Mutex::new(state) }
     }
 
     /// Returns `true` if dropping the entry loses nothing.
     pub(super) fn may_be_evicted(&self, now_ns: u64) -> bool {
         let state = self.state();
-        state.waiting.is_empty() && state.machine.may_be_evicted(now_ns)
+        state.waiting.is_empty() && state.held.is_empty() && state.machine.may_be_evicted(now_ns)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -75,7 +80,8 @@ impl State {
         while let Some(lease_action) = self.machine.lease_action(now_ns) {
             deferred_work.lease_actions.push(lease_action);
         }
-        let wakes_ns = self.machine.wakes_at_ns().unwrap_or(u64::MAX);
+        let wakes_ns = self.machine.wakes_at_ns().into_iter().chain(self.held.next_ns()).min();
+        let wakes_ns = wakes_ns.unwrap_or(u64::MAX);
         let due_ns = self.waiting.front().map_or(wakes_ns, |first| wakes_ns.min(first.until_ns));
         if due_ns < self.round_ns {
             self.round_ns = due_ns;
@@ -115,6 +121,11 @@ impl State {
         }
     }
 
+    /// Ends the reservations whose time is over.
+    fn end_holds(&mut self, now_ns: u64) {
+        self.held.pass_to(now_ns, &mut self.machine);
+    }
+
     /// Adds the demand of all calls behind the first to the next debit.
     fn report_waiting(&mut self) {
         for waiting in self.waiting.iter().skip(1) {
@@ -133,6 +144,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let now_ns = self.clock.now_ns();
         let mut deferred_work = DeferredWork::default();
         let mut state = entry.state();
+        state.end_holds(now_ns);
         // No call passes before those that wait.
         let local = if state.waiting.is_empty() {
             state.machine.try_acquire(now_ns, permits)
@@ -181,12 +193,72 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.run_deferred_work(entry, deferred_work);
     }
 
+    /// Holds an estimate in borrowed permits, or returns `None`: the store decides.
+    pub(super) fn reserve_borrowed(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        estimate: Estimate,
+    ) -> Option<ReserveReply> {
+        self.with_held(entry, |state, now_ns| {
+            let State { machine, waiting, held, .. } = state;
+            // No reservation passes before calls that wait.
+            if !waiting.is_empty() {
+                return None;
+            }
+            let (verdict, is_repeated) = held.reserve(now_ns, machine, estimate)?;
+            let remaining = machine.units(now_ns);
+            Some(ReserveReply { verdict, is_repeated, remaining, debt: 0 })
+        })
+    }
+
+    /// Ends a reservation in borrowed permits, or returns `None`: the store is asked.
+    pub(super) fn end_borrowed(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        id: ReservationId,
+        end: ReservationEnd,
+    ) -> Option<EndReply> {
+        let (reply, charge) = self.with_held(entry, |state, now_ns| {
+            let ended = state.held.end(now_ns, &mut state.machine, id, end)?;
+            let (outcome, is_repeated) = (ended.outcome, ended.is_repeated);
+            let remaining = state.machine.units(now_ns);
+            Some((EndReply { outcome, is_repeated, remaining, debt: 0 }, ended.charge))
+        })?;
+        self.charge_later(Arc::clone(&entry.key), charge);
+        Some(reply)
+    }
+
+    /// Records that the store holds nothing under an id.
+    pub(super) fn not_at_store(self: &Arc<Self>, entry: &Arc<Entry>, id: ReservationId) {
+        entry.state().held.forget_at_store(id);
+    }
+
+    /// Changes what this node holds of a key, and does what follows.
+    fn with_held<T>(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        change: impl FnOnce(&mut State, u64) -> T,
+    ) -> T {
+        let now_ns = self.clock.now_ns();
+        let mut deferred_work = DeferredWork::default();
+        let mut state = entry.state();
+        state.end_holds(now_ns);
+        let changed = change(&mut state, now_ns);
+        // What has come back may serve calls that wait.
+        state.serve(now_ns, true, &mut deferred_work);
+        state.deferred_work(now_ns, &mut deferred_work);
+        drop(state);
+        self.run_deferred_work(entry, deferred_work);
+        changed
+    }
+
     /// Runs the work of a key that is due now.
     pub(super) fn leased_round(self: &Arc<Self>, entry: &Arc<Entry>) {
         let now_ns = self.clock.now_ns();
         let mut deferred_work = DeferredWork::default();
         let mut state = entry.state();
         state.round_ns = u64::MAX;
+        state.end_holds(now_ns);
         let mut late = Vec::new();
         while state.waiting.front().is_some_and(|first| first.until_ns <= now_ns) {
             late.extend(state.waiting.pop_front());
@@ -313,6 +385,7 @@ pub(super) struct Leasing {
     config: LeaseConfig,
     shards: Box<[Mutex<Shard>]>,
     max_keys: usize,
+    ids: Arc<IdCapacity>,
     hasher: RandomState,
 }
 
@@ -329,7 +402,8 @@ const SHARDS: usize = 64;
 impl Leasing {
     pub(super) fn new(config: LeaseConfig, max_keys: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { config, shards, max_keys: max_keys.div_ceil(SHARDS), hasher: RandomState::new() }
+        let (ids, hasher) = (Arc::new(IdCapacity::new(max_keys)), RandomState::new());
+        Self { config, shards, max_keys: max_keys.div_ceil(SHARDS), ids, hasher }
     }
 
     /// Returns the entry of a known key.
@@ -358,7 +432,7 @@ impl Leasing {
         }
         let key = Key::from(key);
         let backend = inner.store.backend_of(&key);
-        let entry = Arc::new(Entry::new(Arc::clone(&key), backend, self.config));
+        let entry = Arc::new(Entry::new(Arc::clone(&key), backend, self.config, &self.ids));
         shard.entries.insert(key, Arc::clone(&entry));
         Some(entry)
     }

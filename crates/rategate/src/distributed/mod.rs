@@ -71,12 +71,14 @@
 
 mod acquire;
 mod builder;
+mod charges;
 mod counts;
 mod deadline;
 mod decision;
 mod exact;
 mod fallback;
 mod health;
+mod held;
 mod inner;
 mod leased;
 mod member;
@@ -84,6 +86,7 @@ mod mode;
 mod partition;
 mod partitioned;
 mod renewals;
+mod reserve;
 mod rounds;
 mod watch;
 
@@ -272,7 +275,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     pub fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply> {
         let inner = self.inner();
         if let Strategy::Partitioned(_) = inner.strategy {
-            return Pending::failed(partitioned_takes_no_charge());
+            return Pending::failed(partitioned_counts_elsewhere());
         }
         inner.store.charge(&inner.store_plan, &Key::from(key), permits.get(), inner.debt)
     }
@@ -288,7 +291,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             Strategy::Exact | Strategy::Leased(_) => {
                 self.inner().acquire_or_charge(Key::from(key), permits)
             }
-            Strategy::Partitioned(_) => self.inner().now(Err(partitioned_takes_no_charge())),
+            Strategy::Partitioned(_) => self.inner().now(Err(partitioned_counts_elsewhere())),
         }
     }
 
@@ -309,7 +312,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Returns the number of calls of each party that decided, by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.inner().counters.read()
+        let inner = self.inner();
+        inner.counters.read(inner.charges.counts())
     }
 
     /// Returns this node's partition of the permits, or `None` in other modes.
@@ -422,8 +426,9 @@ impl<S: Store, C: Clock + Clone + 'static> KeyHandle<S, C> {
     }
 }
 
-fn partitioned_takes_no_charge() -> StoreError {
-    let why = "a partitioned limit takes no charges: its permits are not in the store";
+fn partitioned_counts_elsewhere() -> StoreError {
+    let why = "a partitioned limit takes no charges and reservations: its permits are not in the \
+               store";
     StoreError::InvalidRequest(why.to_owned())
 }
 

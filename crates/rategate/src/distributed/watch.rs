@@ -101,6 +101,12 @@ impl Watch {
         NonZeroU64::new(quarantined_for_ns).or_else(|| backend.breaker.closed_for_ns(now_ns))
     }
 
+    /// Returns the time for which no grant may be used of a store that has lost nothing for
+    /// `intact_for_ns`.
+    pub(super) fn quarantine_left(&self, intact_for_ns: Option<u64>) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.quarantine_ns.saturating_sub(intact_for_ns.unwrap_or(0)))
+    }
+
     /// Returns `true` if the part of the store is healthy.
     pub(super) fn is_healthy(&self, backend: usize) -> bool {
         self.backend(backend).is_none_or(|backend| backend.store_status == StoreStatus::Healthy)
@@ -124,9 +130,7 @@ impl Watch {
         match answer {
             Ok(answer) => {
                 backend.breaker.answered();
-                let intact_ns = answer.intact_for_ns.unwrap_or(0);
-                let left = self.quarantine_ns.saturating_sub(intact_ns);
-                match NonZeroU64::new(left) {
+                match self.quarantine_left(answer.intact_for_ns) {
                     None => (
                         CheckedReply::Usable(answer.reply),
                         backend.set_status(StoreStatus::Healthy, now_ns),

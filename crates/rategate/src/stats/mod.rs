@@ -58,6 +58,8 @@
 //! | `rategate_keys` | `limit` | keys in the table |
 //! | `rategate_distributed_calls_total` | `limit`, `by`, `outcome` | calls, by decider |
 //! | `rategate_store_changes_total` | `limit` | changes of the store's status |
+//! | `rategate_dropped_charges_total` | `limit` | permits used beyond a reservation, not charged |
+//! | `rategate_waiting_charges` | `limit` | permits used beyond a reservation, to be charged |
 //! | `rategate_store_state` | `limit` | 0 available, 1 quarantined, 2 unavailable |
 //!
 //! A key never becomes a label: collectors keep labels for ever, and keys come from outside.

@@ -18,6 +18,10 @@ const DECIDED: &str = "rategate_distributed_calls_total";
 #[cfg(feature = "distributed")]
 const CHANGES: &str = "rategate_store_changes_total";
 #[cfg(feature = "distributed")]
+const DROPPED_CHARGES: &str = "rategate_dropped_charges_total";
+#[cfg(feature = "distributed")]
+const WAITING_CHARGES: &str = "rategate_waiting_charges";
+#[cfg(feature = "distributed")]
 const STORE: &str = "rategate_store_state";
 
 /// Describes the metrics to the installed recorder, which has no help texts for them otherwise.
@@ -41,6 +45,16 @@ fn describe_distributed() {
         "Calls of a distributed limit, by the party that decided"
     );
     describe_counter!(CHANGES, Unit::Count, "Changes of a store's status");
+    describe_counter!(
+        DROPPED_CHARGES,
+        Unit::Count,
+        "Permits used beyond a reservation that no store was charged"
+    );
+    describe_gauge!(
+        WAITING_CHARGES,
+        Unit::Count,
+        "Permits used beyond a reservation that wait to be charged to a store"
+    );
     describe_gauge!(
         STORE,
         Unit::Count,
@@ -84,6 +98,9 @@ pub(crate) fn distributed(limit: &str, counts: &distributed::Counts, health: &He
         }
     }
     counter!(CHANGES, "limit" => limit.to_owned()).absolute(counts.changes);
+    counter!(DROPPED_CHARGES, "limit" => limit.to_owned()).absolute(counts.dropped_charges);
+    let waiting = f64::from(u32::try_from(counts.waiting_charges).unwrap_or(u32::MAX));
+    gauge!(WAITING_CHARGES, "limit" => limit.to_owned()).set(waiting);
     let state = match health.store_status {
         StoreStatus::Healthy => 0_u8,
         StoreStatus::Quarantined => 1,

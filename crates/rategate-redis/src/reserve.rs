@@ -1,0 +1,298 @@
+//! Reservations: an estimate is held under an id until its end, and then settled.
+//!
+//! The id has a record of its own beside the states of its key, so both requests may be sent again:
+//! what was decided is decided once. The functions end each hold at its instant, when they next
+//! read the state, and a denial foretells these ends.
+
+use std::num::NonZeroU64;
+
+use rategate::store::{
+    EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, Unavailable,
+};
+use rategate_core::debt::{Charged, Debt};
+use rategate_core::verdict::Settled;
+
+use crate::batch::{MAX_DECISIONS, head, row_number, rows_of};
+use crate::charge::bounds_of;
+use crate::command::{Command, Settings, number};
+use crate::error::{ReplyError, RequestError};
+use crate::key::Key;
+use crate::library::Verb;
+use crate::limit::{MAX_WINDOW_PERMITS, Row};
+use crate::plan::Plan;
+use crate::reply::{Decoded, Numbers, Value, foreign_key};
+
+/// The maximum time of a reservation, in microseconds: 35 years.
+pub const MAX_TTL_US: u64 = 1 << 50;
+/// The maximum number of holds of one limit of a key. A denial of one more ends with the first of
+/// them.
+pub const MAX_HOLDS: u64 = 4_096;
+/// The time for which an id is remembered after its end, unless its reservation could last longer.
+const MEMORY_MS: u64 = 600_000;
+
+/// The replies to a call's reservations, or what kept the store from one of them.
+pub type Reserved = Vec<Result<ReserveReply, Unavailable>>;
+/// The replies to a call's ends, or what kept the store from one of them.
+pub type Ended = Vec<Result<EndReply, Unavailable>>;
+
+/// Estimates for one call. In a cluster their keys must lie in one slot.
+#[derive(Debug, Default)]
+pub struct Estimates<'a> {
+    rows: Vec<Row>,
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+    requests: Vec<&'a Plan>,
+}
+
+impl<'a> Estimates<'a> {
+    /// Creates an empty set of estimates.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a request to hold `permits` of a key under an id for `ttl_ns`, rounded up to whole
+    /// microseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::HeldByLease`], [`RequestError::TooLong`], [`RequestError::NoPermits`],
+    /// [`RequestError::Exceeds`], [`RequestError::Full`]. The estimates added before are unchanged
+    /// then.
+    pub fn push(
+        &mut self,
+        plan: &'a Plan,
+        key: &Key,
+        permits: u64,
+        (id, ttl_ns): (ReservationId, NonZeroU64),
+    ) -> Result<(), RequestError> {
+        if self.requests.len() >= MAX_DECISIONS {
+            return Err(RequestError::Full);
+        }
+        let lasts_us = lasts_us(plan, ttl_ns)?;
+        let rows = rows_of(plan, permits)?;
+        self.args.push(count(rows.len()));
+        self.args.push(id.0.to_vec());
+        self.args.push(number(lasts_us));
+        self.args.push(number(lasts_us.div_ceil(1_000).max(MEMORY_MS)));
+        for row in rows {
+            self.args.push(number(row_number(&mut self.rows, row)));
+        }
+        self.keys.extend(keys_of(plan, key, id));
+        self.requests.push(plan);
+        Ok(())
+    }
+
+    /// Returns the command that holds the estimates.
+    #[must_use]
+    pub fn command(&self, settings: Settings) -> Command {
+        let mut args = head(settings, &self.rows);
+        args.extend(self.args.iter().cloned());
+        Command::new(Verb::Reserve, self.keys.clone(), args)
+    }
+
+    /// Reads the reply, in the order of the estimates.
+    ///
+    /// One of which a key holds data of another kind has [`Unavailable::Key`]. Nothing is held
+    /// under any of its limits.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplyError`] if the value is not such a reply.
+    pub fn read(&self, value: &Value) -> Result<Decoded<Reserved>, ReplyError> {
+        read_reserved(value, self.requests.iter().copied())
+    }
+}
+
+/// Ends of reservations for one call. In a cluster their keys must lie in one slot.
+#[derive(Debug, Default)]
+pub struct Ends<'a> {
+    rows: Vec<Row>,
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+    requests: Vec<(&'a Plan, ReservationEnd)>,
+}
+
+impl<'a> Ends<'a> {
+    /// Creates an empty set of ends.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the end of a reservation of these limits.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::HeldByLease`], [`RequestError::CarriedByLog`], [`RequestError::Full`]. The
+    /// ends added before are unchanged then.
+    pub fn push(
+        &mut self,
+        plan: &'a Plan,
+        key: &Key,
+        id: ReservationId,
+        end: ReservationEnd,
+        debt: Debt,
+    ) -> Result<(), RequestError> {
+        if self.requests.len() >= MAX_DECISIONS {
+            return Err(RequestError::Full);
+        }
+        let bounds = end_bounds(plan, debt)?;
+        let rows = rows_of(plan, 1)?;
+        self.args.push(count(rows.len()));
+        self.args.push(id.0.to_vec());
+        let is_cancelled = end == ReservationEnd::Cancel;
+        self.args.push(match used_of(end) {
+            Some(used) => number(used.min(MAX_WINDOW_PERMITS)),
+            None => b"-1".to_vec(),
+        });
+        self.args.push(number(is_cancelled.into()));
+        for (row, bound) in rows.into_iter().zip(bounds) {
+            self.args.push(number(row_number(&mut self.rows, row)));
+            self.args.push(number(bound));
+            self.args.push(number(debt.is_carried().into()));
+        }
+        self.keys.extend(keys_of(plan, key, id));
+        self.requests.push((plan, end));
+        Ok(())
+    }
+
+    /// Returns the command that ends the reservations.
+    #[must_use]
+    pub fn command(&self, settings: Settings) -> Command {
+        let mut args = head(settings, &self.rows);
+        args.extend(self.args.iter().cloned());
+        Command::new(Verb::Settle, self.keys.clone(), args)
+    }
+
+    /// Reads the reply, in the order of the ends.
+    ///
+    /// One of which a key holds data of another kind has [`Unavailable::Key`]. Nothing changed in
+    /// any of its limits.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplyError`] if the value is not such a reply.
+    pub fn read(&self, value: &Value) -> Result<Decoded<Ended>, ReplyError> {
+        read_ended(value, self.requests.iter().copied())
+    }
+}
+
+/// Returns the time of a reservation in microseconds, rounded up, or why these limits or this time
+/// are not possible.
+pub(crate) fn lasts_us(plan: &Plan, ttl_ns: NonZeroU64) -> Result<u64, RequestError> {
+    if plan.holds() {
+        return Err(RequestError::HeldByLease);
+    }
+    let lasts_us = ttl_ns.get().div_ceil(1_000);
+    if lasts_us > MAX_TTL_US { Err(RequestError::TooLong) } else { Ok(lasts_us) }
+}
+
+/// Returns the bound that a charge has under each limit, or why these limits take none.
+pub(crate) fn end_bounds(plan: &Plan, debt: Debt) -> Result<Vec<u64>, RequestError> {
+    if plan.holds() { Err(RequestError::HeldByLease) } else { bounds_of(plan, debt) }
+}
+
+/// Reads the reply to a call with these estimates.
+pub(crate) fn read_reserved<'a>(
+    value: &Value,
+    plans: impl Iterator<Item = &'a Plan>,
+) -> Result<Decoded<Reserved>, ReplyError> {
+    read(value, plans, reserved)
+}
+
+/// Reads the reply to a call with these ends.
+pub(crate) fn read_ended<'a>(
+    value: &Value,
+    ends: impl Iterator<Item = (&'a Plan, ReservationEnd)>,
+) -> Result<Decoded<Ended>, ReplyError> {
+    read(value, ends, |numbers, (plan, end), now_us| ended(numbers, plan, end, now_us))
+}
+
+type Outcome<T> = Result<Result<T, Unavailable>, ReplyError>;
+
+fn read<R, T>(
+    value: &Value,
+    requests: impl Iterator<Item = R>,
+    mut one: impl FnMut(&mut Numbers<'_>, R, u64) -> Outcome<T>,
+) -> Result<Decoded<Vec<Result<T, Unavailable>>>, ReplyError> {
+    let mut numbers = Numbers::of(value)?;
+    let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
+    let outcomes = requests.map(|request| one(&mut numbers, request, now_us));
+    let content = outcomes.collect::<Result<_, _>>()?;
+    numbers.end()?;
+    Ok(Decoded { now_us, corrected, is_marked, content })
+}
+
+fn reserved(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Outcome<ReserveReply> {
+    let (status, number) = (numbers.count()?, numbers.int()?);
+    let (remaining, debt) = left(numbers, plan, now_us)?;
+    let count = u64::try_from(number);
+    let time_ns = count.ok().and_then(|us| NonZeroU64::new(us.saturating_mul(1_000)));
+    let verdict = match (status, count) {
+        (1 | 2, _) => ReserveVerdict::Held { ends_in_ns: time_ns.ok_or(ReplyError::Number)? },
+        (0, Err(_)) => ReserveVerdict::Denied { retry_after_ns: None },
+        (0, Ok(_)) => {
+            let retry_after_ns = Some(time_ns.ok_or(ReplyError::Number)?);
+            ReserveVerdict::Denied { retry_after_ns }
+        }
+        (4, _) => ReserveVerdict::Ended,
+        (5, Ok(permits)) => ReserveVerdict::OtherPermits { permits },
+        (3, _) => return Ok(Err(foreign_key())),
+        _ => return Err(ReplyError::Number),
+    };
+    Ok(Ok(ReserveReply { verdict, is_repeated: !matches!(status, 0 | 1), remaining, debt }))
+}
+
+fn ended(
+    numbers: &mut Numbers<'_>,
+    plan: &Plan,
+    end: ReservationEnd,
+    now_us: u64,
+) -> Outcome<EndReply> {
+    let (status, kind) = (numbers.count()?, numbers.count()?);
+    let [first, second, third] = [numbers.count()?, numbers.count()?, numbers.count()?];
+    let (remaining, debt) = left(numbers, plan, now_us)?;
+    // What the store does not count at all.
+    let used = used_of(end).unwrap_or(0);
+    let forgiven = second.saturating_add(used.saturating_sub(MAX_WINDOW_PERMITS));
+    let outcome = match (status, kind) {
+        (0, _) => EndOutcome::Unknown,
+        (3, _) => return Ok(Err(foreign_key())),
+        (1 | 2, 1) => EndOutcome::Committed(Settled::Back { permits: first }),
+        (1 | 2, 2) => EndOutcome::Committed(Settled::Owed { permits: first, forgiven }),
+        (1 | 2, 3) => EndOutcome::Committed(Settled::Even),
+        (1 | 2, 4) => EndOutcome::Cancelled(first),
+        (1 | 2, 5) => EndOutcome::Late(Charged { booked: first, forgiven, debt: third }),
+        _ => return Err(ReplyError::Number),
+    };
+    Ok(Ok(EndReply { outcome, is_repeated: status == 2, remaining, debt }))
+}
+
+/// Reads the numbers of each limit: the permits that one call could take, and the largest debt.
+fn left(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Result<(u64, u64), ReplyError> {
+    let (mut remaining, mut debt) = (u64::MAX, 0);
+    for (_, limit) in plan.limits() {
+        let fields = [numbers.count()?, numbers.count()?, numbers.count()?];
+        remaining = limit.remaining(now_us, fields).min(remaining);
+        debt = limit.debt(now_us, fields).max(debt);
+    }
+    Ok((remaining, debt))
+}
+
+/// Returns the permits that were used, or `None` for all that were held.
+const fn used_of(end: ReservationEnd) -> Option<u64> {
+    match end {
+        ReservationEnd::Commit { used } => used,
+        ReservationEnd::Cancel => Some(0),
+    }
+}
+
+fn keys_of(plan: &Plan, key: &Key, id: ReservationId) -> impl Iterator<Item = Vec<u8>> {
+    let states = plan.limits().map(|(label, limit)| key.state(label, limit.letter()));
+    std::iter::once(key.reservation(id.0)).chain(states)
+}
+
+fn count(length: usize) -> Vec<u8> {
+    number(u64::try_from(length).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,382 @@
+//! Reservations: random stories in which a store holds, ends and remembers as the core's ledgers
+//! and a list of ids do.
+
+use std::num::NonZeroU64;
+
+use fastrand::Rng;
+use rategate::charge::{Debt, Settled};
+use rategate::store::{
+    EndOutcome, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, Rule, StoreError,
+    Verdict,
+};
+use rategate_core::holds::Holding as _;
+use rategate_core::limit::Limit as _;
+
+use super::Arena;
+use super::client::{StoreClient, number, wait_us};
+use super::laws::{in_flight, log};
+use super::reservation_model::{MEMORY_US, Model};
+use super::traffic::{LABELS, NOW_US, cases, policy};
+
+/// The time after that within which a store forgets it.
+const FORGETS_WITHIN_US: u64 = 2_000_000;
+
+/// Runs all cases, for each way in which a debt ends, and the laws of what is refused.
+///
+/// A log that carries its debts is left out: a store may refuse that.
+pub fn suite(arena: &impl Arena) {
+    refused_reservations_leave_no_trace(arena);
+    let mut counts = Counts::default();
+    for (seed, (name, rules, typical_us)) in (1..).zip(cases()) {
+        let has_log = rules.iter().any(|rule| matches!(rule, Rule::Log(_)));
+        let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
+        for debt in [Debt::FORGOTTEN, Debt::CARRIED] {
+            if !(has_log && debt.is_carried()) {
+                let name = format!("{name}, {debt:?}");
+                counts.add(&Story::new(arena, &name, &rules, seed, debt).play(typical_us, 700));
+            }
+        }
+    }
+    assert!(counts.rarest() > 100, "too little happened in all cases: {counts:?}");
+}
+
+/// Checks that what cannot be held is an error with a type, and leaves its id unused.
+pub fn refused_reservations_leave_no_trace<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let paced = StoreClient::new(&store, &[("l", log(3))], "k");
+    let both = StoreClient::new(&store, &[("l", log(3)), ("f", in_flight(2))], "k");
+    let (id, ttl_us) = (ReservationId([9; 16]), 1_000_000);
+    let is_nonsense = |error: Option<StoreError>| {
+        assert!(
+            matches!(&error, Some(StoreError::InvalidRequest(why)) if !why.is_empty()),
+            "permits in flight are reserved: {error:?}"
+        );
+    };
+    is_nonsense(both.reserve(1, id, ttl_us).err());
+    is_nonsense(both.end(id, ReservationEnd::Cancel, Debt::FORGOTTEN).err());
+    assert!(matches!(paced.reserve(4, id, ttl_us), Err(StoreError::Exceeds(_))));
+    paced.granted(1);
+    let denied = paced.reserve(3, id, ttl_us).unwrap();
+    assert!(matches!(denied.verdict, ReserveVerdict::Denied { .. }), "{denied:?}");
+    let ended = paced.end(id, ReservationEnd::Cancel, Debt::FORGOTTEN).unwrap();
+    assert_eq!((ended.outcome, ended.remaining), (EndOutcome::Unknown, 2));
+    let held = paced.reserve(2, id, ttl_us).unwrap();
+    assert!(matches!(held.verdict, ReserveVerdict::Held { .. }) && !held.is_repeated, "{held:?}");
+    // Of another key it is the id of another reservation.
+    let other = paced.with_key("l").end(id, ReservationEnd::Cancel, Debt::FORGOTTEN).unwrap();
+    assert_eq!(other.outcome, EndOutcome::Unknown);
+    assert_eq!(paced.remaining(), 0);
+}
+
+/// The number of times that something happened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    held: u64,
+    denied: u64,
+    repeated: u64,
+    ended: u64,
+    other: u64,
+    back: u64,
+    owed: u64,
+    even: u64,
+    cancelled: u64,
+    late: u64,
+    unknown: u64,
+    /// Waits that were passed to the microsecond.
+    waited: u64,
+    /// Ends by themselves that were met to the microsecond.
+    met: u64,
+    forgotten: u64,
+}
+
+impl Counts {
+    fn all(&mut self) -> [&mut u64; 14] {
+        let Self { held, denied, repeated, ended, other, back, owed, even, .. } = self;
+        let Self { cancelled, late, unknown, waited, met, forgotten, .. } = self;
+        [
+            held, denied, repeated, ended, other, back, owed, even, cancelled, late, unknown,
+            waited, met, forgotten,
+        ]
+    }
+
+    fn add(&mut self, more: &Self) {
+        let mut more = *more;
+        for (sum, more) in self.all().into_iter().zip(more.all()) {
+            *sum += *more;
+        }
+    }
+
+    fn rarest(&self) -> u64 {
+        let mut counts = *self;
+        counts.all().into_iter().map(|count| *count).min().unwrap_or(0)
+    }
+}
+
+struct Story<'a, A: Arena> {
+    arena: &'a A,
+    name: &'a str,
+    client: StoreClient<A::Store>,
+    model: Model,
+    capacity: u64,
+    random: Rng,
+    now_us: u64,
+    next_id: u64,
+    /// Ids that are forgotten from an instant on.
+    gone: Vec<(u64, u64)>,
+    counts: Counts,
+}
+
+impl<'a, A: Arena> Story<'a, A> {
+    fn new(arena: &'a A, name: &'a str, rules: &[(&str, Rule)], seed: u64, debt: Debt) -> Self {
+        let now_us = NOW_US;
+        arena.set_now_us(now_us);
+        let client = StoreClient::new(&arena.store(), rules, name);
+        let policies = rules.iter().map(|(_, rule)| policy(*rule));
+        let model = Model::new(policies, debt, now_us);
+        let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap();
+        let (random, counts) = (Rng::with_seed(seed), Counts::default());
+        let (next_id, gone) = (0, Vec::new());
+        Self { arena, name, client, model, capacity, random, now_us, next_id, gone, counts }
+    }
+
+    fn play(mut self, typical_us: u64, steps: u64) -> Counts {
+        for step in 0..steps {
+            let us = match self.below(9) {
+                0..4 => 0,
+                4 => 1,
+                5 => self.until_next_end().unwrap_or(0),
+                6 => self.until_next_end().map_or(0, |us| us.saturating_sub(1)),
+                7 => self.below(typical_us * 6 + 1),
+                _ => self.below(typical_us * 2 + 1),
+            };
+            self.pass(us);
+            if self.below(150) == 0 {
+                self.forget();
+            }
+            let about = format!("{}, step {step}, at {} us", self.name, self.now_us);
+            match self.below(10) {
+                0..4 => self.reserve_new(&about, typical_us),
+                4..8 => self.end_one(&about),
+                8 => self.reserve_again(&about, typical_us),
+                _ => self.decide(&about),
+            }
+        }
+        let Counts { held, denied, repeated, late, .. } = self.counts;
+        let is_enough = held.min(repeated) > steps / 10 && denied.min(late) > 20;
+        assert!(is_enough, "{}: too little happened: {:?}", self.name, self.counts);
+        self.counts
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random.u64(..bound)
+    }
+
+    fn pass(&mut self, us: u64) {
+        self.now_us += us;
+        self.arena.set_now_us(self.now_us);
+        // A store may be a little late to forget one, so for a while nothing is asked about it.
+        let now_us = self.now_us;
+        let gone = &mut self.gone;
+        self.model.known.retain(|id, known| {
+            let is_kept = known.due_us() > now_us;
+            if !is_kept {
+                gone.push((known.due_us() + FORGETS_WITHIN_US, *id));
+            }
+            is_kept
+        });
+    }
+
+    /// Returns the time until the next reservation ends by itself.
+    fn until_next_end(&mut self) -> Option<u64> {
+        let end_ns = self.model.limits.next_end_ns()?;
+        self.counts.met += 1;
+        Some((end_ns / 1_000).saturating_sub(self.now_us))
+    }
+
+    /// Lets so much time pass that an id is forgotten. A microsecond sooner it is still known.
+    fn forget(&mut self) {
+        let due = self.model.known.iter().map(|(id, known)| (known.due_us(), *id));
+        let Some((due_us, id)) = due.min() else { return };
+        let permits = self.model.known.get(&id).map_or(1, |known| known.hold.permits);
+        self.pass(due_us - 1 - self.now_us);
+        let about = format!("{}: remembered until {due_us} us", self.name);
+        self.reserve(&about, permits, id, 1);
+        self.pass(1 + FORGETS_WITHIN_US);
+    }
+
+    /// Returns an id that is unknown: one that a store has forgotten, if there is any.
+    fn some_unknown(&mut self) -> u64 {
+        let now_us = self.now_us;
+        let Some(at) = self.gone.iter().position(|&(gone_us, _)| gone_us <= now_us) else {
+            self.next_id += 1;
+            return self.next_id;
+        };
+        self.counts.forgotten += 1;
+        self.gone.swap_remove(at).1
+    }
+
+    fn some_permits(&mut self) -> u64 {
+        match self.below(4) {
+            0 => 1 + self.below(self.capacity),
+            1 => 1 + self.below(self.capacity.min(3)),
+            _ => 1 + self.below(self.capacity.div_ceil(3)),
+        }
+    }
+
+    fn some_ttl_us(&mut self, typical_us: u64) -> u64 {
+        match self.below(12) {
+            0 => 1,
+            1 => MEMORY_US * 2,
+            2..6 => 1 + self.below(typical_us * 3),
+            _ => 1 + self.below(typical_us * 30),
+        }
+    }
+
+    fn reserve_new(&mut self, about: &str, typical_us: u64) {
+        let (permits, ttl_us) = (self.some_permits(), self.some_ttl_us(typical_us));
+        self.next_id += 1;
+        let id = self.next_id;
+        let wait_ns = self.reserve_repeatedly(about, permits, id, ttl_us);
+        let Some(wait_us) = wait_ns.map(|ns| ns.get().div_ceil(1_000)) else { return };
+        if self.below(2) == 0 || wait_us > MEMORY_US / 2 {
+            return;
+        }
+        // The wait is exact: a microsecond sooner it is one microsecond, and then it is over.
+        self.pass(wait_us - 1);
+        if wait_us > 1 {
+            let left_ns = self.reserve(&format!("{about}: too soon"), permits, id, ttl_us);
+            assert!(left_ns.is_some_and(|ns| ns.get() <= 1_000), "{about}: {left_ns:?}");
+        }
+        self.pass(1);
+        let left_ns = self.reserve(&format!("{about}: as told"), permits, id, ttl_us);
+        assert_eq!(left_ns, None, "{about}: denied at the instant that the core named");
+        self.counts.waited += 1;
+    }
+
+    /// Sends a reservation again, for as many permits or for others.
+    fn reserve_again(&mut self, about: &str, typical_us: u64) {
+        let Some(id) = self.some_known() else { return };
+        let permits = self.model.known.get(&id).map_or(1, |known| known.hold.permits);
+        let permits = if self.below(3) == 0 { self.some_permits() } else { permits };
+        let ttl_us = self.some_ttl_us(typical_us);
+        self.reserve_repeatedly(about, permits, id, ttl_us);
+    }
+
+    /// Ends a reservation in some way: open ones, those whose time is over, and unknown ones.
+    fn end_one(&mut self, about: &str) {
+        let id = match self.below(12) {
+            0 => self.some_unknown(),
+            _ => match self.some_known() {
+                Some(id) => id,
+                None => self.some_unknown(),
+            },
+        };
+        let held = self.model.known.get(&id).map_or(1, |known| known.hold.permits);
+        for again in 0..=self.below(5) {
+            // What is sent again should be the same, and the store must not rely on that.
+            let end = match self.below(8) {
+                0 => ReservationEnd::Cancel,
+                1 => ReservationEnd::Commit { used: None },
+                2 => ReservationEnd::Commit { used: Some(held) },
+                3 => ReservationEnd::Commit { used: Some(0) },
+                4..6 => ReservationEnd::Commit { used: Some(held + 1 + self.below(held + 2)) },
+                _ => ReservationEnd::Commit { used: Some(self.below(held + 1)) },
+            };
+            let about = format!("{about}: {end:?} of {id}, sent {again} times before");
+            let expected = self.model.end(self.now_us, id, end);
+            let debt = self.model.debt;
+            let seen = self.client.end(named(id), end, debt).unwrap();
+            assert_eq!(seen, expected, "{about}");
+            self.counts.repeated += u64::from(seen.is_repeated);
+            *match seen.outcome {
+                EndOutcome::Committed(Settled::Back { .. }) => &mut self.counts.back,
+                EndOutcome::Committed(Settled::Owed { .. }) => &mut self.counts.owed,
+                EndOutcome::Committed(Settled::Even) => &mut self.counts.even,
+                EndOutcome::Cancelled(_) => &mut self.counts.cancelled,
+                EndOutcome::Late(_) => &mut self.counts.late,
+                EndOutcome::Unknown => &mut self.counts.unknown,
+            } += u64::from(!seen.is_repeated);
+        }
+    }
+
+    /// Takes permits, or charges them, beside what is held.
+    fn decide(&mut self, about: &str) {
+        let (permits, now_ns) = (self.some_permits(), self.now_us * 1_000);
+        if self.below(4) == 0 {
+            let debt = self.model.debt;
+            let expected = self.model.limits.charge(now_ns, permits, debt).unwrap();
+            let seen = self.client.charge(permits, debt).unwrap();
+            let remaining = self.model.limits.remaining(now_ns);
+            assert_eq!((seen.charged, seen.remaining), (expected, remaining), "{about}: a charge");
+            return;
+        }
+        let expected = self.model.limits.try_acquire(now_ns, permits).unwrap();
+        let remaining = self.model.limits.remaining(now_ns);
+        match (self.client.decide(permits).unwrap(), expected) {
+            (Verdict::Granted(grant), rategate_core::verdict::Verdict::Granted(_)) => {
+                assert_eq!(grant.remaining, remaining, "{about}: {permits} permits");
+            }
+            (Verdict::Denied(denial), rategate_core::verdict::Verdict::Denied(theirs)) => {
+                let expected_us = theirs.retry_after_ns.map(|ns| ns.get().div_ceil(1_000));
+                let seen = (wait_us(denial), denial.remaining);
+                assert_eq!(seen, (expected_us, remaining), "{about}: {permits} permits");
+            }
+            (seen, expected) => panic!("{about}: {permits} permits: {seen:?}, not {expected:?}"),
+        }
+    }
+
+    fn some_known(&mut self) -> Option<u64> {
+        let newest = self.model.known.len().min(9);
+        let back = usize::try_from(self.below(u64::try_from(newest.max(1)).unwrap())).unwrap();
+        self.model.known.keys().rev().nth(back).copied()
+    }
+
+    fn reserve_repeatedly(
+        &mut self,
+        about: &str,
+        permits: u64,
+        id: u64,
+        ttl_us: u64,
+    ) -> Option<NonZeroU64> {
+        let mut wait_ns = None;
+        for again in 0..=self.below(5) {
+            let about = format!("{about}, sent {again} times before");
+            wait_ns = self.reserve(&about, permits, id, ttl_us);
+        }
+        wait_ns
+    }
+
+    /// Compares one reservation. Returns the time until it passes, if it is denied.
+    fn reserve(&mut self, about: &str, permits: u64, id: u64, ttl_us: u64) -> Option<NonZeroU64> {
+        let expected = self.model.reserve(self.now_us, permits, id, ttl_us);
+        let seen = self.client.reserve(permits, named(id), ttl_us).unwrap();
+        let about = format!("{about}: {permits} permits as {id} for {ttl_us} us");
+        let in_us = |verdict| match verdict {
+            ReserveVerdict::Denied { retry_after_ns } => ReserveVerdict::Denied {
+                retry_after_ns: retry_after_ns.map(|ns| number(ns.get().div_ceil(1_000))),
+            },
+            held_or_known => held_or_known,
+        };
+        let numbers = |reply: ReserveReply| (reply.is_repeated, reply.remaining, reply.debt);
+        assert_eq!(in_us(seen.verdict), in_us(expected.verdict), "{about}");
+        assert_eq!(numbers(seen), numbers(expected), "{about}");
+        self.counts.repeated += u64::from(seen.is_repeated);
+        *match seen.verdict {
+            ReserveVerdict::Held { .. } => &mut self.counts.held,
+            ReserveVerdict::Denied { .. } => &mut self.counts.denied,
+            ReserveVerdict::Ended => &mut self.counts.ended,
+            ReserveVerdict::OtherPermits { .. } => &mut self.counts.other,
+        } += 1;
+        match expected.verdict {
+            ReserveVerdict::Denied { retry_after_ns } => retry_after_ns,
+            _ => None,
+        }
+    }
+}
+
+fn named(id: u64) -> ReservationId {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&id.to_be_bytes());
+    ReservationId(bytes)
+}
