@@ -26,7 +26,7 @@ use crate::reply::{Decoded, Numbers, Value, foreign_key};
 pub const MAX_TTL_US: u64 = 1 << 50;
 /// The maximum number of holds of one limit of a key. A denial of one more ends with the first of
 /// them.
-pub const MAX_HOLDS: u64 = 4_096;
+pub const MAX_HOLDS: u64 = 1_024;
 /// The time for which an id is remembered after its end, unless its reservation could last longer.
 const MEMORY_MS: u64 = 600_000;
 

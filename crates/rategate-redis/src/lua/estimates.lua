@@ -12,8 +12,8 @@ local HEAD_FROM = -9007199254740992
 local HOLDS_FROM = -4503599627370496
 local PARTS_FROM = 2251799813685248
 
--- The maximum number of holds of one state.
-local MOST_HELD_AT_ONCE = 4096
+-- The maximum number of holds of one state: one call may have to end all of them.
+local MOST_HELD_AT_ONCE = 1024
 
 -- Returns the members of a range of scores, each with its score after it. The last number is how
 -- many at most, after how many others.
@@ -58,11 +58,12 @@ local function new_holds()
   return { count = 0, until_us = 0, next_us = 0, added = {}, gone = {}, drops = {} }
 end
 
--- Returns the holds that end until an instant, as pairs of end and member, in order.
-local function holds_until(cell, until_us)
+-- Returns the holds that end until an instant, as pairs of end and member, in order; the first so
+-- many of them, where none is held by this call.
+local function holds_until(cell, until_us, count)
   local open, list = cell.open, {}
   if open.is_stored then
-    local found = members(cell.key, HOLDS_FROM + 1, math.min(HOLDS_FROM + until_us, PARTS_FROM - 1))
+    local found = members(cell.key, HOLDS_FROM + 1, math.min(HOLDS_FROM + until_us, PARTS_FROM - 1), not next(open.added) and count)
     for at = 1, #found, 2 do
       local member = found[at]
       if not open.gone[member] and not open.added[member] then
@@ -104,18 +105,24 @@ local function end_hold(cell, op, member, unused, now)
   open.count = open.count - 1
   -- The next one is not known.
   open.next_us, open.first = 0, nil
-  return op.kind.give_back(cell, op, now, tonumber(ticket), unused or tonumber(permits))
+  return op.kind.give_back(cell, op, now, tonumber(ticket), unused or tonumber(permits), not unused)
 end
+
+-- From so many holds on, a call that ends them reads all that it may need at once.
+local FEW_HOLDS = 8
 
 -- Ends all holds whose time is over, each at its own instant.
 local function end_due(cell, op, now)
   local open = cell.open
   if not open or open.count == 0 or open.next_us > now then return end
-  for _, hold in ipairs(holds_until(cell, now)) do
+  local due = holds_until(cell, now)
+  if #due > FEW_HOLDS and op.kind.prepare then op.kind.prepare(cell) end
+  for _, hold in ipairs(due) do
     if op.kind.pass then op.kind.pass(cell, op, hold[1]) end
     end_hold(cell, op, hold[2], nil, hold[1])
     cell.is_dirty = true
   end
+  if #due > FEW_HOLDS and op.kind.complete then op.kind.complete(cell, op) end
 end
 
 -- Moves all ends back with a clock that is behind the writing by more than the horizon.
@@ -143,7 +150,7 @@ local function cell_copy(cell)
   if cell.leads then
     copy.leads = copy_of(cell.leads)
     copy.leads.gaps, copy.leads.fresh = copy_of(cell.leads.gaps), copy_of(cell.leads.fresh)
-    copy.leads.stored = copy_of(cell.leads.stored)
+    copy.leads.stored, copy.leads.order = copy_of(cell.leads.stored), nil
   end
   if cell.put then copy.put, copy.chunks = copy_of(cell.put), copy_of(cell.chunks) end
   return copy
@@ -156,15 +163,22 @@ local function opening_after_ends(cell, op, now)
   local opens_us = kind.opening(cell, op, now)
   local open = cell.open
   if not open or open.count == 0 or opens_us <= now or open.next_us >= opens_us then return opens_us end
-  local after
-  for _, hold in ipairs(holds_until(cell, opens_us - 1)) do
-    if hold[1] >= opens_us then break end
-    after = after or cell_copy(cell)
+  if kind.opening_after then return kind.opening_after(cell, op, now, holds_until(cell, opens_us - 1), opens_us) end
+  local after, list, place = cell_copy(cell), holds_until(cell, opens_us - 1, FEW_HOLDS), 0
+  while true do
+    place = place + 1
+    local hold = list[place]
+    if not hold and place == FEW_HOLDS + 1 then
+      -- As many as this are rare.
+      list = holds_until(cell, opens_us - 1)
+      hold = list[place]
+      if kind.prepare then kind.prepare(after) end
+    end
+    if not hold or hold[1] >= opens_us then return opens_us end
     if kind.pass then kind.pass(after, op, hold[1]) end
     end_hold(after, op, hold[2], nil, hold[1])
     opens_us = math.max(hold[1], kind.opening(after, op, hold[1]))
   end
-  return opens_us
 end
 
 -- Adds members to a set, or removes them, many at once. Scores are whole numbers below 2^53, which

@@ -248,6 +248,8 @@ function gcra.undo(cell, op, _, permits)
   leads_follow_return(cell, us, part, op.d)
 end
 
+gcra.prepare = leads_load
+
 function gcra.ticket(cell)
   local leads = cell.leads or leads_parse()
   cell.leads = leads
@@ -256,12 +258,12 @@ function gcra.ticket(cell)
 end
 
 -- The time of a permit is that of the cell: a hold whose time is over ends before other numbers
--- count.
-function gcra.give_back(cell, _, _, serial, permits)
+-- count. How many of its permits came back is not told, so it counts as all of them.
+function gcra.give_back(cell, _, _, serial, permits, is_over)
   local all_us, all_part = times(cell.unit_us, cell.unit_part, permits, cell.d)
   local us, part = leads_end(cell, serial, all_us, all_part, cell.d)
   if us + part == 0 then return 0 end
-  if us == all_us and part == all_part then
+  if is_over or us == all_us and part == all_part then
     gcra_move(cell, us, part, permits)
     return permits
   end

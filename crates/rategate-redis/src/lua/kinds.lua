@@ -17,10 +17,15 @@
 --                                     lets; returns their number
 --   adopt(cell, op, now, call)        carries the cell over to other numbers
 --   ticket(cell)                      a whole number by which a hold just taken is known
---   give_back(cell, op, now, ticket, permits)
---                                     takes back permits of a hold; returns how many came back
+--   give_back(cell, op, now, ticket, permits, is_over)
+--                                     takes back permits of a hold; returns how many came back,
+--                                     which matters unless its time is over
 --   pass(cell, op, now)               moves the cell on to an instant; absent where none differs
 --   debt(cell, op, now)               by how many permits the limit is exceeded
+--   prepare(cell), complete(cell, op) around the ends of many holds; may be absent
+--   opening_after(cell, op, now, holds, opens_us)
+--                                     opening, if these holds run to their ends; without them it is
+--                                     opens_us. Absent where the ends are made one by one
 --   write(cell, now)                  writes the cell to its key
 --
 -- A cell that the clock of another server has left too far ahead counts as if all permits had

@@ -35,9 +35,48 @@ local function gap_seen(leads, member, score)
   return serial, leads.gaps[serial]
 end
 
+-- Reads all gaps at once, for a call that ends many holds.
+local function leads_load(cell)
+  local leads = cell.leads
+  if not leads or leads.order then return end
+  local order = {}
+  if leads.has_gaps then
+    local found = members(cell.key, PARTS_FROM, '+inf')
+    for at = 1, #found, 2 do order[#order + 1] = gap_seen(leads, found[at], found[at + 1]) end
+  end
+  for _, serial in ipairs(leads.fresh) do order[#order + 1] = serial end
+  leads.order, leads.skips = order, { [1] = {}, [-1] = {} }
+end
+
+-- Returns the place of the first gap that is left, from a place on in a direction. What has been
+-- passed over once is skipped the next time.
+local function gap_left(leads, place, step)
+  local order, skips, to = leads.order, leads.skips[step], place
+  while order[to] and not leads.gaps[order[to]] do to = skips[to] or to + step end
+  while place ~= to do
+    local after = skips[place] or place + step
+    skips[place], place = to, after
+  end
+  return to
+end
+
+-- Returns the place of the first serial number that is not below this one.
+local function gap_place(order, serial)
+  local low, high = 1, #order + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if order[middle] < serial then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
 -- Returns the first gap from a serial number on. Those not yet written come after all others.
 local function gap_from(cell, serial)
   local leads, skip = cell.leads, 0
+  if leads.order then
+    local at = leads.order[gap_left(leads, gap_place(leads.order, serial), 1)]
+    return at, at and leads.gaps[at]
+  end
   while leads.has_gaps do
     local found = members(cell.key, PARTS_FROM + serial, '+inf', 1, skip)
     if not found[1] then break end
@@ -53,6 +92,11 @@ end
 -- Returns the last gap before a serial number, or of all.
 local function gap_before(cell, serial)
   local leads, skip = cell.leads, 0
+  if leads.order then
+    local place = serial and gap_place(leads.order, serial) or #leads.order + 1
+    local at = leads.order[gap_left(leads, place - 1, -1)]
+    return at, at and leads.gaps[at]
+  end
   for place = #leads.fresh, 1, -1 do
     local at = leads.fresh[place]
     if (not serial or at < serial) and leads.gaps[at] then return at, leads.gaps[at] end
@@ -68,7 +112,10 @@ local function gap_before(cell, serial)
 end
 
 local function gap_set(leads, serial, gap)
-  if leads.gaps[serial] == nil and not leads.stored[serial] then leads.fresh[#leads.fresh + 1] = serial end
+  if leads.gaps[serial] == nil and not leads.stored[serial] then
+    leads.fresh[#leads.fresh + 1] = serial
+    if leads.order then leads.order[#leads.order + 1] = serial end
+  end
   leads.gaps[serial] = gap
 end
 

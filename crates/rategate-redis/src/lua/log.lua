@@ -231,6 +231,38 @@ function log.opening(cell, op, now)
   return opens_us
 end
 
+-- An entry counts until it is as old as the period. Held permits of it count until the hold ends, if
+-- that is sooner. So the request passes once enough of both have come, in the order of their
+-- instants.
+function log.opening_after(cell, op, now, list)
+  local excess, points, counts = cell.total + op.permits - op.most, {}, {}
+  log_walk(cell, function(point, count)
+    points[#points + 1], counts[point] = point, count
+  end)
+  local ends = {}
+  for _, hold in ipairs(list) do
+    local permits, ticket = string.match(hold[2], '^(%d+):(%d+):')
+    local point = steps_up(tonumber(ticket), cell.grid_us)
+    local back = math.min(tonumber(permits), counts[point] or 0)
+    if back > 0 and hold[1] < point * cell.grid_us + op.held_us then
+      counts[point] = counts[point] - back
+      ends[#ends + 1] = { hold[1], back }
+    end
+  end
+  local at = 1
+  for _, point in ipairs(points) do
+    local over_us = math.max(now, point * cell.grid_us + op.held_us)
+    while ends[at] and ends[at][1] <= over_us do
+      excess = excess - ends[at][2]
+      if excess <= 0 then return ends[at][1] end
+      at = at + 1
+    end
+    excess = excess - counts[point]
+    if excess <= 0 then return over_us end
+  end
+  return ends[#ends] and ends[#ends][1] or now
+end
+
 function log.room(cell, op)
   return math.max(0, math.min(op.permits, op.most - cell.total))
 end
@@ -305,10 +337,34 @@ function log.ticket(cell)
   return cell.newest * cell.grid_us
 end
 
+-- Finds the entries of all points.
+function log.prepare(cell)
+  local indices = {}
+  log_walk(cell, function(point, _, index) indices[point] = index end)
+  cell.indices = indices
+end
+
+-- Removes the entries that have become empty.
+function log.complete(cell, op)
+  cell.indices = nil
+  log_rewrite(cell, cell.total > op.most and log_wide(op, cell.length) or op, function(_, count) return count end)
+end
+
 -- Takes back permits of the entry of a hold, which is among the newest as a rule. An entry that
 -- becomes empty is removed.
 function log.give_back(cell, op, _, counted_us, permits)
   local target, point = steps_up(counted_us, cell.grid_us), cell.newest
+  if cell.indices then
+    local index = cell.indices[target]
+    if not index then return 0 end
+    local place = log_place(cell, index)
+    local gap, count = log_entry(cell, place)
+    local back = math.min(permits, count)
+    -- An empty entry stays until all holds have ended.
+    cell.put[place] = struct.pack(cell.entry, gap, count - back)
+    cell.total = cell.total - back
+    return back
+  end
   for index = cell.length - 1, 0, -1 do
     local place = log_place(cell, index)
     local gap, count = log_entry(cell, place)
