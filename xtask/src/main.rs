@@ -85,7 +85,8 @@ static COMMANDS: [Command; 19] = [
     },
     Command {
         forms: &["fleet"],
-        help: "ten thousand simulated nodes keep one limit through faults; in release, about a minute",
+        help: "ten thousand simulated nodes keep one limit through faults, and a million fleets count\n\
+               reservations once; in release, some minutes",
         run: |at, _| fleet::run(&at.root),
     },
     Command {

@@ -26,6 +26,7 @@ mod oracle;
 mod plan;
 mod queue;
 mod report;
+mod reservations;
 mod store;
 mod tally;
 mod traffic;
@@ -36,6 +37,9 @@ pub use self::limit::Limit;
 pub use self::network::Network;
 pub use self::plan::{Fallback, Flaw, Mode, Plan};
 pub use self::report::{Report, Seen};
+pub use self::reservations::{
+    ReservationCounts, ReservationFlaw, ReservationPlan, ReservationReport, run_reservations,
+};
 pub use self::tally::{Counts, Share};
 pub use self::traffic::{Shape, Traffic};
 

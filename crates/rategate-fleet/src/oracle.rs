@@ -51,6 +51,11 @@ impl FullestWindow {
         Self { window_ns, inside: VecDeque::new(), sum: 0, max: (0, 0) }
     }
 
+    /// Returns the most so far, and the instant at which that window begins.
+    pub(super) const fn max(&self) -> (u64, u64) {
+        self.max
+    }
+
     /// Records a grant. It suffices to check windows that end with a grant: moving any other back
     /// to its last grant loses nothing.
     pub(super) fn push(&mut self, at_ns: u64, permits: u64) {

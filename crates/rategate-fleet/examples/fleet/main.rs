@@ -1,10 +1,11 @@
 //! The cost of each way to keep a limit on many machines: the tables and pictures of
-//! `docs/distributed.md`, and a crowd of ten thousand nodes.
+//! `docs/distributed.md`, a crowd of ten thousand nodes, and a million fleets whose callers reserve.
 //!
 //! ```text
 //! cargo run --package rategate-fleet --example fleet -- tables
 //! cargo run --package rategate-fleet --example fleet -- picture fleet-units
 //! cargo run --release --package rategate-fleet --example fleet -- crowd 10000
+//! cargo run --release --package rategate-fleet --example fleet -- reservations 1000000
 //! ```
 
 #![allow(
@@ -18,6 +19,7 @@
 mod chart;
 mod crowd;
 mod pictures;
+mod reservations;
 mod tables;
 
 use std::process::ExitCode;
@@ -30,7 +32,8 @@ const SECOND: u64 = 1_000 * MS;
 const LIMIT: Limit = Limit::Log { permits: 1_000, period_ns: SECOND };
 /// The time by which all nodes have joined and have their shares.
 const WARM_NS: u64 = 3 * SECOND;
-const USAGE: &str = "usage: fleet tables | fleet picture NAME | fleet crowd [NODES]";
+const USAGE: &str =
+    "usage: fleet tables | fleet picture NAME | fleet crowd [NODES] | fleet reservations [RUNS]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +46,8 @@ fn main() -> ExitCode {
         ["picture", name] => pictures::draw(name).inspect(|svg| print!("{svg}")).is_some(),
         ["crowd"] => crowd::play(10_000),
         ["crowd", nodes] => nodes.parse().is_ok_and(crowd::play),
+        ["reservations"] => reservations::play(1_000_000),
+        ["reservations", runs] => runs.parse().is_ok_and(reservations::play),
         _ => {
             println!("{USAGE}");
             false

@@ -151,12 +151,12 @@ impl HeldHere {
         end: ReservationEnd,
     ) -> Option<EndedHere> {
         let known = self.by_id.get_mut(&id)?;
-        let held = known.permits.get();
+        let estimate = known.permits.get();
         let used = match end {
-            ReservationEnd::Commit { used } => used.unwrap_or(held),
+            ReservationEnd::Commit { used } => used.unwrap_or(estimate),
             ReservationEnd::Cancel => 0,
         };
-        let short = used.saturating_sub(held);
+        let short = used.saturating_sub(estimate);
         let (outcome, charged) = match std::mem::replace(&mut known.state, State::Expired) {
             State::AtStore => {
                 known.state = State::AtStore;
@@ -170,8 +170,8 @@ impl HeldHere {
                 (EndOutcome::Late(Charged { booked: used, forgiven: 0, debt: 0 }), used)
             }
             State::Open(hold) => {
-                let permits = machine.end_hold(now_ns, hold, used.min(held));
-                let settled = match used.checked_sub(held) {
+                let permits = machine.end_hold(now_ns, hold, used.min(estimate));
+                let settled = match used.checked_sub(estimate) {
                     None => Settled::Back { permits },
                     Some(0) => Settled::Even,
                     Some(permits) => Settled::Owed { permits, forgiven: 0 },

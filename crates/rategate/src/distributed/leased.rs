@@ -69,6 +69,11 @@ impl Entry {
         state.waiting.is_empty() && state.held.is_empty() && state.machine.may_be_evicted(now_ns)
     }
 
+    /// Records that the store holds nothing under an id.
+    pub(super) fn not_at_store(&self, id: ReservationId) {
+        self.state().held.forget_at_store(id);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -226,11 +231,6 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         })?;
         self.charge_later(Arc::clone(&entry.key), charge);
         Some(reply)
-    }
-
-    /// Records that the store holds nothing under an id.
-    pub(super) fn not_at_store(self: &Arc<Self>, entry: &Arc<Entry>, id: ReservationId) {
-        entry.state().held.forget_at_store(id);
     }
 
     /// Changes what this node holds of a key, and does what follows.

@@ -111,7 +111,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             let receive = move |reply: Result<StoreReply, StoreError>| {
                 let reply = reply.and_then(|reply| inner.trusted(reply));
                 if let Some(entry) = entry.filter(|_| leaves_nothing(&reply)) {
-                    inner.not_at_store(&entry, id);
+                    entry.not_at_store(id);
                 }
                 callback(reply);
             };

@@ -1,0 +1,157 @@
+//! What callers do in the world, and what they hear.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate::store::{
+    EndOutcome, EndReply, ReservationEnd, ReserveReply, ReserveVerdict, StoreError,
+};
+
+use super::caller::{CallerState, Heard};
+use super::world::{KEY, PAUSE_NS, World};
+
+impl World<'_> {
+    /// Ends the callers of a node that has crashed, or lets them go on with another one.
+    pub(super) fn orphan(&mut self, index: u32) {
+        for number in 0..self.callers.len() {
+            let Some(caller) = self.callers.get_mut(number) else { continue };
+            let is_done = matches!(caller.state, CallerState::Done);
+            if caller.node != index || is_done {
+                continue;
+            }
+            let is_waiting = !matches!(caller.state, CallerState::Idle);
+            if caller.is_local {
+                caller.state = CallerState::Done;
+                if caller.begun_ns.is_some() {
+                    self.counts.died = self.counts.died.saturating_add(1);
+                    // The store may have booked a commit of which it has not heard.
+                    self.is_uncertain |= caller.has_sent_commit;
+                }
+            } else if is_waiting {
+                caller.state = CallerState::Idle;
+                self.act_in(number, PAUSE_NS);
+            }
+        }
+    }
+
+    pub(super) fn act(&mut self, number: usize) {
+        let true_ns = self.true_ns;
+        let some_node = self.some_node();
+        let Some(caller) = self.callers.get_mut(number) else { return };
+        if !matches!(caller.state, CallerState::Idle) {
+            return;
+        }
+        if caller.begun_ns.is_none() && true_ns >= caller.gives_up_ns {
+            caller.state = CallerState::Done;
+            return;
+        }
+        let (id, node) = (caller.id, caller.node);
+        let (estimate, actual, ttl_ns) = (caller.estimate, caller.actual, caller.ttl_ns);
+        let is_begun = caller.begun_ns.is_some();
+        let state = self.at(node, |node| {
+            let (_, limiter) = node.up.as_ref()?;
+            Some(if is_begun {
+                let end = ReservationEnd::Commit { used: Some(actual) };
+                CallerState::Committing(limiter.end(KEY, id, end))
+            } else {
+                let ttl = Duration::from_nanos(ttl_ns);
+                CallerState::Reserving(limiter.reserve(KEY, estimate, id, ttl))
+            })
+        });
+        let Some(caller) = self.callers.get_mut(number) else { return };
+        let Some(state) = state.flatten() else {
+            // Its node is down: it tries another one.
+            caller.node = some_node;
+            return self.act_in(number, PAUSE_NS);
+        };
+        caller.state = state;
+        caller.has_sent_commit = is_begun;
+        // Only a node that holds it in borrowed permits replies at once.
+        self.listen_to(number, true);
+    }
+
+    /// Lets all callers of a node hear what has come.
+    pub(super) fn listen(&mut self, node: u32) {
+        for number in 0..self.callers.len() {
+            if self.callers.get(number).is_some_and(|caller| caller.node == node) {
+                self.listen_to(number, false);
+            }
+        }
+    }
+
+    fn listen_to(&mut self, number: usize, is_borrowed: bool) {
+        let Some(caller) = self.callers.get_mut(number) else { return };
+        match caller.heard() {
+            None => {}
+            Some(Heard::Reserved(reply)) => self.reserved(number, reply, is_borrowed),
+            Some(Heard::Ended(reply)) => self.ended(number, reply),
+            Some(Heard::Charged) => caller.state = CallerState::Done,
+        }
+    }
+
+    fn reserved(
+        &mut self,
+        number: usize,
+        reply: Result<ReserveReply, StoreError>,
+        is_borrowed: bool,
+    ) {
+        let Some(caller) = self.callers.get_mut(number) else { return };
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(StoreError::Unavailable(_)) => return self.act_in(number, PAUSE_NS),
+            Err(error) => panic!("a reservation is refused: {error}"),
+        };
+        self.counts.repeated = self.counts.repeated.saturating_add(reply.is_repeated.into());
+        if let ReserveVerdict::Held { .. } = reply.verdict {
+            let decided_ns = self.decided.get(&caller.id).copied().filter(|_| !is_borrowed);
+            caller.begun_ns = Some(decided_ns.unwrap_or(self.true_ns));
+            let work_ns = caller.work_ns;
+            self.counts.held = self.counts.held.saturating_add(1);
+            self.counts.borrowed = self.counts.borrowed.saturating_add(is_borrowed.into());
+            self.act_in(number, work_ns);
+        } else {
+            caller.state = CallerState::Done;
+            let is_denied = matches!(reply.verdict, ReserveVerdict::Denied { .. });
+            self.counts.denied = self.counts.denied.saturating_add(is_denied.into());
+        }
+    }
+
+    fn ended(&mut self, number: usize, reply: Result<EndReply, StoreError>) {
+        let Some(caller) = self.callers.get_mut(number) else { return };
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(StoreError::Unavailable(_)) => return self.act_in(number, PAUSE_NS),
+            Err(error) => panic!("a commit is refused: {error}"),
+        };
+        let (estimate, actual, node) = (caller.estimate, caller.actual, caller.node);
+        let begun_ns = caller.begun_ns.unwrap_or(self.true_ns);
+        caller.state = CallerState::Done;
+        let counts = &mut self.counts;
+        counts.repeated = counts.repeated.saturating_add(reply.is_repeated.into());
+        self.used_in_all = self.used_in_all.saturating_add(actual);
+        let counter = match reply.outcome {
+            EndOutcome::Late(_) => &mut counts.late,
+            EndOutcome::Unknown => &mut counts.unknown,
+            EndOutcome::Committed(_) | EndOutcome::Cancelled(_) => &mut counts.committed,
+        };
+        *counter = counter.saturating_add(1);
+        let within = match reply.outcome {
+            EndOutcome::Late(_) => 0,
+            _ => actual.min(estimate),
+        };
+        self.over = self.over.saturating_add(actual.saturating_sub(within));
+        self.used.push((begun_ns, within));
+        if reply.outcome != EndOutcome::Unknown {
+            return;
+        }
+        // The store has lost it, or it was borrowed by a node that is gone.
+        assert!(self.is_uncertain, "the store has forgotten a reservation");
+        let charge = self.at(node, |node| {
+            let (_, limiter) = node.up.as_ref()?;
+            Some(limiter.charge(KEY, NonZeroU64::new(actual)?))
+        });
+        if let (Some(Some(charge)), Some(caller)) = (charge, self.callers.get_mut(number)) {
+            caller.state = CallerState::Charging(charge);
+        }
+    }
+}
