@@ -1,9 +1,13 @@
-//! Requests of Envoy's service are read as a third-party implementation reads them.
+//! Requests of Envoy's service, and of Kuadrant's, are read as a third-party implementation reads
+//! them.
 
 #![no_main]
 
 #[path = "../../crates/rategate-protocol/tests/laws/rls.rs"]
 mod laws;
+
+#[path = "../../crates/rategate-protocol/tests/laws/kuadrant.rs"]
+mod kuadrant;
 
 use rategate_protocol::rls::{MalformedRequest, RlsRequest};
 
@@ -14,4 +18,5 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Err(MalformedRequest::Malformed("groups are nested too deep")) => {}
         _ => laws::check(bytes),
     }
+    kuadrant::check(bytes);
 });

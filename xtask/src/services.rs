@@ -1,12 +1,13 @@
 //! The descriptors that the service's reflection answers with: written from the packages whose
-//! clients its tests use, and compared with what is in the repository.
+//! clients its tests use, and compared with what is in the repository. No package has those of
+//! Kuadrant's service, which are written here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{BufMut, BytesMut};
-use rategate_protocol::protobuf::{Malformed, Reader, Value, put_bytes, put_varint};
+use rategate_protocol::protobuf::{Malformed, Reader, Value, put_bytes, put_integer, put_varint};
 
 /// The file in the repository, a `FileDescriptorSet`.
 const FILE: &str = "crates/rategate-server/src/protocol/grpc/services.bin";
@@ -20,12 +21,16 @@ const SOURCES: [(&str, &str); 4] = [
 ];
 
 /// The files that declare the services. All files that they import follow from these.
-const SERVICES: [&str; 4] = [
+const SERVICES: [&str; 5] = [
     "envoy/service/ratelimit/v3/rls.proto",
+    KUADRANT,
     "health.proto",
     "reflection_v1.proto",
     "reflection_v1alpha.proto",
 ];
+
+/// The file of Kuadrant's service.
+const KUADRANT: &str = "kuadrantrls.proto";
 
 /// The fields of `FileDescriptorProto` that are read: its name, its imports, and its comments,
 /// which are left out.
@@ -65,6 +70,9 @@ fn descriptors(root: &Path) -> Result<BytesMut> {
         let read = read(&set, &mut files);
         read.map_err(|Malformed(why)| anyhow::anyhow!("{path}: {why}"))?;
     }
+    let mut own = BytesMut::new();
+    put_bytes(&mut own, 1, &kuadrant());
+    read(&own, &mut files).map_err(|Malformed(why)| anyhow::anyhow!("{KUADRANT}: {why}"))?;
     let mut order = Vec::new();
     for name in SERVICES {
         visit(name, &files, &mut order)?;
@@ -74,6 +82,106 @@ fn descriptors(root: &Path) -> Result<BytesMut> {
         put_bytes(&mut out, 1, &files[&name].content);
     }
     Ok(out)
+}
+
+/// The types of fields, by their numbers in a descriptor.
+const UINT64: u64 = 4;
+const BOOL: u64 = 8;
+const STRING: u64 = 9;
+const MESSAGE: u64 = 11;
+const ENUM: u64 = 14;
+
+/// A field: its name, its type, and the full name of that type if it is declared somewhere.
+type Field = (&'static str, u64, &'static str);
+
+const DESCRIPTORS: Field =
+    ("descriptors", MESSAGE, ".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor");
+
+/// The messages of Kuadrant's service, whose fields have the numbers from 1.
+const MESSAGES: [(&str, &[Field]); 4] = [
+    (
+        "ReserveRequest",
+        &[
+            ("domain", STRING, ""),
+            DESCRIPTORS,
+            ("amount", UINT64, ""),
+            ("ttl", MESSAGE, ".google.protobuf.Duration"),
+        ],
+    ),
+    (
+        "ReserveResponse",
+        &[
+            ("code", ENUM, ".envoy.service.ratelimit.v3.RateLimitResponse.Code"),
+            ("reservation_id", STRING, ""),
+        ],
+    ),
+    (
+        "CommitRequest",
+        &[
+            ("domain", STRING, ""),
+            DESCRIPTORS,
+            ("reservation_id", STRING, ""),
+            ("actual_amount", UINT64, ""),
+        ],
+    ),
+    ("CommitResponse", &[("reservation_released", BOOL, "")]),
+];
+
+/// The methods of Kuadrant's service, with the packages and the starts of the names of their
+/// messages.
+const METHODS: [(&str, &str); 4] = [
+    ("CheckRateLimit", ".envoy.service.ratelimit.v3.RateLimit"),
+    ("Report", ".envoy.service.ratelimit.v3.RateLimit"),
+    ("Reserve", ".kuadrant.service.ratelimit.v1.Reserve"),
+    ("Commit", ".kuadrant.service.ratelimit.v1.Commit"),
+];
+
+/// Returns the `FileDescriptorProto` of Kuadrant's service.
+fn kuadrant() -> BytesMut {
+    let mut file = BytesMut::new();
+    put_bytes(&mut file, 1, KUADRANT.as_bytes());
+    put_bytes(&mut file, 2, b"kuadrant.service.ratelimit.v1");
+    for import in [
+        "envoy/service/ratelimit/v3/rls.proto",
+        "envoy/extensions/common/ratelimit/v3/ratelimit.proto",
+        "google/protobuf/duration.proto",
+    ] {
+        put_bytes(&mut file, 3, import.as_bytes());
+    }
+    for (name, fields) in MESSAGES {
+        let mut message = BytesMut::new();
+        put_bytes(&mut message, 1, name.as_bytes());
+        for (field, number) in fields.iter().zip(1..) {
+            put_bytes(&mut message, 2, &field_descriptor(*field, number));
+        }
+        put_bytes(&mut file, 4, &message);
+    }
+    let mut service = BytesMut::new();
+    put_bytes(&mut service, 1, b"RateLimitService");
+    for (name, messages) in METHODS {
+        let mut method = BytesMut::new();
+        put_bytes(&mut method, 1, name.as_bytes());
+        put_bytes(&mut method, 2, format!("{messages}Request").as_bytes());
+        put_bytes(&mut method, 3, format!("{messages}Response").as_bytes());
+        put_bytes(&mut service, 2, &method);
+    }
+    put_bytes(&mut file, 6, &service);
+    put_bytes(&mut file, 12, b"proto3");
+    file
+}
+
+/// Returns the `FieldDescriptorProto` of a field.
+fn field_descriptor((name, kind, declared): Field, number: u64) -> BytesMut {
+    let is_repeated = name == DESCRIPTORS.0;
+    let mut field = BytesMut::new();
+    put_bytes(&mut field, 1, name.as_bytes());
+    put_integer(&mut field, 3, number);
+    put_integer(&mut field, 4, if is_repeated { 3 } else { 1 });
+    put_integer(&mut field, 5, kind);
+    if !declared.is_empty() {
+        put_bytes(&mut field, 6, declared.as_bytes());
+    }
+    field
 }
 
 /// A file without its comments, and the names of its imports.

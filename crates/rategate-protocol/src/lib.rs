@@ -8,6 +8,7 @@
 //! | decode the fields of a head | [`http2::Decoder`] |
 //! | read and write gRPC's messages and statuses | [`grpc`] |
 //! | read `RateLimitRequest`, write `RateLimitResponse` | [`rls`] |
+//! | read and write Kuadrant's `Reserve` and `Commit` | [`kuadrant`] |
 //! | read configurations of a control plane, and judge them | [`xds`] |
 //! | read and write any other protocol buffers | [`protobuf`] |
 //!
@@ -37,6 +38,7 @@
 
 pub mod grpc;
 pub mod http2;
+pub mod kuadrant;
 pub mod protobuf;
 pub mod resp;
 pub mod rls;

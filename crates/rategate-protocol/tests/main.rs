@@ -7,6 +7,7 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+mod kuadrant;
 mod metadata;
 mod resp;
 mod rls;

@@ -40,12 +40,18 @@ pub struct Rule {
     /// The entries that a descriptor must have, in this order and number. Without entries there
     /// is one counter.
     pub entries: Vec<Entry>,
+    /// The index of the descriptor of a call that the rule is for, if the descriptor has the
+    /// entries among others, in any order. `None` for a rule about every descriptor of exactly
+    /// these entries, in this order.
+    pub descriptor: Option<usize>,
     /// The limit in force outside of the times in `schedule`.
     pub limit: Limit,
     /// The limit as it was written, for answers that show it.
     pub display_limit: DisplayLimit,
     /// The effect of a take that does not fit.
     pub over: Over,
+    /// What a request for no permits asks for.
+    pub look: Look,
     /// The way in which debts end.
     pub debt: Debt,
     /// The extent to which the rule is enforced.
@@ -146,6 +152,17 @@ pub enum Over {
     Refuse,
     /// It is denied, and counted all the same: for callers that have used the permits already.
     Charge,
+}
+
+/// What a request for no permits asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Look {
+    /// That the limit is not exceeded. A limit that is exactly full lets it pass.
+    #[default]
+    Debt,
+    /// That there is room for one permit.
+    Room,
 }
 
 /// The extent to which a rule is enforced.
@@ -250,6 +267,14 @@ impl Scheduled {
 }
 
 impl Rule {
+    /// Returns how many permits a peek at `permits` asks for.
+    pub(crate) const fn looked_for(&self, permits: u64) -> u64 {
+        match self.look {
+            Look::Room if permits == 0 => 1,
+            _ => permits,
+        }
+    }
+
     /// Returns the name of the limit in Envoy's answers if it differs from the rule's name.
     #[must_use]
     pub fn given(&self) -> Option<&str> {

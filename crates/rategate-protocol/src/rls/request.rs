@@ -67,6 +67,24 @@ pub enum MalformedRequest {
         /// The maximum number of items.
         max: usize,
     },
+    /// A descriptor cannot be used as it is.
+    #[error("descriptor {descriptor}: `{part}`: {problem}")]
+    Descriptor {
+        /// The index of the descriptor, from 0.
+        descriptor: usize,
+        /// The key of the entry, or the name of the field.
+        part: String,
+        /// The problem, and what would be accepted.
+        problem: String,
+    },
+    /// A field of the request that is not a descriptor cannot be used as it is.
+    #[error("`{field}`: {problem}")]
+    Field {
+        /// The name of the field.
+        field: &'static str,
+        /// The problem, and what would be accepted.
+        problem: String,
+    },
     /// The limit that the caller supplies has an unknown unit.
     #[error("the limit of descriptor {descriptor} has no unit")]
     NoUnit {
@@ -94,11 +112,7 @@ impl<'a> RlsRequest<'a> {
         while let Some((number, value)) = fields.field()? {
             match number {
                 1 => ask.domain = value.text()?,
-                2 => {
-                    few(ask.descriptors.len(), "descriptors")?;
-                    let descriptor = Descriptor::read(value.bytes()?, ask.descriptors.len())?;
-                    ask.descriptors.push(descriptor);
-                }
+                2 => Descriptor::push(&mut ask.descriptors, value.bytes()?)?,
                 3 => ask.hits = value.small()?,
                 _ => {}
             }
@@ -114,6 +128,16 @@ impl<'a> RlsRequest<'a> {
 }
 
 impl<'a> Descriptor<'a> {
+    /// Parses one more descriptor of a request.
+    pub(crate) fn push(
+        all: &mut SmallVec<[Self; 2]>,
+        message: &'a [u8],
+    ) -> Result<(), MalformedRequest> {
+        few(all.len(), "descriptors")?;
+        all.push(Self::read(message, all.len())?);
+        Ok(())
+    }
+
     fn read(message: &'a [u8], index: usize) -> Result<Self, MalformedRequest> {
         let mut descriptor = Self::default();
         let mut limit = None;

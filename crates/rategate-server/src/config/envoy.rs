@@ -1,7 +1,7 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, with one domain in each
-//! file.
+//! file. A file that is a list is Limitador's (`limitador`).
 //!
-//! It also has the keys `algorithm`, `over`, `burst`, `calendar`, `store`, `lease` and
+//! It also has the keys `algorithm`, `over`, `look`, `burst`, `calendar`, `store`, `lease` and
 //! `on_unavailable`.
 //!
 //! By default its limits are windows of the wall clock in UTC that count every hit, denied or
@@ -19,6 +19,7 @@ use super::calendar::WrittenCalendar;
 use super::de;
 use super::gather::{Gathered, Kind as Draft};
 use super::limit::{Algorithm, UNLIMITED, Written};
+use super::limitador;
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
 use super::rules::{KnownAlgorithm, Reader};
@@ -26,8 +27,8 @@ use super::source::{Source, SourceLocation};
 use super::tables::PlaceText;
 use super::text::Text;
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
-    Unit, Value,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable, Over,
+    Rule, Unit, Value,
 };
 
 const UNITS: &str = "unit: is one of second, minute, hour, day, week, month, year";
@@ -74,6 +75,7 @@ struct RateLimit {
     unlimited: Option<bool>,
     algorithm: Option<Algorithm>,
     over: Option<Over>,
+    look: Option<Look>,
     burst: Option<u64>,
     calendar: Option<CalendarKeys>,
     store: Option<PlaceText>,
@@ -110,7 +112,11 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
         Ok(root) => root,
         Err(problem) => return all.problems.push(problem),
     };
-    read_tree(&root, all);
+    match &root.kind {
+        // Limitador's file is a list of limits.
+        Kind::List(limits) => limitador::read_all(limits, all),
+        _ => read_tree(&root, all),
+    }
 }
 
 /// Reads the tree of a file, or of a control plane's resource.
@@ -224,9 +230,11 @@ impl Reader<'_> {
                 envoy_name: given,
                 domain: Arc::clone(level.domain),
                 entries: entries.clone(),
+                descriptor: None,
                 limit: limit.0,
                 display_limit: limit.1,
                 over: Over::Refuse,
+                look: table.rate_limit.as_ref().and_then(|limit| limit.look).unwrap_or_default(),
                 debt: Debt::FORGOTTEN,
                 enforcement: if is_shadow { Enforcement::Shadow } else { Enforcement::All },
                 quota: is(table.quota_mode),
@@ -310,7 +318,7 @@ impl Reader<'_> {
 
     /// Reports the keys that an unlimited descriptor cannot use.
     fn unlimited(&mut self) {
-        let refused = ["unit", "algorithm", "over", "burst", "calendar"];
+        let refused = ["unit", "algorithm", "over", "look", "burst", "calendar"];
         for key in refused.into_iter().chain(["requests_per_unit", "unit_multiplier"]) {
             if self.node.child(key).is_none_or(|node| matches!(node.kind, Kind::Null)) {
                 continue;

@@ -2,10 +2,11 @@
 //!
 //! Texts (`source`) become a tree of values with positions (`node`), into which `layers` puts
 //! variables and flags. `de` reads the types of `tables` and `settings` from it, and reports
-//! each wrong value (`error`). `rules` and `envoy` convert tables to rules, which `gather`
-//! checks together. `xds` makes such trees of a control plane's resources.
+//! each wrong value (`error`). `rules`, `envoy` and `limitador` convert tables to rules, which
+//! `gather` checks together. `xds` makes such trees of a control plane's resources.
 
 mod calendar;
+mod cel;
 mod de;
 mod envoy;
 mod envoy_env;
@@ -15,6 +16,7 @@ mod files;
 mod gather;
 mod layers;
 mod limit;
+mod limitador;
 mod load;
 mod metadata;
 mod naming;

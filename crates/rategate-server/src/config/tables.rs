@@ -14,7 +14,7 @@ use super::calendar::WrittenCalendar;
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
 use super::text::{Grammar, Text, percent};
-use crate::rule::{DAYS, Enforcement, OnUnavailable, Over, Unit};
+use crate::rule::{DAYS, Enforcement, Look, OnUnavailable, Over, Unit};
 
 /// Returns the JSON Schema of the native format, for editors that complete and check TOML.
 #[must_use]
@@ -52,6 +52,9 @@ pub(crate) struct RuleTable {
     /// Without it there is one counter.
     #[serde(rename = "match", default)]
     pub(crate) entries: Vec<Text<EntryTable>>,
+    /// The index of the descriptor of a call that the rule is for, from 0, if it has the entries of
+    /// `match` among others, in any order. Default: every descriptor of exactly these entries.
+    pub(crate) descriptor: Option<usize>,
     /// The limit: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier },
     /// { permits, per, zone, anchor, every } for the algorithm "calendar",
     /// or a number for the algorithm "concurrency".
@@ -65,6 +68,9 @@ pub(crate) struct RuleTable {
     /// The effect of a call that does not fit: "refuse" counts nothing, "charge" counts it although
     /// it is denied. Default: "refuse", and "charge" for "counted-window".
     pub(crate) over: Option<Over>,
+    /// What a call for 0 permits asks for: "debt", that the limit is not exceeded; "room", that one
+    /// permit would fit. Default: "debt".
+    pub(crate) look: Option<Look>,
     /// The end of a debt of permits charged beyond the limit: "forget" ends it with its window or
     /// log, "carry" lets later windows pay it. Default: "carry" for "gcra", else "forget".
     pub(crate) debt: Option<DebtEnd>,

@@ -10,8 +10,8 @@ use super::calendar;
 use super::limit::{Algorithm, Written};
 use super::metadata;
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
-    RuleSet, Unit, Value,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable, Over,
+    Rule, RuleSet, Unit, Value,
 };
 
 /// The error of a rule that the native format cannot express.
@@ -77,10 +77,12 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
         ("envoy_name", (rule.envoy_name != rule.name).then(|| quoted(&rule.envoy_name))),
         ("domain", Some(quoted(&rule.domain))),
         ("match", list(rule.entries.iter().map(entry))),
+        ("descriptor", rule.descriptor.map(|nth| nth.to_string())),
         ("limit", Some(limit)),
         ("algorithm", (algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
         ("burst", burst.map(|burst| burst.to_string())),
         ("over", (rule.over == Over::Charge).then(|| quoted("charge"))),
+        ("look", (rule.look == Look::Room).then(|| quoted("room"))),
         ("debt", rule.debt.is_carried().then(|| quoted("carry"))),
         ("most_debt", (rule.debt.max_ns() < u64::MAX).then(|| lease(rule.debt.max_ns()))),
         ("enforce", enforce.as_deref().map(quoted)),

@@ -43,7 +43,11 @@ impl<C: Clock + Clone> Counter<'_, C> {
     ) -> Result<ItemResult, EngineError> {
         let verb = if verb == Verb::Take && permits == 0 { Verb::Peek } else { verb };
         match self {
-            Self::Rule(ruled, key) => ruled.decide(clock, key, verb, permits),
+            Self::Rule(ruled, key) => {
+                let permits =
+                    if verb == Verb::Peek { ruled.rule.looked_for(permits) } else { permits };
+                ruled.decide(clock, key, verb, permits)
+            }
             Self::Bucket(numbers, key) => Ok(numbers.decide(clock, key, verb, permits)?.0),
             Self::Window(numbers, key, own) => {
                 let now_ns = clock.now_ns();

@@ -33,12 +33,14 @@ struct Layer<'a> {
 impl<'a> Layers<'a> {
     /// Returns the layers of a request, if any of its descriptors comes under several rules.
     pub(super) fn of<C: Clock + Clone>(live: &'a Live<C>, request: &Request<'a>) -> Option<Self> {
-        let items = request.items.iter().map(|item| {
+        let items = request.items.iter().enumerate().map(|(nth, item)| {
             let mut rules = Vec::new();
             if let Target::Descriptor { domain, entries, limit: None } = item.target {
-                let all = live.matcher.find_all(domain.as_bytes(), entries);
-                if all.len() > 1 {
-                    let all = all.iter().filter_map(|index| live.matcher.rules().get(*index));
+                let all = live.matcher.find_all(domain.as_bytes(), nth, entries);
+                let all = all.iter().filter_map(|index| live.matcher.rules().get(*index));
+                let is_layered =
+                    all.clone().count() > 1 || all.clone().any(|rule| rule.descriptor.is_some());
+                if is_layered {
                     rules = all.map(|rule| (&**rule, rule.varying(entries).collect())).collect();
                 }
             }

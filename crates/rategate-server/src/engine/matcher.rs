@@ -20,7 +20,9 @@ pub struct Matcher {
     rules: Vec<Arc<Rule>>,
     by_name: HashMap<Arc<str>, usize>,
     domains: HashMap<Arc<str>, Node>,
-    /// `true` if any descriptor has several rules.
+    /// The rules of each domain for descriptors that have their entries among others.
+    among: HashMap<Arc<str>, Vec<usize>>,
+    /// `true` if any descriptor may have several rules, or such a rule.
     is_layered: bool,
 }
 
@@ -51,6 +53,15 @@ pub enum LoadError {
         /// The domain of the rules.
         domain: Arc<str>,
     },
+    /// Too many rules of a domain for descriptors that have their entries among others.
+    #[error(
+        "domain `{domain}` has more than {MAX_RULES_AMONG} rules for descriptors with entries among \
+         others, and each call is compared with all of them"
+    )]
+    TooManyAmong {
+        /// The domain of the rules.
+        domain: Arc<str>,
+    },
     /// A rule whose counters cannot be kept in a store.
     #[error("rule `{rule}` cannot be kept in a store: {why}")]
     Store {
@@ -66,6 +77,10 @@ pub enum LoadError {
 
 /// The maximum number of rules for the same descriptors: a request is decided by all of them.
 pub(crate) const MAX_RULES_PER_MATCH: usize = 8;
+
+/// The maximum number of rules of a domain for descriptors that have their entries among others:
+/// each descriptor is compared with all of them.
+pub(crate) const MAX_RULES_AMONG: usize = 1024;
 
 /// A node of the tree: the state after some entries.
 #[derive(Debug, Default)]
@@ -107,6 +122,15 @@ impl Matcher {
                 });
             }
             let root = matcher.domains.entry(Arc::clone(&rule.domain)).or_default();
+            if rule.descriptor.is_some() {
+                let among = matcher.among.entry(Arc::clone(&rule.domain)).or_default();
+                if among.len() >= MAX_RULES_AMONG {
+                    return Err(LoadError::TooManyAmong { domain: Arc::clone(&rule.domain) });
+                }
+                among.push(index);
+                matcher.is_layered = true;
+                continue;
+            }
             if let Err(taken) = root.insert(&rule.entries, index, &mut matcher.is_layered) {
                 return Err(LoadError::SameDescriptor {
                     first: rules.get(taken).map(|rule| Arc::clone(&rule.name)).unwrap_or_default(),
@@ -124,20 +148,33 @@ impl Matcher {
         self.domains.contains_key(domain)
     }
 
-    /// Returns the first rule that a descriptor comes under, with its index.
+    /// Returns the first rule for exactly the entries of a descriptor, with its index.
     #[must_use]
     pub fn find(&self, domain: &[u8], entries: Entries<'_>) -> Option<(usize, &Arc<Rule>)> {
         let index = *self.node(domain, entries)?.rules.first()?;
         Some((index, self.rules.get(index)?))
     }
 
-    /// Returns the indices of all rules that a descriptor comes under.
+    /// Returns the indices of all rules that the descriptor at the index `nth` of a call comes
+    /// under.
     #[must_use]
-    pub fn find_all(&self, domain: &[u8], entries: Entries<'_>) -> &[usize] {
-        self.node(domain, entries).map_or(&[], |node| &node.rules)
+    pub fn find_all(
+        &self,
+        domain: &[u8],
+        nth: usize,
+        entries: Entries<'_>,
+    ) -> SmallVec<[usize; 4]> {
+        let of_tree = self.node(domain, entries).map_or(&[][..], |node| &node.rules);
+        let among = text(domain).and_then(|domain| self.among.get(domain));
+        let fits = |index: &&usize| {
+            let rule = self.rules.get(**index);
+            rule.is_some_and(|rule| rule.descriptor == Some(nth) && rule.fits(entries))
+        };
+        of_tree.iter().chain(among.into_iter().flatten().filter(fits)).copied().collect()
     }
 
-    /// Returns `true` if any descriptor comes under several rules.
+    /// Returns `true` if a descriptor may come under several rules, or under one that
+    /// [`Self::find`] does not know.
     #[must_use]
     pub const fn is_layered(&self) -> bool {
         self.is_layered
@@ -248,6 +285,12 @@ impl Rule {
     /// Returns `true` if the rule was written for such descriptors, whatever other rules exist.
     #[must_use]
     pub fn fits(&self, entries: &[(&[u8], &[u8])]) -> bool {
+        if self.descriptor.is_some() {
+            let mut own = self.entries.iter();
+            return own.all(|entry| {
+                value_of(entries, entry).is_some_and(|value| entry.value.fits(value))
+            });
+        }
         self.entries.len() == entries.len()
             && self.entries.iter().zip(entries).all(|(entry, (key, value))| {
                 entry.key.as_bytes() == *key && entry.value.fits(value)
@@ -259,8 +302,15 @@ impl Rule {
         &self,
         entries: &'e [(&'e [u8], &'e [u8])],
     ) -> impl Iterator<Item = &'e [u8]> {
-        let entries = self.entries.iter().zip(entries);
-        entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value)
+        let is_among = self.descriptor.is_some();
+        let varying = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());
+        varying.filter_map(move |(nth, entry)| {
+            if is_among {
+                value_of(entries, entry)
+            } else {
+                entries.get(nth).map(|(_, value)| *value)
+            }
+        })
     }
 
     /// Returns the number of values in a request that names the rule.
@@ -320,6 +370,12 @@ pub fn is_like(value: &[u8], pattern: &[u8]) -> bool {
         let left = end.and_then(|end| between.get(end..));
         left.inspect(|left| between = left).is_some()
     })
+}
+
+/// Returns the value of an entry's key in a descriptor: the last one, if there are several.
+fn value_of<'e>(entries: &'e [(&'e [u8], &'e [u8])], entry: &Entry) -> Option<&'e [u8]> {
+    let mut all = entries.iter().rev();
+    all.find(|(key, _)| *key == entry.key.as_bytes()).map(|(_, value)| *value)
 }
 
 fn is_tier(name: &str, rule: &str) -> bool {

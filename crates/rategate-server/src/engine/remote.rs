@@ -122,10 +122,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             if let Some(ruled) = ruled.filter(|ruled| replaced.contains(&ruled.rule.name)) {
                 split.done.push((at, ruled.result(Verdict::Replaced)));
                 split.seen.add(item.quota, false);
-            } else if let (Some((rule, key)), Some(_)) =
-                (found, ruled.and_then(|ruled| ruled.remote.as_ref()))
+            } else if let (Some((rule, key)), Some(ruled)) =
+                (found, ruled.filter(|ruled| ruled.remote.is_some()))
             {
-                let (verb, permits, quota) = (item.verb(request.verb), item.permits, item.quota);
+                let (verb, quota) = (item.verb(request.verb), item.quota);
+                let permits = match verb {
+                    Verb::Peek => ruled.rule.looked_for(item.permits),
+                    _ => item.permits,
+                };
                 let item = RemoteItem { at, rule, key, permits, verb, quota };
                 split.remote_items.push(item);
             } else {

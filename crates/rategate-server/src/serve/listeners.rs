@@ -112,6 +112,7 @@ impl Supervisor {
             shadow: grpc.shadow,
             quota: grpc.quota,
             dynamic_metadata: grpc.dynamic_metadata,
+            verbs: grpc.verbs,
         }
     }
 

@@ -400,7 +400,8 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             56,
         ),
         ("domain: d\ndomain: e\n", "", 2, 1),
-        ("- a\n", "wrong type: a list", 1, 1),
+        ("- a\n", "[0]: a limit is a mapping, and this is a text", 1, 3),
+        ("7\n", "wrong type: \"7\", not a mapping", 1, 1),
         ("domain: [\n", "unclosed bracket", 1, 9),
     ];
     let name = "x".repeat(4097);

@@ -77,6 +77,7 @@ fn each_key_can_be_set_from_outside() {
         ("grpc.remaining_header", "x-left"),
         ("grpc.reset_header", "X-Reset"),
         ("grpc.dynamic_metadata", "true"),
+        ("grpc.verbs", "true"),
         ("store.url", "redis://u:p@h:1/2"),
         ("store.password", "other"),
         ("store.nodes", "15"),
@@ -132,7 +133,9 @@ fn each_key_can_be_set_from_outside() {
     assert_eq!(settings.http.trusted_proxies.len(), 2);
     let grpc = &settings.grpc;
     assert!(grpc.count_denied && grpc.counting == Counting::Stop && grpc.shadow);
-    assert!(grpc.merge_domains && grpc.headers && grpc.quota && grpc.dynamic_metadata);
+    assert!(
+        grpc.merge_domains && grpc.headers && grpc.quota && grpc.dynamic_metadata && grpc.verbs
+    );
     let names = [&grpc.limit_header, &grpc.remaining_header, &grpc.reset_header];
     assert_eq!(names, ["X-Limit", "x-left", "X-Reset"]);
     let store = settings.store.as_ref().unwrap();

@@ -10,6 +10,7 @@ mod files;
 mod fuzz;
 mod laws;
 mod layers;
+mod limitador;
 mod metadata;
 mod names;
 mod native;

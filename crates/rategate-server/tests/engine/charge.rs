@@ -8,7 +8,7 @@ use rategate::charge::Debt;
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, SlidingLog};
 use rategate_server::engine::{Decided, EngineError, Inline, Item, Request, Target, Verb, Verdict};
-use rategate_server::rule::{Limit, Over, Rule};
+use rategate_server::rule::{Limit, Look, Over, Rule};
 
 use crate::engine::common::*;
 
@@ -30,6 +30,34 @@ fn charged(engine: &TestEngine, item: &str, permits: u64) -> (Verdict, u64, u64)
 /// A denial that is enforced, with the time until the same call passes.
 fn denied(seconds: u64) -> Verdict {
     Verdict::Denied { retry_after_ns: NonZeroU64::new(seconds * SECOND), enforced: true }
+}
+
+/// A rule that looks for room answers a call for no permits as one for a permit, and takes nothing.
+#[test]
+fn a_look_for_room_asks_for_one_permit() {
+    let minute = Duration::from_secs(60);
+    let room = |rule: Rule| Rule { look: Look::Room, ..rule };
+    let rules = vec![
+        room(bucket("b", &["b"], 5)),
+        room(charging(bucket("o", &["o"], 5))),
+        room(of("w", FixedWindow::new(5, minute, Anchor::Epoch))),
+        room(of("l", SlidingLog::new(5, minute))),
+        room(counting(bucket("c", &["c"], 1), 5)),
+    ];
+    let (engine, clock) = engine(rules);
+    clock.set(minute);
+    for item in ["b=1", "o=1", "w=1", "l=1", "c=1"] {
+        for used in 0..7 {
+            let looks = [(Verb::Take, 0), (Verb::Peek, 0), (Verb::Peek, 1)];
+            let answers = looks.map(|(verb, permits)| ask(&engine, verb, &[(item, permits)]));
+            let [take, peek, one] = answers.map(|answer| (answer.allowed, answer.results));
+            assert_eq!(take.0, used < 5, "{item}: {used} used");
+            assert_eq!((&take, &peek), (&one, &one), "{item}: {used} used");
+            charged(&engine, item, 1);
+        }
+        // Together with others it denies the call, too.
+        assert!(!take(&engine, &[(item, 0), ("unmatched=1", 1)]));
+    }
 }
 
 #[test]

@@ -96,6 +96,8 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         location: CounterLocation::Here,
         held_ns: HELD_NS,
         on_unavailable: OnUnavailable::Local,
+        descriptor: None,
+        look: rategate_server::rule::Look::Debt,
         max_keys: None,
         origin: Origin::default(),
     }

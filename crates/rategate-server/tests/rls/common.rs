@@ -53,6 +53,8 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
         location: rategate_server::rule::CounterLocation::Here,
         held_ns: rategate_server::rule::HELD_NS,
         on_unavailable: rategate_server::rule::OnUnavailable::Local,
+        descriptor: None,
+        look: rategate_server::rule::Look::Debt,
         max_keys: None,
         origin: rategate_server::rule::Origin::default(),
     }

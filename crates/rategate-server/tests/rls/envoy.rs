@@ -4,12 +4,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate_server::protocol::grpc::Settings;
+use rategate_server::protocol::rls::Options;
 
 use crate::rls::common::{Driver, Server, engine};
+use crate::rls::kuadrant::left;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/envoy");
 
@@ -57,6 +60,11 @@ fn free_port() -> u16 {
 
 /// Starts an upstream that accepts every request.
 fn upstream() -> u16 {
+    upstream_with("", || ())
+}
+
+/// Starts an upstream that does something before each of its responses, which have these fields.
+fn upstream_with(fields: &'static str, before: impl Fn() + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -64,8 +72,11 @@ fn upstream() -> u16 {
             let mut stream = stream.unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
-            drop(stream.write_all(answer));
+            before();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n{fields}\r\nok"
+            );
+            drop(stream.write_all(answer.as_bytes()));
         }
     });
     port
@@ -261,6 +272,72 @@ fn a_real_envoy_lets_exactly_the_limit_pass() {
     let (status, fields) = envoy.get("");
     assert_eq!((status, field(&fields, "x-ratelimit-remaining")), (200, "19"));
     assert_eq!(field(&fields, "x-ratelimit-reset"), "3600");
+}
+
+/// The route of the guide, in which the tokens of a response are those of a header field of it.
+fn reserving(program: &Path, service: u16, rategate: u16) -> Envoy {
+    let guide = std::fs::read_to_string(format!("{GUIDE}.md")).unwrap();
+    let (_, lines) = guide.split_once("```yaml\ntyped_per_filter_config:\n").unwrap();
+    let lines = lines.split("```").next().unwrap().lines();
+    let lines: String = lines.map(|line| format!("{:26}{line}\n", "")).collect();
+    let route = "                        - match: { prefix: / }\n";
+    let reserving = format!("{route}{:26}typed_per_filter_config:\n{lines}", "");
+    let filters = "                http_filters:\n";
+    let tokens = format!(
+        "{filters}                  - name: envoy.filters.http.header_to_metadata
+                    typed_config:
+                      \"@type\": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+                      response_rules:
+                        - header: x-tokens
+                          on_header_present: {{ metadata_namespace: llm, key: tokens, type: NUMBER }}
+"
+    );
+    Envoy::with(program, service, rategate, &[(route, &reserving), (filters, &tokens)])
+}
+
+/// Plain Envoy reserves under its own id before the call, and commits when the stream is done.
+#[test]
+fn a_real_envoy_reserves_and_commits() {
+    let Some(program) = program() else { return };
+    // A window that counts every hit: a rule of Envoy's file.
+    let yaml = "domain: edge\ndescriptors: [{ key: user, rate_limit: { unit: hour, \
+                requests_per_unit: 1000, name: tokens } }]\n";
+    let loaded = rategate_server::config::load_text("edge.yaml", yaml).unwrap();
+    let (engine, _) = engine(loaded.rules.rules.clone());
+    let options = Options { verbs: true, ..Options::default() };
+    let settings = Settings { options, ..Settings::default() };
+    let server = Server::start(Driver::Own, engine.clone(), settings);
+    let now = {
+        let engine = engine.clone();
+        move || left(&engine, "edge.user", "alice")
+    };
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = {
+        let (seen, now) = (Arc::clone(&seen), now.clone());
+        move || seen.lock().unwrap().push(now())
+    };
+    let service = upstream_with("x-tokens: 650\r\n", note);
+    let envoy = reserving(&program, service, server.address.port());
+    let call = |estimate: u32| envoy.get(&format!("x-user: alice\r\nx-estimate: {estimate}\r\n")).0;
+    // The commit is sent when the response has been.
+    let settles = |expected: (u64, u64)| {
+        let started = Instant::now();
+        while now() != expected {
+            assert!(started.elapsed() < Duration::from_secs(10), "{:?}", now());
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    assert_eq!(call(800), 200);
+    settles((350, 0));
+    assert_eq!(*seen.lock().unwrap(), [(200, 0)], "the estimate was held during the call");
+    assert_eq!(call(351), 429, "what does not fit is not called");
+    assert_eq!(call(350), 200);
+    // More than was held is charged.
+    settles((0, 300));
+    assert_eq!(*seen.lock().unwrap(), [(200, 0), (0, 0)]);
+    assert_eq!(call(1), 429);
+    let counts = engine.reservation_counts();
+    assert_eq!((counts.held, counts.committed), (2, 2), "{counts:?}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ impl Config {
             shadow: has(&line, "shadow"),
             quota: has(&line, "quota"),
             dynamic_metadata: has(&line, "metadata"),
+            verbs: false,
         };
         Self { line, engine, options }
     }

@@ -133,6 +133,7 @@ fn settings(random: &mut Rng) -> (Service, EngineSettings, Options) {
         shadow: service.is_shadow,
         quota: service.is_quota,
         dynamic_metadata: service.has_metadata,
+        verbs: false,
     };
     let settings = EngineSettings {
         max_keys: 10_000,

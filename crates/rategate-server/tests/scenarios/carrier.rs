@@ -192,6 +192,8 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         location: CounterLocation::Here,
         held_ns: rategate_server::rule::HELD_NS,
         on_unavailable: OnUnavailable::Local,
+        descriptor: None,
+        look: rategate_server::rule::Look::Debt,
         max_keys: None,
         origin: Origin::default(),
     }

@@ -9,7 +9,7 @@ use rategate::policy::Anchor;
 use rategate::{AnyPolicy, Clock as _, CompactLog, FixedWindow, Gcra, ManualClock, SlidingLog};
 use rategate_server::config::{load, load_text};
 use rategate_server::engine::{Decided, Engine, EngineError, EngineSettings, Verb, Verdict};
-use rategate_server::rule::{CounterLocation, Limit, OnUnavailable, Over, Rule};
+use rategate_server::rule::{CounterLocation, Limit, Look, OnUnavailable, Over, Rule};
 use rategate_testkit::faulty::Fate;
 use rategate_testkit::redis::{Brand, Server};
 use serde_json::{Value, json};
@@ -38,12 +38,18 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
         let name = format!("over {}", rule.name).into();
         Rule { name, over: Over::Charge, ..rule }
     });
-    let all = plain.into_iter().chain(charging);
+    let roomy = plain.clone().map(|rule| {
+        let name = format!("room {}", rule.name).into();
+        Rule { name, look: Look::Room, ..rule }
+    });
+    let all = plain.into_iter().chain(charging).chain(roomy);
     all.map(|rule| Rule { location, on_unavailable: OnUnavailable::Deny, ..rule }).collect()
 }
 
-const NAMES: [&str; 10] =
-    ["b", "w", "c", "l", "k", "over b", "over w", "over c", "over l", "over k"];
+const NAMES: [&str; 15] = [
+    "b", "w", "c", "l", "k", "over b", "over w", "over c", "over l", "over k", "room b", "room w",
+    "room c", "room l", "room k",
+];
 
 /// Random takes, peeks, charges and refunds of single items, at random instants.
 #[test]
@@ -54,7 +60,7 @@ fn a_store_charges_as_this_process_does() {
     here.load(rule_set(rules(CounterLocation::Here))).unwrap();
     let random = &mut Rng::with_seed(8);
     let (mut debts, mut denials, mut grants) = (0, 0, 0);
-    for step in 0..20_000 {
+    for step in 0..30_000 {
         let verb = random.choice([Verb::Take, Verb::Take, Verb::Peek, Verb::Charge, Verb::Refund]);
         let verb = verb.unwrap();
         let permits = random.choice([0, 0, 1, 1, 1, 2, 5, 7]).unwrap();

@@ -86,6 +86,9 @@ pub struct Grpc {
     /// Put the descriptors of a call, and the metadata of the rules that it passed, in
     /// `dynamic_metadata`. Default: false.
     pub dynamic_metadata: bool,
+    /// Take the entries `rategate.id`, `rategate.verb` and `rategate.ttl` out of descriptors, and
+    /// reserve and commit as they say. Default: false.
+    pub verbs: bool,
 }
 
 impl Default for Grpc {
@@ -101,6 +104,7 @@ impl Default for Grpc {
             remaining_header: "RateLimit-Remaining".to_owned(),
             reset_header: "RateLimit-Reset".to_owned(),
             dynamic_metadata: false,
+            verbs: false,
         }
     }
 }

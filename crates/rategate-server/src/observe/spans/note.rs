@@ -203,6 +203,8 @@ mod tests {
             location,
             held_ns: 1,
             on_unavailable: OnUnavailable::Deny,
+            descriptor: None,
+            look: crate::rule::Look::Debt,
             max_keys: None,
             origin: Origin::default(),
         };

@@ -6,6 +6,7 @@ use rategate_protocol::grpc::{Code, Status, Timeout, is_compressed, is_grpc};
 
 use super::status::reason;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
+use crate::protocol::rls::RlsMethod;
 
 /// The relevant content of a request's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,8 @@ pub(crate) struct Head {
 /// A callable method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    ShouldRateLimit,
+    /// A method that decides.
+    Rls(RlsMethod),
     Check,
     Watch,
     Reflect,
@@ -50,8 +52,11 @@ impl Refusal {
     }
 }
 
-/// The full name of the rate limit service.
+/// The full name of Envoy's rate limit service.
 pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+/// The full name of Kuadrant's.
+pub(crate) const KUADRANT: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
 
 /// The full name of the health service.
 pub(crate) const HEALTH: &str = "grpc.health.v1.Health";
@@ -114,7 +119,19 @@ impl Method {
     pub(crate) fn of(path: &[u8]) -> Option<Self> {
         match path {
             b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-                Some(Self::ShouldRateLimit)
+                Some(Self::Rls(RlsMethod::ShouldRateLimit))
+            }
+            b"/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit" => {
+                Some(Self::Rls(RlsMethod::CheckRateLimit))
+            }
+            b"/kuadrant.service.ratelimit.v1.RateLimitService/Report" => {
+                Some(Self::Rls(RlsMethod::Report))
+            }
+            b"/kuadrant.service.ratelimit.v1.RateLimitService/Reserve" => {
+                Some(Self::Rls(RlsMethod::Reserve))
+            }
+            b"/kuadrant.service.ratelimit.v1.RateLimitService/Commit" => {
+                Some(Self::Rls(RlsMethod::Commit))
             }
             b"/grpc.health.v1.Health/Check" => Some(Self::Check),
             b"/grpc.health.v1.Health/Watch" => Some(Self::Watch),

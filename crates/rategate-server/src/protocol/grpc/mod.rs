@@ -1,4 +1,4 @@
-//! gRPC: Envoy's rate limit service, health (`grpc.health.v1`) and reflection.
+//! gRPC: Envoy's rate limit service, Kuadrant's, health (`grpc.health.v1`) and reflection.
 //!
 //! A call consists of its head (`head`), messages and a final `status`. Two drivers
 //! carry calls. [`Rls::call`] answers requests of a listener that serves HTTP/1.1 and HTTP/2 for
@@ -16,15 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use rategate_protocol::grpc::{BadFrame, Status};
-use rategate_protocol::rls::{MalformedRequest, RlsRequest};
+use rategate_protocol::grpc::{BadFrame, Code, Status};
 
 use self::head::Method;
 pub use self::health::Health;
 pub(crate) use self::service::no_token;
-use crate::engine::Decided;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
-use crate::protocol::rls::{self, Decide, LaterAnswer, Options, RlsAnswer};
+use crate::protocol::rls::{self, Decide, LaterAnswer, Options, RlsAnswer, RlsDecided};
 
 /// The bounds of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,28 +78,18 @@ impl<D: Decide> Rls<D> {
             let checked = self.inner.health.check(message, out);
             return checked.map(|()| None).map_err(Unary::Failed);
         }
-        let ask = RlsRequest::read(message);
-        if matches!(ask, Err(MalformedRequest::TooMany { .. })) {
-            self.write(&RlsAnswer::unread(), out);
-            return Ok(Some(RefusalReason::TooLong));
-        }
-        if !may_credit && ask.as_ref().is_ok_and(RlsRequest::credits) {
-            return Err(Unary::Failed(Status::no_token()));
-        }
+        let Method::Rls(method) = method else {
+            let status = Status::new(Code::Unimplemented, "the method has no single reply");
+            return Err(Unary::Failed(status));
+        };
         let options = &self.inner.settings.options;
-        let requested = ask.as_ref().ok().and_then(|ask| options.requested(ask));
-        let decided = ask.and_then(|ask| rls::ask(&self.inner.engine, &ask, options));
-        match decided.map_err(|malformed| Unary::Failed(malformed.into()))? {
-            Decided::Now(answer) => {
-                let answer = rls::or_denied(answer);
-                let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
-                let refusal = answer.refusal();
-                self.write(&RlsAnswer::new(answer, requested), out);
-                Ok(refusal)
+        match method.answer(&self.inner.engine, message, options, may_credit) {
+            Ok(RlsDecided::Now(answer)) => {
+                self.write(&answer, out);
+                Ok(answer.refusal())
             }
-            later @ Decided::Later(_) => {
-                Err(Unary::Later(Box::pin(rls::answered(later, requested))))
-            }
+            Ok(RlsDecided::Later(later)) => Err(Unary::Later(later)),
+            Err(error) => Err(Unary::Failed(error.into())),
         }
     }
 
@@ -109,11 +97,17 @@ impl<D: Decide> Rls<D> {
     /// proxies copy header fields of their clients into it, and let calls pass on errors.
     fn bad_frame(&self, method: Method, bad: BadFrame, out: &mut BytesMut) -> Result<(), Status> {
         let is_too_long = matches!(bad, BadFrame::TooLong { .. } | BadFrame::LongHead { .. });
-        if method != Method::ShouldRateLimit || !is_too_long {
-            return Err(bad.into());
+        let unread = match method {
+            Method::Rls(method) if is_too_long => method.unread(),
+            _ => None,
+        };
+        match unread {
+            Some(denial) => {
+                self.write(&denial, out);
+                Ok(())
+            }
+            None => Err(bad.into()),
         }
-        self.write(&RlsAnswer::unread(), out);
-        Ok(())
     }
 
     fn write(&self, answer: &RlsAnswer, out: &mut BytesMut) {

@@ -12,7 +12,7 @@ use rategate_protocol::protobuf::{
 };
 
 /// The files that describe the services, as a `FileDescriptorSet` without comments: those of
-/// Envoy's service with all imports, of health and of reflection.
+/// Envoy's and Kuadrant's services with all imports, of health and of reflection.
 const FILES: &[u8] = include_bytes!("services.bin");
 
 /// The codes `NOT_FOUND` and `UNIMPLEMENTED`.
@@ -202,6 +202,7 @@ mod tests {
             "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection",
             "grpc.reflection.v1alpha.ServerReflection",
+            "kuadrant.service.ratelimit.v1.RateLimitService",
         ];
         assert_eq!(INDEX.services, services);
         for symbol in [
@@ -209,6 +210,8 @@ mod tests {
             "envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit",
             "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.hits_addend",
             "google.protobuf.Duration",
+            "kuadrant.service.ratelimit.v1.RateLimitService.Commit",
+            "kuadrant.service.ratelimit.v1.CommitRequest.reservation_id",
         ] {
             assert!(INDEX.symbols.contains_key(symbol), "{symbol}");
         }

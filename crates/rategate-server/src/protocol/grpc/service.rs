@@ -86,7 +86,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             Err(Unary::Later(later)) => {
                 let answer = later.await?;
                 self.write(&answer, &mut out);
-                answer.answer.refusal()
+                answer.refusal()
             }
         };
         Ok(counted(succeeded(out), refusal))

@@ -24,6 +24,9 @@ impl From<RlsError> for Status {
         match error {
             RlsError::MalformedRequest(malformed) => malformed.into(),
             RlsError::EngineError(fault) => fault.into(),
+            RlsError::NoToken => Self::no_token(),
+            RlsError::UnknownId => Self::new(Code::NotFound, error.to_string()),
+            RlsError::Ended(_) => Self::new(Code::FailedPrecondition, error.to_string()),
         }
     }
 }

@@ -13,8 +13,8 @@ use serde::de::{self, Deserializer, Visitor};
 use smallvec::SmallVec;
 
 use super::metadata::{quoted, write_json};
-use super::reply::{Options, descriptor_status as status_of, headers};
-use super::translate::{Decide, RlsAnswer, answered, ask};
+use super::reply::{Form, Options, descriptor_status as status_of, headers};
+use super::translate::{Decide, RlsAnswer, RlsError, answered, ask};
 use crate::engine::MAX_ITEMS;
 use crate::net::RefusalReason;
 use crate::protocol::bounded_list::{bounded_list, has_too_many};
@@ -50,10 +50,10 @@ pub async fn answer(
         return JsonAnswer { status: 401, body, refusal: Some(RefusalReason::NoToken) };
     }
     let requested = question.as_ref().ok().and_then(|question| options.requested(question));
-    let decided = question.and_then(|question| ask(engine, &question, options));
-    let answer = match decided {
+    let decided = question.map_err(RlsError::from);
+    let answer = match decided.and_then(|question| ask(engine, &question, options)) {
         Ok(decided) => answered(decided, requested).await,
-        Err(malformed) => Err(malformed.into()),
+        Err(error) => Err(error),
     };
     match answer {
         Ok(answer) => json_answer(&answer, answer.answer.refusal(), options),
@@ -69,7 +69,7 @@ pub async fn answer(
 /// receive an error.
 #[must_use]
 pub fn too_long(options: &Options) -> JsonAnswer {
-    json_answer(&RlsAnswer::unread(), Some(RefusalReason::TooLong), options)
+    json_answer(&RlsAnswer::unread(Form::RateLimit), Some(RefusalReason::TooLong), options)
 }
 
 fn json_answer(
@@ -273,7 +273,7 @@ pub(super) fn unit_name(unit: Unit) -> String {
 
 /// Writes a `RateLimitResponse`. Zero values are left out, as the mapping defines.
 fn write(answer: &RlsAnswer, options: &Options) -> String {
-    let RlsAnswer { answer, metadata } = answer;
+    let RlsAnswer { answer, metadata, .. } = answer;
     let mut out = String::with_capacity(256);
     // Writing to a string cannot fail.
     let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", options.code(answer).name());

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use rategate_protocol::grpc;
 use rategate_protocol::rls::{self, Code, DescriptorStatus, Metadata, RlsRequest};
+use rategate_protocol::{grpc, kuadrant};
 
 use super::metadata;
 use super::translate::RlsAnswer;
-use crate::engine::{Answer, ItemResult, Verdict};
+use crate::engine::{Answer, ItemResult, UniqueId, Verdict};
 use crate::rule::Limit;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Options of the replies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Options {
     /// The names of the header fields in `response_headers_to_add` that show the limit closest to
     /// exhaustion. `None`, the default, for no such fields: Envoy itself can add its own.
@@ -28,6 +29,23 @@ pub struct Options {
     /// `true` if replies carry dynamic metadata: the request, and the metadata of the rules that
     /// it passed. Off by default.
     pub dynamic_metadata: bool,
+    /// `true` if the entries `rategate.id`, `rategate.verb` and `rategate.ttl` of descriptors state
+    /// an operation. Off by default: they are entries like others.
+    pub verbs: bool,
+}
+
+/// The form of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Envoy's `RateLimitResponse`.
+    RateLimit,
+    /// Kuadrant's `ReserveResponse`, with the id of what is reserved.
+    Reserved(Option<UniqueId>),
+    /// Kuadrant's `CommitResponse`.
+    Committed {
+        /// `true` if the reservation was open.
+        released: bool,
+    },
 }
 
 /// The names of the header fields with a limit, its remaining permits, and the seconds until its
@@ -96,11 +114,19 @@ pub fn descriptor_status(result: &ItemResult) -> DescriptorStatus<'_> {
 
 /// Writes the message with its gRPC prefix.
 pub(crate) fn write_framed(answer: &RlsAnswer, options: &Options, out: &mut BytesMut) {
-    let RlsAnswer { answer, metadata } = answer;
-    let statuses = answer.results.iter().map(descriptor_status);
-    let headers = headers(answer, options);
+    let RlsAnswer { answer, metadata, form, .. } = answer;
     let code = options.code(answer);
-    grpc::prefixed(out, |out| rls::write(out, code, statuses, headers, metadata.as_ref()));
+    grpc::prefixed(out, |out| match form {
+        Form::RateLimit => {
+            let statuses = answer.results.iter().map(descriptor_status);
+            rls::write(out, code, statuses, headers(answer, options), metadata.as_ref());
+        }
+        Form::Reserved(id) => {
+            let id = id.map(|id| id.to_string()).unwrap_or_default();
+            kuadrant::write_reserved(out, code, &id);
+        }
+        Form::Committed { released } => kuadrant::write_committed(out, *released),
+    });
 }
 
 /// Returns the names and values of headers that describe one limit to the client.

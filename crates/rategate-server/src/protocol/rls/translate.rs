@@ -1,14 +1,19 @@
 //! Translation of Envoy's requests into requests to the engine.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use rategate::Clock;
-use rategate_protocol::rls::{MalformedRequest, Metadata, RlsRequest};
+use rategate_protocol::rls::{Descriptor, MalformedRequest, Metadata, RlsRequest};
 use smallvec::SmallVec;
 
 use super::metadata;
-use super::reply::Options;
-use crate::engine::{Answer, Decided, Engine, EngineError, Item, Request, Target, Verb};
+use super::reply::{Form, Options};
+use super::verbs::{self, Stated, StatedVerb};
+use crate::engine::{
+    Answer, Cost, DEFAULT_TTL, Decided, Engine, EngineError, Item, Request, Reserved, Target,
+    UniqueId, Verb, Verdict,
+};
 use crate::net::RefusalReason;
 
 /// A decider of requests: the engine, or a stand-in for tests.
@@ -16,15 +21,71 @@ pub trait Decide {
     /// Decides a request.
     fn decide(&self, request: &Request<'_>) -> Decided;
 
+    /// Decides an operation under an id.
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine. By default there are no such operations.
+    fn decide_once(
+        &self,
+        _id: UniqueId,
+        _operation: Operation,
+        _items: &[Item<'_>],
+    ) -> Result<Reserved, EngineError> {
+        Err(EngineError::NotFor("nothing is remembered under an id"))
+    }
+
     /// Returns `true` if denied requests count in the limits where they would fit.
     fn counts_denied(&self) -> bool {
         false
     }
 }
 
+/// An operation under an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A request that counts once.
+    Once(Verb),
+    /// A reservation that ends by itself after this time.
+    Reserve(Duration),
+    /// The end of a reservation, with what was used.
+    Commit {
+        /// `true` if as much was used as is held, whatever the items say.
+        as_held: bool,
+    },
+    /// The end of a reservation of which nothing was used.
+    Cancel,
+}
+
 impl<C: Clock + Clone + 'static> Decide for Engine<C> {
     fn decide(&self, request: &Request<'_>) -> Decided {
         Self::decide(self, request)
+    }
+
+    fn decide_once(
+        &self,
+        id: UniqueId,
+        operation: Operation,
+        items: &[Item<'_>],
+    ) -> Result<Reserved, EngineError> {
+        match operation {
+            Operation::Once(verb) => {
+                let counts_denied = self.counts_denied();
+                self.once(id, &Request { verb, items, counts_denied })
+            }
+            Operation::Reserve(ttl) => self.reserve(id, ttl, items),
+            Operation::Commit { as_held } => {
+                let costs = items.iter().map(|item| {
+                    let permits = (!as_held).then_some(item.permits);
+                    Cost { target: item.target, permits }
+                });
+                self.commit(id, &costs.collect::<SmallVec<[_; 2]>>())
+            }
+            Operation::Cancel => {
+                let targets = items.iter().map(|item| item.target);
+                self.cancel(id, &targets.collect::<SmallVec<[_; 2]>>())
+            }
+        }
     }
 
     fn counts_denied(&self) -> bool {
@@ -34,6 +95,7 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
 
 /// The reason why a request has no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RlsError {
     /// The request is invalid.
     #[error("{0}")]
@@ -41,6 +103,20 @@ pub enum RlsError {
     /// The engine cannot decide it.
     #[error("{0}")]
     EngineError(#[from] EngineError),
+    /// The request credits permits, and the call does not show the token.
+    #[error("the token is needed to credit permits")]
+    NoToken,
+    /// No reservation has the id.
+    #[error(
+        "`rategate.id`: no reservation has this id; it never had one, or ended long ago. Nothing \
+         is counted; charge what was used"
+    )]
+    UnknownId,
+    /// The reservation has ended otherwise.
+    #[error(
+        "`rategate.verb`: the reservation has been {0} before, and stays so. Nothing is counted"
+    )]
+    Ended(&'static str),
 }
 
 impl RlsError {
@@ -48,16 +124,20 @@ impl RlsError {
     pub(crate) const fn refusal(&self) -> RefusalReason {
         match self {
             Self::MalformedRequest(_) => RefusalReason::Malformed,
-            Self::EngineError(_) => RefusalReason::EngineError,
+            Self::NoToken => RefusalReason::NoToken,
+            Self::EngineError(_) | Self::UnknownId | Self::Ended(_) => RefusalReason::EngineError,
         }
     }
 }
 
-/// An answer of the engine with the dynamic metadata of its reply.
+/// An answer of the engine, with the form and the dynamic metadata of its reply.
 #[derive(Debug)]
 pub(crate) struct RlsAnswer {
     pub(crate) answer: Answer,
     pub(super) metadata: Option<Metadata>,
+    pub(super) form: Form,
+    /// `true` if the request was not read, since it is too long.
+    is_unread: bool,
 }
 
 /// An answer that arrives after a store has replied.
@@ -70,12 +150,22 @@ impl RlsAnswer {
             metadata::add_rules(&mut metadata, &answer);
             metadata
         });
-        Self { answer, metadata }
+        Self { answer, metadata, form: Form::RateLimit, is_unread: false }
+    }
+
+    /// Creates an answer whose reply has a form of its own.
+    pub(super) fn of_form(answer: Answer, form: Form) -> Self {
+        Self { form, ..Self::new(answer, None) }
     }
 
     /// Creates the denial of a request that is not read.
-    pub(crate) fn unread() -> Self {
-        Self::new(Answer::uncounted_denial(), None)
+    pub(crate) fn unread(form: Form) -> Self {
+        Self { is_unread: true, ..Self::of_form(Answer::uncounted_denial(), form) }
+    }
+
+    /// Returns the reason for which the call counts as refused, if it does.
+    pub(crate) fn refusal(&self) -> Option<RefusalReason> {
+        if self.is_unread { Some(RefusalReason::TooLong) } else { self.answer.refusal() }
     }
 }
 
@@ -83,38 +173,165 @@ impl RlsAnswer {
 ///
 /// # Errors
 ///
-/// [`RlsError::MalformedRequest`] at once. Errors of the engine are in [`Decided`].
+/// [`RlsError`] at once, for a request that is invalid or states an operation that fails. Errors
+/// of other decisions are in [`Decided`].
 pub fn ask(
     engine: &impl Decide,
     ask: &RlsRequest<'_>,
     options: &Options,
-) -> Result<Decided, MalformedRequest> {
-    if ask.domain.is_empty() {
-        return Err(MalformedRequest::NoDomain);
-    }
-    if ask.descriptors.is_empty() {
-        return Err(MalformedRequest::NoDescriptors);
-    }
-    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota).collect();
-    Ok(engine.decide(&Request {
-        verb: Verb::Take,
-        items: &items,
-        counts_denied: engine.counts_denied(),
-    }))
+) -> Result<Decided, RlsError> {
+    ask_for(engine, ask, options, Verb::Take)
 }
 
-fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool) -> impl Iterator<Item = Item<'a>> {
+/// Submits a request whose method has this verb. A peek asks for room for one permit.
+pub(super) fn ask_for(
+    engine: &impl Decide,
+    ask: &RlsRequest<'_>,
+    options: &Options,
+    verb: Verb,
+) -> Result<Decided, RlsError> {
+    check(ask.domain, &ask.descriptors)?;
+    if options.verbs
+        && let Some((stated, descriptors)) = verbs::take_out(&ask.descriptors)?
+    {
+        let ask = RlsRequest { descriptors, ..*ask };
+        return ask_stated(engine, &ask, options, verb, stated);
+    }
+    plain(engine, ask, options, verb)
+}
+
+/// Checks that a request has a domain and descriptors.
+pub(super) fn check(domain: &str, descriptors: &[Descriptor<'_>]) -> Result<(), MalformedRequest> {
+    if domain.is_empty() {
+        return Err(MalformedRequest::NoDomain);
+    }
+    if descriptors.is_empty() {
+        return Err(MalformedRequest::NoDescriptors);
+    }
+    Ok(())
+}
+
+/// Submits a request without an id.
+fn plain(
+    engine: &impl Decide,
+    ask: &RlsRequest<'_>,
+    options: &Options,
+    verb: Verb,
+) -> Result<Decided, RlsError> {
+    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota, verb).collect();
+    if verb == Verb::Charge {
+        refuse_credits(&ask.descriptors)?;
+    }
+    Ok(engine.decide(&Request { verb, items: &items, counts_denied: engine.counts_denied() }))
+}
+
+/// Submits a request that states an operation.
+fn ask_stated(
+    engine: &impl Decide,
+    ask: &RlsRequest<'_>,
+    options: &Options,
+    verb: Verb,
+    stated: Stated,
+) -> Result<Decided, RlsError> {
+    let stated_verb = match (verb, stated.verb) {
+        (Verb::Take, None) => StatedVerb::Take,
+        (Verb::Take, Some(stated)) => stated,
+        // Nothing is remembered of a peek.
+        (Verb::Peek, None | Some(StatedVerb::Take)) => return plain(engine, ask, options, verb),
+        (Verb::Charge, None | Some(StatedVerb::Charge)) => StatedVerb::Charge,
+        _ => {
+            let problem = "the method has a verb of its own; send it to ShouldRateLimit";
+            return Err(verbs::wrong(0, verbs::VERB, problem).into());
+        }
+    };
+    if stated.ttl.is_some() && stated_verb != StatedVerb::Reserve {
+        let problem = "it is of the verb `reserve` alone; leave it out";
+        return Err(verbs::wrong(0, verbs::TTL, problem).into());
+    }
+    let verb = if stated_verb == StatedVerb::Charge { Verb::Charge } else { Verb::Take };
+    let Some(id) = stated.id else { return plain(engine, ask, options, verb) };
+    let is_unstated = |descriptor: &Descriptor<'_>| descriptor.hits.is_none();
+    let as_held = ask.hits == 0 && ask.descriptors.iter().all(is_unstated);
+    let operation = match stated_verb {
+        StatedVerb::Take | StatedVerb::Charge => Operation::Once(verb),
+        StatedVerb::Reserve => Operation::Reserve(stated.ttl.unwrap_or(DEFAULT_TTL)),
+        StatedVerb::Commit => Operation::Commit { as_held },
+        StatedVerb::Cancel => Operation::Cancel,
+    };
+    if stated_verb != StatedVerb::Take {
+        refuse_credits(&ask.descriptors)?;
+    }
+    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota, verb).collect();
+    Ok(Decided::Now(Ok(operate(engine, id, operation, &items)?.answer)))
+}
+
+/// Decides an operation under an id.
+///
+/// # Errors
+///
+/// Those of the engine; [`RlsError::UnknownId`] and [`RlsError::Ended`] for an end without an
+/// effect.
+pub(super) fn operate(
+    engine: &impl Decide,
+    id: UniqueId,
+    operation: Operation,
+    items: &[Item<'_>],
+) -> Result<Reserved, RlsError> {
+    let reserved = engine.decide_once(id, operation, items);
+    let is_end = matches!(operation, Operation::Commit { .. } | Operation::Cancel);
+    let may_deny = !is_end && operation != Operation::Once(Verb::Charge);
+    let reserved = if may_deny { Reserved::or_denied(reserved, 0)? } else { reserved? };
+    if is_end && !reserved.answer.allowed {
+        let verdicts = reserved.answer.results.iter().map(|result| result.verdict);
+        return Err(verdicts
+            .into_iter()
+            .find_map(why_without_effect)
+            .unwrap_or(RlsError::UnknownId));
+    }
+    Ok(reserved)
+}
+
+/// Returns why the end of a reservation has no effect, if the verdict says it.
+const fn why_without_effect(verdict: Verdict) -> Option<RlsError> {
+    match verdict {
+        Verdict::Unknown => Some(RlsError::UnknownId),
+        Verdict::Cancelled(_) => Some(RlsError::Ended("cancelled")),
+        Verdict::Committed(_) => Some(RlsError::Ended("committed")),
+        _ => None,
+    }
+}
+
+/// Refuses negative hits where only a take has them.
+pub(super) fn refuse_credits(descriptors: &[Descriptor<'_>]) -> Result<(), MalformedRequest> {
+    match descriptors.iter().position(|descriptor| descriptor.refund) {
+        Some(index) => {
+            let problem = "permits are credited by ShouldRateLimit without another verb";
+            Err(verbs::wrong(index, "is_negative_hits", problem))
+        }
+        None => Ok(()),
+    }
+}
+
+fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool, verb: Verb) -> impl Iterator<Item = Item<'a>> {
     let hits = u64::from(ask.hits.max(1));
-    ask.descriptors.iter().map(move |descriptor| Item {
-        target: Target::Descriptor {
-            domain: ask.domain,
-            entries: &descriptor.entries,
-            limit: descriptor.limit,
-        },
-        permits: descriptor.hits.unwrap_or(hits),
-        refund: descriptor.refund,
-        quota,
+    ask.descriptors.iter().map(move |descriptor| {
+        let (permits, refund) = match verb {
+            Verb::Peek => (1, false),
+            _ => (descriptor.hits.unwrap_or(hits), descriptor.refund),
+        };
+        Item { permits, refund, ..item_of(ask.domain, descriptor, quota) }
     })
+}
+
+/// Returns an item of no permits.
+pub(super) fn item_of<'a>(
+    domain: &'a str,
+    descriptor: &'a Descriptor<'_>,
+    quota: bool,
+) -> Item<'a> {
+    let (entries, limit) = (&*descriptor.entries, descriptor.limit);
+    let target = Target::Descriptor { domain, entries, limit };
+    Item { target, permits: 0, refund: false, quota }
 }
 
 /// Waits for the decision, which a store may delay. The reply states `requested`.

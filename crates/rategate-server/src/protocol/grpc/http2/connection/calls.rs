@@ -200,7 +200,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 put_answer(out, id);
                 let data = self.begin_data(index, out);
                 self.rls.write(&answer, out);
-                self.refused(answer.answer.refusal());
+                self.refused(answer.refusal());
                 self.send(index, data, out);
             }
             Err(error) => self.fail(index, error.into(), out),

@@ -13,12 +13,13 @@ use crate::net::{Attempt, RefusalReason};
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::fields::Unpacked;
 use crate::protocol::grpc::http2::stream::Stream;
-use crate::protocol::rls::Decide;
+use crate::protocol::rls::{Decide, RlsMethod};
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     /// Delays a call, and buffers its data up to its window, with a right or wrong token.
     pub(super) fn hold(&mut self, id: u32, is_ended: bool, unpacked: &Unpacked, attempt: Attempt) {
-        let mut stream = Stream::new(id, Method::ShouldRateLimit, Duration::ZERO, &self.windows);
+        let method = Method::Rls(RlsMethod::ShouldRateLimit);
+        let mut stream = Stream::new(id, method, Duration::ZERO, &self.windows);
         stream.until = Instant::now().checked_add(attempt.pause);
         (stream.is_ended, stream.attempt) = (is_ended, Some(attempt));
         stream.hold = Some(Box::new(*unpacked));
