@@ -243,6 +243,7 @@ impl Library {
             include_str!("lua/kinds.lua"),
             include_str!("lua/gcra.lua"),
             include_str!("lua/window.lua"),
+            include_str!("lua/calendar.lua"),
             include_str!("lua/log.lua"),
             include_str!("lua/holds.lua"),
             include_str!("lua/verbs.lua"),

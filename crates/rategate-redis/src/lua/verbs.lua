@@ -19,6 +19,7 @@ local function begin(args, at, now)
     local kind = kinds[letter]
     local op = { kind = kind }
     for place, name in ipairs(kind.numbers) do op[name] = tonumber(args[at + place]) end
+    if kind.place then kind.place(op, now) end
     call.ops[index] = op
     at = at + 1 + #kind.numbers
   end

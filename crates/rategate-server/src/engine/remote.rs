@@ -362,7 +362,7 @@ async fn charged<C: Clock + Clone + 'static>(
     };
     let mut result = ruled.result(Verdict::Charged(reply.charged.booked));
     (result.remaining, result.debt) = (Some(reply.remaining), reply.charged.debt);
-    set_reset(inner, &ruled.rule, &mut result);
+    set_reset(&ruled.rule, &mut result, inner.clock.now_ns());
     Ok(result)
 }
 
@@ -440,15 +440,16 @@ pub(super) fn result_of<C: Clock + Clone + 'static>(
     if let Decision::Denied(denial) = decision {
         result.debt = denial.debt;
     }
-    set_reset(inner, rule, &mut result);
+    result.store_ns = decision.store_ns();
+    let now_ns = result.store_ns.unwrap_or_else(|| inner.clock.now_ns());
+    set_reset(rule, &mut result, now_ns);
     result
 }
 
-/// Sets the time until nothing of the limit is in use.
-fn set_reset<C: Clock + Clone>(inner: &Inner<C>, rule: &Rule, result: &mut ItemResult) {
+/// Sets the time until nothing of the limit is in use, from an instant on the clock that decides.
+fn set_reset(rule: &Rule, result: &mut ItemResult, now_ns: u64) {
     if let Limit::Policy(policy) = rule.limit {
         let (left, is_carried) = ((result.remaining, result.debt), rule.debt.is_carried());
-        let now_ns = inner.clock.now_ns();
         result.reset_after_ns = reset_after_ns(&policy, result.limit, left, is_carried, now_ns);
     }
 }
