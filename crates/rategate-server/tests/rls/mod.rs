@@ -14,6 +14,7 @@ mod hostile;
 mod json;
 mod laws;
 mod oracle;
+mod places;
 mod recorded;
 mod replies;
 mod traces;
