@@ -191,6 +191,32 @@ impl Calendar {
         self.grid.map_or("", Grid::text)
     }
 
+    /// Returns a policy of another number of permits in each window of the same calendar.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`].
+    pub fn with_permits(self, permits: u64) -> Result<Self, LimitError> {
+        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
+        Ok(Self { permits, ..self })
+    }
+
+    /// Returns a digest of the calendar's own text, by which a store tells calendars apart.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Returns the border that comes `later` borders after the one at `border_ns`, or `None` if it
+    /// lies beyond the clock.
+    #[must_use]
+    pub fn later_border(&self, border_ns: u64, later: u64) -> Option<u64> {
+        match later {
+            0 => Some(border_ns),
+            _ => self.grid?.start_of(self.window(border_ns).number.checked_add(later)?),
+        }
+    }
+
     /// Returns the window around `at_ns`.
     ///
     /// A policy that was read from words alone has one window for all time, so never grants too
@@ -229,10 +255,7 @@ impl Calendar {
         let over = state.used.saturating_sub(available);
         let end_ns = Some(state.end_ns).filter(|&end_ns| end_ns != NEVER)?;
         match over.div_ceil(self.permits.get()) {
-            more @ 2.. if state.is_carried => {
-                let number = self.window(end_ns).number.checked_add(more.saturating_sub(1))?;
-                self.grid?.start_of(number)
-            }
+            more @ 2.. if state.is_carried => self.later_border(end_ns, more.saturating_sub(1)),
             _ => Some(end_ns),
         }
     }

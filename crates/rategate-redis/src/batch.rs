@@ -287,7 +287,7 @@ pub(crate) fn head(settings: Settings, rows: &[Row]) -> Vec<Vec<u8>> {
     args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
     for row in rows {
         args.push(vec![row.letter]);
-        args.extend(row.numbers().map(number));
+        args.extend(row.numbers(settings.time_us()).map(number));
     }
     args
 }

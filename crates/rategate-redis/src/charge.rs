@@ -23,7 +23,33 @@ pub struct Charges<'a> {
     rows: Vec<Row>,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
+    bounds: Bounds,
     requests: Vec<(&'a Plan, u64)>,
+}
+
+/// The bounds of debts among the arguments of a call: that of a calendar depends on the time.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds(Vec<(usize, Limit, Debt)>);
+
+impl Bounds {
+    /// Adds the arguments for the debt of a limit: its bound, and whether it is carried.
+    pub(crate) fn push(&mut self, args: &mut Vec<Vec<u8>>, limit: Limit, debt: Debt) {
+        self.0.push((args.len(), limit, debt));
+        args.push(Vec::new());
+        args.push(number(debt.is_carried().into()));
+    }
+
+    /// Returns the arguments with the bounds around an instant.
+    pub(crate) fn filled(&self, args: &[Vec<u8>], around_us: u64) -> Vec<Vec<u8>> {
+        let mut args = args.to_vec();
+        for &(at, limit, debt) in &self.0 {
+            let bound = limit.charge_bound(debt, around_us).unwrap_or(0);
+            if let Some(arg) = args.get_mut(at) {
+                *arg = number(bound);
+            }
+        }
+        args
+    }
 }
 
 impl<'a> Charges<'a> {
@@ -49,18 +75,17 @@ impl<'a> Charges<'a> {
         if self.requests.len() >= MAX_DECISIONS {
             return Err(RequestError::Full);
         }
-        let bounds = bounds_of(plan, debt)?;
+        check(plan, debt)?;
         // Whether more permits than the smallest limit pass later is known without the store.
         let rows = charged(plan)
             .map(|(_, limit)| limit.row(permits.min(plan.maximum())))
             .collect::<Result<Vec<_>, _>>()
             .map_err(RequestError::Exceeds)?;
         self.args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
-        for (row, bound) in rows.into_iter().zip(bounds) {
+        for (row, (_, limit)) in rows.into_iter().zip(charged(plan)) {
             self.args.push(number(row_number(&mut self.rows, row)));
             self.args.push(number(permits.min(MAX_WINDOW_PERMITS)));
-            self.args.push(number(bound));
-            self.args.push(number(debt.is_carried().into()));
+            self.bounds.push(&mut self.args, *limit, debt);
         }
         self.keys.extend(charged(plan).map(|(label, limit)| key.state(label, limit.letter())));
         self.requests.push((plan, permits));
@@ -71,7 +96,7 @@ impl<'a> Charges<'a> {
     #[must_use]
     pub fn command(&self, settings: Settings) -> Command {
         let mut args = head(settings, &self.rows);
-        args.extend(self.args.iter().cloned());
+        args.append(&mut self.bounds.filled(&self.args, settings.time_us()));
         Command::new(Verb::Charge, self.keys.clone(), args)
     }
 
@@ -88,15 +113,13 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Returns the bound of each charged limit, or the reason why a limit takes no such charge.
-pub(crate) fn bounds_of(plan: &Plan, debt: Debt) -> Result<Vec<u64>, RequestError> {
-    let bounds = charged(plan).map(|(_, limit)| limit.charge_bound(debt));
-    let bounds: Option<Vec<u64>> = bounds.collect();
-    match bounds {
-        Some(bounds) if bounds.is_empty() => Err(RequestError::CountsInFlight),
-        Some(bounds) => Ok(bounds),
-        None => Err(RequestError::CarriedByLog),
+/// Checks that all charged limits of a set take such a charge, and that there is one.
+pub(crate) fn check(plan: &Plan, debt: Debt) -> Result<(), RequestError> {
+    if charged(plan).next().is_none() {
+        return Err(RequestError::CountsInFlight);
     }
+    let takes = |(_, limit): (&str, &Limit)| limit.charge_bound(debt, 0).is_some();
+    if charged(plan).all(takes) { Ok(()) } else { Err(RequestError::CarriedByLog) }
 }
 
 /// Reads the reply to a call with these charges.
@@ -120,12 +143,13 @@ fn outcome(
     now_us: u64,
 ) -> Result<Result<ChargeReply, Unavailable>, ReplyError> {
     let (status, wait_us) = (numbers.count()?, numbers.int()?);
-    let (mut booked, mut debt, mut remaining) = (permits, 0, u64::MAX);
+    let (mut booked, mut debt, mut remaining, mut passes_us) = (permits, 0, u64::MAX, 0);
     for (_, limit) in charged(plan) {
         booked = booked.min(numbers.count()?);
         let fields = [numbers.count()?, numbers.count()?, numbers.count()?];
         debt = limit.debt(now_us, fields).max(debt);
         remaining = limit.remaining(now_us, fields).min(remaining);
+        passes_us = limit.passes_us(fields).unwrap_or(0).max(passes_us);
     }
     match status {
         1 => {}
@@ -133,6 +157,7 @@ fn outcome(
         _ => return Err(ReplyError::Number),
     }
     let wait_us = u64::try_from(wait_us).ok().filter(|_| permits <= plan.maximum());
+    let wait_us = wait_us.map(|wait_us| wait_us.max(passes_us.saturating_sub(now_us)));
     let charged = Charged { booked, forgiven: permits.saturating_sub(booked), debt };
     let retry_after_ns = wait_us.map(|wait_us| wait_us.saturating_mul(1_000));
     Ok(Ok(ChargeReply { charged, remaining, retry_after_ns }))

@@ -126,6 +126,7 @@ pub(crate) enum Callee<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     horizon_us: u64,
+    around_us: u64,
 }
 
 /// The default horizon, one minute; the clocks of servers that succeed each other are closer.
@@ -141,7 +142,21 @@ impl Settings {
     /// is 35 years.
     #[must_use]
     pub fn with_horizon_us(self, horizon_us: NonZeroU64) -> Self {
-        Self { horizon_us: horizon_us.get().min(MAX_HORIZON_US) }
+        Self { horizon_us: horizon_us.get().min(MAX_HORIZON_US), ..self }
+    }
+
+    /// Sets the caller's time, in microseconds since 1970. Calls have the borders of calendar
+    /// quotas around it.
+    ///
+    /// It decides nothing. If it is wrong by more than a window, the store [says its
+    /// time](crate::refusal::ServerRefusal::OtherTime). Other limits do not need it.
+    #[must_use]
+    pub const fn around_us(self, around_us: u64) -> Self {
+        Self { around_us, ..self }
+    }
+
+    pub(crate) const fn time_us(self) -> u64 {
+        self.around_us
     }
 
     pub(crate) const fn horizon_us(self) -> u64 {
@@ -151,7 +166,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { horizon_us: DEFAULT_HORIZON_US }
+        Self { horizon_us: DEFAULT_HORIZON_US, around_us: 0 }
     }
 }
 

@@ -24,6 +24,8 @@ pub enum LimitError {
     /// A grid of windows that begins with the first call. In a store the grid begins at the
     /// clock's zero.
     Anchor,
+    /// A calendar quota that was read from words, which do not say where its borders are.
+    NoZone,
     /// More permits than the store counts.
     TooManyPermits {
         /// The maximum number of permits.
@@ -94,6 +96,7 @@ impl fmt::Display for LimitError {
             Self::NotMicroseconds => "not a whole number of microseconds, the unit of the store",
             Self::TooLong => "longer than 2^51 us, 71 years",
             Self::Anchor => "in a store the grid of windows starts at the clock's zero",
+            Self::NoZone => "a calendar without its zone; make it from its text",
             Self::TooManyPermits { maximum } => return write!(f, "at most {maximum} permits"),
             Self::TooManyEntries { entries, maximum } => {
                 return write!(

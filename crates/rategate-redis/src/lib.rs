@@ -74,6 +74,7 @@
 //! do.
 
 pub mod batch;
+mod calendar;
 pub mod charge;
 #[cfg(feature = "client")]
 pub mod client;

@@ -269,6 +269,7 @@ impl Library {
             include_str!("lua/leads.lua"),
             include_str!("lua/gcra.lua"),
             include_str!("lua/window.lua"),
+            include_str!("lua/calendar.lua"),
             include_str!("lua/log.lua"),
             include_str!("lua/holds.lua"),
             include_str!("lua/verbs.lua"),

@@ -7,6 +7,7 @@
 //! never rounded.
 
 use rategate::store::Rule;
+use rategate_core::calendar::Calendar;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
@@ -15,6 +16,7 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 
+use crate::calendar;
 use crate::error::LimitError;
 
 /// The maximum length of time, in microseconds: 71 years.
@@ -49,6 +51,7 @@ enum Kind {
     FixedWindow {
         period_us: u64,
     },
+    Calendar(Calendar),
     SlidingLog {
         held_us: u64,
         grid_us: u64,
@@ -64,6 +67,8 @@ pub(crate) struct Row {
     pub(crate) letter: u8,
     numbers: [u64; 8],
     count: usize,
+    /// The calendar whose borders precede these numbers.
+    calendar: Option<Calendar>,
 }
 
 impl Row {
@@ -72,11 +77,15 @@ impl Row {
         for (to, from) in numbers.iter_mut().zip(from) {
             *to = *from;
         }
-        Self { letter, numbers, count: from.len() }
+        Self { letter, numbers, count: from.len(), calendar: None }
     }
 
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        self.numbers.iter().copied().take(self.count)
+    /// Returns the arguments after the letter. Those of a calendar begin with its borders around
+    /// `around_us`.
+    pub(crate) fn numbers(&self, around_us: u64) -> impl Iterator<Item = u64> + '_ {
+        let borders = self.calendar.map(|calendar| calendar::borders(&calendar, around_us));
+        let numbers = self.numbers.iter().copied().take(self.count);
+        borders.into_iter().flatten().chain(numbers)
     }
 }
 
@@ -121,6 +130,20 @@ impl Limit {
         let period_us = whole_us(window.period_ns())?;
         let maximum = at_most(window.permits(), MAX_WINDOW_PERMITS)?;
         Ok(Self { kind: Kind::FixedWindow { period_us }, maximum })
+    }
+
+    /// Converts a calendar quota, whose windows the store picks by its own clock.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::NoZone`] for a quota that was read from words alone,
+    /// [`LimitError::TooManyPermits`].
+    pub fn calendar(quota: &Calendar) -> Result<Self, LimitError> {
+        if quota.text().is_empty() {
+            return Err(LimitError::NoZone);
+        }
+        let maximum = at_most(quota.permits(), MAX_WINDOW_PERMITS)?;
+        Ok(Self { kind: Kind::Calendar(*quota), maximum })
     }
 
     /// Converts a sliding log. A grid of less than a microsecond that divides one becomes that of
@@ -179,6 +202,16 @@ impl Limit {
             (Kind::FixedWindow { period_us }, [start_us, ..]) => {
                 Some(start_us.saturating_add(period_us))
             }
+            (Kind::Calendar(_), fields) => Some(calendar::end_us(fields)),
+            _ => None,
+        }
+    }
+
+    /// Returns the instant at which a denied call passes, where the store knows only the window
+    /// before; `None` where what it replied is all there is to know.
+    pub(crate) fn passes_us(&self, fields: [u64; 3]) -> Option<u64> {
+        match self.kind {
+            Kind::Calendar(quota) => calendar::passes_us(&quota, fields),
             _ => None,
         }
     }
@@ -211,6 +244,7 @@ impl Limit {
         match self.kind {
             Kind::Gcra { .. } => b'g',
             Kind::FixedWindow { .. } => b'w',
+            Kind::Calendar(_) => b'k',
             Kind::SlidingLog { .. } => b'l',
             Kind::Concurrency { .. } => b'c',
         }
@@ -230,6 +264,10 @@ impl Limit {
                 Row::of(b'g', &numbers)
             }
             Kind::FixedWindow { period_us } => Row::of(b'w', &[period_us, self.maximum, permits]),
+            Kind::Calendar(quota) => {
+                let numbers = [calendar::digest(&quota), self.maximum, permits];
+                Row { calendar: Some(quota), ..Row::of(b'k', &numbers) }
+            }
             Kind::SlidingLog { held_us, grid_us } => {
                 let gap_bytes = bytes_of(held_us.div_ceil(grid_us.max(1)).saturating_add(1));
                 let (count_bytes, capacity) =
@@ -279,17 +317,23 @@ impl Limit {
 
     /// Returns the bound that a charge has: for a bucket the microseconds that a debt lasts, and
     /// otherwise the permits in use. `None` if the limit cannot carry a debt.
-    pub(crate) fn charge_bound(&self, debt: Debt) -> Option<u64> {
+    ///
+    /// The windows of a calendar have several lengths: it is that of the one around `around_us`.
+    pub(crate) fn charge_bound(&self, debt: Debt, around_us: u64) -> Option<u64> {
         let max_us = (debt.max_ns() / 1_000).min(MAX_DEBT_US);
+        let carried = |period_us: u64| {
+            let max_debt = u128::from(max_us).saturating_mul(self.maximum.into());
+            let max_debt = max_debt.checked_div(period_us.into()).unwrap_or(0);
+            let max_debt = u64::try_from(max_debt).unwrap_or(u64::MAX);
+            Some(self.maximum.saturating_add(max_debt).min(MAX_WINDOW_PERMITS))
+        };
         match self.kind {
             Kind::Gcra { .. } => Some(max_us),
-            Kind::FixedWindow { period_us } if debt.is_carried() => {
-                let max_debt = u128::from(max_us).saturating_mul(self.maximum.into());
-                let max_debt = max_debt.checked_div(period_us.into()).unwrap_or(0);
-                let max_debt = u64::try_from(max_debt).unwrap_or(u64::MAX);
-                Some(self.maximum.saturating_add(max_debt).min(MAX_WINDOW_PERMITS))
+            Kind::FixedWindow { period_us } if debt.is_carried() => carried(period_us),
+            Kind::Calendar(quota) if debt.is_carried() => {
+                carried(calendar::length_us(&quota, around_us))
             }
-            Kind::FixedWindow { .. } => Some(MAX_WINDOW_PERMITS),
+            Kind::FixedWindow { .. } | Kind::Calendar(_) => Some(MAX_WINDOW_PERMITS),
             Kind::SlidingLog { .. } if debt.is_carried() => None,
             Kind::SlidingLog { .. } => Some(MAX_PERMITS),
             Kind::Concurrency { .. } => Some(0),
@@ -305,6 +349,7 @@ impl TryFrom<&Rule> for Limit {
             Rule::Bucket(bucket) => Self::gcra(bucket),
             Rule::Log(log) => Self::sliding_log(log),
             Rule::Window(window) => Self::fixed_window(window),
+            Rule::Calendar(quota) => Self::calendar(quota),
             Rule::InFlight(in_flight, lease_ns) => {
                 Self::concurrency(in_flight, whole_us(lease_ns.get())?)
             }
@@ -363,10 +408,10 @@ mod tests {
     fn a_rate_is_split_exactly() {
         let row = bucket("3/s", 5).unwrap().row(2).unwrap();
         // The times are 5/3, 2/3 and 1/3 of a second, in thirds of a microsecond.
-        let numbers: Vec<u64> = row.numbers().collect();
+        let numbers: Vec<u64> = row.numbers(0).collect();
         assert_eq!(numbers, [3, 1_666_666, 2, 2, 666_666, 2, 333_333, 1]);
         let row = bucket("1000000000/s", 1).unwrap().row(1).unwrap();
-        assert_eq!(row.numbers().collect::<Vec<_>>(), [1_000, 0, 1, 1, 0, 1, 0, 1]);
+        assert_eq!(row.numbers(0).collect::<Vec<_>>(), [1_000, 0, 1, 1, 0, 1, 0, 1]);
     }
 
     #[test]

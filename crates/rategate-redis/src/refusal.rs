@@ -56,6 +56,12 @@ pub enum ServerRefusal {
     NotAllowed,
     /// The store has its maximum number of connections.
     TooManyClients,
+    /// The store's clock is in none of the calendar's windows that the call names. It counts from
+    /// 1970, in microseconds: send the borders [around](crate::command::Settings::around_us) it.
+    OtherTime {
+        /// The time of the store.
+        now_us: u64,
+    },
     /// The functions refused the call itself: the store's clock is out of range, or a request is
     /// not of their version.
     Refused,
@@ -135,6 +141,9 @@ impl ServerRefusal {
             Self::FunctionMissing
         } else if has("unknown command") && (has("fcall") || has("function")) {
             Self::NoFunctions
+        } else if let Some((_, time)) = lower.split_once("rategate other time ") {
+            let now_us = time.split_ascii_whitespace().next().and_then(|us| us.parse().ok());
+            now_us.map_or(Self::Refused, |now_us| Self::OtherTime { now_us })
         } else if has("rategate ") {
             Self::Refused
         } else if has("max number of clients") {
@@ -160,7 +169,7 @@ impl ServerRefusal {
             Self::ReadOnly => Remedy::RefreshThenRetry,
             Self::Moved { address, .. } => Remedy::GoTo { address: address.clone(), asking: false },
             Self::Ask { address, .. } => Remedy::GoTo { address: address.clone(), asking: true },
-            Self::TryAgain => Remedy::RetrySoon,
+            Self::TryAgain | Self::OtherTime { .. } => Remedy::RetrySoon,
             Self::Loading
             | Self::MasterDown
             | Self::ClusterDown
@@ -194,6 +203,9 @@ impl fmt::Display for ServerRefusal {
             Self::NotWritable => "the store does not write",
             Self::NotAllowed => "the store does not allow this user",
             Self::TooManyClients => "the store has its maximum number of connections",
+            Self::OtherTime { now_us } => {
+                return write!(f, "the store's clock is at another time, {now_us} us since 1970");
+            }
             Self::Refused => "the functions refuse the call",
             Self::Other => "the store replies with an unknown error",
         })
@@ -263,6 +275,12 @@ mod tests {
                 ServerRefusal::Refused,
                 Remedy::Report,
             ),
+            (
+                "ERR user_function:9: RATEGATE OTHER TIME 1790000000000001 script: f, on @user",
+                ServerRefusal::OtherTime { now_us: 1_790_000_000_000_001 },
+                Remedy::RetrySoon,
+            ),
+            ("ERR RATEGATE OTHER TIME soon", ServerRefusal::Refused, Remedy::Report),
             ("", ServerRefusal::Other, Remedy::FallBack),
             ("MOVED x y", ServerRefusal::Other, Remedy::FallBack),
             ("MOVED 99999999 a:1", ServerRefusal::Other, Remedy::FallBack),

@@ -105,17 +105,20 @@ impl<'a> Numbers<'a> {
         let (status, number) = (self.count()?, self.int()?);
         let mut words = Vec::with_capacity(plan.limits().len().saturating_mul(RECEIPT_WORDS));
         let (mut remaining, mut debt, mut window_ends_us) = (u64::MAX, 0, None::<u64>);
+        let mut passes_us = 0;
         for (_, limit) in plan.limits() {
             let numbers = [self.count()?, self.count()?, self.count()?];
             remaining = remaining.min(limit.remaining(now_us, numbers));
             debt = limit.debt(now_us, numbers).max(debt);
             let ends_us = limit.window_ends_us(numbers);
             window_ends_us = window_ends_us.into_iter().chain(ends_us).min();
+            passes_us = limit.passes_us(numbers).unwrap_or(0).max(passes_us);
             words.extend(numbers);
         }
         let retry_after_ns = match (status, u64::try_from(number)) {
             (0, Err(_)) => None,
             (0, Ok(wait_us)) => {
+                let wait_us = wait_us.max(passes_us.saturating_sub(now_us));
                 let retry_after_ns = NonZeroU64::new(wait_us.saturating_mul(1_000));
                 Some(retry_after_ns.ok_or(ReplyError::Number)?)
             }

@@ -13,7 +13,7 @@ use rategate_core::debt::{Charged, Debt};
 use rategate_core::verdict::Settled;
 
 use crate::batch::{MAX_DECISIONS, head, row_number, rows_of};
-use crate::charge::bounds_of;
+use crate::charge::{self, Bounds};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
@@ -110,6 +110,7 @@ pub struct Ends<'a> {
     rows: Vec<Row>,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
+    bounds: Bounds,
     requests: Vec<(&'a Plan, ReservationEnd)>,
 }
 
@@ -137,20 +138,23 @@ impl<'a> Ends<'a> {
         if self.requests.len() >= MAX_DECISIONS {
             return Err(RequestError::Full);
         }
-        let bounds = end_bounds(plan, debt)?;
+        check_end(plan, debt)?;
         let rows = rows_of(plan, 1)?;
         self.args.push(count(rows.len()));
         self.args.push(id.0.to_vec());
-        let is_cancelled = end == ReservationEnd::Cancel;
+        let kind = match end {
+            ReservationEnd::Commit { .. } => 0,
+            ReservationEnd::Cancel => 1,
+            ReservationEnd::Withdraw => 2,
+        };
         self.args.push(match used_of(end) {
             Some(used) => number(used.min(MAX_WINDOW_PERMITS)),
             None => b"-1".to_vec(),
         });
-        self.args.push(number(is_cancelled.into()));
-        for (row, bound) in rows.into_iter().zip(bounds) {
+        self.args.push(number(kind));
+        for (row, (_, limit)) in rows.into_iter().zip(plan.limits()) {
             self.args.push(number(row_number(&mut self.rows, row)));
-            self.args.push(number(bound));
-            self.args.push(number(debt.is_carried().into()));
+            self.bounds.push(&mut self.args, *limit, debt);
         }
         self.keys.extend(keys_of(plan, key, id));
         self.requests.push((plan, end));
@@ -161,7 +165,7 @@ impl<'a> Ends<'a> {
     #[must_use]
     pub fn command(&self, settings: Settings) -> Command {
         let mut args = head(settings, &self.rows);
-        args.extend(self.args.iter().cloned());
+        args.append(&mut self.bounds.filled(&self.args, settings.time_us()));
         Command::new(Verb::Settle, self.keys.clone(), args)
     }
 
@@ -188,9 +192,9 @@ pub(crate) fn lasts_us(plan: &Plan, ttl_ns: NonZeroU64) -> Result<u64, RequestEr
     if lasts_us > MAX_TTL_US { Err(RequestError::TooLong) } else { Ok(lasts_us) }
 }
 
-/// Returns the bound that a charge has under each limit, or why these limits take none.
-pub(crate) fn end_bounds(plan: &Plan, debt: Debt) -> Result<Vec<u64>, RequestError> {
-    if plan.holds() { Err(RequestError::HeldByLease) } else { bounds_of(plan, debt) }
+/// Checks that limits hold estimates, and take such a charge.
+pub(crate) fn check_end(plan: &Plan, debt: Debt) -> Result<(), RequestError> {
+    if plan.holds() { Err(RequestError::HeldByLease) } else { charge::check(plan, debt) }
 }
 
 /// Reads the reply to a call with these estimates.
@@ -226,8 +230,11 @@ fn read<R, T>(
 
 fn reserved(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Outcome<ReserveReply> {
     let (status, number) = (numbers.count()?, numbers.int()?);
-    let (remaining, debt) = left(numbers, plan, now_us)?;
-    let count = u64::try_from(number);
+    let Left { remaining, debt, passes_us } = Left::of(numbers, plan, now_us)?;
+    let mut count = u64::try_from(number);
+    if status == 0 {
+        count = count.map(|wait_us| wait_us.max(passes_us.saturating_sub(now_us)));
+    }
     let time_ns = count.ok().and_then(|us| NonZeroU64::new(us.saturating_mul(1_000)));
     let verdict = match (status, count) {
         (1 | 2, _) => ReserveVerdict::Held { ends_in_ns: time_ns.ok_or(ReplyError::Number)? },
@@ -252,7 +259,7 @@ fn ended(
 ) -> Outcome<EndReply> {
     let (status, kind) = (numbers.count()?, numbers.count()?);
     let [first, second, third] = [numbers.count()?, numbers.count()?, numbers.count()?];
-    let (remaining, debt) = left(numbers, plan, now_us)?;
+    let Left { remaining, debt, .. } = Left::of(numbers, plan, now_us)?;
     // What the store does not count at all.
     let used = used_of(end).unwrap_or(0);
     let forgiven = second.saturating_add(used.saturating_sub(MAX_WINDOW_PERMITS));
@@ -269,22 +276,34 @@ fn ended(
     Ok(Ok(EndReply { outcome, is_repeated: status == 2, remaining, debt }))
 }
 
-/// Reads the numbers of each limit: the permits that one call could take, and the largest debt.
-fn left(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Result<(u64, u64), ReplyError> {
-    let (mut remaining, mut debt) = (u64::MAX, 0);
-    for (_, limit) in plan.limits() {
-        let fields = [numbers.count()?, numbers.count()?, numbers.count()?];
-        remaining = limit.remaining(now_us, fields).min(remaining);
-        debt = limit.debt(now_us, fields).max(debt);
+/// What the numbers of the limits say.
+struct Left {
+    /// The permits that one call could take.
+    remaining: u64,
+    /// The largest debt.
+    debt: u64,
+    /// The border at which a denied call passes, if the store does not know it; else 0.
+    passes_us: u64,
+}
+
+impl Left {
+    fn of(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Result<Self, ReplyError> {
+        let mut left = Self { remaining: u64::MAX, debt: 0, passes_us: 0 };
+        for (_, limit) in plan.limits() {
+            let fields = [numbers.count()?, numbers.count()?, numbers.count()?];
+            left.remaining = limit.remaining(now_us, fields).min(left.remaining);
+            left.debt = limit.debt(now_us, fields).max(left.debt);
+            left.passes_us = limit.passes_us(fields).unwrap_or(0).max(left.passes_us);
+        }
+        Ok(left)
     }
-    Ok((remaining, debt))
 }
 
 /// Returns the permits that were used, or `None` for all that were held.
 const fn used_of(end: ReservationEnd) -> Option<u64> {
     match end {
         ReservationEnd::Commit { used } => used,
-        ReservationEnd::Cancel => Some(0),
+        ReservationEnd::Cancel | ReservationEnd::Withdraw => Some(0),
     }
 }
 

@@ -424,7 +424,7 @@ fn a_store_says_for_how_long_it_has_lost_nothing() {
             let (plan, key, permits) = (Arc::clone(&plan), key("k"), permits(1));
             let result = store.call(StoreRequest::Peek { plan, key, permits }).wait();
             match result {
-                Ok(StoreReply { reply: Reply::Verdict(_), intact_for_ns: Some(ns) }) => ns,
+                Ok(StoreReply { reply: Reply::Verdict(_), intact_for_ns: Some(ns), .. }) => ns,
                 other => panic!("{other:?}"),
             }
         };

@@ -16,6 +16,7 @@
 
 #[cfg(all(feature = "client", debug_assertions))]
 mod blocking;
+mod calendars;
 mod charge;
 #[cfg(feature = "client")]
 mod charge_client;

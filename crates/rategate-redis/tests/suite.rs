@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rategate_redis::client::{self, Config, RedisStore};
-use rategate_testkit::conformance::{Arena, flight, laws, reservations, scenarios, traffic};
+use rategate_testkit::conformance::{
+    Arena, calendars, flight, laws, reservations, scenarios, traffic,
+};
 use rategate_testkit::redis::{Brand, Server};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -56,6 +58,21 @@ fn traffic_is_decided_as_by_the_core() {
 #[test]
 fn charges_are_booked_as_by_the_core() {
     Redis::each().for_each(|arena| traffic::charges(&arena));
+}
+
+/// The clock of this machine is years away from the store's in nearly all of it.
+#[test]
+fn calendars_are_decided_as_by_the_core() {
+    for arena in Redis::each() {
+        println!("{} decisions of calendars compared", calendars::suite(&arena));
+    }
+}
+
+#[test]
+fn calendars_are_charged_as_by_the_core() {
+    for arena in Redis::each() {
+        println!("{} decisions and charges of calendars compared", calendars::charges(&arena));
+    }
 }
 
 #[test]

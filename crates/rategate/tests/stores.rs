@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
 use rategate_testkit::conformance::{
-    Arena, flight, laws, members, reservations, scenarios, traffic,
+    Arena, calendars, flight, laws, members, reservations, scenarios, traffic,
 };
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -49,6 +49,15 @@ fn the_memory_store_charges_as_the_core_does() {
 #[test]
 fn the_memory_store_reserves_as_the_core_does() {
     reservations::suite(&InMemory::new());
+}
+
+#[test]
+fn the_memory_store_keeps_calendars() {
+    let compared = calendars::suite(&InMemory::new()) + calendars::charges(&InMemory::new());
+    #[expect(clippy::print_stdout, reason = "the number of comparisons is a result")]
+    {
+        println!("{compared} decisions and charges of calendars compared");
+    }
 }
 
 #[test]

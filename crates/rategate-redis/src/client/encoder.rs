@@ -36,12 +36,19 @@ impl Encoder {
         }
     }
 
-    pub(crate) fn command(&self, items: &[Item], shape: Shape) -> Result<Command, RequestError> {
+    /// Returns the command of a call, for a server whose clock shows about `around_us`.
+    pub(crate) fn command(
+        &self,
+        items: &[Item],
+        shape: Shape,
+        around_us: u64,
+    ) -> Result<Command, RequestError> {
+        let settings = self.settings.around_us(around_us);
         match shape {
-            Shape::Refund => return self.refunds(items),
-            Shape::Charge => return self.charges(items),
-            Shape::Reserve => return self.estimates(items),
-            Shape::End => return self.ends(items),
+            Shape::Refund => return self.refunds(items, settings),
+            Shape::Charge => return self.charges(items, settings),
+            Shape::Reserve => return self.estimates(items, settings),
+            Shape::End => return self.ends(items, settings),
             Shape::Single | Shape::Decide | Shape::Peek => {}
         }
         let mut batch = Batch::new();
@@ -64,36 +71,36 @@ impl Encoder {
                     let extra = Extra { request: None, lease: Some(LeaseId([0; 16])) };
                     batch.try_acquire(plan, &self.keys.key(key), permits.get(), extra)?;
                 }
-                other => return self.single(other),
+                other => return self.single(other, settings),
             }
         }
         Ok(match shape {
-            Shape::Peek => batch.peek(self.settings),
-            _ if self.is_within_memory => batch.decide(self.settings).within_memory(),
-            _ => batch.decide(self.settings),
+            Shape::Peek => batch.peek(settings),
+            _ if self.is_within_memory => batch.decide(settings).within_memory(),
+            _ => batch.decide(settings),
         })
     }
 
-    fn refunds(&self, items: &[Item]) -> Result<Command, RequestError> {
+    fn refunds(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut refunds = Refunds::new();
         for request in items.iter().filter_map(Item::request) {
             let StoreRequest::Refund { plan, key, receipt, permits } = request else { continue };
             refunds.push(plan, &self.keys.key(key), receipt, permits.get())?;
         }
-        Ok(refunds.command(self.settings))
+        Ok(refunds.command(settings))
     }
 
-    fn charges(&self, items: &[Item]) -> Result<Command, RequestError> {
+    fn charges(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut charges = Charges::new();
         for request in items.iter().filter_map(Item::request) {
             let StoreRequest::Charge { plan, key, permits, debt } = request else { continue };
             charges.push(plan, &self.keys.key(key), *permits, *debt)?;
         }
-        let command = charges.command(self.settings);
+        let command = charges.command(settings);
         Ok(if self.is_within_memory { command.within_memory() } else { command })
     }
 
-    fn estimates(&self, items: &[Item]) -> Result<Command, RequestError> {
+    fn estimates(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut estimates = Estimates::new();
         for request in items.iter().filter_map(Item::request) {
             let StoreRequest::Reserve { plan, key, permits, id, ttl_ns } = request else {
@@ -101,32 +108,36 @@ impl Encoder {
             };
             estimates.push(plan, &self.keys.key(key), permits.get(), (*id, *ttl_ns))?;
         }
-        let command = estimates.command(self.settings);
+        let command = estimates.command(settings);
         Ok(if self.is_within_memory { command.within_memory() } else { command })
     }
 
-    fn ends(&self, items: &[Item]) -> Result<Command, RequestError> {
+    fn ends(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut ends = Ends::new();
         for request in items.iter().filter_map(Item::request) {
             let StoreRequest::End { plan, key, id, end, debt } = request else { continue };
             ends.push(plan, &self.keys.key(key), *id, *end, *debt)?;
         }
-        Ok(ends.command(self.settings))
+        Ok(ends.command(settings))
     }
 
-    fn single(&self, request: &StoreRequest<Plan>) -> Result<Command, RequestError> {
+    fn single(
+        &self,
+        request: &StoreRequest<Plan>,
+        settings: Settings,
+    ) -> Result<Command, RequestError> {
         match request {
             StoreRequest::Credit { plan, key, permits } => {
                 let permits = permits.get().min(plan.maximum());
-                returns::credit(plan, &self.keys.key(key), permits, self.settings)
+                returns::credit(plan, &self.keys.key(key), permits, settings)
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 let key = self.keys.key(key);
-                returns::release(plan, &key, *lease, permits.get(), self.settings)
+                returns::release(plan, &key, *lease, permits.get(), settings)
             }
             StoreRequest::Renew { plan, key, permits, lease } => {
                 let key = self.keys.key(key);
-                returns::renew(plan, &key, *lease, permits.get(), self.settings)
+                returns::renew(plan, &key, *lease, permits.get(), settings)
             }
             StoreRequest::Reset { plan, key } => Ok(returns::reset(plan, &self.keys.key(key))),
             StoreRequest::Heartbeat { group, heartbeat } => {
@@ -167,14 +178,14 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
             (plan, permits)
         }
         StoreRequest::Charge { plan, debt, .. } => {
-            return charge::bounds_of(plan, *debt).map(drop);
+            return charge::check(plan, *debt);
         }
         StoreRequest::Reserve { plan, permits, ttl_ns, .. } => {
             reserve::lasts_us(plan, *ttl_ns)?;
             (plan, permits)
         }
         StoreRequest::End { plan, debt, .. } => {
-            return reserve::end_bounds(plan, *debt).map(drop);
+            return reserve::check_end(plan, *debt);
         }
         StoreRequest::Credit { .. }
         | StoreRequest::Reset { .. }

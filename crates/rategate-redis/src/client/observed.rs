@@ -1,6 +1,6 @@
 //! Observations of a server over one connection: missing functions, lost data, and late replies.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::group::Marker;
@@ -19,6 +19,8 @@ pub(crate) struct Observed {
     is_silent: AtomicBool,
     /// The server may drop our states when its memory is full.
     may_evict: AtomicBool,
+    /// By how much the server's clock was ahead of this machine's when it said its time, in us.
+    ahead_us: AtomicI64,
 }
 
 impl Observed {
@@ -63,6 +65,18 @@ impl Observed {
         let since_us = self.since_us.load(Ordering::Relaxed);
         let intact_us = if is_marked { now_us.saturating_sub(since_us) } else { 0 };
         Some(intact_us.saturating_mul(1_000))
+    }
+
+    /// Returns about what the server's clock shows when this machine's shows `wall_us`.
+    pub(crate) fn time_us(&self, wall_us: u64) -> u64 {
+        wall_us.saturating_add_signed(self.ahead_us.load(Ordering::Relaxed))
+    }
+
+    /// Records what the server's clock shows.
+    pub(crate) fn shows_us(&self, now_us: u64, wall_us: u64) {
+        let signed = |us| i64::try_from(us).unwrap_or(i64::MAX);
+        let ahead_us = signed(now_us).saturating_sub(signed(wall_us));
+        self.ahead_us.store(ahead_us, Ordering::Relaxed);
     }
 
     /// Records that a request was late.

@@ -1,7 +1,7 @@
 //! Rounds: calls that go out in one write, and the delivery of their replies.
 
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rategate::store::{Reply, StoreError, StoreReply, StoreRequest, Unavailable};
 
@@ -45,8 +45,9 @@ pub(crate) async fn run(
     store_context: &StoreContext,
 ) -> Vec<Outcome> {
     let (mut sent, mut commands) = (Vec::with_capacity(calls.len()), Vec::new());
+    let around_us = connection.observed.time_us(wall_us());
     for mut call in calls {
-        match encoder.command(&call.items, call.shape) {
+        match encoder.command(&call.items, call.shape, around_us) {
             Ok(command) => {
                 store_context.shared.stats.call(call.items.len());
                 commands.push((connection.marked(command), call.is_asking));
@@ -70,6 +71,9 @@ pub(crate) async fn run(
                 deliver(&mut call.items, call.shape, command, &value, &connection, store_context)
             }
             Err(Failure::Refused { refusal, text }) => {
+                if let Refusal::OtherTime { now_us } = refusal {
+                    connection.observed.shows_us(now_us, wall_us());
+                }
                 Outcome::Refused { refusal, text, items: call.items }
             }
             Err(Failure::Lost(why)) => {
@@ -164,9 +168,9 @@ fn deliver_verdicts(
     let decoded = batch::read(value, items.iter().filter_map(sent))?;
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
     store_context.shared.stats.corrected.add(decoded.corrected);
-    let (mut back, now) = (Vec::new(), Instant::now());
+    let (mut back, now, now_us) = (Vec::new(), Instant::now(), decoded.now_us);
     for (item, verdict) in items.iter_mut().zip(decoded.content) {
-        let result = verdict.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns));
+        let result = verdict.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns, now_us));
         match (item.is_waited_for(), result) {
             (true, result) => {
                 item.respond(result.map_err(StoreError::Unavailable));
@@ -191,7 +195,7 @@ fn deliver_refunds(
     store_context.shared.stats.corrected.add(decoded.corrected);
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, true);
     for (item, count) in items.iter_mut().zip(decoded.content) {
-        item.respond(Ok(answer(Reply::Count(count), intact_for_ns)));
+        item.respond(Ok(answer(Reply::Count(count), intact_for_ns, decoded.now_us)));
     }
     Ok(Vec::new())
 }
@@ -250,8 +254,9 @@ fn deliver_each<T>(
 ) {
     let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
     store_context.shared.stats.corrected.add(decoded.corrected);
+    let now_us = decoded.now_us;
     for (item, outcome) in items.iter_mut().zip(decoded.content) {
-        let result = outcome.map(|outcome| answer(reply(outcome), intact_for_ns));
+        let result = outcome.map(|outcome| answer(reply(outcome), intact_for_ns, now_us));
         item.respond(result.map_err(StoreError::Unavailable));
     }
 }
@@ -280,14 +285,20 @@ fn deliver_single(
         };
         store_context.shared.stats.corrected.add(decoded.corrected);
         let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
-        item.respond(Ok(answer(decoded.content, intact_for_ns)));
+        item.respond(Ok(answer(decoded.content, intact_for_ns, decoded.now_us)));
     }
     Ok(Vec::new())
 }
 
-/// Combines a reply with the time for which the store has lost nothing.
-const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> StoreReply {
-    StoreReply { reply, intact_for_ns }
+/// Combines a reply with the time for which the store has lost nothing, and the store's time.
+const fn answer(reply: Reply, intact_for_ns: Option<u64>, now_us: u64) -> StoreReply {
+    StoreReply { reply, intact_for_ns, now_ns: Some(now_us.saturating_mul(1_000)) }
+}
+
+/// Returns the time of this machine's clock, in microseconds since 1970.
+fn wall_us() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn sent(item: &Item) -> Option<(&Plan, u64)> {

@@ -1,6 +1,7 @@
 -- The interface of the kinds of limits. A kind has:
 --
 --   numbers                           the names of the numbers after its letter in the arguments
+--   place(op, now)                    optional: prepares the numbers of a call for its time
 --   read(key, op, now, call)          reads a cell: the state of a key, for the time of one call
 --   opening(cell, op, now)            the first whole microsecond at which op.permits pass;
 --                                     false: never

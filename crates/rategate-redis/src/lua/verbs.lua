@@ -19,6 +19,7 @@ local function begin(args, at, now)
     local kind = kinds[letter]
     local op = { kind = kind }
     for place, name in ipairs(kind.numbers) do op[name] = tonumber(args[at + place]) end
+    if kind.place then kind.place(op, now) end
     call.ops[index] = op
     at = at + 1 + #kind.numbers
   end
@@ -59,7 +60,11 @@ local function finish(call)
     if cell.is_dirty then cell.kind.write(cell, call.now) end
   end
   for key, record in pairs(call.records) do
-    keep_string(key, table.concat(record.numbers, ' '), record.keep_ms)
+    if record.numbers then
+      keep_string(key, table.concat(record.numbers, ' '), record.keep_ms)
+    else
+      redis.call('DEL', key)
+    end
   end
 end
 

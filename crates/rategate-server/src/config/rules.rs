@@ -395,11 +395,6 @@ impl Reader<'_> {
             let message = "permits in flight cannot be leased; write store = \"exact\"";
             self.complain("store", message);
         }
-        if algorithm == Some(Algorithm::Calendar) && place != PlaceText::Here {
-            let message =
-                "a store keeps no calendars; leave `store` out, and count in this process";
-            self.complain("store", message);
-        }
         if place != PlaceText::Here {
             let location = self.location("store");
             self.all.needs_store.get_or_insert(location);

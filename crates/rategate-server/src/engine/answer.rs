@@ -39,6 +39,8 @@ pub struct ItemResult {
     /// The time until none of the limit is in use if no further request comes, in nanoseconds. 0
     /// if none is in use now, `u64::MAX` if it never recovers.
     pub reset_after_ns: u64,
+    /// The instant on the store's clock, in ns since 1970, if a store decided.
+    pub store_ns: Option<u64>,
 }
 
 /// The decision about an item.
@@ -153,6 +155,7 @@ impl ItemResult {
         remaining: Some(u64::MAX),
         debt: 0,
         reset_after_ns: 0,
+        store_ns: None,
     };
 
     /// An item that is denied for lack of capacity. Capacity returns as other keys recover, so a
@@ -165,6 +168,7 @@ impl ItemResult {
         remaining: Some(0),
         debt: 0,
         reset_after_ns: 1_000_000_000,
+        store_ns: None,
     };
 
     /// Returns the time until none of the limit is in use, in nanoseconds; `None` if it never

@@ -90,5 +90,6 @@ pub(super) fn result(
         remaining: Some(window.permits().saturating_sub(used)),
         debt: window.debt(used),
         reset_after_ns: window.left_ns(now_ns),
+        store_ns: None,
     }
 }

@@ -167,6 +167,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
             }),
             debt: 0,
             reset_after_ns: 0,
+            store_ns: None,
         }
     }
 
@@ -292,6 +293,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
             remaining: Some(status.remaining),
             debt: status.debt,
             reset_after_ns: status.fresh_in.map_or(u64::MAX, whole_ns),
+            store_ns: None,
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use rategate::calendar::Window;
 use rategate::{AnyPolicy, Calendar, Clock};
 
 use super::answer::{ItemResult, Observer};
@@ -290,11 +291,14 @@ impl Rule {
 }
 
 impl ItemResult {
-    /// Returns the calendar that the rule counts by at an instant, in nanoseconds since 1970.
+    /// Returns the calendar that the rule counts by, and its window, at an instant in nanoseconds
+    /// since 1970. If a store decided, the window is the one by its clock.
     #[must_use]
-    pub fn calendar(&self, now_ns: u64) -> Option<Calendar> {
+    pub fn calendar(&self, now_ns: u64) -> Option<(Calendar, Window)> {
         match self.rule.as_ref()?.at(now_ns).0 {
-            Limit::Policy(AnyPolicy::Calendar(calendar)) => Some(calendar),
+            Limit::Policy(AnyPolicy::Calendar(calendar)) => {
+                Some((calendar, calendar.window(self.store_ns.unwrap_or(now_ns))))
+            }
             _ => None,
         }
     }

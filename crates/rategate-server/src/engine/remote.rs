@@ -38,6 +38,13 @@ struct RemoteItem {
     quota: bool,
 }
 
+impl RemoteItem {
+    /// Returns `true` if the item is of the same key as an earlier one that does something else.
+    fn follows(&self, before: &Self) -> bool {
+        (self.rule, &self.key) == (before.rule, &before.key) && self.verb != before.verb
+    }
+}
+
 /// The items of a request by the party that decides them, each with its index.
 #[derive(Default)]
 struct Split {
@@ -119,7 +126,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut split = Split::default();
         for ((at, item), found) in request.items.iter().enumerate().zip(found) {
             let ruled = found.as_ref().and_then(|(index, _)| rule_of(*index));
-            if let Some(ruled) = ruled.filter(|ruled| replaced.contains(&ruled.rule.name)) {
+            // What has no limit has none that another could replace.
+            let is_replaced = |ruled: &&ActiveRule<C>| {
+                ruled.rule.limit != Limit::Unlimited && replaced.contains(&ruled.rule.name)
+            };
+            if let Some(ruled) = ruled.filter(is_replaced) {
                 split.done.push((at, ruled.result(Verdict::Replaced)));
                 split.seen.add(item.quota, false);
             } else if let (Some((rule, key)), Some(ruled)) =
@@ -195,12 +206,19 @@ async fn decide<C: Clock + Clone + 'static>(
         put(at, result);
     }
     // All requests are submitted before the first reply is awaited, so together they take as long
-    // as one.
-    let calls: Result<Vec<RemoteCall>, EngineError> =
-        remote_items.iter().map(|item| call(&live, item)).collect();
-    let mut calls = calls?;
-    for (item, call) in remote_items.iter().zip(&mut calls) {
-        let result = reply(&inner, &live, item, call).await?;
+    // as one. But a store need not keep the order of looks and takes: where an item follows one of
+    // the same key that does something else, it is submitted after that one's reply.
+    let mut calls = Vec::with_capacity(remote_items.len());
+    for (place, item) in remote_items.iter().enumerate() {
+        let is_next = remote_items.iter().take(place).any(|before| item.follows(before));
+        calls.push(if is_next { None } else { Some(call(&live, item)?) });
+    }
+    for (item, submitted) in remote_items.iter().zip(&mut calls) {
+        if submitted.is_none() {
+            *submitted = Some(call(&live, item)?);
+        }
+        let Some(submitted) = submitted else { continue };
+        let result = reply(&inner, &live, item, submitted).await?;
         let is_quota = item.quota || result.rule.as_ref().is_some_and(|rule| rule.quota);
         seen.add(is_quota, result.verdict.is_over());
         put(item.at, result);
@@ -214,7 +232,7 @@ async fn decide<C: Clock + Clone + 'static>(
         }
     }
     let took = allowed || counts_denied;
-    for (item, call) in remote_items.iter().zip(calls) {
+    for (item, call) in remote_items.iter().zip(calls.into_iter().flatten()) {
         let Some(Some(result)) = results.get_mut(item.at) else { continue };
         let counts_all = live.ruled.get(item.rule).is_some_and(|ruled| {
             ruled.rule.over == Over::Charge || matches!(ruled.rule.limit, Limit::Counted(_))
@@ -364,7 +382,7 @@ async fn charged<C: Clock + Clone + 'static>(
     };
     let mut result = ruled.result(Verdict::Charged(reply.charged.booked));
     (result.remaining, result.debt) = (Some(reply.remaining), reply.charged.debt);
-    set_reset(inner, &ruled.rule, &mut result);
+    set_reset(&ruled.rule, &mut result, inner.clock.now_ns());
     Ok(result)
 }
 
@@ -442,15 +460,16 @@ pub(super) fn result_of<C: Clock + Clone + 'static>(
     if let Decision::Denied(denial) = decision {
         result.debt = denial.debt;
     }
-    set_reset(inner, rule, &mut result);
+    result.store_ns = decision.store_ns();
+    let now_ns = result.store_ns.unwrap_or_else(|| inner.clock.now_ns());
+    set_reset(rule, &mut result, now_ns);
     result
 }
 
-/// Sets the time until nothing of the limit is in use.
-pub(super) fn set_reset<C: Clock + Clone>(inner: &Inner<C>, rule: &Rule, result: &mut ItemResult) {
+/// Sets the time until nothing of the limit is in use, from an instant on the clock that decides.
+pub(super) fn set_reset(rule: &Rule, result: &mut ItemResult, now_ns: u64) {
     if let Limit::Policy(policy) = rule.limit {
         let (left, is_carried) = ((result.remaining, result.debt), rule.debt.is_carried());
-        let now_ns = inner.clock.now_ns();
         result.reset_after_ns = reset_after_ns(&policy, result.limit, left, is_carried, now_ns);
     }
 }

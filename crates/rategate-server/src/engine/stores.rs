@@ -320,10 +320,12 @@ fn store_rule(rule: &Rule) -> Result<StoreRule, String> {
         Limit::Counted(window) => return counted_store_rule(rule, window),
         _ => return Err("the limit counts nothing".to_owned()),
     };
-    let none = || "a store keeps buckets, windows, logs and permits in flight".to_owned();
+    let none =
+        || "a store keeps buckets, windows, calendars, logs and permits in flight".to_owned();
     Ok(match policy {
         AnyPolicy::Gcra(bucket) => bucket.into(),
         AnyPolicy::FixedWindow(window) if window.anchor() == Anchor::Epoch => window.into(),
+        AnyPolicy::Calendar(quota) => quota.into(),
         AnyPolicy::SlidingLog(log) => log.into(),
         AnyPolicy::CompactLog(log) => {
             let period_ns = log.held_for_ns().saturating_sub(log.guard_ns());
@@ -388,6 +390,12 @@ pub(super) fn reset_after_ns(
             // Of a debt that is carried, each later window pays its limit.
             let windows = if is_carried { used.div_ceil(window.permits().max(1)) } else { 1 };
             window.period_ns().saturating_mul(windows).saturating_sub(into_ns)
+        }
+        AnyPolicy::Calendar(quota) => {
+            let later = if is_carried { used.div_ceil(quota.permits().max(1)) } else { 1 };
+            let border_ns =
+                quota.later_border(quota.window(now_ns).end_ns, later.saturating_sub(1));
+            border_ns.map_or(u64::MAX, |border_ns| border_ns.saturating_sub(now_ns))
         }
         AnyPolicy::SlidingLog(log) => log.held_for_ns(),
         AnyPolicy::CompactLog(log) => log.held_for_ns().saturating_add(log.resolution_ns()),

@@ -194,6 +194,7 @@ mod tests {
             remaining: Some(0),
             debt: 0,
             reset_after_ns: 0,
+            store_ns: None,
         };
         record.decided(now_ns, b"key", 1, &result);
     }

@@ -2,7 +2,7 @@
 
 use rategate::AnyPolicy;
 use rategate_server::config::{explain, load_text, to_toml};
-use rategate_server::rule::{Limit, Rule};
+use rategate_server::rule::{CounterLocation, Limit, Rule};
 
 const NEW_YORK: &str = r#"{ permits = 2_000_000, per = "month", zone = "America/New_York", anchor = "2026-01-31T00:00", every = 1 }"#;
 
@@ -49,6 +49,17 @@ fn a_rule_has_a_calendar() {
 }
 
 #[test]
+fn a_store_keeps_a_calendar() {
+    for (store, location) in [
+        ("exact", CounterLocation::StoreExact),
+        ("leased", CounterLocation::StoreLeased { lease_ns: 100_000_000 }),
+    ] {
+        let keys = format!("store = \"{store}\"\n[store]\nurl = \"redis://127.0.0.1\"\n");
+        assert_eq!(rule("rules.toml", &native(NEW_YORK, &keys)).location, location);
+    }
+}
+
+#[test]
 fn envoys_format_has_a_calendar() {
     let yaml = |limit: &str| {
         format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{ {limit} }}\n")
@@ -80,10 +91,6 @@ fn envoys_format_has_a_calendar() {
         ("unit: day, requests_per_unit: 9, calendar: { zone: Mars }", "no time zone \"Mars\""),
         ("unit: day, requests_per_unit: 9, calendar: { every: 2 }", "every"),
         ("unlimited: true, calendar: {}", "calendar on an unlimited descriptor"),
-        (
-            "unit: day, requests_per_unit: 9, calendar: {}, store: exact",
-            "rate_limit.store: a store keeps no calendars",
-        ),
     ] {
         let problems = problems("rules.yaml", &yaml(limit));
         assert!(problems.contains(expected), "{limit}: {problems}");
@@ -109,9 +116,9 @@ fn a_wrong_calendar_is_explained() {
     }
     let without = native(NEW_YORK, "").replace("algorithm = \"calendar\"\n", "");
     assert!(problems("r.toml", &without).contains("for algorithm = \"calendar\""));
-    let store = "store = \"exact\"\n[store]\nurl = \"redis://127.0.0.1\"\n";
-    let stored = problems("rules.toml", &native(NEW_YORK, store));
-    assert!(stored.contains("a store keeps no calendars"), "{stored}");
+    let lease = "store = \"exact\"\nlease = \"1s\"\n[store]\nurl = \"redis://127.0.0.1\"\n";
+    let leased = problems("rules.toml", &native(NEW_YORK, lease));
+    assert!(leased.contains("a lease belongs to store = \"leased\""), "{leased}");
     let burst = problems("rules.toml", &native(NEW_YORK, "burst = 3"));
     assert!(burst.contains("a burst belongs to the algorithm \"gcra\""), "{burst}");
 }

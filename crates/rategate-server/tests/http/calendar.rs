@@ -1,10 +1,13 @@
 //! Quotas of a calendar over HTTP: the border in answers and header fields, and across reloads.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::ManualClock;
+use rategate::store::MemoryStore;
 use rategate_server::config::load_text;
-use rategate_server::engine::{Engine, EngineSettings};
+use rategate_server::engine::{Engine, EngineSettings, Shared};
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_tower::headers::{Dialect, Reset};
 use serde_json::{Value as Json, json};
@@ -33,6 +36,60 @@ fn service(text: &str, at_s: u64) -> (Service, Engine<ManualClock>) {
     let fields = vec![Dialect::Current, Dialect::Legacy(Reset::Delta)];
     let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
     (Service { api, clock, caller: Caller::default() }, engine)
+}
+
+/// A service whose clock is wrong by some minutes, over a store.
+fn over_a_store(
+    store: &Arc<MemoryStore<ManualClock>>,
+    at_s: u64,
+) -> (Service, Engine<ManualClock>) {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(at_s));
+    let shared = Arc::new(Shared::new(Arc::clone(store), NonZeroU32::MIN));
+    let engine = Engine::with_store(clock.clone(), EngineSettings::default(), None, Some(shared));
+    let fields = vec![Dialect::Current, Dialect::Legacy(Reset::Delta)];
+    let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
+    (Service { api, clock, caller: Caller::default() }, engine)
+}
+
+fn in_store(permits: u64) -> String {
+    let store = "store = \"exact\"\non_unavailable = \"deny\"\n[store]\n";
+    format!("{}{store}url = \"redis://127.0.0.1\"\n", month(permits))
+}
+
+/// Servers whose clocks are wrong by minutes agree on the border, which is the store's, and on the
+/// count. A reload with another number keeps it.
+#[test]
+fn servers_with_wrong_clocks_agree_on_the_border() {
+    let clock = ManualClock::new();
+    let border_s = MARCH_S + MARCH_LASTS_S;
+    clock.advance(Duration::from_secs(border_s - 180));
+    let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let early = over_a_store(&store, border_s - 180 - 420);
+    let late = over_a_store(&store, border_s - 180 + 660);
+    for (place, (service, engine)) in [&early, &late].into_iter().enumerate() {
+        load(engine, &in_store(10));
+        let granted = item(service, 4);
+        assert_eq!(granted["remaining"], 6 - 4 * place, "{granted}");
+        assert_eq!(granted["reset_after_ns"], 180 * SECOND, "{granted}");
+        assert_eq!(granted["resets_at"], "2026-04-01T00:00:00-04:00", "{granted}");
+    }
+    for (service, engine) in [&early, &late] {
+        load(engine, &in_store(9));
+        let body = r#"{"rule":"tokens","key":"ann","permits":2}"#;
+        let denied = service.call("POST", "/v1/check", &[("prefer", "status=429")], body);
+        assert_eq!(denied.status, 429);
+        assert_eq!(denied.field("ratelimit-policy"), r#""tokens";q=9;w=2674800"#);
+        assert_eq!(denied.field("retry-after"), "180");
+        let denied = item(service, 2);
+        assert_eq!(denied["retry_after_ns"], 180 * SECOND, "{denied}");
+        assert_eq!(denied["resets_at"], "2026-04-01T00:00:00-04:00", "{denied}");
+    }
+    clock.advance(Duration::from_secs(180));
+    let granted = item(&early.0, 9);
+    assert_eq!((&granted["remaining"], &granted["verdict"]), (&json!(0), &json!("granted")));
+    assert_eq!(granted["resets_at"], "2026-05-01T00:00:00-04:00");
+    assert_eq!(item(&late.0, 1)["resets_at"], "2026-05-01T00:00:00-04:00");
 }
 
 fn load(engine: &Engine<ManualClock>, text: &str) {

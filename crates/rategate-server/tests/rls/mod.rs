@@ -15,6 +15,7 @@ mod json;
 mod kuadrant;
 mod laws;
 mod oracle;
+mod places;
 mod recorded;
 mod replies;
 mod traces;

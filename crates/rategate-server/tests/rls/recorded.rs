@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::ManualClock;
-use rategate_server::config::load_text;
-use rategate_server::engine::{Engine, EngineSettings};
+use fastrand::Rng;
+use rategate_server::engine::EngineSettings;
 use rategate_server::protocol::rls::{Options, json};
 use rategate_server::rule::Counting;
 use serde_json::{Value, json as object};
 use tokio::runtime::Runtime;
+
+use crate::rls::places::Place;
 
 const RECORDED: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/rls/envoyproxy-ratelimit.jsonl");
@@ -22,6 +23,8 @@ const CODES: [&str; 3] = ["UNKNOWN", "OK", "OVER_LIMIT"];
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Compared {
     traces: usize,
+    /// Traces that the place leaves out.
+    left_out: usize,
     calls: usize,
     /// Calls whose responses have headers.
     headers: usize,
@@ -59,13 +62,15 @@ impl Config {
         self.line["config"].as_str().unwrap()
     }
 
-    fn engine(&self) -> (Engine<ManualClock>, ManualClock) {
-        let clock = ManualClock::new();
-        let engine = Engine::new(clock.clone(), self.engine);
-        let loaded = load_text("d.yaml", self.text());
-        let loaded = loaded.unwrap_or_else(|error| panic!("{}", error.report()));
-        engine.load_compiled(&loaded.rules).unwrap();
-        (engine, clock)
+    /// Returns `true` if a place leaves out a trace of this configuration: [`Place`] says why.
+    fn leaves_out(&self, trace: &Value, place: &Place) -> bool {
+        let calls = trace["calls"].as_array().unwrap().iter();
+        let mut named = calls.flat_map(|call| call[2].as_array().unwrap());
+        let has_own_limit = |item: &Value| {
+            let number = item.as_u64().or_else(|| item[0].as_u64()).unwrap();
+            self.line["descriptors"][usize::try_from(number).unwrap()][1].is_array()
+        };
+        place.is_store() && (has(&self.line, "stop") || named.any(has_own_limit))
     }
 
     /// Returns a recorded call as a `RateLimitRequest`.
@@ -136,16 +141,18 @@ impl Config {
     }
 
     /// Plays a trace on an engine of its own, and adds what was compared.
-    fn play(&self, trace: &Value, runtime: &Runtime, compared: &mut Compared) {
-        let (engine, clock) = self.engine();
-        let mut now_s = 0;
+    fn play(&self, trace: &Value, place: &Place, runtime: &Runtime, compared: &mut Compared) {
+        let mut placed = place.service(self.text(), self.engine, 0);
+        let (random, mut now_s) = (&mut Rng::with_seed(5), 0);
         for (nth, call) in (0..).zip(trace["calls"].as_array().unwrap()) {
             now_s += call[0].as_u64().unwrap();
             // A moment within the second: only whole seconds are recorded.
-            clock.set(Duration::from_secs(now_s) + Duration::from_millis(10 * nth));
+            placed.clock.set(Duration::from_secs(now_s) + Duration::from_millis(10 * nth));
+            placed.pass(place, random);
             let request = self.request(&trace["domain"], call);
             let text = request.to_string();
-            let answer = runtime.block_on(json(text.as_bytes(), &engine, &self.options, true));
+            let answer =
+                runtime.block_on(json(text.as_bytes(), &placed.engine, &self.options, true));
             let mut answered: Value = serde_json::from_str(&answer.body)
                 .unwrap_or_else(|_| panic!("{}: {request}", answer.body));
             let mut expected = self.response(call);
@@ -183,21 +190,63 @@ fn present(mut message: Value) -> Value {
     message
 }
 
-#[test]
-fn every_recorded_call_is_answered_alike() {
+/// Plays every nth of the recorded traces with the counters in some place.
+fn play(place: &Place, every: usize) -> Compared {
     let runtime = crate::rls::common::runtime();
     let text = std::fs::read_to_string(RECORDED).unwrap();
     let (mut config, mut compared) = (None, Compared::default());
-    for line in text.lines() {
+    for (nth, line) in text.lines().enumerate() {
         let line: Value = serde_json::from_str(line).unwrap();
         if line["config"].is_string() {
             config = Some(Config::new(line));
+            continue;
+        }
+        let config = config.as_ref().unwrap();
+        if nth % every > 0 {
+            continue;
+        }
+        if config.leaves_out(&line, place) {
+            compared.left_out += 1;
         } else {
-            config.as_ref().unwrap().play(&line, &runtime, &mut compared);
+            config.play(&line, place, &runtime, &mut compared);
         }
     }
+    compared
+}
+
+/// Returns which part of the traces the tests of other places play: all if the variable
+/// `RATEGATE_TRACES` is set, or every nth.
+fn part(every: usize) -> usize {
+    std::env::var_os("RATEGATE_TRACES").map_or(every, |_| 1)
+}
+
+#[test]
+fn recorded_traces_go_on_over_reloads_and_restarts() {
+    let compared = play(&Place::restarted(), part(7));
+    println!("over reloads and restarts: {compared:?}");
+    assert!(compared.calls > 3_000, "{compared:?}");
+}
+
+#[test]
+fn a_store_in_memory_answers_recorded_calls_alike() {
+    let compared = play(&Place::Memory, 1);
+    println!("in a store in memory: {compared:?}");
+    assert!(compared.calls > 3_000, "{compared:?}");
+}
+
+#[test]
+fn redis_and_valkey_answer_recorded_calls_alike() {
+    for place in Place::each_redis() {
+        let compared = play(&place, part(9));
+        println!("in a server: {compared:?}");
+        assert!(compared.calls > 300, "{compared:?}");
+    }
+}
+
+#[test]
+fn every_recorded_call_is_answered_alike() {
     assert_eq!(
-        compared,
-        Compared { traces: 2_582, calls: 26_058, headers: 9_624, metadata: 1_383 }
+        play(&Place::Here, 1),
+        Compared { traces: 2_582, left_out: 0, calls: 26_058, headers: 9_624, metadata: 1_383 }
     );
 }

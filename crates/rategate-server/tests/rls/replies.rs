@@ -145,6 +145,7 @@ impl Decide for Later {
             remaining: None,
             debt: 0,
             reset_after_ns: 0,
+            store_ns: None,
         };
         let results = request.items.iter().map(|_| result.clone()).collect();
         let answer = Answer { allowed: !self.0.is_over(), results };

@@ -13,9 +13,9 @@ use rategate_server::rule::{Counting, Unit};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
-use crate::rls::common::runtime;
-use crate::rls::counting::engine_of;
+use crate::rls::common::{START_NS, runtime};
 use crate::rls::oracle::{Call, Limit, ModelDescriptor, Node, Service, yaml};
+use crate::rls::places::Place;
 use crate::rls::wires::{self, Wire};
 
 const SECOND: u64 = 1_000_000_000;
@@ -153,40 +153,86 @@ fn call(random: &mut Rng) -> Call {
     }
 }
 
-/// Plays the sequences of some configurations over a wire.
+/// Plays the sequences of some configurations over a wire, with the counters in some place. Returns
+/// the number of calls that were compared.
 fn play(
     wire: fn(Arc<Runtime>, Engine<ManualClock>, Options) -> Wire,
-    configs: impl Iterator<Item = u64>,
-) {
-    let runtime = Arc::new(runtime());
+    place: &Place,
+    (configs, sequences): (impl Iterator<Item = u64>, u64),
+) -> u64 {
+    let (runtime, mut compared) = (Arc::new(runtime()), 0);
     for config in configs {
         let random = &mut Rng::with_seed(config);
         let domain = level(random, 1);
-        let (mut model, settings, options) = settings(random);
-        let (engine, clock) = engine_of(&yaml(&domain), settings);
-        let answer = wire(Arc::clone(&runtime), engine, options.clone());
-        for sequence in 0..SEQUENCES {
+        let (mut model, mut settings, options) = settings(random);
+        if place.is_store() {
+            model.stops_when_over = false;
+            settings.counting = Counting::All;
+        }
+        let mut placed = place.service(&yaml(&domain), settings, START_NS / SECOND);
+        let answers = |engine: &Engine<ManualClock>| {
+            wire(Arc::clone(&runtime), engine.clone(), options.clone())
+        };
+        let mut answer = answers(&placed.engine);
+        for sequence in 0..sequences {
             for _ in 0..=random.u64(..5) {
-                let call = call(random);
+                let mut call = call(random);
+                if place.is_store() {
+                    call.requested.iter_mut().for_each(|requested| requested.own = None);
+                }
                 let known = (call.domain == "d").then_some(domain.as_slice());
-                let expected = model.call(known, &call, clock.now_ns() / SECOND);
+                let expected = model.call(known, &call, placed.clock.now_ns() / SECOND);
                 assert_eq!(
                     answer(&call),
                     expected,
                     "configuration {config}, sequence {sequence}: {call:?} {options:?}\n{}",
                     yaml(&domain)
                 );
-                pass(random, &clock);
+                compared += 1;
+                pass(random, &placed.clock);
+                if placed.pass(place, random) {
+                    answer = answers(&placed.engine);
+                }
             }
         }
     }
+    compared
 }
 
 /// Half of them as bytes of gRPC, half as JSON.
 #[test]
 fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
     thread::scope(|scope| {
-        scope.spawn(|| play(wires::json, (0..CONFIGS).skip(1).step_by(2)));
-        play(wires::grpc, (0..CONFIGS).step_by(2));
+        let odd = (0..CONFIGS).skip(1).step_by(2);
+        scope.spawn(|| play(wires::json, &Place::Here, (odd, SEQUENCES)));
+        play(wires::grpc, &Place::Here, ((0..CONFIGS).step_by(2), SEQUENCES));
     });
+}
+
+/// Returns how many configurations the tests of other places play: all that the variable
+/// `RATEGATE_TRACES` says, or few.
+fn configs(few: u64) -> std::ops::Range<u64> {
+    let all = std::env::var("RATEGATE_TRACES").ok();
+    0..all.map_or(few, |all| all.parse().expect("RATEGATE_TRACES is a number of configurations"))
+}
+
+/// The service reloads its rules and restarts from its counters in a file, between calls.
+#[test]
+fn traces_go_on_over_reloads_and_restarts() {
+    let compared = play(wires::json, &Place::restarted(), (configs(12), 60));
+    println!("{compared} calls compared over reloads and restarts");
+}
+
+#[test]
+fn a_store_in_memory_answers_traces_alike() {
+    let compared = play(wires::grpc, &Place::Memory, (configs(40), SEQUENCES));
+    println!("{compared} calls compared with counters in a store in memory");
+}
+
+#[test]
+fn redis_and_valkey_answer_traces_alike() {
+    for place in Place::each_redis() {
+        let compared = play(wires::json, &place, (configs(8), 50));
+        println!("{compared} calls compared with counters in a server");
+    }
 }

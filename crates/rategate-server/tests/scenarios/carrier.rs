@@ -125,7 +125,7 @@ impl<W: Carrier> Store for CarriedStore<W> {
             }
             _ => Err(StoreError::InvalidRequest("not used by the scenarios".to_owned())),
         };
-        callback(reply.map(|reply| StoreReply { reply, intact_for_ns: None }));
+        callback(reply.map(|reply| StoreReply { reply, intact_for_ns: None, now_ns: None }));
     }
 }
 
@@ -172,6 +172,7 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         Rule::Bucket(bucket) => (*bucket).into(),
         Rule::Log(log) => (*log).into(),
         Rule::Window(window) => (*window).into(),
+        Rule::Calendar(quota) => (*quota).into(),
         Rule::InFlight(in_flight, _) => (*in_flight).into(),
     };
     rategate_server::rule::Rule {

@@ -4,6 +4,7 @@ use std::future::Future as _;
 use std::time::Duration;
 
 use fastrand::Rng;
+use rategate::calendar::CalendarSpec;
 use rategate::charge::Debt;
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, Clock as _, CompactLog, FixedWindow, Gcra, ManualClock, SlidingLog};
@@ -26,6 +27,7 @@ fn of(name: &str, policy: impl Into<AnyPolicy>) -> Rule {
 fn rules(location: CounterLocation) -> Vec<Rule> {
     let (minute, rate) = (Duration::from_secs(60), "1/s".parse().unwrap());
     let window = FixedWindow::new(5, minute, Anchor::Epoch);
+    let days = CalendarSpec::new("day", "Asia/Tokyo").unwrap().quota(5).unwrap();
     let carried = Debt::CARRIED.at_most(Duration::from_secs(200));
     let plain = [
         of("b", Gcra::new(rate, 5).unwrap()),
@@ -33,6 +35,8 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
         Rule { debt: carried, ..of("c", window) },
         of("l", SlidingLog::new(5, minute)),
         of("k", SlidingLog::new(5, minute).with_resolution(Duration::from_millis(60)).unwrap()),
+        of("d", days),
+        Rule { debt: Debt::CARRIED, ..of("e", days) },
     ];
     let charging = plain.clone().map(|rule| {
         let name = format!("over {}", rule.name).into();
@@ -46,9 +50,9 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
     all.map(|rule| Rule { location, on_unavailable: OnUnavailable::Deny, ..rule }).collect()
 }
 
-const NAMES: [&str; 15] = [
-    "b", "w", "c", "l", "k", "over b", "over w", "over c", "over l", "over k", "room b", "room w",
-    "room c", "room l", "room k",
+const NAMES: [&str; 19] = [
+    "b", "w", "c", "l", "k", "d", "e", "over b", "over w", "over c", "over l", "over k", "over d",
+    "over e", "room b", "room w", "room c", "room l", "room k",
 ];
 
 /// Random takes, peeks, charges and refunds of single items, at random instants.

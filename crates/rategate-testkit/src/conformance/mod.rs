@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use rategate::store::Store;
 
+pub mod calendars;
 pub mod flight;
 pub mod laws;
 pub mod members;

@@ -37,6 +37,7 @@ pub(crate) fn policy(rule: Rule) -> AnyPolicy {
         Rule::Bucket(bucket) => bucket.into(),
         Rule::Log(log) => log.into(),
         Rule::Window(window) => window.into(),
+        Rule::Calendar(quota) => quota.into(),
         Rule::InFlight(..) => panic!("permits in flight are compared by `flight`"),
     }
 }
@@ -72,7 +73,7 @@ pub fn suite(arena: &impl Arena) {
         let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
         // Cases are played in order of time, so that they can share a store whose clock cannot go
         // back.
-        Traffic::new(arena, name, &rules, seed, None).play(typical_us, 1_200);
+        Traffic::new(arena, name, &rules, (seed, NOW_US), None).play(typical_us, 1_200);
     }
 }
 
@@ -98,12 +99,12 @@ pub fn charges(arena: &impl Arena) {
         let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
         for debt in terms.into_iter().filter(|debt| !(has_log && debt.is_carried())) {
             let name = format!("{name}, {debt:?}");
-            Traffic::new(arena, &name, &rules, seed, Some(debt)).play(typical_us, 600);
+            Traffic::new(arena, &name, &rules, (seed, NOW_US), Some(debt)).play(typical_us, 600);
         }
     }
 }
 
-struct Traffic<'a, A: Arena> {
+pub(super) struct Traffic<'a, A: Arena> {
     arena: &'a A,
     name: &'a str,
     client: StoreClient<A::Store>,
@@ -117,6 +118,7 @@ struct Traffic<'a, A: Arena> {
     now_us: u64,
     grants: Vec<(Granted, Receipt)>,
     counts: Counts,
+    compared: u64,
 }
 
 #[derive(Debug, Default)]
@@ -132,14 +134,14 @@ struct Counts {
 }
 
 impl<'a, A: Arena> Traffic<'a, A> {
-    fn new(
+    /// Creates traffic on an empty store, from an instant on.
+    pub(super) fn new(
         arena: &'a A,
         name: &'a str,
         rules: &[(&str, Rule)],
-        seed: u64,
+        (seed, now_us): (u64, u64),
         debt: Option<Debt>,
     ) -> Self {
-        let now_us = NOW_US;
         arena.set_now_us(now_us);
         let client = StoreClient::new(&arena.store(), rules, name);
         let oracle = Oracle::new(rules.iter().map(|(_, rule)| policy(*rule)), now_us * 1_000);
@@ -159,6 +161,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
             now_us,
             grants: Vec::new(),
             counts: Counts::default(),
+            compared: 0,
         }
     }
 
@@ -175,7 +178,8 @@ impl<'a, A: Arena> Traffic<'a, A> {
         self.arena.set_now_us(self.now_us);
     }
 
-    fn play(mut self, typical_us: u64, steps: u64) {
+    /// Plays some steps, and returns the number of decisions and charges that were compared.
+    pub(super) fn play(mut self, typical_us: u64, steps: u64) -> u64 {
         for step in 0..steps {
             let us = match self.below(8) {
                 0..3 => 0,
@@ -210,6 +214,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
                 charged > steps / 20 && in_debt > 10 && (!is_bounded || forgiven > 0)
             });
         assert!(enough, "{}: too little happened: {:?}", self.name, self.counts);
+        self.compared
     }
 
     fn wanted(&mut self) -> u64 {
@@ -261,6 +266,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let permits = self.wanted();
         let about = self.about(step, permits);
         let before = self.oracle.remaining(self.now_ns());
+        self.compared += 1;
         match (
             self.client.peek(permits).unwrap(),
             self.oracle.clone().decide(self.now_ns(), permits),
@@ -313,6 +319,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let seen_us = seen.retry_after_ns.map(|ns| ns.div_ceil(1_000));
         let wait_us = wait_ns.map(|ns| ns.div_ceil(1_000));
         assert_eq!(seen_us, wait_us, "{about}: the wait after a charge");
+        self.compared += 1;
         self.counts.charged += expected.booked;
         self.counts.in_debt += u64::from(expected.debt > 0);
         self.counts.forgiven += expected.forgiven;
@@ -359,6 +366,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         seen: Result<Verdict, StoreError>,
         expected: Result<Granted, Refused>,
     ) {
+        self.compared += 1;
         match (seen.unwrap(), expected) {
             (Verdict::Granted(ours), Ok(theirs)) => {
                 let seen = (ours.permits, ours.remaining);

@@ -15,7 +15,7 @@ use super::pace::{Following, PacingState, Ticket};
 use crate::headers::QuotaUnit;
 
 const MS: u64 = 1_000_000;
-const FOLLOWING: Following = Following { spreads: true, knows_tokens: true };
+const FOLLOWING: Following = Following { spreads: true, knows_tokens: true, release_ns: 0 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {

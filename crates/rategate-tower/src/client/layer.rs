@@ -157,9 +157,12 @@ impl PaceLayer {
     /// Ends each hold later than the server asks, by a random part of `max`, and never sooner.
     ///
     /// Many clients that were refused until the same date or reset do not come back together then.
+    /// Nor do the requests that wait in this layer: they start in their order and evenly, over
+    /// another `max` from that end on.
+    ///
     /// The default is zero: one client gains nothing by waiting longer, and a `Retry-After` in
-    /// seconds ends at an instant of its own for each client. Requests that wait in this layer
-    /// share the instant.
+    /// seconds ends at an instant of its own for each client. Requests that wait in this layer then
+    /// start together.
     #[must_use]
     pub fn jitter(self, max: Duration) -> Self {
         self.with(|rules| rules.jitter = max)

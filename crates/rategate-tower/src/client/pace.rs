@@ -17,6 +17,10 @@ pub(super) struct PacingState {
     /// hold share the jitter: the latest of several would be close to the maximum in every client.
     named_until_ns: u64,
     jitter_ns: u64,
+    /// The time after a hold over which the requests that waited for its end start, and the time
+    /// from one start to the next, known from the first on.
+    release_ns: u64,
+    spacing_ns: u64,
     /// The client's copies of the server's limits.
     allowances: Vec<Allowance>,
     /// The most recent start, and the one before it.
@@ -51,6 +55,8 @@ pub(super) struct Following {
     pub(super) spreads: bool,
     /// The tokens of each request are known.
     pub(super) knows_tokens: bool,
+    /// The time over which the requests that wait for the end of a hold start.
+    pub(super) release_ns: u64,
 }
 
 impl PacingState {
@@ -87,6 +93,9 @@ impl PacingState {
         if start_ns > now_ns {
             return Err(start_ns);
         }
+        if self.last_start_ns.is_none_or(|last_ns| last_ns < self.hold_until_ns) {
+            self.spacing_ns = self.spacing_ns();
+        }
         // The requests ahead have missed their start. They start at their next attempt.
         self.waiting.drain(..ahead);
         self.leave(ticket);
@@ -97,7 +106,7 @@ impl PacingState {
 
     /// Returns the start of a request with `ahead` requests ahead of it.
     fn start_ns(&self, now_ns: u64, ahead: usize, cost: Cost) -> u64 {
-        let mut start_ns = now_ns.max(self.hold_until_ns);
+        let mut start_ns = now_ns.max(self.released_ns(now_ns, ahead));
         for allowance in &self.allowances {
             let own = cost.amount(allowance.unit()).unwrap_or(0);
             if own > 0 {
@@ -109,6 +118,29 @@ impl PacingState {
             }
         }
         start_ns
+    }
+
+    /// Returns the start of a request after the hold: those that wait for its end start evenly, in
+    /// their order, over the time of the release. How many they are is known when it ends.
+    fn released_ns(&self, now_ns: u64, ahead: usize) -> u64 {
+        let hold_ns = self.hold_until_ns;
+        if now_ns < hold_ns || now_ns >= hold_ns.saturating_add(self.release_ns) {
+            return hold_ns;
+        }
+        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
+        match self.last_start_ns.filter(|&last_ns| last_ns >= hold_ns) {
+            Some(last_ns) => {
+                let starts = ahead.saturating_add(1);
+                last_ns.saturating_add(self.spacing_ns.saturating_mul(starts))
+            }
+            None => hold_ns.saturating_add(self.spacing_ns().saturating_mul(ahead)),
+        }
+    }
+
+    /// Returns the time of the release for each request that waits.
+    fn spacing_ns(&self) -> u64 {
+        let waiting = u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
+        self.release_ns.checked_div(waiting).unwrap_or(0)
     }
 
     /// Returns the cost of the requests at the head of the queue.
@@ -186,7 +218,7 @@ impl PacingState {
         self.allowances.retain_mut(|allowance| allowance.advance(now_ns));
         self.count(ticket, &reported);
         self.report(now_ns, reported);
-        self.hold(now_ns, hold_ns, jitter_ns);
+        self.hold(now_ns, hold_ns, (following.release_ns, jitter_ns));
     }
 
     /// Replaces the copies of the limits that are reported. Drops those that are not, after their
@@ -206,7 +238,12 @@ impl PacingState {
         }
     }
 
-    fn hold(&mut self, now_ns: u64, hold_ns: u64, jitter_ns: impl FnOnce() -> u64) {
+    fn hold(
+        &mut self,
+        now_ns: u64,
+        hold_ns: u64,
+        (release_ns, jitter_ns): (u64, impl FnOnce() -> u64),
+    ) {
         let until_ns = now_ns.saturating_add(hold_ns);
         if hold_ns == 0 || until_ns <= self.named_until_ns {
             return;
@@ -214,6 +251,7 @@ impl PacingState {
         if !self.holds(now_ns) {
             self.jitter_ns = jitter_ns();
         }
+        self.release_ns = release_ns;
         self.named_until_ns = until_ns;
         self.hold_until_ns = until_ns.saturating_add(self.jitter_ns);
     }

@@ -46,8 +46,11 @@ impl PaceLayer {
         let response = call().await.map_err(PaceError::Client)?;
         let (status, headers) = head(&response);
         let hints = parse_hints(status, &headers, SystemTime::now(), self.rules.max_hold);
-        let following =
-            Following { spreads: self.rules.spreads, knows_tokens: self.rules.cost.is_some() };
+        let following = Following {
+            spreads: self.rules.spreads,
+            knows_tokens: self.rules.cost.is_some(),
+            release_ns: ns(self.rules.jitter),
+        };
         let jitter_ns = || up_to(ns(self.rules.jitter));
         let mut pacing = self.pacing();
         pacing.follow([sent.start_ns, self.now_ns()], sent.ticket, &hints, following, jitter_ns);

@@ -243,6 +243,10 @@ impl Choices {
         if self.rules.is_empty() {
             return Err(SetupError::NoLimit);
         }
+        let calendar = self.rules.iter().find(|(_, rule)| matches!(rule, Rule::Calendar(_)));
+        if let (Some((label, _)), Mode::Partitioned(_)) = (calendar, self.mode) {
+            return Err(SetupError::CalendarShared { label: label.clone() });
+        }
         let in_flight = self.rules.iter().find(|(_, rule)| matches!(rule, Rule::InFlight(..)));
         let Some((label, _)) = in_flight else { return Ok(()) };
         if self.mode != Mode::Exact {
@@ -308,7 +312,7 @@ fn positive_ns(time: Duration, field: &'static str) -> Result<NonZeroU64, SetupE
 const fn in_flight_ns(rule: &Rule) -> Option<NonZeroU64> {
     match rule {
         Rule::InFlight(_, length_ns) => Some(*length_ns),
-        Rule::Bucket(_) | Rule::Log(_) | Rule::Window(_) => None,
+        Rule::Bucket(_) | Rule::Log(_) | Rule::Window(_) | Rule::Calendar(_) => None,
     }
 }
 
@@ -320,7 +324,7 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
         Rule::Bucket(bucket) => guarded(*bucket, length_ns).map(Rule::Bucket).map_err(failed),
         Rule::Log(log) => guarded(*log, length_ns).map(Rule::Log).map_err(failed),
         // Leases end with the window.
-        Rule::Window(_) | Rule::InFlight(..) => Ok(*rule),
+        Rule::Window(_) | Rule::Calendar(_) | Rule::InFlight(..) => Ok(*rule),
     }
 }
 
@@ -353,6 +357,12 @@ pub enum SetupError {
         /// The label of the limit.
         label: String,
     },
+    /// A calendar quota is partitioned. Each node would find the borders by its own clock, which
+    /// may be wrong.
+    CalendarShared {
+        /// The label of the limit.
+        label: String,
+    },
     /// Several limits were given, but only one can be partitioned.
     SeveralShared,
 }
@@ -369,6 +379,11 @@ impl fmt::Display for SetupError {
                 f,
                 "limit `{label}`: permits in flight require the exact mode, and `Deny` or `Admit` \
                  while the store is unavailable"
+            ),
+            Self::CalendarShared { label } => write!(
+                f,
+                "limit `{label}`: a calendar quota is not partitioned, since its borders are those \
+                 of one clock; use the exact or the leased mode"
             ),
             Self::SeveralShared => f.write_str(
                 "several limits: one limiter partitions one limit, so build a limiter for each",

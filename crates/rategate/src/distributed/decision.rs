@@ -50,18 +50,19 @@ impl Decision {
     }
 
     pub(super) const fn granted(by: DecidedBy) -> Self {
-        Self::Granted(Grant { by, remaining: None, receipt: None, lease: None, until_ns: None })
+        let (remaining, receipt, lease, until_ns, store_ns) = (None, None, None, None, None);
+        Self::Granted(Grant { by, remaining, store_ns, receipt, lease, until_ns })
     }
 
     pub(super) fn denied(by: DecidedBy, retry_after_ns: Option<NonZeroU64>) -> Self {
         let retry_after = retry_after_ns.map(|ns| Duration::from_nanos(ns.get()));
-        Self::Denied(Denial { by, retry_after, remaining: None, debt: 0 })
+        Self::Denied(Denial { by, retry_after, remaining: None, debt: 0, store_ns: None })
     }
 
     /// Creates a grant of borrowed permits, usable until that instant.
     pub(super) const fn borrowed(until_ns: Option<u64>) -> Self {
-        let (by, remaining, receipt, lease) = (DecidedBy::Lease, None, None, None);
-        Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
+        let (by, remaining, store_ns) = (DecidedBy::Lease, None, None);
+        Self::Granted(Grant { by, remaining, store_ns, receipt: None, lease: None, until_ns })
     }
 
     /// Converts the verdict of a store. A peek leaves nothing that could be refunded.
@@ -75,7 +76,8 @@ impl Decision {
             Verdict::Granted(grant) => {
                 let (remaining, receipt) = (Some(grant.remaining), Some(grant.receipt));
                 let receipt = receipt.filter(|_| takes);
-                Self::Granted(Grant { by, remaining, receipt, lease, until_ns: None })
+                let (until_ns, store_ns) = (None, None);
+                Self::Granted(Grant { by, remaining, store_ns, receipt, lease, until_ns })
             }
             Verdict::Denied(denial) => {
                 Self::denied(by, denial.retry_after_ns).leaving(denial.remaining).owing(denial.debt)
@@ -91,6 +93,24 @@ impl Decision {
             _ => Self::denied(by, reply.retry_after_ns.and_then(NonZeroU64::new)),
         };
         decision.leaving(reply.remaining).owing(debt)
+    }
+
+    /// Adds the instant of the store's reply.
+    pub(super) const fn at(mut self, now_ns: Option<u64>) -> Self {
+        match &mut self {
+            Self::Granted(grant) => grant.store_ns = now_ns,
+            Self::Denied(denial) => denial.store_ns = now_ns,
+        }
+        self
+    }
+
+    /// Returns the instant of the decision on the store's clock, in ns, if the store made it.
+    #[must_use]
+    pub const fn store_ns(&self) -> Option<u64> {
+        match self {
+            Self::Granted(grant) => grant.store_ns,
+            Self::Denied(denial) => denial.store_ns,
+        }
     }
 
     const fn owing(mut self, permits: u64) -> Self {
@@ -121,6 +141,8 @@ pub struct Grant {
     /// without the store, of the limit that this node keeps alone. `None` where they are not
     /// counted.
     pub remaining: Option<u64>,
+    /// The instant on the store's clock, in ns, if the store decided.
+    pub(super) store_ns: Option<u64>,
     /// The receipt for a refund: to the store if it decided, else to the limit kept alone.
     pub(super) receipt: Option<Receipt>,
     /// The lease that holds the permits, where they are in flight.
@@ -146,6 +168,8 @@ pub struct Denial {
     pub remaining: Option<u64>,
     /// The permits by which the limit is exceeded, after charges. 0 where only the store knows.
     pub debt: u64,
+    /// The instant on the store's clock, in ns, if the store decided.
+    pub(super) store_ns: Option<u64>,
 }
 
 /// The party that decided a call.

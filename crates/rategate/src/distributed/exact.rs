@@ -87,12 +87,16 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         checked_reply: CheckedReply,
     ) -> Result<Decision, StoreError> {
         match checked_reply {
-            CheckedReply::Usable(Reply::Verdict(verdict)) => {
+            CheckedReply::Usable(Reply::Verdict(verdict), now_ns) => {
                 let lease = if let Effect::Take(lease) = effect { lease } else { None };
-                Ok(Decision::of_verdict(DecidedBy::Store, verdict, lease, effect.takes()))
+                let decision =
+                    Decision::of_verdict(DecidedBy::Store, verdict, lease, effect.takes());
+                Ok(decision.at(now_ns))
             }
-            CheckedReply::Usable(Reply::Charged(reply)) => Ok(Decision::of_charge(reply)),
-            CheckedReply::Usable(_) => Ok(self.without_store(key, permits, None, effect.takes())),
+            CheckedReply::Usable(Reply::Charged(reply), now_ns) => {
+                Ok(Decision::of_charge(reply).at(now_ns))
+            }
+            CheckedReply::Usable(..) => Ok(self.without_store(key, permits, None, effect.takes())),
             CheckedReply::None { for_ns } => {
                 Ok(self.without_store(key, permits, for_ns, effect.takes()))
             }

@@ -49,8 +49,12 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
         let Some(partitions) = partitions else { return Ok(Self::Nothing) };
         let store = MemoryStore::with_capacity(clock.clone(), max_keys);
         let plan = store.plan(&partitions)?;
-        let memory_ns = partitions.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
-        let used_until_ns = clock.now_ns().saturating_add(memory_ns);
+        let now_ns = clock.now_ns();
+        let matters_until_ns = |(_, rule): &(&str, Rule)| match rule {
+            Rule::Calendar(calendar) => calendar.window(now_ns).end_ns,
+            rule => now_ns.saturating_add(remembered_ns(rule)),
+        };
+        let used_until_ns = partitions.iter().map(matters_until_ns).max().unwrap_or(now_ns);
         Ok(Self::Local(LocalFallback {
             store: Arc::new(store),
             plan: Arc::new(plan),

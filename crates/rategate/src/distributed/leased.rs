@@ -331,7 +331,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             first.received = first.received.saturating_add(1);
         }
         let unavailable = match checked_reply {
-            CheckedReply::Usable(Reply::Verdict(Verdict::Granted(grant))) => {
+            CheckedReply::Usable(Reply::Verdict(Verdict::Granted(grant)), _) => {
                 match NonZeroU64::new(grant.permits) {
                     Some(units) => {
                         let ends_ns = grant.window_ends_in_ns;
@@ -341,11 +341,11 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
                 None
             }
-            CheckedReply::Usable(Reply::Verdict(Verdict::Denied(denial))) => {
+            CheckedReply::Usable(Reply::Verdict(Verdict::Denied(denial)), _) => {
                 state.machine.denied(id, now_ns, denial.retry_after_ns);
                 None
             }
-            CheckedReply::Usable(_) => {
+            CheckedReply::Usable(..) => {
                 state.machine.lost(id, now_ns);
                 Some(Ok(None))
             }

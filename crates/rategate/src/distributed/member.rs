@@ -209,7 +209,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.report_change(change);
         let mut state = member.state();
         let for_ns = match checked_reply {
-            CheckedReply::Usable(Reply::Share(share)) => {
+            CheckedReply::Usable(Reply::Share(share), _) => {
                 let resize = state.machine.received(id, now_ns, share);
                 state.record_change(now_ns, resize, member.memory_ns);
                 None
@@ -218,7 +218,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 state.machine.lost(id, now_ns);
                 for_ns
             }
-            CheckedReply::Usable(_) | CheckedReply::StoreError(_) => {
+            CheckedReply::Usable(..) | CheckedReply::StoreError(_) => {
                 state.machine.lost(id, now_ns);
                 None
             }

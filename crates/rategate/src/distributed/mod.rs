@@ -99,9 +99,12 @@ pub use mode::{Breaker, Leases, Mode, OnUnavailable, PartitionConfig};
 pub use renewals::LeaseGuard;
 
 use std::fmt;
+use std::iter;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rategate_core::calendar::{Calendar, Window};
 
 use self::inner::{Inner, Strategy};
 use self::leased::Entry;
@@ -442,6 +445,21 @@ fn remembered_ns(rule: &Rule) -> u64 {
         }),
         Rule::Log(log) => log.held_for_ns(),
         Rule::Window(window) => window.period_ns(),
+        Rule::Calendar(calendar) => longest_window_ns(calendar),
         Rule::InFlight(_, length_ns) => length_ns.get(),
     }
+}
+
+/// The number of windows among which there is one of the longest kind: of sixteen months or
+/// quarters some have 31 or 92 days, and of sixteen years some have 366.
+const WINDOWS_TRIED: usize = 16;
+/// The time by which a change of a zone's clocks can lengthen a window.
+const LONGER_BY_ZONE_NS: u64 = 86_400_000_000_000;
+
+/// Returns a length that no window of a calendar exceeds.
+fn longest_window_ns(calendar: &Calendar) -> u64 {
+    let after = |window: &Window| Some(calendar.window(window.end_ns));
+    let windows = iter::successors(Some(calendar.window(0)), after).take(WINDOWS_TRIED);
+    let longest_ns = windows.map(|window| window.length_ns()).max().unwrap_or(u64::MAX);
+    longest_ns.saturating_add(LONGER_BY_ZONE_NS)
 }

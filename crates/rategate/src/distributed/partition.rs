@@ -19,7 +19,7 @@ const WHOLE_PPM: u64 = 1_000_000;
 ///
 /// A bucket's rate is divided as its burst is: the partitions' bursts and rates add up to no
 /// more than the whole's. A fixed window becomes a log, as its grid would be that of the node's
-/// clock.
+/// clock. A calendar quota stays one: its borders follow the time since 1970 on each clock.
 pub(super) fn partition(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule> {
     let total = rule.capacity();
     let share = share.min(total);
@@ -44,6 +44,7 @@ pub(super) fn partition(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule>
                 .ok()
                 .map(Rule::Log)
         }
+        Rule::Calendar(calendar) => calendar.with_permits(share).ok().map(Rule::Calendar),
         Rule::InFlight(..) => None,
     }
 }

@@ -178,7 +178,7 @@ impl SharedRule {
         match partition(&self.rule, share, self.drift_ppm)? {
             Rule::Bucket(bucket) => Some(bucket.into()),
             Rule::Log(log) => Some(log.into()),
-            Rule::Window(_) | Rule::InFlight(..) => None,
+            Rule::Window(_) | Rule::Calendar(_) | Rule::InFlight(..) => None,
         }
     }
 }

@@ -34,8 +34,8 @@ struct BackendWatch {
 /// The value of a reply to this node.
 #[derive(Debug)]
 pub(super) enum CheckedReply {
-    /// The reply can be used.
-    Usable(Reply),
+    /// The reply can be used; with its instant on the store's clock.
+    Usable(Reply, Option<u64>),
     /// The reply counts as none, and the next request is sent after a pause.
     None {
         /// The pause, in ns.
@@ -132,7 +132,7 @@ impl Watch {
                 backend.breaker.answered();
                 match self.quarantine_left(answer.intact_for_ns) {
                     None => (
-                        CheckedReply::Usable(answer.reply),
+                        CheckedReply::Usable(answer.reply, answer.now_ns),
                         backend.set_status(StoreStatus::Healthy, now_ns),
                     ),
                     Some(left) => {

@@ -15,6 +15,10 @@ pub struct StoreReply {
     ///
     /// `None` if the store does not know: it may have lost anything a moment ago.
     pub intact_for_ns: Option<u64>,
+    /// The instant of the reply on the store's clock, in ns. `None` if it is unknown.
+    ///
+    /// The window of a calendar is the one around it.
+    pub now_ns: Option<u64>,
 }
 
 /// A reply, by the kind of request.

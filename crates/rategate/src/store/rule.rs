@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU64;
 
+use rategate_core::calendar::Calendar;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::FixedWindow;
 use rategate_core::gcra::Gcra;
@@ -18,6 +19,8 @@ pub enum Rule {
     Log(SlidingLog),
     /// A fixed window: at most N in each window of the grid of the store's clock.
     Window(FixedWindow),
+    /// A calendar quota: at most N in each window of a calendar, by the store's clock since 1970.
+    Calendar(Calendar),
     /// A concurrency limit: at most N in flight, each for these nanoseconds unless renewed.
     InFlight(Concurrency, NonZeroU64),
 }
@@ -30,6 +33,7 @@ impl Rule {
             Self::Bucket(bucket) => bucket.burst_size().get(),
             Self::Log(log) => log.permits(),
             Self::Window(window) => window.permits(),
+            Self::Calendar(calendar) => calendar.permits(),
             Self::InFlight(in_flight, _) => in_flight.permits(),
         }
     }
@@ -50,6 +54,12 @@ impl From<SlidingLog> for Rule {
 impl From<FixedWindow> for Rule {
     fn from(window: FixedWindow) -> Self {
         Self::Window(window)
+    }
+}
+
+impl From<Calendar> for Rule {
+    fn from(calendar: Calendar) -> Self {
+        Self::Calendar(calendar)
     }
 }
 

@@ -25,7 +25,7 @@ fn leased(rule: Rule, is_guarded: bool) -> impl Fn(Builder<Wire>) -> Builder<Wir
 
 /// Plays nodes that call in different ways: never, all the time, in bursts, with a changing
 /// busiest node.
-fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
+pub(super) fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
     let mut fleet = Fleet::new(seed);
     for _ in 0..NODES {
         fleet.join(leased(rule, is_guarded));

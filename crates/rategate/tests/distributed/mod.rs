@@ -2,6 +2,7 @@
 //! than it promises, and an unavailable store leads to the configured fallback.
 
 mod acquire;
+mod calendars;
 mod charge;
 mod deadline;
 mod exact;

@@ -252,7 +252,7 @@ fn status<C: Clock + Clone>(
     (remaining, debt): (u64, u64),
 ) -> ItemResult {
     let mut result = ItemResult { remaining: Some(remaining), debt, ..ruled.result(verdict) };
-    set_reset(inner, &ruled.rule, &mut result);
+    set_reset(&ruled.rule, &mut result, inner.clock.now_ns());
     result
 }
 

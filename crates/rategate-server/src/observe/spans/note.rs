@@ -217,6 +217,7 @@ mod tests {
             remaining: None,
             debt: 0,
             reset_after_ns: 0,
+            store_ns: None,
         }
     }
 

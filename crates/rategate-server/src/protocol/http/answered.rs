@@ -135,7 +135,7 @@ impl<'a> AnsweredItem<'a> {
             reset_after_ns,
             resets_at: result
                 .calendar(now_ns)
-                .map(|calendar| config::local_time(&calendar, calendar.window(now_ns).end_ns)),
+                .map(|(calendar, window)| config::local_time(&calendar, window.end_ns)),
             shadow: matches!(result.verdict, Verdict::Denied { enforced: false, .. }),
             debt: Some(result.debt).filter(|&debt| debt > 0),
             charged: match result.verdict {

@@ -93,7 +93,7 @@ fn policy(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<Qu
         (Some(display_limit), _) => {
             let seconds = display_limit.multiplier.saturating_mul(display_limit.unit.seconds());
             let window_ns = match result.calendar(now_ns) {
-                Some(calendar) => calendar.window(now_ns).length_ns(),
+                Some((_, window)) => window.length_ns(),
                 None => seconds.saturating_mul(1_000_000_000),
             };
             (display_limit.permits, window_ns)

@@ -341,6 +341,7 @@ mod tests {
             remaining: None,
             debt: 0,
             reset_after_ns: 2_000_001,
+            store_ns: None,
         };
         let text = written(result.clone());
         assert!(text.starts_with("*18 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");

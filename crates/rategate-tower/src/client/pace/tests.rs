@@ -10,7 +10,7 @@ use crate::client::hints::{Refill, ServerLimit};
 use crate::headers::QuotaUnit;
 
 const S: u64 = 1_000_000_000;
-const FOLLOWING: Following = Following { spreads: true, knows_tokens: true };
+const FOLLOWING: Following = Following { spreads: true, knows_tokens: true, release_ns: 0 };
 const ONE: Cost = Cost::of_request(Tokens { input: 0, output: 0 });
 
 fn limit(remaining: u64, seconds: u64) -> ServerLimit {
@@ -230,6 +230,83 @@ fn clients_with_one_retry_after_come_back_over_the_jitter() {
     assert_eq!(hold_end(1, 0), 7 * S);
 }
 
+/// Plays processes that were refused until the same instant, each with so many waiting requests, and
+/// returns all their starts.
+fn herd(processes: u64, waiting: usize, max_ns: u64, release_ns: u64) -> Vec<u64> {
+    let following = Following { release_ns, ..FOLLOWING };
+    let mut starts = Vec::new();
+    for seed in 0..processes {
+        let mut pacing = PacingState::default();
+        let refused = Ticket { number: 0, cost: ONE };
+        let jitter_ns = || fastrand::Rng::with_seed(seed).u64(..=max_ns);
+        pacing.follow([0; 2], refused, &hold(7), following, jitter_ns);
+        let mut asleep: Vec<(u64, Ticket)> = (0..waiting)
+            .map(|_| {
+                let ticket = pacing.join(ONE, usize::MAX).unwrap();
+                (pacing.start(0, ticket).unwrap_err(), ticket)
+            })
+            .collect();
+        let mut own = Vec::new();
+        while let Some(next) = (0..asleep.len()).min_by_key(|&at| asleep[at].0) {
+            let (now_ns, ticket) = asleep[next];
+            match pacing.start(now_ns, ticket) {
+                Ok(()) => {
+                    own.push((now_ns, ticket.number));
+                    asleep.remove(next);
+                }
+                Err(again_ns) => {
+                    assert!(again_ns > now_ns);
+                    asleep[next].0 = again_ns;
+                }
+            }
+        }
+        assert!(own.is_sorted_by_key(|(_, number)| *number), "in the order of arrival");
+        starts.extend(own.into_iter().map(|(at_ns, _)| at_ns));
+    }
+    starts.sort_unstable();
+    starts
+}
+
+fn fullest(starts: &[u64], window_ns: u64) -> usize {
+    let until = |from: u64| starts.partition_point(|&at_ns| at_ns < from + window_ns);
+    let each = starts.iter().enumerate().map(|(place, &from)| until(from) - place);
+    each.max().unwrap()
+}
+
+/// A hundred processes of twenty requests each wait for the same instant. Their jitters spread the
+/// processes, and each process spreads its own requests.
+#[test]
+fn a_herd_comes_back_evenly() {
+    let all = herd(100, 20, 4 * S, 4 * S);
+    assert_eq!(all.len(), 2_000);
+    assert!(all[0] >= 7 * S && all[1_999] <= 7 * S + 8 * S, "never sooner, twice the jitter later");
+    // Evenly over eight seconds it would be 25 in a tenth of one; the jitters are random.
+    let (shared, alone) = (fullest(&all, S / 10), fullest(&herd(1, 20, 4 * S, 4 * S), S / 10));
+    assert!(shared <= 80 && alone == 1, "{shared} together, {alone} of a process");
+    // With a jitter of the process alone each brings its twenty at once; without one, all come.
+    assert!(fullest(&herd(100, 20, 4 * S, 0), S / 10) >= 5 * 20);
+    assert_eq!(fullest(&herd(100, 20, 0, 0), 1), 2_000);
+}
+
+/// Requests that arrive during a release follow those that waited. After it nothing is delayed.
+#[test]
+fn a_release_ends() {
+    let following = Following { release_ns: 4 * S, ..FOLLOWING };
+    let mut pacing = PacingState::default();
+    pacing.follow([0; 2], Ticket { number: 0, cost: ONE }, &hold(7), following, || 0);
+    let two = [(); 2].map(|()| pacing.join(ONE, usize::MAX).unwrap());
+    assert_eq!(pacing.start(0, two[0]), Err(7 * S));
+    assert_eq!(pacing.start(0, two[1]), Err(7 * S));
+    assert_eq!(pacing.start(7 * S, two[1]), Err(9 * S));
+    assert_eq!(pacing.start(7 * S, two[0]), Ok(()));
+    let third = pacing.join(ONE, usize::MAX).unwrap();
+    assert_eq!(pacing.start(8 * S, third), Err(11 * S));
+    assert_eq!(pacing.start(9 * S, two[1]), Ok(()));
+    assert_eq!(pacing.start(11 * S, third), Ok(()));
+    assert_eq!(ask(&mut pacing, 11 * S), Ok(()));
+    assert_eq!(ask(&mut pacing, 11 * S), Ok(()));
+}
+
 /// Each further refusal would draw again, and the latest of many is close to the maximum.
 #[test]
 fn a_hold_keeps_its_jitter_when_it_grows() {
@@ -265,7 +342,7 @@ fn tokens_are_counted_by_cost() {
         let tickets: Vec<Ticket> = tickets.collect();
         tickets.into_iter().map(|it| pacing.start(0, it).err().map(|ns| ns / S)).collect()
     };
-    let bursts = Following { spreads: false, knows_tokens: true };
+    let bursts = Following { spreads: false, ..FOLLOWING };
     let starts =
         |hints: &ServerHints, costs: &[Cost]| -> Vec<Option<u64>> { start(hints, bursts, costs) };
     let bucket = tokens(400, Refill::Gradual);

@@ -51,7 +51,7 @@ const SHARD_CAPACITY: usize = 4_096;
 /// * **Clock.** Any [`Clock`], read once for a request. A reading that goes back counts as the
 ///   newest. Windows lie on the grid of that clock, which is not the time of day:
 ///   [`MonotonicClock`] begins at some instant of its own, so two processes with a store each
-///   have two grids.
+///   have two grids. A calendar quota needs a clock since 1970.
 /// * **Decisions.** All limits of a set or none; a wait is exact to the nanosecond. A changed
 ///   limit under a known label continues from its state, as in
 ///   [`Ledger::reconfigure`](crate::policy::Ledger::reconfigure).
@@ -338,8 +338,9 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
     /// Calls `callback` before it returns, with no lock held.
     fn submit(&self, request: StoreRequest<MemoryPlan>, callback: Callback) {
         let answer = self.answer(request).map(|reply| {
-            let age_ns = self.clock.now_ns().saturating_sub(*lock(&self.born_ns));
-            StoreReply { reply, intact_for_ns: Some(age_ns) }
+            let now_ns = self.clock.now_ns();
+            let age_ns = now_ns.saturating_sub(*lock(&self.born_ns));
+            StoreReply { reply, intact_for_ns: Some(age_ns), now_ns: Some(now_ns) }
         });
         callback(answer);
     }

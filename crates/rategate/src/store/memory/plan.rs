@@ -88,6 +88,7 @@ impl MemoryPlan {
         };
         let windows = self.limits.iter().filter_map(|limit| match &limit.rule {
             Rule::Window(window) => Some(left_ns(window)),
+            Rule::Calendar(calendar) => Some(calendar.window(now_ns).end_ns.saturating_sub(now_ns)),
             _ => None,
         });
         windows.min()
@@ -105,6 +106,7 @@ impl Labelled {
             Rule::Bucket(bucket) => Some(bucket.into()),
             Rule::Log(log) => Some(log.into()),
             Rule::Window(window) => Some(window.into()),
+            Rule::Calendar(calendar) => Some(calendar.into()),
             Rule::InFlight(..) => None,
         }
     }
