@@ -167,10 +167,9 @@ end
 
 -- Ends reservations. Arguments of each, whose keys are that of the record and those of its limits:
 --
---   limits  id  used (-1: all)  end  (number of the limit, bound, 1 if a debt is carried)...
+--   limits  id  used (-1: all)  1 if cancelled  (number of the limit, bound, 1 if a debt is carried)...
 --
--- The end is 0 for a commit, 1 for a cancellation, or 2 for one after which the id is unused. The
--- reply to each is 1, 2 for a repeated call, 0 for an unknown id, or 3 for a key that holds
+-- The reply to each is 1, 2 for a repeated call, 0 for an unknown id, or 3 for a key that holds
 -- data of another kind; and the four numbers of the outcome. Three numbers for each limit follow.
 function verbs.settle(keys, args, at)
   local call
@@ -193,10 +192,9 @@ function verbs.settle(keys, args, at)
           local from = at + 4 + 3 * (index - 1)
           terms[index] = { tonumber(args[from + 1]), args[from + 2] == '1' }
         end
-        status, outcome = 1, settle_all(words, ops, cells, now, id, used, args[at + 3] ~= '0', terms)
+        status, outcome = 1, settle_all(words, ops, cells, now, id, used, args[at + 3] == '1', terms)
         local ended = { 'e', words[2] }
         for _, number in ipairs(outcome) do ended[#ended + 1] = string.format('%d', number) end
-        if args[at + 3] == '2' then ended = nil end
         keep_record(call, record, tonumber(words[3]), ended)
       elseif words then
         status, outcome = 2, { tonumber(words[3]), tonumber(words[4]), tonumber(words[5]), tonumber(words[6]) }

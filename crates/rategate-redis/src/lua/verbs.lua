@@ -60,11 +60,7 @@ local function finish(call)
     if cell.is_dirty then cell.kind.write(cell, call.now) end
   end
   for key, record in pairs(call.records) do
-    if record.numbers then
-      keep_string(key, table.concat(record.numbers, ' '), record.keep_ms)
-    else
-      redis.call('DEL', key)
-    end
+    keep_string(key, table.concat(record.numbers, ' '), record.keep_ms)
   end
 end
 

@@ -281,7 +281,6 @@ impl<'a, A: Arena> Story<'a, A> {
                 2 => ReservationEnd::Commit { used: Some(held) },
                 3 => ReservationEnd::Commit { used: Some(0) },
                 4..6 => ReservationEnd::Commit { used: Some(held + 1 + self.below(held + 2)) },
-                6 => ReservationEnd::Withdraw,
                 _ => ReservationEnd::Commit { used: Some(self.below(held + 1)) },
             };
             let about = format!("{about}: {end:?} of {id}, sent {again} times before");
