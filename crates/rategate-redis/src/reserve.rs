@@ -141,12 +141,16 @@ impl<'a> Ends<'a> {
         let rows = rows_of(plan, 1)?;
         self.args.push(count(rows.len()));
         self.args.push(id.0.to_vec());
-        let is_cancelled = end == ReservationEnd::Cancel;
+        let kind = match end {
+            ReservationEnd::Commit { .. } => 0,
+            ReservationEnd::Cancel => 1,
+            ReservationEnd::Withdraw => 2,
+        };
         self.args.push(match used_of(end) {
             Some(used) => number(used.min(MAX_WINDOW_PERMITS)),
             None => b"-1".to_vec(),
         });
-        self.args.push(number(is_cancelled.into()));
+        self.args.push(number(kind));
         for (row, bound) in rows.into_iter().zip(bounds) {
             self.args.push(number(row_number(&mut self.rows, row)));
             self.args.push(number(bound));
@@ -284,7 +288,7 @@ fn left(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Result<(u64, u64
 const fn used_of(end: ReservationEnd) -> Option<u64> {
     match end {
         ReservationEnd::Commit { used } => used,
-        ReservationEnd::Cancel => Some(0),
+        ReservationEnd::Cancel | ReservationEnd::Withdraw => Some(0),
     }
 }
 
