@@ -3,17 +3,19 @@
 --
 --   "r <permits> <keep_ms> <end_us> (ticket)..."     held; a ticket for each limit
 --   "e <permits> <outcome> <three numbers>"          ended, and how
+--   "w"                                              withdrawn: as none, for a millisecond
 --
 -- It is kept until a repeated call can no longer come.
 
 local function record_of(call, key)
   local known = call.records[key]
-  if known then return known.numbers end
+  if known then return known.numbers[1] ~= 'w' and known.numbers or nil end
   local text = redis.pcall('GET', key)
   if type(text) == 'table' then return FOREIGN end
   if not text or is_over(key) then return nil end
   local words = {}
   for word in string.gmatch(text, '%S+') do words[#words + 1] = word end
+  if words[1] == 'w' then return nil end
   return words
 end
 
@@ -167,7 +169,7 @@ end
 
 -- Ends reservations. Arguments of each, whose keys are that of the record and those of its limits:
 --
---   limits  id  used (-1: all)  1 if cancelled  (number of the limit, bound, 1 if a debt is carried)...
+--   limits  id  used (-1: all)  1 if cancelled, 2 if withdrawn  (number of the limit, bound, 1 if a debt is carried)...
 --
 -- The reply to each is 1, 2 for a repeated call, 0 for an unknown id, or 3 for a key that holds
 -- data of another kind; and the four numbers of the outcome. Three numbers for each limit follow.
@@ -192,10 +194,15 @@ function verbs.settle(keys, args, at)
           local from = at + 4 + 3 * (index - 1)
           terms[index] = { tonumber(args[from + 1]), args[from + 2] == '1' }
         end
-        status, outcome = 1, settle_all(words, ops, cells, now, id, used, args[at + 3] == '1', terms)
+        status, outcome = 1, settle_all(words, ops, cells, now, id, used, args[at + 3] ~= '0', terms)
         local ended = { 'e', words[2] }
         for _, number in ipairs(outcome) do ended[#ended + 1] = string.format('%d', number) end
-        keep_record(call, record, tonumber(words[3]), ended)
+        if args[at + 3] == '2' then
+          -- In place of the other, since a key that is gone cannot be written while its slot moves.
+          keep_record(call, record, 1, { 'w' })
+        else
+          keep_record(call, record, tonumber(words[3]), ended)
+        end
       elseif words then
         status, outcome = 2, { tonumber(words[3]), tonumber(words[4]), tonumber(words[5]), tonumber(words[6]) }
       end

@@ -7,6 +7,7 @@ mod held;
 mod nothing;
 mod real;
 mod reserve;
+mod reserve_real;
 #[cfg(feature = "otlp")]
 mod spans;
 mod together;

@@ -83,7 +83,7 @@ impl Model {
             Some(known) => {
                 let (used, is_cancelled) = match end {
                     ReservationEnd::Commit { used } => (used.unwrap_or(known.hold.permits), false),
-                    ReservationEnd::Cancel => (0, true),
+                    ReservationEnd::Cancel | ReservationEnd::Withdraw => (0, true),
                 };
                 let outcome = match self.limits.commit(now_ns, known.hold, used, self.debt) {
                     Committed::Late(charged) => EndOutcome::Late(charged),
@@ -93,6 +93,9 @@ impl Model {
                     Committed::InTime(settled) => EndOutcome::Committed(settled),
                 };
                 known.ended = Some((now_us, outcome));
+                if end == ReservationEnd::Withdraw {
+                    self.known.remove(&id);
+                }
                 (outcome, false)
             }
         };

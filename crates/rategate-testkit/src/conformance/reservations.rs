@@ -275,11 +275,12 @@ impl<'a, A: Arena> Story<'a, A> {
         let held = self.model.known.get(&id).map_or(1, |known| known.hold.permits);
         for again in 0..=self.below(5) {
             // What is sent again should be the same, and the store must not rely on that.
-            let end = match self.below(8) {
+            let end = match self.below(9) {
                 0 => ReservationEnd::Cancel,
                 1 => ReservationEnd::Commit { used: None },
                 2 => ReservationEnd::Commit { used: Some(held) },
                 3 => ReservationEnd::Commit { used: Some(0) },
+                8 => ReservationEnd::Withdraw,
                 4..6 => ReservationEnd::Commit { used: Some(held + 1 + self.below(held + 2)) },
                 _ => ReservationEnd::Commit { used: Some(self.below(held + 1)) },
             };

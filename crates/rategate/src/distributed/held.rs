@@ -154,7 +154,7 @@ impl HeldHere {
         let estimate = known.permits.get();
         let used = match end {
             ReservationEnd::Commit { used } => used.unwrap_or(estimate),
-            ReservationEnd::Cancel => 0,
+            ReservationEnd::Cancel | ReservationEnd::Withdraw => 0,
         };
         let short = used.saturating_sub(estimate);
         let (outcome, charged) = match std::mem::replace(&mut known.state, State::Expired) {
@@ -177,16 +177,23 @@ impl HeldHere {
                     Some(permits) => Settled::Owed { permits, forgiven: 0 },
                 };
                 let outcome = match end {
-                    ReservationEnd::Cancel => EndOutcome::Cancelled(permits),
+                    ReservationEnd::Cancel | ReservationEnd::Withdraw => {
+                        EndOutcome::Cancelled(permits)
+                    }
                     ReservationEnd::Commit { .. } => EndOutcome::Committed(settled),
                 };
                 (outcome, short)
             }
         };
         self.due.remove(&(known.due_ns, id));
-        known.due_ns = now_ns.saturating_add(known.memory_ns());
-        known.state = State::Ended(outcome);
-        self.due.insert((known.due_ns, id));
+        if end == ReservationEnd::Withdraw {
+            self.by_id.remove(&id);
+            self.capacity.release();
+        } else {
+            known.due_ns = now_ns.saturating_add(known.memory_ns());
+            known.state = State::Ended(outcome);
+            self.due.insert((known.due_ns, id));
+        }
         let charge = charged.saturating_sub(machine.charge(now_ns, charged));
         Some(EndedHere { outcome, is_repeated: false, charge })
     }
