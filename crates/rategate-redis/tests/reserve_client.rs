@@ -118,8 +118,8 @@ fn what_came_late_counts_once() {
     assert_eq!(store.stats().returned, 0, "what is held is not returned");
 }
 
-/// Repeats a request until it has a reply: a server may be out of reach for a moment, and while a slot
-/// is moving, a record and a state may lie on two servers.
+/// Repeats a request until it has a reply: a server may be out of reach for a moment, and while a
+/// slot is moving, a record and a state may lie on two servers.
 fn repeated<T>(request: impl Fn() -> Result<T, StoreError>) -> T {
     let mut reply = None;
     eventually(SOON, "a reply", || {
@@ -239,8 +239,8 @@ fn reservations_in_a_cluster_follow_their_slots() {
     }
 }
 
-/// While a slot is moving, no key that is missing can be written. A late end that would have to remove
-/// a plain state first is refused, and the state stays.
+/// While a slot is moving, no key that is missing can be written. A late end that would have to
+/// remove a plain state first is refused, and the state stays.
 #[test]
 fn a_slot_that_is_moving_loses_no_state_to_a_late_end() {
     let cluster = Cluster::start(Brand::Redis);
@@ -286,7 +286,7 @@ fn a_full_store_holds_by_default() {
     assert_eq!(ended.outcome, EndOutcome::Committed(Settled::Even));
 }
 
-/// What no store can do is an error with a type, and is not sent.
+/// A request that no store can decide is an error with a type, and is not sent.
 #[test]
 fn what_makes_no_sense_is_not_sent() {
     let server = Server::start(Brand::Redis);
