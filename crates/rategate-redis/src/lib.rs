@@ -65,7 +65,8 @@
 //! * **No garbage**: every key expires once its limit has fully recovered.
 //! * **Nothing counts twice by this crate**: a call that failed has changed nothing. One whose
 //!   reply was lost may have been granted; [`RequestId`](batch::RequestId) makes it safe to send
-//!   again. A [charge] whose reply was lost may have been booked.
+//!   again. A [reservation](mod@reserve) and its end count once under their id. A [charge] whose
+//!   reply was lost may have been booked.
 //!
 //! # What it does not do
 //!

@@ -272,6 +272,7 @@ impl Library {
             include_str!("lua/calendar.lua"),
             include_str!("lua/log.lua"),
             include_str!("lua/holds.lua"),
+            include_str!("lua/alone.lua"),
             include_str!("lua/verbs.lua"),
             include_str!("lua/reserve.lua"),
             include_str!("lua/group.lua"),

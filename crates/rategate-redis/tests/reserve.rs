@@ -492,8 +492,8 @@ fn holds_survive_a_restart_and_a_failover() {
 
 const BEFORE: &str = include_str!("../../../testdata/functions/before-charges.lua");
 
-/// Nodes of an earlier release decide on states with holds: they report another program's data, take
-/// nothing, and leave it as it is.
+/// Nodes of an earlier release decide on states with holds: they report another program's data,
+/// take nothing, and leave it as it is.
 #[test]
 fn earlier_functions_lose_no_hold() {
     for brand in Brand::installed() {

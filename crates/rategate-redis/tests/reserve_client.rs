@@ -118,8 +118,8 @@ fn what_came_late_counts_once() {
     assert_eq!(store.stats().returned, 0, "what is held is not returned");
 }
 
-/// Repeats a request until it has a reply: a server may be out of reach for a moment, and while a slot
-/// is moving, a record and a state may lie on two servers.
+/// Repeats a request until it has a reply: a server may be out of reach for a moment, and while a
+/// slot is moving, a record and a state may lie on two servers.
 fn repeated<T>(request: impl Fn() -> Result<T, StoreError>) -> T {
     let mut reply = None;
     eventually(SOON, "a reply", || {
@@ -239,6 +239,35 @@ fn reservations_in_a_cluster_follow_their_slots() {
     }
 }
 
+/// While a slot is moving, no key that is missing can be written. A late end that would have to
+/// remove a plain state first is refused, and the state stays.
+#[test]
+fn a_slot_that_is_moving_loses_no_state_to_a_late_end() {
+    let cluster = Cluster::start(Brand::Redis);
+    let store =
+        open(Config::cluster(cluster.addresses()).prefix("t").budget(Duration::from_millis(500)));
+    let bucket = Gcra::new("1/d".parse().unwrap(), 10).unwrap();
+    let plan = Arc::new(store.plan(&[("bucket", bucket.into())]).unwrap());
+    let slot = KeySpace::new("t").unwrap().key(b"{k}").slot();
+    let (from, to) = (usize::from(slot / 5_462), usize::from((slot / 5_462 + 1) % 3));
+    let full = left(&store, &plan, "{k}");
+    let ms_ns = NonZeroU64::new(1_000_000).unwrap();
+    repeated(|| store.reserve(&plan, &key("{k}"), permits(5), (id_of(1), ms_ns)).wait());
+    eventually(SOON, "the end", || left(&store, &plan, "{k}") == full);
+    let decided = repeated(|| store.decide(&plan, &key("{k}"), permits(2)).wait());
+    assert!(matches!(decided, rategate::store::Verdict::Granted(_)));
+    let (slot, target) = (slot.to_string(), cluster.servers[to].client().ok(&["CLUSTER", "MYID"]));
+    let mut client = cluster.servers[from].client();
+    client.ok(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target.text()]);
+    let refused = end(&store, &plan, "{k}", (1, 50));
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    assert_eq!(left(&store, &plan, "{k}"), full - 2, "nothing was lost");
+    client.ok(&["CLUSTER", "SETSLOT", &slot, "STABLE"]);
+    let late = repeated(|| end(&store, &plan, "{k}", (1, 50)));
+    let EndOutcome::Late(charged) = late.outcome else { panic!("{late:?}") };
+    assert_eq!((charged.booked, charged.debt), (50, 50 + 2 - full));
+}
+
 /// A store at its `maxmemory` holds by default, and refuses where decisions are to take no memory.
 /// What is held can be ended in either case.
 #[test]
@@ -257,7 +286,7 @@ fn a_full_store_holds_by_default() {
     assert_eq!(ended.outcome, EndOutcome::Committed(Settled::Even));
 }
 
-/// What no store can do is an error with a type, and is not sent.
+/// A request that no store can decide is an error with a type, and is not sent.
 #[test]
 fn what_makes_no_sense_is_not_sent() {
     let server = Server::start(Brand::Redis);

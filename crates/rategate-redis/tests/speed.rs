@@ -7,11 +7,14 @@
 //! cargo test --release --package rategate-redis speed:: -- --ignored --nocapture
 //! ```
 
+use std::num::NonZeroU64;
 use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
 use crate::common::store::key;
+use rategate::charge::Debt;
+use rategate::store::{ReservationEnd, ReservationId};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
@@ -20,6 +23,7 @@ use rategate_redis::command::Settings;
 use rategate_redis::library::Library;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
+use rategate_redis::reserve::{Ends, Estimates};
 use rategate_testkit::redis::{Brand, Server};
 use rategate_testkit::redis::{Client, Reply};
 
@@ -63,6 +67,54 @@ fn decisions_per_second() {
                 print!(" | {size} over {keys}: {rate:>7.0} ({:.2}x)", rate / theirs);
             }
             println!();
+        }
+    }
+}
+
+/// Measures reservations with their commits beside decisions, in calls of one and of many.
+#[test]
+#[ignore = "measures; run it alone, on a quiet machine, in release mode"]
+fn reservations_per_second() {
+    let bucket = Gcra::new("1000000000/s".parse().unwrap(), 1 << 40).unwrap();
+    let plan = Plan::new([("a", Limit::gcra(&bucket).unwrap())]).unwrap();
+    let ttl_ns = NonZeroU64::new(30_000_000_000).unwrap();
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let mut client = server.client();
+        client.ok(&Library::LIVE.load());
+        for size in [1, 64] {
+            let decides = ours(&mut client, &plan, size, 256);
+            let pairs: Vec<_> = (0..DECISIONS / 4 / size)
+                .map(|call| {
+                    let (mut estimates, mut ends) = (Estimates::new(), Ends::new());
+                    for at in 0..size {
+                        let number = call * size + at;
+                        let key = key(&format!("256 {}", number % 256));
+                        let id = ReservationId((number as u128).to_be_bytes());
+                        estimates.push(&plan, &key, 50, (id, ttl_ns)).unwrap();
+                        let end = ReservationEnd::Commit { used: Some(50) };
+                        ends.push(&plan, &key, id, end, Debt::FORGOTTEN).unwrap();
+                    }
+                    let settings = Settings::default();
+                    [estimates.command(settings), ends.command(settings)]
+                        .map(|command| command.fcall(Library::LIVE))
+                })
+                .collect();
+            client.ok(&["FLUSHALL"]);
+            let start = Instant::now();
+            for pair in pairs.chunks(PIPELINE) {
+                pair.iter().flatten().for_each(|words| client.push(words));
+                client.flush();
+                pair.iter()
+                    .flatten()
+                    .for_each(|_| assert!(matches!(client.read(), Reply::List(_))));
+            }
+            let reserved = (pairs.len() * size) as f64 / start.elapsed().as_secs_f64();
+            println!(
+                "{brand:?}, {size} in a call: {decides:>7.0} decisions, {reserved:>7.0} reservations \
+                 with commits a second ({:.2}x)",
+                reserved / decides
+            );
         }
     }
 }

@@ -100,9 +100,13 @@ end
 -- same call passes, -1 if time alone cannot help; those of a known id; or 3 and 0 for a key that
 -- holds data of another kind. Three numbers for each limit follow.
 function verbs.reserve(keys, args, at)
+  local now
+  now, at = clock(args, at or 1)
+  local alone = reserve_alone(keys, args, at, now)
+  if alone then return alone end
   local call
-  call, at = begin(args, at or 1)
-  local now, reply, key_at, count = call.now, { 1, call.now, 0 }, 1, #args
+  call, at = begin(args, at, now)
+  local reply, key_at, count = { 1, now, 0 }, 1, #args
   while at <= count do
     local limits, id, ttl_us, keep_ms = tonumber(args[at]), args[at + 1], tonumber(args[at + 2]), tonumber(args[at + 3])
     local record = keys[key_at]
@@ -174,10 +178,14 @@ end
 -- The reply to each is 1, 2 for a repeated call, 0 for an unknown id, or 3 for a key that holds
 -- data of another kind; and the four numbers of the outcome. Three numbers for each limit follow.
 function verbs.settle(keys, args, at)
+  local now
+  now, at = clock(args, at or 1)
+  local alone = settle_alone(keys, args, at, now)
+  if alone then return alone end
   local call
-  call, at = begin(args, at or 1)
+  call, at = begin(args, at, now)
   call.expects_holds = true
-  local now, reply, key_at, count = call.now, { 1, call.now, 0 }, 1, #args
+  local reply, key_at, count = { 1, now, 0 }, 1, #args
   while at <= count do
     local limits, id, used = tonumber(args[at]), args[at + 1], tonumber(args[at + 2])
     local record = keys[key_at]
