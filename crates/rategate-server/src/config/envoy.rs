@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 
 use super::calendar::WrittenCalendar;
 use super::de;
-use super::gather::{Gathered, Kind as Draft};
+use super::gather::{Gathered, Kind as Draft, Names};
 use super::limit::{Algorithm, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
@@ -26,8 +26,8 @@ use super::source::{Source, SourceLocation};
 use super::tables::PlaceText;
 use super::text::Text;
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
-    Unit, Value,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over,
+    Rule, Unit, Value,
 };
 
 const UNITS: &str = "unit: is one of second, minute, hour, day, week, month, year";
@@ -224,6 +224,10 @@ impl Reader<'_> {
                 envoy_name: given,
                 domain: Arc::clone(level.domain),
                 entries: entries.clone(),
+                dimension: None,
+                also: Vec::new(),
+                counts: Counts::Permits,
+                warn: Vec::new(),
                 limit: limit.0,
                 display_limit: limit.1,
                 over: Over::Refuse,
@@ -240,7 +244,8 @@ impl Reader<'_> {
                 max_keys: None,
                 origin: location.origin(),
             };
-            self.all.add(Draft::Envoy, rule, location, replaces, is_faulty);
+            let names = Names { replaces, ..Names::default() };
+            self.all.add(Draft::Envoy, rule, location, names, is_faulty);
         }
         entries
     }

@@ -7,6 +7,7 @@
 
 mod calendar;
 mod de;
+mod dimensions;
 mod envoy;
 mod envoy_env;
 mod error;

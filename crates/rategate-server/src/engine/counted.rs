@@ -81,5 +81,6 @@ pub(super) fn result(
         remaining: Some(window.permits().saturating_sub(used)),
         debt: window.debt(used),
         reset_after_ns: window.left_ns(now_ns),
+        detail: None,
     }
 }

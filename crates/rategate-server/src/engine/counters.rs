@@ -146,7 +146,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
     pub(super) fn is_enforced(&self, key: &[u8]) -> bool {
         match self.rule.enforcement {
             Enforcement::All => true,
-            Enforcement::Shadow => false,
+            Enforcement::Shadow | Enforcement::Soft => false,
             Enforcement::Share(of_ten_thousand) => {
                 finish(digest(self.seed, key)) % 10_000 < u64::from(of_ten_thousand)
             }
@@ -167,6 +167,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
             }),
             debt: 0,
             reset_after_ns: 0,
+            detail: None,
         }
     }
 
@@ -287,6 +288,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
             remaining: Some(status.remaining),
             debt: status.debt,
             reset_after_ns: status.fresh_in.map_or(u64::MAX, whole_ns),
+            detail: None,
         })
     }
 }

@@ -302,6 +302,7 @@ fn result<N: InlineLimit>(
         remaining: Some(remaining),
         debt: 0,
         reset_after_ns,
+        detail: None,
     }
 }
 

@@ -14,5 +14,6 @@ mod metadata;
 mod names;
 mod native;
 mod ratelimit_format;
+mod several;
 mod values;
 mod watch;

@@ -101,6 +101,7 @@ impl Decide for FixedVerdict {
             remaining,
             debt: 0,
             reset_after_ns: u64::MAX,
+            detail: None,
         };
         let allowed = !verdict.is_over();
         Decided::Now(Ok(Answer { allowed, results: std::iter::once(result).collect() }))

@@ -20,6 +20,7 @@ mod hold_items;
 mod table;
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::Clock;
@@ -27,14 +28,16 @@ use rategate::charge::{Committed, Settled};
 use rategate_core::span::whole_ns;
 use smallvec::SmallVec;
 
+use self::hold_items::{HeldItem, Holds};
 pub use self::table::ReservationCounts;
 pub(super) use self::table::Reservations;
-use self::table::{Entry, State};
+use self::table::{Entry, OwnedUsage, PartVerdict, State};
 use super::Engine;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
 use super::request::{Item, MAX_ITEMS, Request, Target, Verb};
 use super::unique_id::UniqueId;
+use crate::rule::{Counts, Usage};
 
 /// The time of a reservation without one of its own.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
@@ -52,6 +55,8 @@ pub struct Cost<'a> {
     pub target: Target<'a>,
     /// The permits that were used; as many as were held if `None`.
     pub permits: Option<u64>,
+    /// What was used, in place of permits.
+    pub usage: Option<Usage<'a>>,
 }
 
 /// The answer to an operation on a reservation.
@@ -96,13 +101,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, items.iter().map(|item| &item.target));
         let estimates = items.iter().map(|item| item.permits);
+        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
-            if entry.names != names || !entry.permits.iter().copied().eq(estimates) {
+            let is_same = entry.permits.iter().copied().eq(estimates) && entry.usages == usages;
+            if entry.names != names || !is_same {
                 return Err(EngineError::OtherItems);
             }
             let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
+            let verdicts = (verdicts, entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
             let targets = items.iter().map(|item| item.target);
@@ -117,11 +125,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
         }
         // Where nothing is counted the reservation lasts as long as it would otherwise.
-        let last_ns = holds.iter().map(|(_, hold)| whole_ns(hold.ends_at())).max();
+        let last_ns = holds.iter().map(|(_, hold, _)| whole_ns(hold.ends_at())).max();
         let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
-        let permits = estimates.collect();
+        let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
-        reservations.add(&mut shard, id, Entry::open(names, permits, holds, end_ns, ttl_ns));
+        reservations.add(&mut shard, id, Entry::open(names, estimates, holds, end_ns, ttl_ns));
         drop(shard);
         reservations.counts.held();
         // The holds have read the clock after `now_ns`.
@@ -148,7 +156,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// Those of [`Self::commit`].
     pub fn cancel(&self, id: UniqueId, targets: &[Target<'_>]) -> Result<Reserved, EngineError> {
-        let costs = targets.iter().map(|&target| Cost { target, permits: Some(0) });
+        let costs = targets.iter().map(|&target| Cost { target, permits: Some(0), usage: None });
         self.end(id, &costs.collect::<SmallVec<[_; 4]>>(), End::Cancel)
     }
 
@@ -167,17 +175,20 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let targets = || items.iter().map(|item| item.target);
         let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
         let permits = items.iter().map(|item| item.permits);
+        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
-            let is_same = entry.names == names && entry.permits.iter().copied().eq(permits);
+            let is_same = entry.names == names
+                && entry.permits.iter().copied().eq(permits)
+                && entry.usages == usages;
             let State::Settled(verdicts) = &entry.state else {
                 return Err(EngineError::OtherItems);
             };
             if !is_same {
                 return Err(EngineError::OtherItems);
             }
-            let verdicts = verdicts.clone();
+            let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
             let answer = self.status(targets(), true, &verdicts);
@@ -187,7 +198,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let answer = self.inner.decide_here(request)?;
         if answer.allowed {
             let verdicts = answer.results.iter().map(|result| result.verdict).collect();
-            let entry = Entry::made(names, permits.collect(), verdicts, now_ns);
+            let parts = answer.results.iter().enumerate();
+            let parts = parts.flat_map(|(at, result)| result.part_verdicts(at)).collect();
+            let permits = (permits.collect(), usages);
+            let entry = Entry::made(names, permits, (verdicts, parts), now_ns);
             reservations.add(&mut shard, id, entry);
         }
         Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
@@ -209,12 +223,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 reservations.counts.unknown();
-                (costs.iter().map(|_| Verdict::Unknown).collect(), false)
+                ((costs.iter().map(|_| Verdict::Unknown).collect(), Vec::new()), false)
             }
             Some(entry) if entry.names != names => return Err(EngineError::OtherItems),
-            Some(Entry { state: State::Settled(verdicts), .. }) => {
+            Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
                 reservations.counts.repeated();
-                (verdicts.clone(), true)
+                ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
                 let verdicts = self.settle(entry, costs, end)?;
@@ -223,14 +237,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
         };
         drop(shard);
-        let has_effect = !verdicts.iter().any(|verdict| match verdict {
+        let has_effect = !verdicts.0.iter().any(|verdict| match verdict {
             Verdict::Unknown => true,
             Verdict::Cancelled(_) => end == End::Commit,
             Verdict::Committed(_) => end == End::Cancel,
             _ => false,
         });
-        let answer = self.status(targets(), has_effect, &verdicts);
+        let mut answer = self.status(targets(), has_effect, &verdicts);
         if !is_repeated {
+            answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
             self.inner.notify_settled(costs, &answer);
         }
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
@@ -242,19 +257,22 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         entry: &mut Entry<C>,
         costs: &[Cost<'_>],
         end: End,
-    ) -> Result<SmallVec<[Verdict; 1]>, EngineError> {
-        let used = |at: usize| {
-            let cost = costs.get(at).and_then(|cost| cost.permits);
-            cost.or_else(|| entry.permits.get(at).copied()).unwrap_or(0)
-        };
+    ) -> Result<Verdicts, EngineError> {
+        let mut parts: Vec<PartVerdict> = Vec::new();
         let was_open = matches!(entry.state, State::Open { .. });
         let verdicts: SmallVec<[Verdict; 1]> = match &mut entry.state {
             State::Open { holds, .. } => {
+                // Nothing is settled unless all costs are known.
+                let used: Vec<u64> = end.used(holds, costs)?;
+                let is_several = holds.len() > costs.len();
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
-                for (at, hold) in std::mem::take(holds) {
+                for ((at, hold, rule), used) in std::mem::take(holds).into_iter().zip(used) {
                     // The limiter of a key is never closed.
-                    let Ok(committed) = hold.commit(used(at)) else { continue };
+                    let Ok(committed) = hold.commit(used) else { continue };
+                    if is_several {
+                        parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
+                    }
                     if let Some(verdict) = verdicts.get_mut(at) {
                         *verdict = end.verdict(committed).or_later(*verdict);
                     }
@@ -262,16 +280,33 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 verdicts
             }
             State::Ended { counted } => {
-                let (targets, at): (Vec<_>, Vec<_>) = (0..)
-                    .zip(costs)
-                    .filter(|(at, _)| counted.contains(at))
-                    .map(|(at, cost)| (Item::of(cost.target, used(at)), at))
-                    .unzip();
+                let (usages, permits) = (&entry.usages, &entry.permits);
+                let usages =
+                    usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
+                let usages: Vec<_> = usages.collect();
+                let (mut targets, mut at) = (Vec::new(), Vec::new());
+                for (nth, cost) in costs.iter().enumerate().filter(|(at, _)| counted.contains(at)) {
+                    let is_as_held = cost.permits.is_none() && cost.usage.is_none();
+                    let held = usages.get(nth).and_then(Option::as_ref).filter(|_| is_as_held);
+                    let held = held.map(|(counts, model)| Usage { counts, model: *model });
+                    let estimate = permits.get(nth).copied().unwrap_or(0);
+                    let item = Item::of(cost.target, cost.permits.unwrap_or(estimate));
+                    targets.push(Item { usage: cost.usage.or(held), ..item });
+                    at.push(nth);
+                }
                 let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
                 let charged = self.inner.decide_here(&charge)?;
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| Verdict::Late(0)).collect();
                 for (at, result) in at.into_iter().zip(charged.results) {
+                    let charged = result.part_verdicts(at).map(|(at, rule, verdict)| {
+                        let verdict = match verdict {
+                            Verdict::Charged(permits) => Verdict::Late(permits),
+                            verdict => verdict,
+                        };
+                        (at, rule, verdict)
+                    });
+                    parts.extend(charged);
                     if let (Some(verdict), Verdict::Charged(permits)) =
                         (verdicts.get_mut(at), result.verdict)
                     {
@@ -280,11 +315,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 }
                 verdicts
             }
-            State::Settled(verdicts) => verdicts.clone(),
+            State::Settled(verdicts) => return Ok((verdicts.clone(), entry.parts.clone())),
         };
         let is_late = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Late(_)));
         self.inner.reservations.counts.ended(end == End::Commit, is_late, was_open);
-        Ok(verdicts)
+        Ok((verdicts, parts))
     }
 
     /// Returns the status of each counter, with the verdicts of an operation that has been made.
@@ -293,9 +328,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         &self,
         targets: impl Iterator<Item = Target<'a>>,
         allowed: bool,
-        verdicts: &[Verdict],
+        (verdicts, parts): &Verdicts,
     ) -> Answer {
-        let result = |(target, &verdict): (Target<'_>, &Verdict)| {
+        let result = |(at, (target, &verdict)): (usize, (Target<'_>, &Verdict))| {
             let items = [Item::of(target, 0)];
             let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
             let status = match self.decide(&request) {
@@ -309,9 +344,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             );
             // What is not counted has no other verdict, unless nothing is known.
             let keeps_own = !is_counted && matches!(verdict, Verdict::Granted | NOT_HELD);
-            ItemResult { verdict: if keeps_own { status.verdict } else { verdict }, ..status }
+            let verdict = if keeps_own { status.verdict } else { verdict };
+            let mut result = ItemResult { verdict, ..status };
+            result.set_verdicts(|rule| {
+                let own = parts.iter().find(|(of, name, _)| *of == at && *name == rule.name);
+                Some(own.map_or_else(|| verdict.of_nothing(), |(.., verdict)| *verdict))
+            });
+            result
         };
-        Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+        Answer { allowed, results: targets.zip(verdicts).enumerate().map(result).collect() }
     }
 }
 
@@ -335,7 +376,38 @@ impl Reserved {
     }
 }
 
+/// The verdicts on the items of an operation, and those of the rules of items under several.
+type Verdicts = (SmallVec<[Verdict; 1]>, Vec<PartVerdict>);
+
+impl ItemResult {
+    /// Returns the verdicts of its parts, for the item at an index.
+    fn part_verdicts(&self, at: usize) -> impl Iterator<Item = PartVerdict> {
+        let of = move |part: &Self| Some((at, Arc::clone(&part.rule.as_ref()?.name), part.verdict));
+        self.parts().iter().filter_map(of)
+    }
+}
+
 impl End {
+    /// Returns what was used of each hold. A commit leaves the request that was reserved, however
+    /// little was used.
+    fn used<C: Clock>(self, holds: &Holds<C>, costs: &[Cost<'_>]) -> Result<Vec<u64>, EngineError> {
+        let used = |(at, hold, rule): &HeldItem<C>| {
+            let cost = costs.get(*at);
+            let (permits, usage) = cost.map_or((None, None), |cost| (cost.permits, cost.usage));
+            match (self, permits, usage) {
+                (Self::Cancel, ..) => Ok(0),
+                (Self::Commit, None, None) => Ok(hold.permits()),
+                (Self::Commit, ..) if rule.counts == Counts::Requests => Ok(1),
+                (Self::Commit, permits, usage) => {
+                    let alone = holds.iter().filter(|(other, ..)| other == at).count() == 1;
+                    let amount = rule.counts.amount(permits.unwrap_or(0), usage.as_ref(), alone);
+                    amount.map_err(|why| rule.cost_error(why))
+                }
+            }
+        };
+        holds.iter().map(used).collect()
+    }
+
     const fn verdict(self, committed: Committed) -> Verdict {
         match (self, committed) {
             (_, Committed::Late(charged)) => Verdict::Late(charged.booked),
@@ -352,9 +424,25 @@ impl Verdict {
     /// Returns the verdict on an item of several counters, of which the others have got `before`:
     /// late, if any of them is.
     const fn or_later(self, before: Self) -> Self {
+        // A request that stays as it was says less than what was settled beside it.
+        if let (Self::Committed(Settled::Even), Self::Committed(_)) = (self, before) {
+            return before;
+        }
         match before {
             Self::Late(_) => before,
             _ => self,
+        }
+    }
+}
+
+impl Verdict {
+    /// Returns the verdict on a rule of which nothing was held.
+    const fn of_nothing(self) -> Self {
+        match self {
+            Self::Committed(_) => Self::Committed(Settled::Even),
+            Self::Cancelled(_) => Self::Cancelled(0),
+            Self::Late(_) => Self::Late(0),
+            verdict => verdict,
         }
     }
 }

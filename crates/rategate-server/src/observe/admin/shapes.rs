@@ -392,5 +392,6 @@ const fn enforcement(rule: &Rule) -> &'static str {
         Enforcement::All => "all",
         Enforcement::Share(_) => "some",
         Enforcement::Shadow => "shadow",
+        Enforcement::Soft => "soft",
     }
 }

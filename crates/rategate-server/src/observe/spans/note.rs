@@ -190,6 +190,10 @@ mod tests {
             envoy_name: "".into(),
             domain: "d".into(),
             entries: Vec::new(),
+            dimension: None,
+            also: Vec::new(),
+            counts: crate::rule::Counts::Permits,
+            warn: Vec::new(),
             limit: Limit::Nothing,
             display_limit: DisplayLimit { permits: 1, multiplier: 1, unit: Unit::Second },
             over: crate::rule::Over::Refuse,
@@ -215,6 +219,7 @@ mod tests {
             remaining: None,
             debt: 0,
             reset_after_ns: 0,
+            detail: None,
         }
     }
 

@@ -217,7 +217,8 @@ pub(super) fn write_fields(
         reply.truth(allowed);
     }
     reply.bulk(b"verdict");
-    reply.bulk(word(result.verdict).as_bytes());
+    let word = if result.is_soft() { result.word() } else { word(result.verdict) };
+    reply.bulk(word.as_bytes());
     reply.bulk(b"permits");
     reply.unsigned(permits);
     reply.bulk(b"limit");
@@ -258,6 +259,7 @@ fn enforcement(enforcement: Enforcement) -> String {
         Enforcement::All => "all".to_owned(),
         Enforcement::Share(share) => format!("{share} of 10000 keys"),
         Enforcement::Shadow => "shadow".to_owned(),
+        Enforcement::Soft => "soft".to_owned(),
     }
 }
 
@@ -324,6 +326,7 @@ mod tests {
             remaining: None,
             debt: 0,
             reset_after_ns: 2_000_001,
+            detail: None,
         };
         let text = written(result.clone());
         assert!(text.starts_with("*18 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");

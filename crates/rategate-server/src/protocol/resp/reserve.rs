@@ -76,8 +76,11 @@ impl<C: Clock + Clone + 'static> Resp<C> {
                 Reserved::or_denied(reserved, call.items.len())
             }
             ReservationVerb::Commit => {
-                let costs =
-                    items.map(|item| Cost { target: item.target, permits: Some(item.permits) });
+                let costs = items.map(|item| Cost {
+                    target: item.target,
+                    permits: Some(item.permits),
+                    usage: None,
+                });
                 engine.commit(call.id, &costs.collect::<SmallVec<[_; 2]>>())
             }
             ReservationVerb::Cancel => {

@@ -112,6 +112,7 @@ fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool) -> impl Iterator<Item = Item<
             limit: descriptor.limit,
         },
         permits: descriptor.hits.unwrap_or(hits),
+        usage: None,
         refund: descriptor.refund,
         quota,
     })
