@@ -34,6 +34,38 @@ fn ask(service: &Service, arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text, stderr(&output))
 }
 
+const BY_TOKENS: &str = r#"{"allowed":false,"items":[{"rule":"calls/tpm","dimension":"tpm","verdict":"denied","allowed":false,"limit":9,"remaining":0,"retry_after_ns":2000000000}]}"#;
+
+#[test]
+fn what_was_used_is_sent_in_place_of_permits() {
+    let service = Service::tcp(&[("POST /v1/check", 200, BY_TOKENS)]);
+    let used = ["--usage", "output=45", "--usage", "input=3", "--model", "small"];
+    let (code, text, complaint) = ask(&service, &[&["check", "calls", "k"], &used[..]].concat());
+    assert_eq!((code, complaint.as_str()), (Some(1), ""));
+    assert_eq!(text, "denied by tpm: retry after 2 s, 0 of 9 left\n");
+    let rest = r#""rule":"calls","key":["k"],"usage":{"input":3,"output":45},"model":"small""#;
+    assert_eq!(service.received()[0].body, format!("{{\"verb\":\"take\",{rest}}}"));
+    for verb in ["charge", "reserve"] {
+        let service = Service::tcp(&[("POST /v1/check", 200, BY_TOKENS)]);
+        ask(&service, &[&[verb, "calls", "k"], &used[..]].concat());
+        assert!(service.received()[0].body.contains(rest), "{verb}");
+    }
+    let service = Service::tcp(&[("POST /v1/check", 200, BY_TOKENS)]);
+    let id = "00000000000000000000000000000001";
+    ask(&service, &[&["commit", id, "calls", "k"], &used[..]].concat());
+    assert!(service.received()[0].body.contains(rest));
+    for wrong in [
+        &["--usage", "output"][..],
+        &["--usage", "=1"],
+        &["--usage", "output=-1"],
+        &["--model", "small"],
+        &["--usage", "output=1", "-n", "2"],
+    ] {
+        let (code, _, complaint) = ask(&service, &[&["check", "calls", "k"], wrong].concat());
+        assert_eq!(code, Some(2), "{wrong:?}: {complaint}");
+    }
+}
+
 #[test]
 fn a_check_is_an_exit_status_and_a_line() {
     for (answer, status, line) in [

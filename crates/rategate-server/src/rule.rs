@@ -2,6 +2,7 @@
 //! input.
 
 mod counted;
+mod counts;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use self::counted::CountedWindow;
+pub use self::counts::{CostError, Counts, Dimension, Prices, Usage, Weight, Weights};
 
 /// A set of rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +46,16 @@ pub struct Rule {
     /// entries among others, in any order. `None` for a rule about every descriptor of exactly
     /// these entries, in this order.
     pub descriptor: Option<usize>,
+    /// The rule that this is one of several limits of. A call that names that rule is decided by
+    /// all of them.
+    pub dimension: Option<Dimension>,
+    /// Names of rules over some of the entries, from which a call takes in the same step.
+    pub also: Vec<Arc<str>>,
+    /// What a call counts.
+    pub counts: Counts,
+    /// The shares of the limit, of 10 000 and ascending, of which the first call that reaches one
+    /// is told.
+    pub warn: Vec<u16>,
     /// The limit in force outside of the times in `schedule`.
     pub limit: Limit,
     /// The limit as it was written, for answers that show it.
@@ -176,6 +188,8 @@ pub enum Enforcement {
     Share(u16),
     /// Never enforced: counted, reported in metrics and logs, never over.
     Shadow,
+    /// Never enforced, and clients are told what is over.
+    Soft,
 }
 
 /// A limit that is in force at certain times of the week.
@@ -263,6 +277,14 @@ impl Scheduled {
             format!("{:02}:{:02}:{:02}", part(3600, 25), part(60, 60), part(1, 60))
         };
         (time(self.from_s), time(self.until_s))
+    }
+}
+
+/// Returns a share of 10 000 as text that a configuration reads as the same.
+pub(crate) fn threshold(share: u16) -> String {
+    match (share / 100, share % 100) {
+        (whole, 0) => format!("{whole}%"),
+        (whole, part) => format!("{whole}.{part:02}%"),
     }
 }
 

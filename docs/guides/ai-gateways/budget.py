@@ -32,10 +32,9 @@ class Budget:
     def hold(self, user, estimate):
         return Hold(self, user, estimate)
 
-    def ask(self, verb, user, tokens, requests=1, **more):
-        tokens = {"rule": "tokens", "key": user, "permits": tokens}
-        requests = {"rule": "requests", "key": user, "permits": requests}
-        body = json.dumps({"verb": verb, "items": [tokens, requests], **more}).encode()
+    def ask(self, verb, user, tokens, **more):
+        item = {"rule": "calls", "key": user, "permits": tokens}
+        body = json.dumps({"verb": verb, "items": [item], **more}).encode()
         for attempt in range(3):
             try:
                 with urllib.request.urlopen(self.address, body, timeout=5) as reply:
@@ -68,7 +67,7 @@ class Hold:
 
     def __exit__(self, *_):
         if not self.is_committed:
-            self.budget.ask("cancel", self.user, 0, 0, id=self.id)
+            self.budget.ask("cancel", self.user, 0, id=self.id)
 
 
 if __name__ == "__main__":

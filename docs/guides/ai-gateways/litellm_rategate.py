@@ -50,9 +50,8 @@ class RategateLimiter(CustomLogger):
         super().__init__()
         self.client = httpx.AsyncClient(base_url=SERVER, timeout=2)
 
-    async def ask(self, verb, user, tokens, requests=1, **more):
-        permits = {"tokens": tokens, "requests": requests}
-        items = [{"rule": rule, "key": user, "permits": permits[rule]} for rule in permits]
+    async def ask(self, verb, user, tokens, **more):
+        items = [{"rule": "calls", "key": user, "permits": tokens}]
         for attempt in range(3):
             try:
                 reply = await self.client.post("/v1/check", json={"verb": verb, "items": items, **more})
@@ -99,7 +98,7 @@ class RategateLimiter(CustomLogger):
         """Cancels once, after all retries and fallbacks; `async_log_failure_event` comes after each of them."""
         if hold := self.hold_of(request_data):
             with contextlib.suppress(httpx.HTTPError):  # It then ends by its time.
-                await self.ask("cancel", hold["user"], 0, 0, id=hold["id"])
+                await self.ask("cancel", hold["user"], 0, id=hold["id"])
 
     @staticmethod
     def hold_of(parameters):

@@ -41,6 +41,26 @@ pub(crate) struct ServiceArgs {
 #[derive(Clone)]
 struct Token(String);
 
+/// What was used, in place of permits
+#[derive(Debug, Args)]
+pub(super) struct UsageArgs {
+    /// Number of one kind of units in place of permits, for a rule with weights or prices;
+    /// repeatable
+    #[arg(long, value_name = "UNIT=N", value_parser = unit, conflicts_with = "permits")]
+    pub(super) usage: Vec<(String, u64)>,
+
+    /// Model that was used, for prices by model
+    #[arg(long, value_name = "NAME", requires = "usage")]
+    pub(super) model: Option<String>,
+}
+
+fn unit(text: &str) -> Result<(String, u64), String> {
+    let read = text.split_once('=').and_then(|(unit, count)| {
+        Some((unit.to_owned(), count.parse().ok()?)).filter(|(unit, _)| !unit.is_empty())
+    });
+    read.ok_or_else(|| "a unit and a whole number, as in output=45".to_owned())
+}
+
 /// Request permits from a service
 ///
 /// Takes the permits if all of them are available, and none otherwise. KEY is the value of the
@@ -59,6 +79,9 @@ pub(crate) struct CheckArgs {
     /// Number of permits
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     pub(super) permits: u64,
+
+    #[command(flatten)]
+    pub(super) usage: UsageArgs,
 
     /// Read only: take nothing
     #[arg(long)]
@@ -113,6 +136,9 @@ pub(crate) struct ChargeArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     pub(super) permits: u64,
 
+    #[command(flatten)]
+    pub(super) usage: UsageArgs,
+
     /// Print the service's reply unchanged
     #[arg(long)]
     pub(super) json: bool,
@@ -139,6 +165,9 @@ pub(crate) struct ReserveArgs {
     /// Number of permits: more than the operation can use
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     pub(super) permits: u64,
+
+    #[command(flatten)]
+    pub(super) usage: UsageArgs,
 
     /// Time after which it ends by itself, at most 10 minutes: longer than the operation can last
     #[arg(long, value_name = "TIME", default_value = "60s")]
@@ -168,6 +197,9 @@ pub(crate) struct CommitArgs {
     /// Number of permits that were used [default: as many as were held]
     #[arg(short = 'n', long, value_name = "N")]
     pub(super) permits: Option<u64>,
+
+    #[command(flatten)]
+    pub(super) usage: UsageArgs,
 }
 
 /// End a reservation of which nothing was used

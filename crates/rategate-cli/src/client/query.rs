@@ -38,6 +38,7 @@ pub(crate) fn reset(args: &ResetArgs) -> Result<u8, Failure> {
 pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
     let (verb, permits) = (Verb::Charge, args.permits);
     let request = CheckRequest::new(verb, &args.rule, &args.keys, Some(permits));
+    let request = request.with_usage(&args.usage);
     let (answer, checked) = send_check(&mut args.service.client()?, &request)?;
     if args.json {
         print(format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end()))?;
@@ -47,7 +48,9 @@ pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
     let item = checked.items.first().unwrap_or(&default);
     let charged = item.charged.unwrap_or(0);
     let mut text = format!("charged {charged}");
-    if charged < permits {
+    // A limit of a rule with several may count something other than permits.
+    let permits = if args.usage.usage.is_empty() { Some(permits) } else { item.cost };
+    if let Some(permits) = permits.filter(|&it| item.dimension.is_none() && charged < it) {
         let _ = write!(text, " of {permits}");
     }
     write_left(&mut text, item);
@@ -63,6 +66,7 @@ pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
 pub(crate) fn check(args: &CheckArgs) -> Result<u8, Failure> {
     let verb = if args.peek { Verb::Peek } else { Verb::Take };
     let request = CheckRequest::new(verb, &args.rule, &args.keys, Some(args.permits));
+    let request = request.with_usage(&args.usage);
     let (answer, checked) = send_check(&mut args.service.client()?, &request)?;
     print(if args.json {
         format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end())
@@ -80,7 +84,8 @@ fn sentence(checked: &Checked) -> String {
         let wait = wait(item);
         let _ = write!(text, ", because the rule is not enforced; else denied: {wait}");
     } else if !checked.allowed {
-        let _ = write!(text, ": {}", wait(item));
+        let by = item.dimension.as_ref().map(|name| format!(" by {}", printable(name)));
+        let _ = write!(text, "{}: {}", by.unwrap_or_default(), wait(item));
     }
     write_left(&mut text, item);
     if let Some(reset_after_ns) = item.reset_after_ns.filter(|&ns| ns > 0) {

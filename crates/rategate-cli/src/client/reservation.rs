@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::args::{CancelArgs, CommitArgs, ReserveArgs, ServiceArgs};
+use super::args::{CancelArgs, CommitArgs, ReserveArgs, ServiceArgs, UsageArgs};
 use super::query::{DENIED, wait, write_left};
 use super::wire::{CheckRequest, Checked, Item, Verb, check};
 use crate::failure::Failure;
@@ -10,10 +10,11 @@ use crate::output::print;
 
 /// Holds an estimate, and prints its id.
 pub(crate) fn reserve(args: &ReserveArgs) -> Result<u8, Failure> {
+    let request = CheckRequest::new(Verb::Reserve, &args.rule, &args.keys, Some(args.permits));
     let request = CheckRequest {
         id: args.id.as_deref(),
         ttl: Some(&args.ttl),
-        ..CheckRequest::new(Verb::Reserve, &args.rule, &args.keys, Some(args.permits))
+        ..request.with_usage(&args.usage)
     };
     ask(&args.service, args.json, &request, |item, checked| {
         if checked.allowed {
@@ -31,18 +32,27 @@ pub(crate) fn reserve(args: &ReserveArgs) -> Result<u8, Failure> {
 
 /// Ends a reservation with what was used.
 pub(crate) fn commit(args: &CommitArgs) -> Result<u8, Failure> {
-    end(Verb::Commit, &args.reservation, args.permits)
+    end(Verb::Commit, &args.reservation, args.permits, Some(&args.usage))
 }
 
 /// Ends a reservation of which nothing was used.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<u8, Failure> {
-    end(Verb::Cancel, args, None)
+    end(Verb::Cancel, args, None, None)
 }
 
-fn end(verb: Verb, args: &CancelArgs, permits: Option<u64>) -> Result<u8, Failure> {
+fn end(
+    verb: Verb,
+    args: &CancelArgs,
+    permits: Option<u64>,
+    usage: Option<&UsageArgs>,
+) -> Result<u8, Failure> {
     let request = CheckRequest {
         id: Some(&args.id),
         ..CheckRequest::new(verb, &args.rule, &args.keys, permits)
+    };
+    let request = match usage {
+        Some(usage) => request.with_usage(usage),
+        None => request,
     };
     ask(&args.service, args.json, &request, settled)
 }

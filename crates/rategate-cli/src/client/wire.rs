@@ -3,12 +3,14 @@
 //! Unknown fields are ignored, and missing ones are empty, so that an older command works with a
 //! newer service.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use hyper::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
+use super::args::UsageArgs;
 use super::http::{Answer, Client};
 use crate::failure::Failure;
 
@@ -22,6 +24,11 @@ pub(super) struct CheckRequest<'a> {
     pub(super) key: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) permits: Option<u64>,
+    /// What was used, in place of permits.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) usage: BTreeMap<&'a str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<&'a str>,
     /// The id of a reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<&'a str>,
@@ -68,6 +75,10 @@ pub(super) struct Reservation {
 #[serde(default)]
 pub(super) struct Item {
     pub(super) verdict: String,
+    /// The name of the limit within its rule, if that has several.
+    pub(super) dimension: Option<String>,
+    /// What the usage of the request counts.
+    pub(super) cost: Option<u64>,
     /// The counter does not deny the call.
     pub(super) allowed: bool,
     /// The call is over the limit of a rule that is not enforced.
@@ -109,7 +120,17 @@ impl<'a> CheckRequest<'a> {
         key: &'a [String],
         permits: Option<u64>,
     ) -> Self {
-        Self { verb, rule, key, permits, id: None, ttl: None }
+        let usage = BTreeMap::new();
+        Self { verb, rule, key, permits, usage, model: None, id: None, ttl: None }
+    }
+
+    /// Sends what was used in place of permits, if anything was.
+    pub(super) fn with_usage(mut self, args: &'a UsageArgs) -> Self {
+        if !args.usage.is_empty() {
+            self.usage = args.usage.iter().map(|(unit, count)| (unit.as_str(), *count)).collect();
+            (self.permits, self.model) = (None, args.model.as_deref());
+        }
+        self
     }
 }
 

@@ -16,7 +16,7 @@ budget = Budget(sys.argv[2])
 
 
 def status(user):
-    tokens, requests = budget.ask("peek", user, 0, 0)["items"]
+    tokens, requests = budget.ask("peek", user, 0)["items"][0]["limits"]
     return tokens["remaining"], requests["remaining"]
 
 

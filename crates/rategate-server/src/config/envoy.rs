@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 
 use super::calendar::WrittenCalendar;
 use super::de;
-use super::gather::{Gathered, Kind as Draft};
+use super::gather::{Gathered, Kind as Draft, Names};
 use super::limit::{Algorithm, UNLIMITED, Written};
 use super::limitador;
 use super::naming::{self, MAX_TEXT_BYTES};
@@ -27,7 +27,8 @@ use super::source::{Source, SourceLocation};
 use super::tables::PlaceText;
 use super::text::Text;
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable, Over,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable,
+    Over,
     Rule, Unit, Value,
 };
 
@@ -231,6 +232,10 @@ impl Reader<'_> {
                 domain: Arc::clone(level.domain),
                 entries: entries.clone(),
                 descriptor: None,
+                dimension: None,
+                also: Vec::new(),
+                counts: Counts::Permits,
+                warn: Vec::new(),
                 limit: limit.0,
                 display_limit: limit.1,
                 over: Over::Refuse,
@@ -248,7 +253,8 @@ impl Reader<'_> {
                 max_keys: None,
                 origin: location.origin(),
             };
-            self.all.add(Draft::Envoy, rule, location, replaces, is_faulty);
+            let names = Names { replaces, ..Names::default() };
+            self.all.add(Draft::Envoy, rule, location, names, is_faulty);
         }
         entries
     }

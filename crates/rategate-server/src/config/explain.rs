@@ -10,7 +10,7 @@ use rategate_core::span;
 use super::limit::Algorithm;
 use crate::engine::Compiled;
 use crate::nearest::nearest;
-use crate::rule::{CounterLocation, DisplayLimit, Enforcement, Limit, Rule};
+use crate::rule::{CounterLocation, Counts, DisplayLimit, Enforcement, Limit, Rule, threshold};
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
 const MAX_LISTED: usize = 20;
@@ -213,6 +213,9 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         writeln!(f, "to envoy:  {}", given.escape_debug())?;
     }
     writeln!(f, "written:   {}", rule.origin)?;
+    if let Some(limit) = &rule.dimension {
+        writeln!(f, "limit of:  {}, with all its others", limit.of)?;
+    }
     let entries: Vec<_> =
         rule.entries.iter().map(|entry| format!("`{}` is {}", entry.key, entry.value)).collect();
     let among = rule.descriptor.map(|nth| format!(" among the entries of descriptor {nth}"));
@@ -234,12 +237,33 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         writeln!(f, "at times:  {} from {from} to {to} in {}", names.join(" "), scheduled.zone)?;
         write_limit(f, "  limit:  ", &scheduled.limit, scheduled.display_limit)?;
     }
+    match &rule.counts {
+        Counts::Permits => {}
+        Counts::Requests => f.write_str("counts:    one for each call\n")?,
+        Counts::Usage(weights) => {
+            let all: Vec<_> =
+                weights.iter().map(|(unit, weight)| format!("{weight} for each {unit}")).collect();
+            writeln!(f, "counts:    {}", all.join(", "))?;
+        }
+        Counts::Money(prices) => {
+            let models: Vec<_> = prices.iter().map(|(model, _)| &**model).collect();
+            writeln!(f, "counts:    millionths of money, by the prices of {}", models.join(", "))?;
+        }
+    }
+    if !rule.also.is_empty() {
+        writeln!(f, "takes too: {}", rule.also.join(", "))?;
+    }
     match rule.enforcement {
         Enforcement::All => {}
         Enforcement::Shadow => f.write_str("enforced:  never (shadow: counted only)\n")?,
+        Enforcement::Soft => f.write_str("enforced:  never (soft: clients are told)\n")?,
         Enforcement::Share(share) => {
             writeln!(f, "enforced:  for {:.2} % of its keys", f64::from(share) / 100.0)?;
         }
+    }
+    if !rule.warn.is_empty() {
+        let all: Vec<_> = rule.warn.iter().map(|share| threshold(*share)).collect();
+        writeln!(f, "warns:     at {}", all.join(", "))?;
     }
     if rule.quota {
         f.write_str("quota:     a call is over only if all its quotas are\n")?;

@@ -44,10 +44,18 @@ struct Draft {
     rule: Rule,
     location: SourceLocation,
     kind: Kind,
-    /// The names of the rules that it replaces, with their positions.
-    replaces: Vec<(String, SourceLocation)>,
+    names: Names,
     /// `true` if a problem with the rule was reported: then only its name is used.
     is_faulty: bool,
+}
+
+/// The names of other rules in a rule, with their positions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    /// The rules that it replaces.
+    pub(crate) replaces: Vec<(String, SourceLocation)>,
+    /// The rules that a call takes from in the same step.
+    pub(crate) also: Vec<(String, SourceLocation)>,
 }
 
 /// The origin of a rule.
@@ -56,6 +64,8 @@ pub(crate) enum Kind {
     Native,
     /// A tier of the rule that follows all its tiers.
     Tier,
+    /// A limit of the rule of which the one before is another limit.
+    FurtherLimit,
     /// A rule in Envoy's format, named after its descriptors. Its given name is local to its
     /// domain and need not be unique.
     Envoy,
@@ -73,10 +83,10 @@ impl Gathered {
         kind: Kind,
         rule: Rule,
         location: SourceLocation,
-        replaces: Vec<(String, SourceLocation)>,
+        names: Names,
         is_faulty: bool,
     ) {
-        self.drafts.push(Draft { rule, location, kind, replaces, is_faulty });
+        self.drafts.push(Draft { rule, location, kind, names, is_faulty });
     }
 
     /// Returns `true` if further reading is pointless.
@@ -108,6 +118,7 @@ impl Gathered {
         }
         self.check_names();
         self.resolve_replaced();
+        self.check_also();
         self.check_stores();
         // Combinations are counted before they are built.
         if self.check_lists() {
@@ -135,6 +146,17 @@ impl Gathered {
             );
             self.problems.push(Problem::at(of.location.clone(), message));
         }
+        // The name of a rule with several limits stands for all of them.
+        let mut groups: HashMap<&str, &Draft> = HashMap::new();
+        for draft in self.drafts.iter().filter(|draft| matches!(draft.kind, Kind::Native)) {
+            let Some(limit) = &draft.rule.dimension else { continue };
+            let other = seen.get(&*limit.of).copied().or(groups.insert(&limit.of, draft));
+            if let Some(other) = other {
+                let at = other.location.origin();
+                let message = format!("the name {:?} is also that of the rule at {at}", limit.of);
+                self.problems.push(Problem::at(draft.location.clone(), message));
+            }
+        }
     }
 
     fn resolve_replaced(&mut self) {
@@ -149,18 +171,20 @@ impl Gathered {
             } else if let (Kind::Tier, Some((rule, _))) = (&draft.kind, name.rsplit_once('/')) {
                 // Replacing a rule replaces its tiers.
                 named.entry((None, rule.into())).or_default().push(Arc::clone(&name));
+            } else if let Some(limit) = &draft.rule.dimension {
+                named.entry((None, Arc::clone(&limit.of))).or_default().push(name);
             }
         }
         for draft in &mut self.drafts {
             let is_envoy = matches!(draft.kind, Kind::Envoy);
             let mut replaced: Vec<Arc<str>> = Vec::new();
-            for (name, location) in &draft.replaces {
+            for (name, location) in &draft.names.replaces {
                 let domain = is_envoy.then(|| Arc::clone(&draft.rule.domain));
                 let found = named.get(&(domain, name.as_str().into()));
                 let problem = |message| Problem::at(location.clone(), message);
                 match (found, &draft.kind) {
                     (Some(found), _) => replaced.extend(found.iter().cloned()),
-                    (None, Kind::Tier) => {}
+                    (None, Kind::Tier | Kind::FurtherLimit) => {}
                     (None, Kind::Native) => {
                         let known = named.keys().filter(|(domain, _)| domain.is_none());
                         let meant = nearest(name, known.map(|(_, name)| &**name));
@@ -175,7 +199,7 @@ impl Gathered {
                         .warning(),
                     ),
                 }
-                if matches!(draft.kind, Kind::Native) && *draft.rule.name == **name {
+                if matches!(draft.kind, Kind::Native) && draft.rule.is_of(name) {
                     self.problems.push(problem("a rule does not replace itself".to_owned()));
                 }
             }
@@ -185,6 +209,60 @@ impl Gathered {
             replaced.retain(|name| seen.insert(Arc::clone(name)));
             draft.rule.replaces = replaced;
         }
+    }
+
+    /// Checks that the rules that calls take from in the same step exist, that each call has their
+    /// entries, and that none takes from itself.
+    fn check_also(&mut self) {
+        if self.drafts.iter().all(|draft| draft.names.also.is_empty()) {
+            return;
+        }
+        let mut named: HashMap<&str, Vec<&Draft>> = HashMap::new();
+        for draft in self.drafts.iter().filter(|draft| !matches!(draft.kind, Kind::Envoy)) {
+            named.entry(&draft.rule.name).or_default().push(draft);
+            if let Some(limit) = &draft.rule.dimension {
+                named.entry(&limit.of).or_default().push(draft);
+            }
+        }
+        let mut problems = Vec::new();
+        // Limits and tiers name the rules of their own rule.
+        for draft in self.drafts.iter().filter(|draft| matches!(draft.kind, Kind::Native)) {
+            for (name, location) in &draft.names.also {
+                let problem = |message: String| Problem::at(location.clone(), message);
+                let Some(others) = named.get(name.as_str()) else {
+                    let meant = nearest(name, named.keys().copied());
+                    let help = meant.map(|meant| format!("did you mean {meant:?}?"));
+                    let problem = problem(format!("takes from the unknown rule {name:?}"));
+                    problems.push(problem.help(help.unwrap_or_default()));
+                    continue;
+                };
+                let mut all: HashSet<&str> = HashSet::from([name.as_str()]);
+                let mut next: Vec<&Draft> = others.clone();
+                let mut is_circle = false;
+                while let Some(other) = next.pop() {
+                    let of = other.rule.dimension.as_ref().map_or(&other.rule.name, |it| &it.of);
+                    is_circle |= draft.rule.is_of(of);
+                    for (name, _) in &other.names.also {
+                        if all.insert(name) {
+                            next.extend(named.get(name.as_str()).into_iter().flatten());
+                        }
+                    }
+                }
+                if is_circle {
+                    problems.push(problem(format!("through {name:?} the rule takes from itself")));
+                } else if all.len() >= engine::MAX_RULES_PER_ITEM {
+                    let most = engine::MAX_RULES_PER_ITEM;
+                    problems.push(problem(format!("a call takes from at most {most} rules")));
+                } else if let Some(why) =
+                    others.iter().find_map(|other| draft.rule.covers(&other.rule).err())
+                    && !draft.is_faulty
+                    && others.iter().all(|other| !other.is_faulty)
+                {
+                    problems.push(problem(format!("cannot take from {name:?}: {why}")));
+                }
+            }
+        }
+        self.problems.append(&mut problems);
     }
 
     /// Checks that limits in a store are possible there, as the service does when it starts.
@@ -343,7 +421,7 @@ mod tests {
             for nth in 0..rules {
                 let name: Arc<str> = format!("r{nth}").into();
                 let rule = Rule { domain: Arc::clone(&name), name, ..rule.clone() };
-                all.add(Kind::Native, rule, source.location(0..0), Vec::new(), false);
+                all.add(Kind::Native, rule, source.location(0..0), Names::default(), false);
             }
             let is_hopeless = all.is_hopeless();
             let rules = all.finish().len();

@@ -8,6 +8,7 @@
 mod calendar;
 mod cel;
 mod de;
+mod dimensions;
 mod envoy;
 mod envoy_env;
 mod error;

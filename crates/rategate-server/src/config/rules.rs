@@ -9,22 +9,24 @@ use rategate::charge::Debt;
 
 use super::de;
 use super::error::Problem;
-use super::gather::{Gathered, Kind};
+use super::gather::{Gathered, Kind, Names};
 use super::limit::{Algorithm, LEASE_NS, NOTHING, Written, check_burst};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Node};
 use super::source::SourceLocation;
-use super::tables::{DebtEnd, EntryTable, PlaceText, RuleTable, ScheduleTable};
+use super::tables::{DebtEnd, EntryTable, PlaceText, RuleTable, ScheduleTable, Threshold};
 use super::text::Text;
 use crate::engine::{LOGS_FORGET, MAX_ITEMS};
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over, Rule,
-    Scheduled, Value,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over,
+    Rule, Scheduled, Value,
 };
 
 /// The message about a rule or a tier without a name.
 pub(super) const NO_NAME: &str = "no name; write name = \"...\"";
 const DAY_S: u32 = 86_400;
+/// The maximum number of shares of a limit at which calls are warned.
+const MAX_WARNINGS: usize = 8;
 /// The domain of rules that give none.
 const DEFAULT_DOMAIN: &str = "default";
 
@@ -53,16 +55,36 @@ fn read(node: &Node, all: &mut Gathered) {
     let algorithm = (!node.is_reported("algorithm")).then(|| table.algorithm.unwrap_or_default());
     let rule = reader.rule(&table, algorithm);
     let tiers = reader.tiers(&table, algorithm, &rule);
-    let replaced = reader.located(&table.replaces, "replaces");
+    let limits = reader.dimensions(&table, algorithm, &rule);
+    let names = Names {
+        replaces: reader.located(&table.replaces, "replaces"),
+        also: reader.located(&table.also, "also"),
+    };
     let location = reader.location("name");
     let is_faulty = all.problems.len() > before;
+    if !table.limits.is_empty() {
+        let mut kind = Kind::Native;
+        for (location, rule) in limits {
+            all.add(kind, rule, location, names.clone(), is_faulty);
+            kind = Kind::FurtherLimit;
+        }
+        return;
+    }
     // A tier replaces what its rule does.
     for (location, rule) in tiers {
-        all.add(Kind::Tier, rule, location, replaced.clone(), is_faulty);
+        all.add(Kind::Tier, rule, location, names.clone(), is_faulty);
     }
     if table.name.is_some() {
-        all.add(Kind::Native, rule, location, replaced, is_faulty);
+        all.add(Kind::Native, rule, location, names, is_faulty);
     }
+}
+
+/// What a take does that does not fit, and how debts end, as they are written.
+#[derive(Clone, Copy)]
+pub(super) struct Charging<'t> {
+    pub(super) over: Option<Over>,
+    pub(super) debt: Option<DebtEnd>,
+    pub(super) most_debt: Option<&'t Text<Duration>>,
 }
 
 /// A reader of a table of a rule, in either format.
@@ -133,10 +155,28 @@ impl Reader<'_> {
         }
         // Without a match the rule is found by its name only, so its domain must not collide.
         let own = if table.entries.is_empty() { name } else { DEFAULT_DOMAIN };
-        let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, table.burst);
+        let is_single = table.limits.is_empty() && !self.node.is_reported("limits");
+        let (limit, display_limit) = if is_single {
+            self.limit(table.limit.as_ref(), algorithm, table.burst)
+        } else {
+            (Limit::Nothing, NOTHING)
+        };
         let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
         let (location, on_unavailable) = self.counters(counters, algorithm);
-        let (over, debt) = self.charges(table, algorithm);
+        let RuleTable { over, debt, most_debt, weights, prices, .. } = table;
+        let charging = Charging { over: *over, debt: *debt, most_debt: most_debt.as_ref() };
+        let (over, debt) = match is_single {
+            true => self.charges(charging, table.store, algorithm),
+            false => (Over::Refuse, Debt::FORGOTTEN),
+        };
+        let counts = match is_single {
+            true => self.counts(table.counts, (weights.as_ref(), None), prices.as_ref(), true),
+            false => Counts::Permits,
+        };
+        if counts != Counts::Permits && algorithm == Some(Algorithm::Concurrency) {
+            let message = "permits in flight are as many as a call asks for";
+            self.complain(if table.counts.is_some() { "counts" } else { "weights" }, message);
+        }
         let entries = table.entries.iter().zip(self.node.elements("match"));
         let entries = entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
         Rule {
@@ -145,6 +185,10 @@ impl Reader<'_> {
             domain: domain.unwrap_or(own).into(),
             entries,
             descriptor: self.descriptor_index(table),
+            dimension: None,
+            also: table.also.iter().map(|name| name.as_str().into()).collect(),
+            counts,
+            warn: self.warnings(table.warn.as_deref(), algorithm),
             limit,
             display_limit,
             over,
@@ -180,17 +224,21 @@ impl Reader<'_> {
     }
 
     /// Reads what a take does that does not fit, and how debts end.
-    fn charges(&mut self, table: &RuleTable, algorithm: KnownAlgorithm) -> (Over, Debt) {
-        let RuleTable { over, debt, most_debt, .. } = table;
+    pub(super) fn charges(
+        &mut self,
+        Charging { over, debt, most_debt }: Charging<'_>,
+        store: Option<PlaceText>,
+        algorithm: KnownAlgorithm,
+    ) -> (Over, Debt) {
         let keys = [over.map(|_| "over"), debt.map(|_| "debt")];
-        let key = keys.into_iter().flatten().next().or(most_debt.as_ref().map(|_| "most_debt"));
-        let in_store = table.store.filter(|_| self.is_here(table.store) == Some(false));
+        let key = keys.into_iter().flatten().next().or(most_debt.map(|_| "most_debt"));
+        let in_store = store.filter(|_| self.is_here(store) == Some(false));
         let complaint = match (algorithm, key) {
             (None, _) | (_, None) => None,
             (Some(Algorithm::Concurrency), Some(key)) => {
                 Some((key, "permits in flight are not charged; only their release ends them"))
             }
-            (Some(Algorithm::CountedWindow), Some("over")) if *over == Some(Over::Refuse) => {
+            (Some(Algorithm::CountedWindow), Some("over")) if over == Some(Over::Refuse) => {
                 let right = "a counted-window charges in any case; write \"fixed-window\"";
                 Some(("over", right))
             }
@@ -199,13 +247,13 @@ impl Reader<'_> {
                              over = \"charge\"";
                 Some((key, right))
             }
-            (Some(Algorithm::Gcra), _) if *debt == Some(DebtEnd::Forget) => {
+            (Some(Algorithm::Gcra), _) if debt == Some(DebtEnd::Forget) => {
                 Some(("debt", "a gcra earns its debts back; leave it out, or write \"carry\""))
             }
             (Some(algorithm), _)
                 if most_debt.is_some()
                     && algorithm != Algorithm::Gcra
-                    && *debt != Some(DebtEnd::Carry) =>
+                    && debt != Some(DebtEnd::Carry) =>
             {
                 let right = "it bounds a debt that is carried; write debt = \"carry\" too";
                 Some(("most_debt", right))
@@ -213,13 +261,13 @@ impl Reader<'_> {
             (Some(algorithm), Some(key))
                 if in_store == Some(PlaceText::Leased)
                     && algorithm != Algorithm::CountedWindow
-                    && (key != "over" || *over == Some(Over::Charge)) =>
+                    && (key != "over" || over == Some(Over::Charge)) =>
             {
                 let right = "permits leased from a store are not charged; write store = \"exact\"";
                 Some((key, right))
             }
             (Some(Algorithm::SlidingLog | Algorithm::CompactLog), _)
-                if in_store.is_some() && *debt == Some(DebtEnd::Carry) =>
+                if in_store.is_some() && debt == Some(DebtEnd::Carry) =>
             {
                 Some(("debt", LOGS_FORGET))
             }
@@ -228,9 +276,29 @@ impl Reader<'_> {
         if let Some((key, complaint)) = complaint {
             self.complain(key, complaint);
         }
-        let ends = if *debt == Some(DebtEnd::Carry) { Debt::CARRIED } else { Debt::FORGOTTEN };
-        let debt = most_debt.as_ref().map_or(ends, |most| ends.at_most(most.0));
+        let ends = if debt == Some(DebtEnd::Carry) { Debt::CARRIED } else { Debt::FORGOTTEN };
+        let debt = most_debt.map_or(ends, |most| ends.at_most(most.0));
         (over.unwrap_or_default(), debt)
+    }
+
+    /// Reads the shares of a limit at which calls are warned, in ascending order.
+    pub(super) fn warnings(
+        &mut self,
+        warn: Option<&[Text<Threshold>]>,
+        algorithm: KnownAlgorithm,
+    ) -> Vec<u16> {
+        let mut all: Vec<u16> = warn.into_iter().flatten().map(|text| text.0.0).collect();
+        all.sort_unstable();
+        let count = all.len();
+        all.dedup();
+        if all.len() < count {
+            self.complain("warn", "a share of the limit is in the list twice");
+        } else if count > MAX_WARNINGS {
+            self.complain("warn", format!("at most {MAX_WARNINGS} shares of the limit"));
+        } else if count > 0 && algorithm == Some(Algorithm::Concurrency) {
+            self.complain("warn", "permits in flight are not used up; leave it out");
+        }
+        all
     }
 
     /// Returns the name, or an empty one if it is missing.

@@ -14,7 +14,7 @@ use super::calendar::WrittenCalendar;
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
 use super::text::{Grammar, Text, percent};
-use crate::rule::{DAYS, Enforcement, Look, OnUnavailable, Over, Unit};
+use crate::rule::{DAYS, Enforcement, Look, OnUnavailable, Over, Unit, Weight};
 
 /// Returns the JSON Schema of the native format, for editors that complete and check TOML.
 #[must_use]
@@ -57,9 +57,25 @@ pub(crate) struct RuleTable {
     pub(crate) descriptor: Option<usize>,
     /// The limit: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier },
     /// { permits, per, zone, anchor, every } for the algorithm "calendar",
-    /// or a number for the algorithm "concurrency".
-    #[schemars(with = "Text<Written>")]
+    /// or a number for the algorithm "concurrency". Required, unless there are `limits`.
     pub(crate) limit: Option<Text<Written>>,
+    /// Several limits in place of one. A call takes from all of them or from none. Each is a
+    /// separate rule with the name "rule/limit".
+    #[serde(default)]
+    pub(crate) limits: Vec<DimensionTable>,
+    /// The names of rules over some of the entries, such as those of a team and of its
+    /// organization. A call takes from them in the same step.
+    #[serde(default)]
+    pub(crate) also: Vec<String>,
+    /// What a call counts: its "permits", one of "requests" for each call, or the "money" that its
+    /// usage costs. Default: "permits", and "money" for a rule with prices.
+    pub(crate) counts: Option<CountsText>,
+    /// The weights of the units of a call's usage, whose sum it counts: { input = 1, cached =
+    /// "0.1" }. The sum is rounded up once.
+    pub(crate) weights: Option<BTreeMap<String, Text<Weight>>>,
+    /// The prices of the units by model, as "15/1M" for 15 in a million units. What they cost is
+    /// counted in millionths of the unit of money. The model "*" stands for all others.
+    pub(crate) prices: Option<BTreeMap<String, BTreeMap<String, Text<Price>>>>,
     /// The algorithm that enforces the limit. Default: "gcra".
     pub(crate) algorithm: Option<Algorithm>,
     /// The maximum number of permits at once after silence, for "gcra" only.
@@ -82,9 +98,11 @@ pub(crate) struct RuleTable {
     /// Limits at certain times of the week. The first that applies is in force.
     #[serde(default)]
     pub(crate) schedule: Vec<ScheduleTable>,
-    /// The extent to which the rule is enforced: "all"; "shadow" only counts;
-    /// "12.5%" for that share of the keys, always the same ones. Default: "all".
+    /// The extent to which the rule is enforced: "all"; "shadow" only counts; "soft" counts too, and
+    /// tells clients what is over; "12.5%" for that share of the keys, always the same ones. Default: "all".
     pub(crate) enforce: Option<Text<Enforcement>>,
+    /// The shares of the limit, as "80%", at which a call is warned: the one that reaches it.
+    pub(crate) warn: Option<Vec<Text<Threshold>>>,
     /// Make the rule a quota: a call is over only if all of its quotas are.
     #[serde(default)]
     pub(crate) quota: bool,
@@ -112,6 +130,89 @@ pub(crate) struct RuleTable {
     pub(crate) on_unavailable: Option<OnUnavailable>,
     /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
+}
+
+/// One of several limits of a rule.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DimensionTable {
+    /// The name of the limit. The name of its rule is "rule/limit".
+    #[schemars(with = "String")]
+    pub(crate) name: Option<String>,
+    /// The limit.
+    #[schemars(with = "Text<Written>")]
+    pub(crate) limit: Option<Text<Written>>,
+    /// The algorithm that enforces the limit. Default: that of the rule.
+    pub(crate) algorithm: Option<Algorithm>,
+    /// The maximum number of permits at once after silence, for "gcra" only.
+    pub(crate) burst: Option<u64>,
+    /// What a call counts in this limit. Default: "permits".
+    pub(crate) counts: Option<CountsText>,
+    /// The weights of the units of a call's usage. Default: those of the rule.
+    pub(crate) weights: Option<BTreeMap<String, Text<Weight>>>,
+    /// The effect of a call that does not fit. Default: that of the rule.
+    pub(crate) over: Option<Over>,
+    /// The end of a debt. Default: that of the rule.
+    pub(crate) debt: Option<DebtEnd>,
+    /// The longest time that calls have to wait for a debt. Default: that of the rule.
+    pub(crate) most_debt: Option<Text<Duration>>,
+    /// The extent to which the limit is enforced. Default: that of the rule.
+    pub(crate) enforce: Option<Text<Enforcement>>,
+    /// The shares of the limit at which a call is warned. Default: those of the rule.
+    pub(crate) warn: Option<Vec<Text<Threshold>>>,
+    /// Limits at certain times of the week.
+    #[serde(default)]
+    pub(crate) schedule: Vec<ScheduleTable>,
+}
+
+/// What a call counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CountsText {
+    /// Its permits, or the cost of its usage by weights.
+    Permits,
+    /// One for each call.
+    Requests,
+    /// What its usage costs by prices, in millionths of the unit of money.
+    Money,
+}
+
+/// A price of units, as a weight in millionths of the unit of money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Price(pub(crate) Weight);
+
+impl Grammar for Weight {
+    const WHAT: &'static str = "a weight: a whole number, or one with decimals as text";
+    const EXAMPLES: &'static [&'static str] = &["0.1", "1.25"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        Self::of_decimal(text).ok_or_else(|| {
+            format!("{text:?} is not a weight; write one like \"0.1\", with at most 12 decimals")
+        })
+    }
+
+    fn of_number(number: i64) -> Option<Result<Self, String>> {
+        let number = u64::try_from(number).ok().and_then(|number| Self::new(number, 1));
+        Some(number.ok_or_else(|| "a weight is never negative".to_owned()))
+    }
+
+    fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "integer", "minimum": 0 },
+            { "type": "string", "description": Self::WHAT, "examples": Self::EXAMPLES },
+        ] })
+    }
+}
+
+impl Grammar for Price {
+    const WHAT: &'static str = "a price of a number of units";
+    const EXAMPLES: &'static [&'static str] = &["15/1M", "0.25/1M"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        Weight::of_price(text).map(Self).ok_or_else(|| {
+            format!("{text:?} is not a price; write one like \"15/1M\": 15 for a million units")
+        })
+    }
 }
 
 /// The end of a debt.
@@ -300,18 +401,38 @@ impl Grammar for Written {
 
 /// The grammar of the extent to which a rule is enforced.
 impl Grammar for Enforcement {
-    const WHAT: &'static str = "\"all\", \"shadow\", or a part of the keys";
-    const EXAMPLES: &'static [&'static str] = &["all", "shadow", "12.5%"];
+    const WHAT: &'static str = "\"all\", \"shadow\", \"soft\", or a part of the keys";
+    const EXAMPLES: &'static [&'static str] = &["all", "shadow", "soft", "12.5%"];
 
     fn read(text: &str) -> Result<Self, String> {
         match (text, percent(text, 2)) {
             ("all", _) | (_, Some(10_000)) => Ok(Self::All),
             ("shadow", _) => Ok(Self::Shadow),
+            ("soft", _) => Ok(Self::Soft),
             (_, Some(share @ ..10_000)) => Ok(Self::Share(u16::try_from(share).unwrap_or(0))),
-            _ => Err("it is \"all\", \"shadow\", or from \"0%\" to \"100%\" with at most two \
+            _ => Err(
+                "it is \"all\", \"shadow\", \"soft\", or from \"0%\" to \"100%\" with at most two \
                       decimals"
-                .to_owned()),
+                    .to_owned(),
+            ),
         }
+    }
+}
+
+/// A share of a limit, of 10 000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Threshold(pub(crate) u16);
+
+impl Grammar for Threshold {
+    const WHAT: &'static str = "a share of the limit";
+    const EXAMPLES: &'static [&'static str] = &["80%", "99.5%"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        let share = percent(text, 2).and_then(|share| u16::try_from(share).ok());
+        share
+            .filter(|share| (1..=10_000).contains(share))
+            .map(Self)
+            .ok_or_else(|| "it is from \"0.01%\" to \"100%\" with at most two decimals".to_owned())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Writing of rules as a file of the native format, for imports.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use rategate::AnyPolicy;
 use rategate_core::span;
@@ -10,8 +11,8 @@ use super::calendar;
 use super::limit::{Algorithm, Written};
 use super::metadata;
 use crate::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable, Over,
-    Rule, RuleSet, Unit, Value,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable,
+    Over, Prices, Rule, RuleSet, Scheduled, Unit, Value, Weight, Weights, threshold,
 };
 
 /// The error of a rule that the native format cannot express.
@@ -31,13 +32,39 @@ pub struct ExportError {
 /// Returns [`ExportError`] for a limit of a kind that no configuration creates.
 pub fn to_toml(rules: &RuleSet) -> Result<String, ExportError> {
     let mut text = String::new();
-    for rule in &rules.rules {
-        write_rule(&mut text, rule)?;
+    let name_of = |rule: &Rule| rule.dimension.as_ref().map(|limit| Arc::clone(&limit.of));
+    let mut rest = rules.rules.as_slice();
+    while let Some(rule) = rest.first() {
+        // The limits of a rule follow each other.
+        let is_beside = |other: &&Rule| rule.dimension.is_some() && name_of(other) == name_of(rule);
+        let count = rest.iter().take_while(is_beside).count().max(1);
+        let (rules, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        if rule.dimension.is_some() {
+            write_table(&mut text, "rule", common_keys(rule, rules)?);
+            for rule in rules {
+                write_limit(&mut text, rule)?;
+            }
+        } else {
+            write_rule(&mut text, rule)?;
+        }
+        text.push('\n');
+        rest = after;
     }
     Ok(text)
 }
 
-fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
+/// The keys of a table with their values, of which some are left out.
+type Keys = Vec<(&'static str, Option<String>)>;
+
+/// The numbers of a limit, and of those at certain times.
+struct Numbers<'r> {
+    algorithm: Algorithm,
+    limit: String,
+    burst: Option<u64>,
+    schedule: Vec<(&'r Scheduled, String, Option<u64>)>,
+}
+
+fn numbers(rule: &Rule) -> Result<Numbers<'_>, ExportError> {
     let (algorithm, limit, burst) = limit_of(rule, &rule.limit, rule.display_limit)?;
     let mut schedule = Vec::new();
     for scheduled in &rule.schedule {
@@ -50,21 +77,46 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
     if algorithms.any(|other| other != algorithm) {
         return Err(ExportError { rule: rule.name.to_string(), what: "several algorithms" });
     }
+    let schedule = schedule.into_iter().map(|(of, (_, limit, burst))| (of, limit, burst));
+    Ok(Numbers { algorithm, limit, burst, schedule: schedule.collect() })
+}
+
+/// Writes a rule of one limit.
+fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
+    let numbers = numbers(rule)?;
+    let mut keys = common_keys(rule, std::slice::from_ref(rule))?;
+    let is_held = numbers.algorithm == Algorithm::Concurrency && rule.held_ns != HELD_NS;
+    if is_held {
+        keys.push(("lease", Some(lease(rule.held_ns))));
+    }
+    keys.extend(limit_keys(rule, &numbers));
+    write_table(text, "rule", keys);
+    write_schedule(text, "rule.schedule", &numbers);
+    Ok(())
+}
+
+/// Writes one of several limits.
+fn write_limit(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
+    let numbers = numbers(rule)?;
+    let name = rule.dimension.as_ref().map(|limit| quoted(&limit.name));
+    let mut keys = vec![("name", name)];
+    keys.extend(limit_keys(rule, &numbers));
+    write_table(text, "rule.limits", keys);
+    write_schedule(text, "rule.limits.schedule", &numbers);
+    Ok(())
+}
+
+/// Returns the keys that limits of one rule share.
+fn common_keys(rule: &Rule, limits: &[Rule]) -> Result<Keys, ExportError> {
     let (store, lease_ns) = match rule.location {
         CounterLocation::Here => (None, None),
         CounterLocation::StoreExact => (Some("exact"), None),
         CounterLocation::StoreLeased { lease_ns } => (Some("leased"), Some(lease_ns)),
     };
-    let is_held = algorithm == Algorithm::Concurrency && rule.held_ns != HELD_NS;
     let on_unavailable = match rule.on_unavailable {
         OnUnavailable::Local => None,
         OnUnavailable::Deny => Some("deny"),
         OnUnavailable::Admit => Some("admit"),
-    };
-    let enforce = match rule.enforcement {
-        Enforcement::All => None,
-        Enforcement::Shadow => Some("shadow".to_owned()),
-        Enforcement::Share(share) => Some(format!("{:.2}%", f64::from(share) / 100.0)),
     };
     let metadata = rule.metadata.as_ref().map(|metadata| {
         let what = "a null in its metadata";
@@ -72,48 +124,95 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
     });
     let metadata = metadata.transpose()?;
     let flag = |is_set: bool| is_set.then(|| "true".to_owned());
-    let keys = [
-        ("name", Some(quoted(&rule.name))),
+    let name = rule.dimension.as_ref().map_or(&rule.name, |limit| &limit.of);
+    let prices = limits.iter().find_map(|limit| match &limit.counts {
+        Counts::Money(prices) => Some(prices_text(prices)),
+        _ => None,
+    });
+    Ok(vec![
+        ("name", Some(quoted(name))),
         ("envoy_name", (rule.envoy_name != rule.name).then(|| quoted(&rule.envoy_name))),
         ("domain", Some(quoted(&rule.domain))),
         ("match", list(rule.entries.iter().map(entry))),
         ("descriptor", rule.descriptor.map(|nth| nth.to_string())),
-        ("limit", Some(limit)),
-        ("algorithm", (algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
-        ("burst", burst.map(|burst| burst.to_string())),
-        ("over", (rule.over == Over::Charge).then(|| quoted("charge"))),
         ("look", (rule.look == Look::Room).then(|| quoted("room"))),
-        ("debt", rule.debt.is_carried().then(|| quoted("carry"))),
-        ("most_debt", (rule.debt.max_ns() < u64::MAX).then(|| lease(rule.debt.max_ns()))),
-        ("enforce", enforce.as_deref().map(quoted)),
+        ("also", list(rule.also.iter().map(|name| quoted(name)))),
+        ("prices", prices),
         ("quota", flag(rule.quota)),
         ("replaces", list(rule.replaces.iter().map(|name| quoted(name)))),
         ("metadata", metadata.map(|metadata| metadata.to_string())),
         ("detailed_metric", flag(rule.detailed_metric)),
         ("store", store.map(quoted)),
-        ("lease", lease_ns.or(is_held.then_some(rule.held_ns)).map(lease)),
+        ("lease", lease_ns.map(lease)),
         ("on_unavailable", on_unavailable.map(quoted)),
         ("keys", rule.max_keys.map(|keys| keys.to_string())),
-    ];
-    write_table(text, "rule", keys);
-    for (scheduled, (_, limit, burst)) in schedule {
+    ])
+}
+
+/// Returns the keys of one limit.
+fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
+    let Numbers { algorithm, limit, burst, .. } = numbers;
+    let enforce = match rule.enforcement {
+        Enforcement::All => None,
+        Enforcement::Shadow => Some("shadow".to_owned()),
+        Enforcement::Soft => Some("soft".to_owned()),
+        Enforcement::Share(share) => Some(format!("{:.2}%", f64::from(share) / 100.0)),
+    };
+    let (counts, weights) = match &rule.counts {
+        Counts::Permits => (None, None),
+        Counts::Requests => (Some("requests"), None),
+        Counts::Money(_) => (Some("money"), None),
+        Counts::Usage(weights) => (None, Some(weights_text(weights, Weight::to_string))),
+    };
+    vec![
+        ("limit", Some(limit.clone())),
+        ("algorithm", (*algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
+        ("burst", burst.map(|burst| burst.to_string())),
+        ("counts", counts.map(quoted)),
+        ("weights", weights),
+        ("over", (rule.over == Over::Charge).then(|| quoted("charge"))),
+        ("debt", rule.debt.is_carried().then(|| quoted("carry"))),
+        ("most_debt", (rule.debt.max_ns() < u64::MAX).then(|| lease(rule.debt.max_ns()))),
+        ("enforce", enforce.as_deref().map(quoted)),
+        ("warn", list(rule.warn.iter().map(|share| quoted(&threshold(*share))))),
+    ]
+}
+
+fn weights_text(weights: &Weights, text: impl Fn(&Weight) -> String) -> String {
+    let keys = weights
+        .iter()
+        .map(|(unit, weight)| format!("{} = {}", quoted(unit), quoted(&text(&weight))));
+    format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
+}
+
+fn prices_text(prices: &Prices) -> String {
+    let models = prices.iter().map(|(model, weights)| {
+        format!("{} = {}", quoted(model), weights_text(weights, |weight| weight.price_text()))
+    });
+    format!("{{ {} }}", models.collect::<Vec<_>>().join(", "))
+}
+
+fn write_schedule(text: &mut String, name: &str, numbers: &Numbers<'_>) {
+    for (scheduled, limit, burst) in &numbers.schedule {
         let (from, to) = scheduled.times();
         let keys = [
             ("days", list(scheduled.days().map(quoted))),
             ("from", Some(quoted(&from))),
             ("to", Some(quoted(&to))),
             ("zone", Some(quoted(&scheduled.zone))),
-            ("limit", Some(limit)),
+            ("limit", Some(limit.clone())),
             ("burst", burst.map(|burst| burst.to_string())),
         ];
-        write_table(text, "rule.schedule", keys);
+        write_table(text, name, keys);
     }
-    text.push('\n');
-    Ok(())
 }
 
 /// Writes the keys of a table that have a value.
-fn write_table<const N: usize>(text: &mut String, name: &str, keys: [(&str, Option<String>); N]) {
+fn write_table<'k>(
+    text: &mut String,
+    name: &str,
+    keys: impl IntoIterator<Item = (&'k str, Option<String>)>,
+) {
     // Writing to memory does not fail.
     let _ = writeln!(text, "[[{name}]]");
     for (key, value) in keys {

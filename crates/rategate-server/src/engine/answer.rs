@@ -41,6 +41,21 @@ pub struct ItemResult {
     pub reset_after_ns: u64,
     /// The instant on the store's clock, in ns since 1970, if a store decided.
     pub store_ns: Option<u64>,
+    /// What only some items have.
+    pub detail: Option<Box<Detail>>,
+}
+
+/// What a result has beyond the numbers of one limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// The cost of the usage of the item, which is what it counts.
+    pub cost: Option<u64>,
+    /// The highest share of the limit, of 10 000, that was reached by this item and is to be warned
+    /// of.
+    pub warning: Option<u16>,
+    /// The results of all limits, if several decided the item. The item itself has the numbers of
+    /// the strictest one: that with the longest wait, or else the one with the least remaining.
+    pub parts: Vec<ItemResult>,
 }
 
 /// The decision about an item.
@@ -156,6 +171,7 @@ impl ItemResult {
         debt: 0,
         reset_after_ns: 0,
         store_ns: None,
+        detail: None,
     };
 
     /// An item that is denied for lack of capacity. Capacity returns as other keys recover, so a
@@ -169,6 +185,7 @@ impl ItemResult {
         debt: 0,
         reset_after_ns: 1_000_000_000,
         store_ns: None,
+        detail: None,
     };
 
     /// Returns the time until none of the limit is in use, in nanoseconds; `None` if it never
@@ -178,10 +195,37 @@ impl ItemResult {
         if self.reset_after_ns == u64::MAX { None } else { Some(self.reset_after_ns) }
     }
 
-    /// Returns `true` if the item's rule is not enforced. Clients then receive nothing about it.
+    /// Returns the results of all limits that decided the item, unless it was one.
+    #[must_use]
+    pub fn parts(&self) -> &[Self] {
+        self.detail.as_ref().map_or(&[], |detail| &detail.parts)
+    }
+
+    /// Returns the cost of the usage of the item.
+    #[must_use]
+    pub fn cost(&self) -> Option<u64> {
+        self.detail.as_ref()?.cost
+    }
+
+    /// Returns `true` if the item is over a soft limit, of which clients are told.
+    #[must_use]
+    pub fn is_soft(&self) -> bool {
+        let rule = self.rule.as_ref();
+        matches!(self.verdict, Verdict::Denied { enforced: false, .. })
+            && rule.is_some_and(|rule| rule.enforcement == Enforcement::Soft)
+    }
+
+    /// Returns the word for the verdict in every protocol whose contract has no other.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        if self.is_soft() { "soft" } else { self.verdict.word() }
+    }
+
+    /// Returns `true` if the item's rule is not enforced. Clients then receive nothing about it,
+    /// unless it is soft.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        matches!(self.verdict, Verdict::Denied { enforced: false, .. })
+        (matches!(self.verdict, Verdict::Denied { enforced: false, .. }) && !self.is_soft())
             || self.rule.as_ref().is_some_and(|rule| rule.enforcement == Enforcement::Shadow)
     }
 }

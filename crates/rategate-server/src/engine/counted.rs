@@ -91,5 +91,6 @@ pub(super) fn result(
         debt: window.debt(used),
         reset_after_ns: window.left_ns(now_ns),
         store_ns: None,
+        detail: None,
     }
 }

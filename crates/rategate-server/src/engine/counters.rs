@@ -146,7 +146,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
     pub(super) fn is_enforced(&self, key: &[u8]) -> bool {
         match self.rule.enforcement {
             Enforcement::All => true,
-            Enforcement::Shadow => false,
+            Enforcement::Shadow | Enforcement::Soft => false,
             Enforcement::Share(of_ten_thousand) => {
                 finish(digest(self.seed, key)) % 10_000 < u64::from(of_ten_thousand)
             }
@@ -168,6 +168,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
             debt: 0,
             reset_after_ns: 0,
             store_ns: None,
+            detail: None,
         }
     }
 
@@ -294,6 +295,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
             debt: status.debt,
             reset_after_ns: status.fresh_in.map_or(u64::MAX, whole_ns),
             store_ns: None,
+            detail: None,
         })
     }
 }

@@ -78,11 +78,12 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
             _ => self.decide_several(&mut tasks, request, elsewhere)?,
         };
-        self.notify_watch(&tasks, allowed || request.counts_denied);
+        self.notify_watch(&mut tasks, allowed || request.counts_denied);
         split_merged(&mut tasks);
         Ok(Answer { allowed, results: tasks.into_iter().map(Task::into_result).collect() })
     }
 
+    /// Finds the counter of an item that comes under one rule.
     pub(super) fn find<'a>(
         &'a self,
         live: Option<&'a Live<C>>,
@@ -324,7 +325,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 
     /// Notifies the watchers. Of a request that took nothing, they receive only the items that
     /// denied it.
-    fn notify_watch(&self, tasks: &Tasks<'_, C>, took: bool) {
+    fn notify_watch(&self, tasks: &mut Tasks<'_, C>, took: bool) {
         for task in tasks {
             if let Task::Acquisition(PendingItem {
                 counter,
@@ -336,6 +337,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 && *verb != Verb::Peek
                 && (took || result.verdict.is_refusal() || counter.counts_all())
             {
+                result.warn(*permits);
                 counter.notify_watch(
                     self.inline_watch.as_ref(),
                     || self.clock.now_ns(),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rategate::error::{KeyedError, LimitError, RateError};
 
+use crate::rule::CostError;
+
 /// Formats a number of values in words.
 fn values(count: usize) -> String {
     match count {
@@ -93,6 +95,14 @@ pub enum EngineError {
     Ttl {
         /// The maximum time.
         max: Duration,
+    },
+    /// The cost of an item's usage is unknown.
+    #[error("rule `{rule}` {why}")]
+    Cost {
+        /// The name of the rule.
+        rule: Arc<str>,
+        /// The reason.
+        why: CostError,
     },
     /// The limit does not support the verb.
     #[error("{0}")]

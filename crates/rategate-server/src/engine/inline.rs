@@ -303,6 +303,7 @@ fn result<N: InlineLimit>(
         debt: 0,
         reset_after_ns,
         store_ns: None,
+        detail: None,
     }
 }
 

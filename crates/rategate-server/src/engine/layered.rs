@@ -1,65 +1,84 @@
-//! Several rules for the same descriptors: a request comes under all of them, and the strictest
-//! one answers.
+//! Items that come under several rules, or count something other than permits.
 //!
-//! A descriptor with several rules becomes one item for each rule, by name. So everything that
-//! holds for the items of a request (all or nothing, quotas, stores) holds for them. The answer
-//! has one part for each original item.
+//! A call comes under several rules where its descriptor matches several, where it names a rule
+//! with several limits, and where a rule takes [also](Rule::also) from others. Such an item becomes
+//! one for each rule, by name, with what it counts there. So everything that holds for the items of
+//! a request (all or nothing, quotas, stores) holds for them. The answer has one part for each
+//! original item: that of the strictest rule, with those of all rules in its
+//! [detail](super::Detail).
 
 use std::cmp::Reverse;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Decided, ItemResult, Verdict};
+use super::error::EngineError;
 use super::live::Live;
-use super::request::{Item, Request, Target};
-use crate::rule::Rule;
+use super::request::{Item, Request, Target, Verb};
+use crate::rule::{CostError, Counts, Rule};
 
 /// The rules of each item of a request.
 pub(super) struct Layers<'a> {
     items: Vec<Layer<'a>>,
 }
 
-/// The values of a descriptor.
-type Values<'a> = SmallVec<[&'a [u8]; 4]>;
-
-/// An item, with the rules that it comes under and the values that select their counters.
+/// An item, with the rules that it comes under. Without any, it is decided as it is.
 struct Layer<'a> {
     item: Item<'a>,
-    rules: Vec<(&'a Rule, Values<'a>)>,
+    parts: Vec<Part<'a>>,
 }
 
+/// A rule of an item.
+struct Part<'a> {
+    rule: &'a Arc<Rule>,
+    /// The values that select its counter.
+    values: SmallVec<[&'a [u8]; 4]>,
+    /// What the item counts.
+    permits: u64,
+    /// The same, if it is the cost of a usage.
+    cost: Option<u64>,
+}
+
+/// The keys and values of a descriptor, in order.
+type Entries<'a> = SmallVec<[(&'a [u8], &'a [u8]); 4]>;
+
+/// The costs of the parts of each original item that has parts.
+type Shape = SmallVec<[Option<Box<[Option<u64>]>>; 4]>;
+
 impl<'a> Layers<'a> {
-    /// Returns the layers of a request, if any of its descriptors comes under several rules.
-    pub(super) fn of<C: Clock + Clone>(live: &'a Live<C>, request: &Request<'a>) -> Option<Self> {
-        let items = request.items.iter().enumerate().map(|(nth, item)| {
-            let mut rules = Vec::new();
-            if let Target::Descriptor { domain, entries, limit: None } = item.target {
-                let all = live.matcher.find_all(domain.as_bytes(), nth, entries);
-                let all = all.iter().filter_map(|index| live.matcher.rules().get(*index));
-                let is_layered =
-                    all.clone().count() > 1 || all.clone().any(|rule| rule.descriptor.is_some());
-                if is_layered {
-                    rules = all.map(|rule| (&**rule, rule.varying(entries).collect())).collect();
-                }
-            }
-            Layer { item: *item, rules }
-        });
-        let items: Vec<Layer<'a>> = items.collect();
-        items.iter().any(|layer| !layer.rules.is_empty()).then_some(Self { items })
+    /// Returns the layers of a request, unless each of its items is decided as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Cost`], and [`EngineError::Values`] for a rule with several limits.
+    pub(super) fn of<C: Clock + Clone>(
+        live: Option<&'a Live<C>>,
+        request: &Request<'a>,
+    ) -> Result<Option<Self>, EngineError> {
+        let has_usage = || request.items.iter().any(|item| item.usage.is_some());
+        let Some(live) = live.filter(|live| live.matcher.is_layered() || has_usage()) else {
+            return Ok(None);
+        };
+        let items = request.items.iter().enumerate();
+        let items = items.map(|(nth, item)| Layer::of(live, (nth, item), request.verb));
+        let items = items.collect::<Result<Vec<_>, _>>()?;
+        let is_plain = items.iter().all(|layer| layer.parts.is_empty());
+        Ok((!is_plain).then_some(Self { items }))
     }
 
     /// Returns the items to be decided.
     pub(super) fn items(&self) -> Vec<Item<'_>> {
         let mut items = Vec::new();
-        for Layer { item, rules } in &self.items {
-            if rules.is_empty() {
+        for Layer { item, parts } in &self.items {
+            if parts.is_empty() {
                 items.push(*item);
             }
-            items.extend(rules.iter().map(|(rule, values)| {
-                let target = Target::Rule { name: &rule.name, values };
-                Item { target, ..*item }
+            items.extend(parts.iter().map(|part| {
+                let target = Target::Rule { name: &part.rule.name, values: &part.values };
+                Item { target, permits: part.permits, usage: None, ..*item }
             }));
         }
         items
@@ -72,41 +91,179 @@ impl<'a> Layers<'a> {
             end = end.saturating_add(*size);
             end <= decided
         };
-        self.sizes().into_iter().take_while(is_before).count()
+        let sizes = self.items.iter().map(|layer| layer.parts.len().max(1));
+        sizes.take_while(is_before).count()
     }
 
     /// Returns the answer for the original items.
     pub(super) fn fold(&self, answer: Answer) -> Answer {
-        folded(&self.sizes(), answer)
+        folded(self.shape(), answer)
     }
 
     /// Returns the decision for the original items.
     pub(super) fn folded(&self, decided: Decided) -> Decided {
-        let sizes = self.sizes();
-        let fold = move |answer| folded(&sizes, answer);
+        let shape = self.shape();
+        let fold = move |answer| folded(shape, answer);
         match decided {
             Decided::Now(answer) => Decided::Now(answer.map(fold)),
             Decided::Later(answer) => Decided::Later(Box::pin(async { answer.await.map(fold) })),
         }
     }
 
-    /// Returns the number of items to be decided for each original item.
-    fn sizes(&self) -> SmallVec<[usize; 4]> {
-        self.items.iter().map(|layer| layer.rules.len().max(1)).collect()
+    fn shape(&self) -> Shape {
+        let costs = |parts: &[Part<'_>]| parts.iter().map(|part| part.cost).collect();
+        let layers = self.items.iter();
+        layers.map(|layer| (!layer.parts.is_empty()).then(|| costs(&layer.parts))).collect()
     }
 }
 
-/// Returns an answer with one part for each original item, of so many parts.
-fn folded(sizes: &[usize], answer: Answer) -> Answer {
+impl<'a> Layer<'a> {
+    fn of<C: Clock + Clone>(
+        live: &'a Live<C>,
+        (nth, item): (usize, &Item<'a>),
+        verb: Verb,
+    ) -> Result<Self, EngineError> {
+        let plain = Self { item: *item, parts: Vec::new() };
+        let Some((first, entries)) = rules_of(live, (nth, &item.target), item.usage.is_some())? else {
+            return match item.usage {
+                Some(_) if item.target.has_own_limit() => {
+                    Err(EngineError::NotFor("`usage` is for rules with weights or prices"))
+                }
+                _ => Ok(plain),
+            };
+        };
+        let mut all = first.clone();
+        for index in first.iter().flat_map(|index| live.matcher.also(*index)) {
+            if !all.contains(index) {
+                all.push(*index);
+            }
+        }
+        let rules = all.iter().filter_map(|index| live.matcher.rules().get(*index));
+        let rules: SmallVec<[&Arc<Rule>; 4]> = rules.collect();
+        if let ([rule], None) = (rules.as_slice(), item.usage)
+            && rule.counts == Counts::Permits
+            && rule.descriptor.is_none()
+        {
+            return Ok(plain);
+        }
+        let alone = rules.len() == 1;
+        let part = |rule: &&'a Arc<Rule>| {
+            let values = rule.values_in(&entries).unwrap_or_default();
+            let permits = rule.amount(item, verb, alone)?;
+            let is_cost = matches!(rule.counts, Counts::Usage(_) | Counts::Money(_));
+            let cost = item.usage.filter(|_| is_cost).map(|_| permits);
+            Ok(Part { rule, values, permits, cost })
+        };
+        let parts = rules.iter().map(part).collect::<Result<_, EngineError>>()?;
+        Ok(Self { parts, ..plain })
+    }
+}
+
+/// Returns the rules that a target names or matches, and the entries of the call. `None` where a
+/// target is decided as it is, or is faulty.
+#[expect(clippy::type_complexity, reason = "a pair, or nothing")]
+fn rules_of<'a, C: Clock + Clone>(
+    live: &'a Live<C>,
+    (nth, target): (usize, &Target<'a>),
+    has_usage: bool,
+) -> Result<Option<(SmallVec<[usize; 4]>, Entries<'a>)>, EngineError> {
+    let matcher = &live.matcher;
+    match *target {
+        Target::Descriptor { domain, entries, limit: None } => {
+            let all = matcher.find_all(domain.as_bytes(), nth, entries);
+            Ok((!all.is_empty()).then(|| (all, entries.into())))
+        }
+        Target::Descriptor { .. } | Target::Inline { .. } => Ok(None),
+        Target::Rule { name, values } => {
+            let group = matcher.group(name);
+            let Some(rule) = group.first().and_then(|index| matcher.rules().get(*index)) else {
+                let Some((_, rule)) = matcher.named(name) else { return Ok(None) };
+                // Tiers count and take from others as their rule does.
+                if !has_usage && rule.also.is_empty() && rule.counts == Counts::Permits {
+                    return Ok(None);
+                }
+                let Ok((index, _)) = live.index_of_name(name, values) else { return Ok(None) };
+                let entries = rule.entries_of(values);
+                return Ok(entries.map(|entries| (std::iter::once(index).collect(), entries)));
+            };
+            let (needed, given) = (rule.values_needed(), values.len());
+            let error = || EngineError::Values { rule: name.into(), needed, given };
+            let entries = rule.entries_of(values).filter(|_| needed == given);
+            Ok(Some((group.into(), entries.ok_or_else(error)?)))
+        }
+    }
+}
+
+impl Rule {
+    /// Returns the values among the entries of a call that select among the rule's counters. The
+    /// call may have further entries.
+    fn values_in<'e>(&self, entries: &[(&'e [u8], &'e [u8])]) -> Option<SmallVec<[&'e [u8]; 4]>> {
+        let value = |(nth, entry): (usize, &crate::rule::Entry)| {
+            let earlier = self.entries.iter().take(nth).filter(|one| one.key == entry.key).count();
+            let mut own = entries.iter().filter(|(key, _)| *key == entry.key.as_bytes());
+            own.nth(earlier).map(|(_, value)| *value)
+        };
+        let varying = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());
+        varying.map(value).collect()
+    }
+
+    /// Returns what an item counts in this limit. A refund returns no request: the call was made.
+    fn amount(&self, item: &Item<'_>, verb: Verb, alone: bool) -> Result<u64, EngineError> {
+        match (item.verb(verb), &self.counts) {
+            (Verb::Refund, Counts::Requests) if !alone => return Ok(0),
+            (Verb::Reset, _) => return Ok(item.permits),
+            _ => {}
+        }
+        let amount = self.counts.amount(item.permits, item.usage.as_ref(), alone);
+        amount.map_err(|why| self.cost_error(why))
+    }
+
+    pub(super) fn cost_error(&self, why: CostError) -> EngineError {
+        EngineError::Cost { rule: Arc::clone(&self.name), why }
+    }
+}
+
+/// Returns an answer with one part for each original item.
+fn folded(shape: Shape, answer: Answer) -> Answer {
     let mut results = answer.results.into_iter();
-    let results = sizes.iter().filter_map(|size| strictest(results.by_ref().take(*size)));
+    let results = shape.into_iter().filter_map(|costs| {
+        let Some(costs) = costs else { return results.next() };
+        let parts = costs.iter().zip(results.by_ref()).map(|(cost, mut result)| {
+            if cost.is_some() {
+                result.detail.get_or_insert_default().cost = *cost;
+            }
+            result
+        });
+        let parts: Vec<ItemResult> = parts.collect();
+        match parts.as_slice() {
+            [_] => parts.into_iter().next(),
+            several => {
+                let mut strictest = strictest(several)?.clone();
+                strictest.detail.get_or_insert_default().parts = parts;
+                Some(strictest)
+            }
+        }
+    });
     Answer { allowed: answer.allowed, results: results.collect() }
+}
+
+impl ItemResult {
+    /// Sets the verdicts of its parts, and its own to that of the strictest.
+    pub(super) fn set_verdicts(&mut self, verdict_of: impl Fn(&Rule) -> Option<Verdict>) {
+        let Some(detail) = self.detail.as_mut() else { return };
+        for part in &mut detail.parts {
+            let verdict = part.rule.as_ref().and_then(|rule| verdict_of(rule));
+            part.verdict = verdict.unwrap_or(part.verdict);
+        }
+        let same = detail.parts.iter().find(|part| part.rule == self.rule);
+        self.verdict = same.map_or(self.verdict, |part| part.verdict);
+    }
 }
 
 /// Returns the part that denies, with the longest wait of several; else the one with the least
 /// remaining.
-pub(super) fn strictest(results: impl Iterator<Item = ItemResult>) -> Option<ItemResult> {
-    results.min_by_key(|result| {
+pub(super) fn strictest(parts: &[ItemResult]) -> Option<&ItemResult> {
+    parts.iter().min_by_key(|result| {
         let wait_ns = match result.verdict {
             Verdict::Denied { .. } | Verdict::Unavailable { admitted: false, .. } => {
                 result.verdict.retry_after_ns().map_or(u64::MAX, NonZeroU64::get)

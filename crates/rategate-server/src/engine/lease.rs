@@ -65,6 +65,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     pub fn lease(&self, verb: LeaseVerb, lease: &Lease<'_>) -> Decided {
         let live = self.inner.live.load_full();
         let Some(live) = live else { return Decided::Now(Err(EngineError::NotLoaded)) };
+        if !live.matcher.group(lease.rule).is_empty() {
+            let why = "a lease is of one limit; a rule with several has none that counts permits in \
+                       flight";
+            return Decided::Now(Err(EngineError::NotFor(why)));
+        }
         let (rule, key) = match live.index_of_name(lease.rule, lease.values) {
             Ok(found) => found,
             Err(error) => return Decided::Now(Err(error)),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use memchr::memmem;
 use smallvec::SmallVec;
 
-use crate::rule::{Entry, Rule, Value};
+use crate::rule::{Counts, Entry, Rule, Value};
 
 /// A tree of the rules of all domains.
 #[derive(Debug, Default)]
@@ -22,7 +22,11 @@ pub struct Matcher {
     domains: HashMap<Arc<str>, Node>,
     /// The rules of each domain for descriptors that have their entries among others.
     among: HashMap<Arc<str>, Vec<usize>>,
-    /// `true` if any descriptor may have several rules, or such a rule.
+    /// The rules that are limits of one rule, by its name.
+    groups: HashMap<Arc<str>, Vec<usize>>,
+    /// The rules that each rule takes from in the same step.
+    also: Vec<Box<[usize]>>,
+    /// `true` if any item can come under several rules, or count something other than permits.
     is_layered: bool,
 }
 
@@ -73,6 +77,16 @@ pub enum LoadError {
     /// A rule that replaces itself.
     #[error("rule `{0}` replaces itself")]
     ReplacesItself(Arc<str>),
+    /// A rule that cannot take from another in the same step.
+    #[error("rule `{rule}` cannot take from `{also}` too: {why}")]
+    Also {
+        /// The name of the rule.
+        rule: Arc<str>,
+        /// The name of the other.
+        also: Arc<str>,
+        /// The reason.
+        why: String,
+    },
 }
 
 /// The maximum number of rules for the same descriptors: a request is decided by all of them.
@@ -81,6 +95,8 @@ pub(crate) const MAX_RULES_PER_MATCH: usize = 8;
 /// The maximum number of rules of a domain for descriptors that have their entries among others:
 /// each descriptor is compared with all of them.
 pub(crate) const MAX_RULES_AMONG: usize = 1024;
+/// The maximum number of rules that one item of a request takes from.
+pub(crate) const MAX_RULES_PER_ITEM: usize = 16;
 
 /// A node of the tree: the state after some entries.
 #[derive(Debug, Default)]
@@ -138,8 +154,77 @@ impl Matcher {
                     domain: Arc::clone(&rule.domain),
                 });
             }
+            if let Some(dimension) = &rule.dimension {
+                matcher.groups.entry(Arc::clone(&dimension.of)).or_default().push(index);
+            }
+            matcher.is_layered |=
+                rule.dimension.is_some() || !rule.also.is_empty() || rule.counts != Counts::Permits;
         }
+        for (name, group) in &matcher.groups {
+            if let (Some(of), Some(limit)) = (matcher.by_name.get(name), group.first()) {
+                let written = |index: &usize| rules.get(*index).map(|rule| rule.origin.to_string());
+                return Err(LoadError::SameName {
+                    name: Arc::clone(name),
+                    first: written(of).unwrap_or_default(),
+                    second: written(limit).unwrap_or_default(),
+                });
+            }
+        }
+        matcher.also = rules.iter().map(|rule| matcher.also_of(rule)).collect::<Result<_, _>>()?;
         Ok(matcher)
+    }
+
+    /// Finds the rules that a rule takes from in the same step, and those that they do.
+    fn also_of(&self, rule: &Rule) -> Result<Box<[usize]>, LoadError> {
+        let mut found: Vec<usize> = Vec::new();
+        let mut names: Vec<&Arc<str>> = rule.also.iter().rev().collect();
+        while let Some(name) = names.pop() {
+            let refused = |why: &dyn fmt::Display| LoadError::Also {
+                rule: Arc::clone(&rule.name),
+                also: Arc::clone(name),
+                why: why.to_string(),
+            };
+            for index in self.indices(name) {
+                let Some(other) = self.rules.get(*index) else { continue };
+                if rule.is_of(&other.name) || other.is_of(&rule.name) || rule.is_beside(other) {
+                    return Err(refused(&"it would take from itself"));
+                }
+                if let Err(why) = rule.covers(other) {
+                    return Err(refused(&why));
+                }
+                if !found.contains(index) {
+                    found.push(*index);
+                    names.extend(other.also.iter().rev());
+                }
+            }
+            if self.indices(name).is_empty() {
+                return Err(refused(&"there is no such rule"));
+            }
+            if found.len() >= MAX_RULES_PER_ITEM {
+                let why = format!("a call takes from at most {MAX_RULES_PER_ITEM} rules");
+                return Err(refused(&why));
+            }
+        }
+        Ok(found.into())
+    }
+
+    /// Returns the rule of a name, or those that are its limits.
+    fn indices(&self, name: &str) -> &[usize] {
+        match self.by_name.get(name) {
+            Some(index) => std::slice::from_ref(index),
+            None => self.group(name),
+        }
+    }
+
+    /// Returns the rules that are limits of the rule of a name, if it has several.
+    #[must_use]
+    pub fn group(&self, name: &str) -> &[usize] {
+        self.groups.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the rules that a rule takes from in the same step.
+    pub(super) fn also(&self, rule: usize) -> &[usize] {
+        self.also.get(rule).map_or(&[], |also| also)
     }
 
     /// Returns `true` if a domain has rules.
@@ -173,8 +258,8 @@ impl Matcher {
         of_tree.iter().chain(among.into_iter().flatten().filter(fits)).copied().collect()
     }
 
-    /// Returns `true` if a descriptor may come under several rules, or under one that
-    /// [`Self::find`] does not know.
+    /// Returns `true` if any item can come under several rules, or under one that [`Self::find`]
+    /// does not know, or count something other than permits.
     #[must_use]
     pub const fn is_layered(&self) -> bool {
         self.is_layered
@@ -200,16 +285,7 @@ impl Matcher {
     #[must_use]
     pub fn of_values(&self, rule: usize, values: &[&[u8]]) -> Option<(usize, &Arc<Rule>)> {
         let named = self.rules.get(rule)?;
-        let mut values = values.iter();
-        let mut entries = SmallVec::<[(&[u8], &[u8]); 4]>::new();
-        for entry in &named.entries {
-            let value = match &entry.value {
-                Value::Exact(value) => value.as_bytes(),
-                Value::Pattern { text, shared: true } => text.as_bytes(),
-                _ => values.next()?,
-            };
-            entries.push((entry.key.as_bytes(), value));
-        }
+        let entries = named.entries_of(values)?;
         match self.find(named.domain.as_bytes(), &entries) {
             Some(found) if found.0 == rule || is_tier(&found.1.name, &named.name) => Some(found),
             _ => named.fits(&entries).then_some((rule, named)),
@@ -282,6 +358,24 @@ impl Choices {
 }
 
 impl Rule {
+    /// Returns the entries of a request that names the rule with these values, if they are
+    /// enough.
+    pub(super) fn entries_of<'e>(
+        &'e self,
+        values: &[&'e [u8]],
+    ) -> Option<SmallVec<[(&'e [u8], &'e [u8]); 4]>> {
+        let mut values = values.iter();
+        let entry = |entry: &'e Entry| {
+            let value = match &entry.value {
+                Value::Exact(value) => value.as_bytes(),
+                Value::Pattern { text, shared: true } => text.as_bytes(),
+                _ => *values.next()?,
+            };
+            Some((entry.key.as_bytes(), value))
+        };
+        self.entries.iter().map(entry).collect()
+    }
+
     /// Returns `true` if the rule was written for such descriptors, whatever other rules exist.
     #[must_use]
     pub fn fits(&self, entries: &[(&[u8], &[u8])]) -> bool {
@@ -311,6 +405,47 @@ impl Rule {
                 entries.get(nth).map(|(_, value)| *value)
             }
         })
+    }
+
+    /// Returns `true` if the rule has that name, or is a limit of the rule of that name.
+    #[must_use]
+    pub fn is_of(&self, name: &str) -> bool {
+        *self.name == *name || self.dimension.as_ref().is_some_and(|limit| *limit.of == *name)
+    }
+
+    /// Returns `true` if both are limits of one rule.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.dimension.as_ref().is_some_and(|limit| other.is_of(&limit.of))
+    }
+
+    /// Checks that each call of this rule has the entries of another.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it may not.
+    pub(crate) fn covers(&self, other: &Self) -> Result<(), String> {
+        for (nth, entry) in other.entries.iter().enumerate() {
+            let earlier = other.entries.iter().take(nth).filter(|one| one.key == entry.key);
+            let mut own = self.entries.iter().filter(|own| own.key == entry.key);
+            let Some(own) = own.nth(earlier.count()) else {
+                return Err(format!(
+                    "it counts by `{}`, which is no entry of this rule",
+                    entry.key
+                ));
+            };
+            let is_any = match &entry.value {
+                Value::Any => true,
+                Value::Pattern { text, .. } => **text == *"*",
+                Value::Exact(_) | Value::OneOf(_) => false,
+            };
+            if !is_any && entry.value != own.value {
+                return Err(format!(
+                    "its `{}` is {}, and not of every call",
+                    entry.key, entry.value
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of values in a request that names the rule.

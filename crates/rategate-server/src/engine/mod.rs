@@ -29,6 +29,7 @@ mod tasks;
 #[cfg(feature = "otlp")]
 mod traced;
 mod unique_id;
+mod warning;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,7 @@ use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 pub use rategate_protocol::rls::Override;
 
-pub use self::answer::{Answer, Decided, ItemResult, Later, Observer, Verdict, Watch};
+pub use self::answer::{Answer, Decided, Detail, ItemResult, Later, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, CallerSpanGuard, TRACEPARENT, within};
 use self::decide::Seen;
@@ -49,8 +50,8 @@ use self::layered::Layers;
 pub use self::lease::{Lease, LeaseVerb};
 use self::live::Live;
 pub use self::live::{Compiled, Loaded};
-pub(crate) use self::matcher::MAX_RULES_PER_MATCH;
 pub use self::matcher::{LoadError, Matcher, is_like};
+pub(crate) use self::matcher::{MAX_RULES_PER_ITEM, MAX_RULES_PER_MATCH};
 pub use self::request::{Inline, Item, MAX_ITEMS, Request, Target, Verb};
 use self::reservation::Reservations;
 pub use self::reservation::{Cost, DEFAULT_TTL, MAX_TTL, MEMORY, ReservationCounts, Reserved};
@@ -225,11 +226,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         self.inner.live.load().as_ref().map(|live| Arc::clone(&live.set))
     }
 
-    /// Returns a rule by its name.
+    /// Returns a rule by its name; of a rule with several limits the first of them.
     #[must_use]
     pub fn rule_named(&self, name: &str) -> Option<Arc<crate::rule::Rule>> {
         let live = self.inner.live.load();
-        Some(Arc::clone(live.as_ref()?.matcher.named(name)?.1))
+        let matcher = &live.as_ref()?.matcher;
+        let of_group = || matcher.rules().get(*matcher.group(name).first()?);
+        matcher.named(name).map(|(_, rule)| rule).or_else(of_group).cloned()
     }
 
     /// Returns the fault for a name that no rule has: [`EngineError::NoSuchRule`], or
@@ -263,10 +266,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Decided::Now(Err(EngineError::TooManyItems { given, max: MAX_ITEMS }));
         }
         let live = self.inner.live.load();
-        let layered = live.as_ref().filter(|live| live.matcher.is_layered());
-        match layered.and_then(|live| Layers::of(live, request)) {
-            None => self.decide_items(live.as_ref(), request),
-            Some(layers) => {
+        match Layers::of(live.as_deref(), request) {
+            Err(error) => Decided::Now(Err(error)),
+            Ok(None) => self.decide_items(live.as_ref(), request),
+            Ok(Some(layers)) => {
                 let items = layers.items();
                 layers.folded(
                     self.decide_items(live.as_ref(), &Request { items: &items, ..*request }),

@@ -244,6 +244,9 @@ async fn decide<C: Clock + Clone + 'static>(
             let credited = result.remaining.map(|left| left.saturating_add(item.permits));
             result.remaining = credited.map(|left| left.min(result.limit));
         }
+        if item.verb != Verb::Peek && (took || counts_all) {
+            result.warn(item.permits);
+        }
         let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
         if let Some(watch) = watch.filter(|_| item.verb != Verb::Peek)
             && (took || counts_all || result.verdict.is_refusal())

@@ -3,7 +3,7 @@
 use rategate::Gcra;
 use rategate_protocol::rls::Override;
 
-use crate::rule::{CountedWindow, DisplayLimit};
+use crate::rule::{CountedWindow, DisplayLimit, Usage};
 
 /// A request: items that are decided together.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,8 @@ pub struct Item<'a> {
     pub target: Target<'a>,
     /// The number of permits.
     pub permits: u64,
+    /// What was used, in place of permits: for rules with weights or prices.
+    pub usage: Option<Usage<'a>>,
     /// `true` if the permits are refunded in a request that takes others: Envoy's negative hits.
     /// A denied request refunds none, so that it can be repeated.
     pub refund: bool,
@@ -121,18 +123,31 @@ impl Verb {
     }
 }
 
+impl Target<'_> {
+    /// Returns `true` if the limit comes with the target.
+    pub(super) const fn has_own_limit(&self) -> bool {
+        matches!(self, Self::Inline { .. } | Self::Descriptor { limit: Some(_), .. })
+    }
+}
+
 impl<'a> Item<'a> {
     /// Creates an item that takes permits.
     #[must_use]
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
-        Self { target, permits, refund: false, quota: false }
+        Self { target, permits, usage: None, refund: false, quota: false }
+    }
+
+    /// Creates an item that takes the cost of a usage.
+    #[must_use]
+    pub const fn of_usage(target: Target<'a>, usage: Usage<'a>) -> Self {
+        Self { target, permits: 0, usage: Some(usage), refund: false, quota: false }
     }
 
     /// Returns what is done for the item in a request with this verb.
     pub(super) const fn verb(&self, verb: Verb) -> Verb {
         match verb {
             Verb::Take if self.refund => Verb::Refund,
-            Verb::Take if self.permits == 0 => Verb::Peek,
+            Verb::Take if self.permits == 0 && self.usage.is_none() => Verb::Peek,
             verb => verb,
         }
     }
@@ -204,6 +219,8 @@ impl OwnedItem {
             }
             Owned::Inline { limit, key } => Target::Inline { limit: *limit, key },
         };
-        Item { target, permits: self.permits, refund: self.refund, quota: self.quota }
+        // The cost of a usage is known before an item is decided.
+        let (permits, usage) = (self.permits, None);
+        Item { target, permits, usage, refund: self.refund, quota: self.quota }
     }
 }

@@ -11,6 +11,8 @@ use rategate::{Gcra, Limiter, ManualClock};
 
 use super::lock;
 use crate::config::settings::LogKeys;
+use crate::engine::ItemResult;
+use crate::rule::threshold;
 
 /// The number of denials that are kept.
 const MAX_DENIALS: usize = 32;
@@ -140,6 +142,28 @@ impl Denials {
     /// Returns the denials, the newest last.
     pub(super) fn all(&self) -> Vec<Denial> {
         lock(&self.last).iter().cloned().collect()
+    }
+}
+
+/// Logs that a share of a limit was reached.
+pub(super) fn log_warning(
+    now_ns: u64,
+    rule: &str,
+    events: &Events,
+    key: &[u8],
+    share: u16,
+    result: &ItemResult,
+) {
+    if tracing::enabled!(target: "rategate", tracing::Level::INFO) && events.may_log(now_ns) {
+        tracing::info!(
+            target: "rategate",
+            rule = %rule.escape_debug(),
+            key_hash = events.hash(key).map(tracing::field::display),
+            threshold = threshold(share),
+            left = result.remaining,
+            limit = result.limit,
+            "a share of the limit is used"
+        );
     }
 }
 

@@ -17,7 +17,7 @@ use super::waits::ENDS_MS;
 use super::{Observe, summary};
 use crate::engine::{KeeperStats, ReservationCounts};
 use crate::net::RefusalReason;
-use crate::rule::Rule;
+use crate::rule::{Rule, threshold};
 
 /// The values of the label `outcome`; near grants count as granted too.
 const OUTCOMES: [(&str, &[Kind]); 8] = [
@@ -95,6 +95,13 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     text.metric("rategate_charged_over_total", "counter", what);
     let over = |sum: &Sum| sum.calls(Kind::ChargedOver);
     text.each("rule", records.iter().map(|(record, sum)| (&*record.name, over(sum))));
+    let what = "Items that reached a share of the limit to be warned of";
+    text.metric("rategate_warnings_total", "counter", what);
+    for (record, _) in records {
+        for (share, count) in record.warnings() {
+            text.line(&[("rule", &record.name), ("threshold", &threshold(share))], count);
+        }
+    }
     let what = "Granted items that left less than a tenth of the limit";
     text.metric("rategate_near_limit_total", "counter", what);
     text.each("rule", records.iter().map(|(record, sum)| (&*record.name, sum.calls(Kind::Near))));

@@ -1,5 +1,6 @@
 //! The record of one rule: its watcher on the path of each decision, and its readers.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwapOption;
@@ -7,7 +8,7 @@ use rategate::keyed::{Hashing, Seeds};
 
 #[cfg(feature = "dashboard")]
 use super::dashboard::Recorder;
-use super::denials::{Denial, Denials, Events, Why};
+use super::denials::{Denial, Denials, Events, Why, log_warning};
 use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
 use super::top_keys::{Ranking, TopKeys, Weight};
@@ -31,6 +32,8 @@ pub(super) struct Record {
     #[cfg(feature = "dashboard")]
     pub(super) recorder: Recorder,
     pub(super) denials: Denials,
+    /// The numbers of items that reached a share of the limit, by the share.
+    warnings: Mutex<BTreeMap<u16, u64>>,
     series: Mutex<Series>,
     waits: Mutex<Waits>,
     sentence: Mutex<(u64, Arc<str>)>,
@@ -63,6 +66,7 @@ impl Record {
             #[cfg(feature = "dashboard")]
             recorder,
             denials: Denials::default(),
+            warnings: Mutex::default(),
             series: Mutex::default(),
             waits: Mutex::default(),
             sentence: Mutex::new((0, Arc::from(""))),
@@ -116,6 +120,21 @@ impl Record {
         Arc::clone(&sentence.1)
     }
 
+    /// Returns the numbers of items that reached a share of the limit, by the share.
+    pub(super) fn warnings(&self) -> BTreeMap<u16, u64> {
+        lock(&self.warnings).clone()
+    }
+
+    #[cold]
+    fn note_warning(&self, now_ns: u64, key: &[u8], share: u16, result: &ItemResult) {
+        {
+            let mut warnings = lock(&self.warnings);
+            let count = warnings.entry(share).or_default();
+            *count = count.saturating_add(1);
+        }
+        log_warning(now_ns, &self.name, &self.events, key, share, result);
+    }
+
     fn name_of(&self, key: &[u8]) -> String {
         let values = self.rule.load().as_deref().map_or(1, Rule::values_needed);
         name::of_key(key, values)
@@ -139,6 +158,9 @@ impl Watch for Record {
         // A request for 0 permits is a peek.
         if permits == 0 {
             return;
+        }
+        for share in result.reached(permits) {
+            self.note_warning(now_ns, key, share, result);
         }
         let permits = match result.verdict {
             Verdict::Refunded(counted) | Verdict::Charged(counted) => counted,
@@ -195,6 +217,7 @@ mod tests {
             debt: 0,
             reset_after_ns: 0,
             store_ns: None,
+            detail: None,
         };
         record.decided(now_ns, b"key", 1, &result);
     }

@@ -77,6 +77,7 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     let enforced = match rule.enforcement {
         Enforcement::All => String::new(),
         Enforcement::Shadow => ", counted and not enforced".to_owned(),
+        Enforcement::Soft => ", soft and not enforced".to_owned(),
         Enforcement::Share(amount) => {
             format!(", enforced for {} of keys", share(u64::from(amount), 10_000))
         }
@@ -125,13 +126,14 @@ pub(super) const fn on_unavailable(rule: &Rule) -> &'static str {
 }
 
 /// Returns the numbers of rules that are enforced for all keys, for some, and for none.
-pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 3] {
-    let mut counts = [("all", 0_u64), ("some", 0), ("shadow", 0)];
+pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 4] {
+    let mut counts = [("all", 0_u64), ("some", 0), ("shadow", 0), ("soft", 0)];
     for rule in rules.map_or(&[][..], |rules| &rules.rules) {
         let at = match rule.enforcement {
             Enforcement::All => 0,
             Enforcement::Share(_) => 1,
             Enforcement::Shadow => 2,
+            Enforcement::Soft => 3,
         };
         if let Some((_, count)) = counts.get_mut(at) {
             *count = count.saturating_add(1);

@@ -33,6 +33,10 @@ pub(crate) fn hold(name: &str, text: &str) {
                     (one.limit, one.display_limit, &one.replaces),
                     (other.limit, other.display_limit, &other.replaces)
                 );
+                assert_eq!(
+                    (&one.dimension, &one.also, &one.counts),
+                    (&other.dimension, &other.also, &other.counts)
+                );
             }
             assert_eq!(loaded.rules.rules.len(), again.rules.rules.len());
         }

@@ -15,5 +15,6 @@ mod metadata;
 mod names;
 mod native;
 mod ratelimit_format;
+mod several;
 mod values;
 mod watch;

@@ -422,7 +422,7 @@ fn problems_are_reported_with_their_position() {
         ("x = \n", "", 1, 5),
         ("rule = 1\n", "list of tables", 1, 8),
         ("[[rule]]\nname = \"a\"\n", "no limit", 1, 1),
-        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlimits = 1\n", "unknown key `limits`", 4, 1),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlimitss = 1\n", "unknown key `limitss`", 4, 1),
         ("[[rule]]\nname = \"a\\n\"\nlimit = \"1/s\"\n", "printable ASCII", 2, 8),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/fortnight\"\n", "unit", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = \"1 s\"\n", "N/PERIOD", 3, 9),

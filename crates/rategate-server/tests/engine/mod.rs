@@ -9,5 +9,6 @@ mod random;
 mod reload;
 mod reservation;
 mod rules;
+mod several;
 mod stories;
 mod together;

@@ -40,7 +40,7 @@ fn try_reserve(
 }
 
 fn commit(engine: &TestEngine, number: u64, costs: &[(&str, Option<u64>)]) -> Reserved {
-    let cost = |&(name, permits): &(_, _)| Cost { target: of(name, &[b"1"]), permits };
+    let cost = |&(name, permits): &(_, _)| Cost { target: of(name, &[b"1"]), permits, usage: None };
     now(engine.commit(id(number), &costs.iter().map(cost).collect::<Vec<_>>())).unwrap()
 }
 
@@ -167,7 +167,7 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
     for other in [vec![("t", 2)], vec![("u", 1)], vec![("t", 1), ("u", 1)], vec![]] {
         assert_eq!(try_reserve(&engine, 1, TTL, &other), Err(EngineError::OtherItems));
     }
-    let cost = Cost { target: of("u", &[b"1"]), permits: None };
+    let cost = Cost { target: of("u", &[b"1"]), permits: None, usage: None };
     assert_eq!(now(engine.commit(id(1), &[cost])), Err(EngineError::OtherItems));
     assert_eq!(left(&engine, "t"), 99);
     let never = reserve(&engine, 2, &[("t", 101)]);

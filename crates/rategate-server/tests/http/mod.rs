@@ -7,6 +7,8 @@ mod check;
 mod common;
 mod guide;
 mod openapi;
+mod several;
 mod sockets;
 mod throttle;
 mod tokens;
+mod warnings;

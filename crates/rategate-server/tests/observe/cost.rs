@@ -29,6 +29,7 @@ pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {
         debt: 0,
         reset_after_ns: 0,
         store_ns: None,
+        detail: None,
     };
     let names: Vec<Vec<u8>> =
         (0..keys).map(|key| format!("198.51.100.{key}").into_bytes()).collect();

@@ -268,7 +268,8 @@ fn reservations_are_counted_and_so_are_their_permits() {
         now(bench.engine.reserve(id(number), DEFAULT_TTL, &[Item::of(target, permits)])).unwrap()
     };
     let used = |number, permits| {
-        now(bench.engine.commit(id(number), &[Cost { target, permits: Some(permits) }])).unwrap()
+        let cost = Cost { target, permits: Some(permits), usage: None };
+        now(bench.engine.commit(id(number), &[cost])).unwrap()
     };
     for number in 0..3 {
         assert!(reserve(number, 6).answer.allowed);
@@ -303,4 +304,22 @@ fn reservations_are_counted_and_so_are_their_permits() {
     }
     let state = |state| scrape.value("rategate_reservations", &[("state", state)]);
     assert_eq!((state("open"), state("ended")), (0.0, 3.0));
+}
+
+/// An item that reaches two shares of its limit counts for each.
+#[test]
+fn warnings_are_counted_by_rule_and_share() {
+    let mut all = rules();
+    all.rules[3].warn = vec![5_000, 9_050];
+    let bench = Bench::new(all);
+    for permits in [49, 1, 1, 45] {
+        bench.take("free-plan", &["free", "ann"], permits);
+    }
+    bench.take("free-plan", &["free", "bob"], 100);
+    let scrape = scrape(&bench);
+    let total = |threshold| {
+        let labels = [("rule", "free-plan"), ("threshold", threshold)];
+        scrape.value("rategate_warnings_total", &labels)
+    };
+    assert_eq!((total("50%"), total("90.50%")), (2.0, 2.0));
 }

@@ -102,6 +102,7 @@ impl Decide for FixedVerdict {
             debt: 0,
             reset_after_ns: u64::MAX,
             store_ns: None,
+            detail: None,
         };
         let allowed = !verdict.is_over();
         Decided::Now(Ok(Answer { allowed, results: std::iter::once(result).collect() }))

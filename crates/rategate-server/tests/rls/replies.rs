@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use rategate_protocol::rls::{Metadata, MetadataValue};
+use rategate_server::config::load_text;
 use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, ItemResult, Request, Verdict,
 };
@@ -117,6 +118,40 @@ fn the_metadata_of_a_rule_with_detailed_metrics_is_kept() {
     assert_eq!(metadata(), None, "it is over");
 }
 
+/// One descriptor means all limits of a rule, and its status is that of the strictest.
+#[test]
+fn a_descriptor_has_the_status_of_the_strictest_of_several_limits() {
+    let text = "[[rule]]\nname = \"calls\"\ndomain = \"edge\"\nmatch = [\"few\"]\n\
+                algorithm = \"fixed-window\"\nlimits = [\
+                { name = \"rpm\", limit = \"2/d\", counts = \"requests\" },\
+                { name = \"tpm\", limit = \"100/d\", warn = [\"50%\"] },\
+                { name = \"soft\", limit = \"60/d\", enforce = \"soft\" }]";
+    let rules = load_text("rules.toml", text).unwrap().rules.rules.clone();
+    let (engine, _) = engine(rules);
+    let ask = |hits: u32| {
+        let entry = r#"{"entries":[{"key":"few","value":"a"}]}"#;
+        let question =
+            format!(r#"{{"domain":"edge","hitsAddend":{hits},"descriptors":[{entry}]}}"#);
+        let answer = runtime().block_on(json(question.as_bytes(), &engine, &all(), true));
+        serde_json::from_str::<Value>(&answer.body).unwrap()
+    };
+    let shown = |reply: &Value| {
+        let status = &reply["statuses"][0];
+        let left = status["limitRemaining"].as_u64().unwrap_or(0);
+        (status["code"].clone(), status["currentLimit"]["name"].clone(), left)
+    };
+    let first = ask(50);
+    assert_eq!(shown(&first), (json!("OK"), json!("calls/rpm"), 1));
+    assert_eq!(first["dynamicMetadata"]["warnings"], json!({ "calls/tpm": "50%" }));
+    let soft = ask(20);
+    assert_eq!(shown(&soft), (json!("OK"), json!("calls/soft"), 10));
+    assert_eq!(soft["dynamicMetadata"]["soft"], json!(["calls/soft"]));
+    assert_eq!(soft["dynamicMetadata"].get("warnings"), None);
+    let denied = ask(1);
+    assert_eq!(denied["overallCode"], "OVER_LIMIT");
+    assert_eq!(shown(&denied), (json!("OVER_LIMIT"), json!("calls/rpm"), 0));
+}
+
 /// A request that is not read cannot be stated.
 #[test]
 fn a_request_that_is_too_long_is_denied_without_metadata() {
@@ -146,6 +181,7 @@ impl Decide for Later {
             debt: 0,
             reset_after_ns: 0,
             store_ns: None,
+            detail: None,
         };
         let results = request.items.iter().map(|_| result.clone()).collect();
         let answer = Answer { allowed: !self.0.is_over(), results };

@@ -88,7 +88,7 @@ fn what_was_reserved_counts_as_used() {
         decide(&after, Verb::Peek, &items).results[0].remaining
     };
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
-    let costs = ["b", "w"].map(|name| Cost { target: target(name), permits: Some(1) });
+    let costs = ["b", "w"].map(|name| Cost { target: target(name), permits: Some(1), usage: None });
     assert!(!now(after.commit(id, &costs)).unwrap().answer.allowed);
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
     // It comes back as all use does.

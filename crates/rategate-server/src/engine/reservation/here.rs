@@ -1,6 +1,7 @@
 //! Reservations whose counters are all in this process.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::Clock;
@@ -8,13 +9,14 @@ use rategate::charge::{Committed, Settled};
 use rategate_core::span::whole_ns;
 use smallvec::SmallVec;
 
-use super::table::{Entry, State};
-use super::{Cost, End, NOT_HELD, Reserved, check_number};
+use super::table::{Entry, OwnedUsage, PartVerdict, State};
+use super::{Cost, End, NOT_HELD, Reserved, Verdicts, check_number};
 use crate::engine::Engine;
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::unique_id::UniqueId;
+use crate::rule::Usage;
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Holds the permits of all items under an id, or of none.
@@ -27,13 +29,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, items.iter().map(|item| &item.target));
         let estimates = items.iter().map(|item| item.permits);
+        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
-            if entry.names != names || !entry.permits.iter().copied().eq(estimates) {
+            let is_same = entry.permits.iter().copied().eq(estimates) && entry.usages == usages;
+            if entry.names != names || !is_same {
                 return Err(EngineError::OtherItems);
             }
             let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
+            let verdicts = (verdicts, entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
             let targets = items.iter().map(|item| item.target);
@@ -48,11 +53,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
         }
         // Where nothing is counted the reservation lasts as long as it would otherwise.
-        let last_ns = holds.iter().map(|(_, hold)| whole_ns(hold.ends_at())).max();
+        let last_ns = holds.iter().map(|(_, hold, _)| whole_ns(hold.ends_at())).max();
         let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
-        let permits = estimates.collect();
+        let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
-        reservations.add(&mut shard, id, Entry::open(names, permits, holds, end_ns, ttl_ns));
+        reservations.add(&mut shard, id, Entry::open(names, estimates, holds, end_ns, ttl_ns));
         drop(shard);
         reservations.counts.held();
         reservations.counts.opened();
@@ -76,17 +81,20 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let targets = || items.iter().map(|item| item.target);
         let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
         let permits = items.iter().map(|item| item.permits);
+        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
-            let is_same = entry.names == names && entry.permits.iter().copied().eq(permits);
+            let is_same = entry.names == names
+                && entry.permits.iter().copied().eq(permits)
+                && entry.usages == usages;
             let State::Settled(verdicts) = &entry.state else {
                 return Err(EngineError::OtherItems);
             };
             if !is_same {
                 return Err(EngineError::OtherItems);
             }
-            let verdicts = verdicts.clone();
+            let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
             let answer = self.status(targets(), true, &verdicts);
@@ -96,7 +104,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let answer = self.inner.decide_here(request)?;
         if answer.allowed {
             let verdicts = answer.results.iter().map(|result| result.verdict).collect();
-            let entry = Entry::made(names, permits.collect(), verdicts, now_ns);
+            let parts = answer.results.iter().enumerate();
+            let parts = parts.flat_map(|(at, result)| result.part_verdicts(at)).collect();
+            let permits = (permits.collect(), usages);
+            let entry = Entry::made(names, permits, (verdicts, parts), now_ns);
             reservations.add(&mut shard, id, entry);
         }
         Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
@@ -117,24 +128,25 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 reservations.counts.unknown();
-                (costs.iter().map(|_| Verdict::Unknown).collect(), false)
+                ((costs.iter().map(|_| Verdict::Unknown).collect(), Vec::new()), false)
             }
             Some(entry) if entry.names != names => return Err(EngineError::OtherItems),
-            Some(Entry { state: State::Settled(verdicts), .. }) => {
+            Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
                 reservations.counts.repeated();
-                (verdicts.clone(), true)
+                ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
                 let verdicts = self.settle(entry, costs, end)?;
                 shard.settled(id, verdicts.clone(), now_ns);
-                reservations.counts.ended(end, &verdicts);
+                reservations.counts.ended(end, &verdicts.0);
                 (verdicts, false)
             }
         };
         drop(shard);
-        let has_effect = verdicts.iter().all(|&verdict| end.has_effect(verdict));
-        let answer = self.status(targets(), has_effect, &verdicts);
+        let has_effect = verdicts.0.iter().all(|&verdict| end.has_effect(verdict));
+        let mut answer = self.status(targets(), has_effect, &verdicts);
         if !is_repeated {
+            answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
             self.inner.notify_settled(targets(), &answer);
         }
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
@@ -146,19 +158,22 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         entry: &mut Entry<C>,
         costs: &[Cost<'_>],
         end: End,
-    ) -> Result<SmallVec<[Verdict; 1]>, EngineError> {
-        let used = |at: usize| {
-            let cost = costs.get(at).and_then(|cost| cost.permits);
-            cost.or_else(|| entry.permits.get(at).copied()).unwrap_or(0)
-        };
+    ) -> Result<Verdicts, EngineError> {
+        let mut parts: Vec<PartVerdict> = Vec::new();
         let was_open = matches!(entry.state, State::Open { .. });
         let verdicts: SmallVec<[Verdict; 1]> = match &mut entry.state {
             State::Open { holds, .. } => {
+                // Nothing is settled unless all costs are known.
+                let used: Vec<u64> = end.used(holds, costs)?;
+                let is_several = holds.len() > costs.len();
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
-                for (at, hold) in std::mem::take(holds) {
+                for ((at, hold, rule), used) in std::mem::take(holds).into_iter().zip(used) {
                     // The limiter of a key is never closed.
-                    let Ok(committed) = hold.commit(used(at)) else { continue };
+                    let Ok(committed) = hold.commit(used) else { continue };
+                    if is_several {
+                        parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
+                    }
                     if let Some(verdict) = verdicts.get_mut(at) {
                         *verdict = end.verdict(committed).or_later(*verdict);
                     }
@@ -166,16 +181,33 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 verdicts
             }
             State::Ended { counted } => {
-                let (targets, at): (Vec<_>, Vec<_>) = (0..)
-                    .zip(costs)
-                    .filter(|(at, _)| counted.contains(at))
-                    .map(|(at, cost)| (Item::of(cost.target, used(at)), at))
-                    .unzip();
+                let (usages, permits) = (&entry.usages, &entry.permits);
+                let usages =
+                    usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
+                let usages: Vec<_> = usages.collect();
+                let (mut targets, mut at) = (Vec::new(), Vec::new());
+                for (nth, cost) in costs.iter().enumerate().filter(|(at, _)| counted.contains(at)) {
+                    let is_as_held = cost.permits.is_none() && cost.usage.is_none();
+                    let held = usages.get(nth).and_then(Option::as_ref).filter(|_| is_as_held);
+                    let held = held.map(|(counts, model)| Usage { counts, model: *model });
+                    let estimate = permits.get(nth).copied().unwrap_or(0);
+                    let item = Item::of(cost.target, cost.permits.unwrap_or(estimate));
+                    targets.push(Item { usage: cost.usage.or(held), ..item });
+                    at.push(nth);
+                }
                 let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
                 let charged = self.inner.decide_here(&charge)?;
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| Verdict::Late(0)).collect();
                 for (at, result) in at.into_iter().zip(charged.results) {
+                    let charged = result.part_verdicts(at).map(|(at, rule, verdict)| {
+                        let verdict = match verdict {
+                            Verdict::Charged(permits) => Verdict::Late(permits),
+                            verdict => verdict,
+                        };
+                        (at, rule, verdict)
+                    });
+                    parts.extend(charged);
                     if let (Some(verdict), Verdict::Charged(permits)) =
                         (verdicts.get_mut(at), result.verdict)
                     {
@@ -184,12 +216,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 }
                 verdicts
             }
-            State::Settled(verdicts) => verdicts.clone(),
+            State::Settled(verdicts) => return Ok((verdicts.clone(), entry.parts.clone())),
         };
         if was_open {
             self.inner.reservations.counts.closed();
         }
-        Ok(verdicts)
+        Ok((verdicts, parts))
     }
 
     /// Returns the status of each counter, with the verdicts of an operation that has been made.
@@ -198,9 +230,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         &self,
         targets: impl Iterator<Item = Target<'a>>,
         allowed: bool,
-        verdicts: &[Verdict],
+        (verdicts, parts): &Verdicts,
     ) -> Answer {
-        let result = |(target, &verdict): (Target<'_>, &Verdict)| {
+        let result = |(at, (target, &verdict)): (usize, (Target<'_>, &Verdict))| {
             let items = [Item::of(target, 0)];
             let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
             let status = match self.decide(&request) {
@@ -214,8 +246,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             );
             // What is not counted has no other verdict, unless nothing is known.
             let keeps_own = !is_counted && matches!(verdict, Verdict::Granted | NOT_HELD);
-            ItemResult { verdict: if keeps_own { status.verdict } else { verdict }, ..status }
+            let verdict = if keeps_own { status.verdict } else { verdict };
+            let mut result = ItemResult { verdict, ..status };
+            result.set_verdicts(|rule| {
+                let own = parts.iter().find(|(of, name, _)| *of == at && *name == rule.name);
+                Some(own.map_or_else(|| verdict.of_nothing(), |(.., verdict)| *verdict))
+            });
+            result
         };
-        Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+        Answer { allowed, results: targets.zip(verdicts).enumerate().map(result).collect() }
     }
 }

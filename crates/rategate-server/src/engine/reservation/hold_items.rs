@@ -21,11 +21,14 @@ use crate::engine::layered::Layers;
 use crate::engine::live::Live;
 use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
-use crate::rule::Limit;
+use crate::rule::{Limit, Rule};
 use crate::units::retry_ns;
 
-/// Holds, each with the index of its item.
-pub(super) type Holds<C> = Vec<(usize, Hold<AnyPolicy, C>)>;
+/// The holds of a reservation.
+pub(super) type Holds<C> = Vec<HeldItem<C>>;
+
+/// A hold, with the index of its item and the rule that it is of.
+pub(super) type HeldItem<C> = (usize, Hold<AnyPolicy, C>, Arc<Rule>);
 
 /// The error for a request with an id of a rule whose counters are in a store.
 const IN_A_STORE: EngineError = EngineError::NotFor(
@@ -53,6 +56,7 @@ struct Part<'t, C: Clock> {
     /// The permits that its limiter grants beyond the limit.
     spared: u64,
     item: &'t PendingItem<'t, C>,
+    rule: &'t Arc<Rule>,
 }
 
 impl<C: Clock + Clone + 'static> Inner<C> {
@@ -65,12 +69,18 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let live = self.live.load();
         let live = live.as_ref().ok_or(EngineError::NotLoaded)?;
         let request = Request { verb: Verb::Take, items, counts_denied: false };
-        let layered = Some(live).filter(|live| live.matcher.is_layered());
-        let Some(layers) = layered.and_then(|live| Layers::of(live, &request)) else {
+        let Some(layers) = Layers::of(Some(&**live), &request)? else {
             return self.hold_each(live, items, ttl);
         };
-        let (answer, mut holds) = self.hold_each(live, &layers.items(), ttl)?;
-        for (at, _) in &mut holds {
+        let held = self.hold_each(live, &layers.items(), ttl);
+        let (answer, mut holds) = held.map_err(|error| match error {
+            EngineError::DuplicateItem { first, second } => EngineError::DuplicateItem {
+                first: layers.origin(first),
+                second: layers.origin(second),
+            },
+            error => error,
+        })?;
+        for (at, ..) in &mut holds {
             *at = layers.origin(*at);
         }
         Ok((layers.fold(answer), holds))
@@ -124,7 +134,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             };
             let limiter = table.limiter(key).map_err(EngineError::of)?;
             let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
-            let part = Part { task: index, limiter, spared, item };
+            let part = Part { task: index, limiter, spared, item, rule: &ruled.rule };
             if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
@@ -142,7 +152,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
             }
         }
-        let is_held = |index: usize| holds.iter().any(|(at, _)| *at == index);
+        let is_held = |index: usize| holds.iter().any(|(at, ..)| *at == index);
         for part in enforced.iter().chain(&others) {
             let PendingItem { counter, permits, .. } = part.item;
             let result = match blocker {
@@ -157,12 +167,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
         }
         let allowed = blocker.is_none();
-        let results: SmallVec<[ItemResult; 1]> =
+        let mut results: SmallVec<[ItemResult; 1]> =
             results.into_iter().map(|result| result.unwrap_or(ItemResult::UNMATCHED)).collect();
-        for (task, result) in tasks.iter().zip(&results) {
+        for (task, result) in tasks.iter().zip(&mut results) {
             if let Task::Acquisition(item) = task
                 && (allowed || result.verdict.is_refusal())
             {
+                result.warn(item.permits);
                 item.counter.notify_watch(None, || self.clock.now_ns(), item.permits, result);
             }
         }
@@ -173,8 +184,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     pub(super) fn decide_here(&self, request: &Request<'_>) -> Result<Answer, EngineError> {
         let live = self.live.load();
         let live = live.as_deref();
-        let layered = live.filter(|live| live.matcher.is_layered());
-        let layers = layered.and_then(|live| Layers::of(live, request));
+        let layers = Layers::of(live, request)?;
         let layered = layers.as_ref().map(Layers::items);
         let items = layered.as_deref().unwrap_or(request.items);
         for item in items {
@@ -211,22 +221,31 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     ) {
         let live = self.live.load();
         let Some(live) = live.as_ref() else { return };
-        for (target, result) in targets.zip(&answer.results) {
+        let items: Vec<_> = targets.map(|target| Item::of(target, 0)).collect();
+        let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
+        let Ok(layers) = Layers::of(Some(&**live), &request) else { return };
+        let layered = layers.as_ref().map_or_else(|| items.clone(), Layers::items);
+        for (nth, item) in layered.iter().enumerate() {
+            let origin = layers.as_ref().map_or(nth, |layers| layers.origin(nth));
+            let Some(result) = answer.results.get(origin) else { continue };
+            let Ok(Task::Acquisition(item)) = self.find(Some(live), Verb::Take, item) else {
+                continue;
+            };
+            let mut parts = result.parts().iter();
+            let own =
+                parts.find(|part| part.rule.as_ref() == item.counter.ruled().map(|it| &it.rule));
+            let result = own.unwrap_or(result);
+            // A late charge is already reported.
             let (verdict, permits) = match result.verdict {
                 Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
                     (Verdict::Refunded(permits), permits)
                 }
-                Verdict::Committed(Settled::Owed { permits, .. }) | Verdict::Late(permits) => {
+                Verdict::Committed(Settled::Owed { permits, .. }) => {
                     (Verdict::Charged(permits), permits)
                 }
                 _ => continue,
             };
-            // A late charge is already reported.
-            if permits == 0 || matches!(result.verdict, Verdict::Late(_)) {
-                continue;
-            }
-            let item = Item::of(target, permits);
-            if let Ok(Task::Acquisition(item)) = self.find(Some(live), Verb::Take, &item) {
+            if permits > 0 {
                 let result = ItemResult { verdict, ..result.clone() };
                 item.counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
             }
@@ -275,7 +294,9 @@ fn hold_all<C: Clock>(
     let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
     match try_hold_all(&estimates, ttl) {
         Ok(JointDecision::Granted(held)) => {
-            holds.extend(parts.iter().map(|part| part.task).zip(held));
+            holds.extend(
+                parts.iter().zip(held).map(|(part, hold)| (part.task, hold, Arc::clone(part.rule))),
+            );
             Ok(None)
         }
         Ok(JointDecision::Denied { retry_after, by }) => {

@@ -16,6 +16,7 @@ use crate::engine::error::EngineError;
 use crate::engine::layered::strictest;
 use crate::engine::request::{Item, OwnedItem, Request, Verb};
 use crate::engine::unique_id::UniqueId;
+use crate::rule::Usage;
 
 /// Results with the indices of their items.
 type Results = Vec<(usize, ItemResult)>;
@@ -64,13 +65,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
         let (answer, mut holds) = split.with_here(|items| self.inner.hold_items(items, ttl))?;
         if answer.allowed && split.counts_here {
-            for (at, _) in &mut holds {
+            for (at, ..) in &mut holds {
                 *at = split.here.get(*at).copied().unwrap_or(*at);
             }
             let ttl_ns = whole_ns(ttl);
-            let last_ns = holds.iter().map(|(_, hold)| whole_ns(hold.ends_at())).max();
+            let last_ns = holds.iter().map(|(_, hold, _)| whole_ns(hold.ends_at())).max();
             let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(ttl_ns));
-            let entry = Entry::open(split.names, split.permits(), holds, end_ns, ttl_ns);
+            let entry = Entry::open(split.names, split.estimates(), holds, end_ns, ttl_ns);
             reservations.add(&mut shard, id, entry);
             reservations.counts.opened();
         }
@@ -104,8 +105,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         verdicts: &[Verdict],
         allowed: bool,
     ) -> Results {
+        let verdicts = (verdicts.iter().copied().collect(), Vec::new());
         let answer = split.with_here(|items| {
-            self.status(items.iter().map(|item| item.target), allowed, verdicts)
+            self.status(items.iter().map(|item| item.target), allowed, &verdicts)
         });
         split.here.iter().copied().zip(answer.results).collect()
     }
@@ -133,12 +135,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 let verdicts = split.with_all(|items| {
                     let with_used = items.iter().zip(used);
                     let costs: Vec<Cost<'_>> = with_used
-                        .map(|(item, &permits)| Cost { target: item.target, permits })
+                        .map(|(item, &permits)| {
+                            let Item { target, usage, .. } = *item;
+                            Cost { target, permits, usage }
+                        })
                         .collect();
                     self.settle(entry, &costs, end)
                 })?;
                 shard.settled(id, verdicts.clone(), now_ns);
-                (verdicts, false)
+                (verdicts.0, false)
             }
         };
         drop(shard);
@@ -147,6 +152,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if !is_repeated {
             split.with_here(|items| {
                 let targets = || items.iter().map(|item| item.target);
+                let own = (own.iter().copied().collect(), Vec::new());
                 self.inner.notify_settled(targets(), &self.status(targets(), true, &own));
             });
         }
@@ -158,7 +164,13 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Calls `act` with all items.
     fn with_all<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
         let lists: Vec<_> = self.items.iter().map(OwnedItem::borrowed).collect();
-        let items = self.items.iter().zip(&lists).map(|(item, lists)| item.item(lists));
+        let usages = self.usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
+        let usages: Vec<_> = usages.collect();
+        let items = self.items.iter().zip(&lists).enumerate().map(|(at, (item, lists))| {
+            let usage = usages.get(at).and_then(Option::as_ref);
+            let usage = usage.map(|(counts, model)| Usage { counts, model: *model });
+            Item { usage, ..item.item(lists) }
+        });
         act(&items.collect::<Vec<_>>())
     }
 
@@ -172,7 +184,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
 
     /// Returns `true` if a reservation is of these items and permits.
     fn is_of(&self, entry: &Entry<C>) -> bool {
-        entry.names == self.names && entry.permits == self.permits()
+        let (permits, usages) = self.estimates();
+        entry.names == self.names && entry.permits == permits && entry.usages == usages
     }
 
     /// Returns the results in the order of the items. Of the parts of an item, the strictest counts,
@@ -183,7 +196,13 @@ impl<C: Clock + Clone + 'static> Split<C> {
             let parts = || results.iter().filter(move |(item, _)| *item == at);
             let worst = parts().map(|(_, result)| rank(result.verdict)).max();
             let worst = parts().filter(|(_, result)| Some(rank(result.verdict)) == worst);
-            strictest(worst.map(|(_, result)| result.clone())).unwrap_or(ItemResult::UNMATCHED)
+            let worst: Vec<ItemResult> = worst.map(|(_, result)| result.clone()).collect();
+            let Some(mut own) = strictest(&worst).cloned() else { return ItemResult::UNMATCHED };
+            if parts().nth(1).is_some() {
+                let all = parts().map(|(_, result)| result.clone()).collect();
+                own.detail.get_or_insert_default().parts = all;
+            }
+            own
         };
         (0..self.items.len()).map(of_item).collect()
     }

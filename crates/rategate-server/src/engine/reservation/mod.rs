@@ -38,20 +38,24 @@ mod stored;
 mod table;
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
+use self::hold_items::{HeldItem, Holds};
 pub use self::table::ReservationCounts;
 pub(super) use self::table::Reservations;
+use self::table::{OwnedUsage, PartVerdict};
 use super::Engine;
-use super::answer::{Answer, Decided, Verdict};
+use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
 use super::remote::now_or_later;
-use super::request::{Item, MAX_ITEMS, Target};
+use super::request::{Item, MAX_ITEMS, Target, Verb};
 use super::unique_id::UniqueId;
+use crate::rule::{Counts, Usage};
 
 /// The time of a reservation without one of its own.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
@@ -69,6 +73,8 @@ pub struct Cost<'a> {
     pub target: Target<'a>,
     /// The permits that were used; as many as were held if `None`.
     pub permits: Option<u64>,
+    /// What was used, in place of permits.
+    pub usage: Option<Usage<'a>>,
 }
 
 /// The answer to an operation on a reservation.
@@ -106,7 +112,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             if ttl.is_zero() || ttl > MAX_TTL {
                 return Err(EngineError::Ttl { max: MAX_TTL });
             }
-            self.split(items)
+            self.split(items, Verb::Take)
         });
         match split {
             Ok(None) => Decided::Now(self.reserve_here(id, ttl, items)),
@@ -139,19 +145,27 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Those of [`Self::commit`].
     #[must_use]
     pub fn cancel(&self, id: UniqueId, targets: &[Target<'_>]) -> Decided<Reserved> {
-        let costs = targets.iter().map(|&target| Cost { target, permits: Some(0) });
+        let costs = targets.iter().map(|&target| Cost { target, permits: Some(0), usage: None });
         self.end(id, &costs.collect::<SmallVec<[_; 4]>>(), End::Cancel)
     }
 
     fn end(&self, id: UniqueId, costs: &[Cost<'_>], end: End) -> Decided<Reserved> {
-        let items = costs.iter().map(|cost| Item::of(cost.target, cost.permits.unwrap_or(0)));
-        let items: SmallVec<[Item<'_>; 4]> = items.collect();
-        let split = check_number(costs.len()).and_then(|()| self.split(&items));
+        let item = |cost: &Cost<'_>| {
+            let item = Item::of(cost.target, cost.permits.unwrap_or(0));
+            Item { usage: cost.usage, ..item }
+        };
+        let items: SmallVec<[Item<'_>; 4]> = costs.iter().map(item).collect();
+        // What is counted is known from the reservation, so a reset stands for the verb.
+        let split = check_number(costs.len()).and_then(|()| self.split(&items, Verb::Reset));
         match split {
             Ok(None) => Decided::Now(self.end_here(id, costs, end)),
             Ok(Some(split)) => {
-                let used = costs.iter().map(|cost| cost.permits).collect();
-                now_or_later(Box::pin(stored::end(self.clone(), split, (id, used), end)))
+                let used = match split.used(costs, end) {
+                    Ok(used) => used,
+                    Err(error) => return Decided::Now(Err(error)),
+                };
+                let here = costs.iter().map(|cost| cost.permits).collect();
+                now_or_later(Box::pin(stored::end(self.clone(), split, id, (here, used), end)))
             }
             Err(error) => Decided::Now(Err(error)),
         }
@@ -184,6 +198,17 @@ impl Reserved {
     }
 }
 
+/// The verdicts on the items of an operation, and those of the rules of items under several.
+type Verdicts = (SmallVec<[Verdict; 1]>, Vec<PartVerdict>);
+
+impl ItemResult {
+    /// Returns the verdicts of its parts, for the item at an index.
+    fn part_verdicts(&self, at: usize) -> impl Iterator<Item = PartVerdict> {
+        let of = move |part: &Self| Some((at, Arc::clone(&part.rule.as_ref()?.name), part.verdict));
+        self.parts().iter().filter_map(of)
+    }
+}
+
 impl End {
     /// Returns `true` if the end of an item with this verdict is, or was, this one.
     fn has_effect(self, verdict: Verdict) -> bool {
@@ -193,6 +218,26 @@ impl End {
             Verdict::Committed(_) => self == Self::Commit,
             _ => true,
         }
+    }
+
+    /// Returns what was used of each hold. A commit leaves the request that was reserved, however
+    /// little was used.
+    fn used<C: Clock>(self, holds: &Holds<C>, costs: &[Cost<'_>]) -> Result<Vec<u64>, EngineError> {
+        let used = |(at, hold, rule): &HeldItem<C>| {
+            let cost = costs.get(*at);
+            let (permits, usage) = cost.map_or((None, None), |cost| (cost.permits, cost.usage));
+            match (self, permits, usage) {
+                (Self::Cancel, ..) => Ok(0),
+                (Self::Commit, None, None) => Ok(hold.permits()),
+                (Self::Commit, ..) if rule.counts == Counts::Requests => Ok(1),
+                (Self::Commit, permits, usage) => {
+                    let alone = holds.iter().filter(|(other, ..)| other == at).count() == 1;
+                    let amount = rule.counts.amount(permits.unwrap_or(0), usage.as_ref(), alone);
+                    amount.map_err(|why| rule.cost_error(why))
+                }
+            }
+        };
+        holds.iter().map(used).collect()
     }
 
     const fn verdict(self, committed: Committed) -> Verdict {
@@ -211,9 +256,25 @@ impl Verdict {
     /// Returns the verdict on an item of several counters, of which the others have got `before`:
     /// late, if any of them is.
     const fn or_later(self, before: Self) -> Self {
+        // A request that stays as it was says less than what was settled beside it.
+        if let (Self::Committed(Settled::Even), Self::Committed(_)) = (self, before) {
+            return before;
+        }
         match before {
             Self::Late(_) => before,
             _ => self,
+        }
+    }
+}
+
+impl Verdict {
+    /// Returns the verdict on a rule of which nothing was held.
+    const fn of_nothing(self) -> Self {
+        match self {
+            Self::Committed(_) => Self::Committed(Settled::Even),
+            Self::Cancelled(_) => Self::Cancelled(0),
+            Self::Late(_) => Self::Late(0),
+            verdict => verdict,
         }
     }
 }

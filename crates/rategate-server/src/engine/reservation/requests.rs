@@ -112,15 +112,15 @@ impl<C: Clock + Clone + 'static> Split<C> {
     pub(super) async fn end(
         &self,
         inner: &Inner<C>,
-        (id, used): (UniqueId, &SmallVec<[Option<u64>; 1]>),
+        (id, used): (UniqueId, &[Option<u64>]),
         end: End,
     ) -> Result<Vec<(ItemResult, bool)>, EngineError> {
         let mut replies = Vec::with_capacity(self.stored.len());
-        for item in &self.stored {
+        for (nth, item) in self.stored.iter().enumerate() {
             let (ruled, remote) = self.remote(item)?;
             let end = match end {
                 End::Commit => {
-                    ReservationEnd::Commit { used: used.get(item.at).copied().flatten() }
+                    ReservationEnd::Commit { used: used.get(nth).copied().flatten() }
                 }
                 End::Cancel => ReservationEnd::Cancel,
             };

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use rategate::Clock;
 use smallvec::SmallVec;
 
+use super::table::{OwnedUsage, Usages};
+use super::{Cost, End};
 use crate::engine::Engine;
 use crate::engine::answer::{ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
-use crate::engine::key::{self, Key};
+use crate::engine::key::Key;
+use crate::engine::layered::Layers;
 use crate::engine::live::Live;
-use crate::engine::request::{Item, OwnedItem, Target};
-use crate::rule::Limit;
+use crate::engine::request::{Item, OwnedItem, Request, Target, Verb};
+use crate::rule::{Counts, Limit};
 
 const IN_PARTS: EngineError = EngineError::NotFor(
     "some rules of the descriptor count in this process and others in a store; a reservation of \
@@ -28,6 +31,8 @@ pub(super) struct Split<C: Clock> {
     /// The digest of all counters.
     pub(super) names: u64,
     pub(super) items: Vec<OwnedItem>,
+    /// What the items used, in place of permits.
+    pub(super) usages: Usages,
     pub(super) stored: Vec<StoredItem>,
     /// The indices of the items whose counters are not in a store.
     pub(super) here: Vec<usize>,
@@ -47,18 +52,22 @@ pub(super) struct StoredItem {
     pub(super) permits: u64,
 }
 
-/// The rules of an item by their index, with the keys of their counters.
-type Found = SmallVec<[(usize, Key); 1]>;
+/// The rules of an item by their index, with the keys of their counters and what it counts there.
+type Found = SmallVec<[(usize, Key, u64); 1]>;
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Splits the items of an operation. Returns `None` if none of them is held by a store.
-    pub(super) fn split(&self, items: &[Item<'_>]) -> Result<Option<Split<C>>, EngineError> {
+    pub(super) fn split(
+        &self,
+        items: &[Item<'_>],
+        verb: Verb,
+    ) -> Result<Option<Split<C>>, EngineError> {
         let Some(live) = self.inner.live.load_full().filter(|live| live.has_remotes) else {
             return Ok(None);
         };
         // Errors in an item are reported by the code for local items.
-        let found: Vec<Found> = items.iter().map(|item| live.rules_of(&item.target)).collect();
-        let all = || found.iter().flatten().filter_map(|(rule, _)| live.ruled.get(*rule));
+        let found = live.rules_of(items, verb)?;
+        let all = || found.iter().flatten().filter_map(|(rule, ..)| live.ruled.get(*rule));
         if !all().any(is_stored) {
             return Ok(None);
         }
@@ -68,6 +77,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut split = Split {
             names,
             items: items.iter().map(OwnedItem::of).collect(),
+            usages: OwnedUsage::of_all(items.iter().map(|item| item.usage)),
             stored: Vec::new(),
             here: Vec::new(),
             counts_here: false,
@@ -93,13 +103,13 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let ruled = |rule: usize| live.ruled.get(rule);
         let is_replaced =
             |rule: usize| ruled(rule).is_some_and(|it| replaced.contains(&it.rule.name));
-        let first = found.first().and_then(|(rule, _)| ruled(*rule));
-        if let Some(first) = first.filter(|_| found.iter().all(|(rule, _)| is_replaced(*rule))) {
+        let first = found.first().and_then(|(rule, ..)| ruled(*rule));
+        if let Some(first) = first.filter(|_| found.iter().all(|(rule, ..)| is_replaced(*rule))) {
             self.replaced.push((at, first.result(Verdict::Replaced)));
             return Ok(());
         }
-        found.retain(|(rule, _)| !is_replaced(*rule));
-        let is_in_store = |(rule, _): &(usize, Key)| ruled(*rule).is_some_and(is_stored);
+        found.retain(|(rule, ..)| !is_replaced(*rule));
+        let is_in_store = |(rule, ..): &(usize, Key, u64)| ruled(*rule).is_some_and(is_stored);
         if !found.iter().any(is_in_store) {
             let has_counter =
                 |ruled: &ActiveRule<C>| ruled.counters.in_force().limit.policy().is_some();
@@ -107,7 +117,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
             let is_counted = !matches!(item.target, Target::Descriptor { limit: None, .. });
             self.counts_here |= match found.as_slice() {
                 [] => is_counted,
-                rules => rules.iter().any(|(rule, _)| ruled(*rule).is_some_and(has_counter)),
+                rules => rules.iter().any(|(rule, ..)| ruled(*rule).is_some_and(has_counter)),
             };
             self.here.push(at);
             return Ok(());
@@ -115,12 +125,12 @@ impl<C: Clock + Clone + 'static> Split<C> {
         if !found.iter().all(is_in_store) {
             return Err(IN_PARTS);
         }
-        for (rule, key) in found {
+        for (rule, key, permits) in found {
             let same = self.stored.iter().find(|other| other.rule == rule && other.key == key);
             if let Some(same) = same {
                 return Err(EngineError::DuplicateItem { first: same.at, second: at });
             }
-            self.stored.push(StoredItem { at, rule, key, permits: item.permits });
+            self.stored.push(StoredItem { at, rule, key, permits });
         }
         Ok(())
     }
@@ -131,8 +141,35 @@ impl<C: Clock + Clone + 'static> Split<C> {
         if self.stored.iter().any(is_none) { Err(NONE_IN_A_STORE) } else { Ok(()) }
     }
 
-    pub(super) fn permits(&self) -> SmallVec<[u64; 1]> {
-        self.items.iter().map(OwnedItem::permits).collect()
+    /// Returns the permits and the usages of the items.
+    pub(super) fn estimates(&self) -> (SmallVec<[u64; 1]>, Usages) {
+        (self.items.iter().map(OwnedItem::permits).collect(), self.usages.clone())
+    }
+
+    /// Returns what was used of each hold in the store; `None` for all of it.
+    pub(super) fn used(
+        &self,
+        costs: &[Cost<'_>],
+        end: End,
+    ) -> Result<Vec<Option<u64>>, EngineError> {
+        let used = |item: &StoredItem| {
+            let cost = costs.get(item.at);
+            let (permits, usage) = cost.map_or((None, None), |cost| (cost.permits, cost.usage));
+            let Some(ruled) = self.live.ruled.get(item.rule) else { return Ok(None) };
+            let rule = &ruled.rule;
+            match (end, permits, usage) {
+                (End::Cancel, ..) => Ok(Some(0)),
+                (End::Commit, None, None) => Ok(None),
+                // The request stays one, however little was used.
+                (End::Commit, ..) if rule.counts == Counts::Requests => Ok(None),
+                (End::Commit, permits, usage) => {
+                    let alone = self.stored.iter().filter(|other| other.at == item.at).count() == 1;
+                    let amount = rule.counts.amount(permits.unwrap_or(0), usage.as_ref(), alone);
+                    amount.map(Some).map_err(|why| rule.cost_error(why))
+                }
+            }
+        };
+        self.stored.iter().map(used).collect()
     }
 }
 
@@ -143,17 +180,18 @@ fn is_stored<C: Clock + Clone>(ruled: &ActiveRule<C>) -> bool {
 }
 
 impl<C: Clock + Clone + 'static> Live<C> {
-    /// Returns the rules that an item comes under.
-    fn rules_of(&self, target: &Target<'_>) -> Found {
-        if let Target::Descriptor { domain, entries, limit: None } = *target
-            && let all @ [_, _, ..] = self.matcher.find_all(domain.as_bytes(), entries)
-        {
-            let key = |index: usize| {
-                let rule = self.matcher.rules().get(index)?;
-                Some((index, key::of_values(rule.varying(entries), rule.values_needed())))
-            };
-            return all.iter().filter_map(|index| key(*index)).collect();
+    /// Returns the rules that each item comes under.
+    fn rules_of(&self, items: &[Item<'_>], verb: Verb) -> Result<Vec<Found>, EngineError> {
+        let request = Request { verb, items, counts_denied: false };
+        let layers = Layers::of(Some(self), &request)?;
+        let layered = layers.as_ref().map_or_else(|| items.to_vec(), Layers::items);
+        let mut all: Vec<Found> = items.iter().map(|_| Found::new()).collect();
+        for (nth, item) in layered.iter().enumerate() {
+            let origin = layers.as_ref().map_or(nth, |layers| layers.origin(nth));
+            if let (Some(own), Some((rule, key))) = (all.get_mut(origin), self.found(&item.target)) {
+                own.push((rule, key, item.permits));
+            }
         }
-        self.found(target).into_iter().collect()
+        Ok(all)
     }
 }

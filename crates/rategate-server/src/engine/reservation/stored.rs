@@ -74,17 +74,19 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     Ok(Reserved { answer, is_repeated: is_repeated || is_over, ends_after_ns })
 }
 
-/// Ends a reservation of which `used` was used, or as much as was held.
+/// Ends a reservation of which so much was used of each item, and of each hold in the store; as
+/// much as was held if `None`.
 pub(super) async fn end<C: Clock + Clone + 'static>(
     engine: Engine<C>,
     split: Split<C>,
-    (id, used): (UniqueId, SmallVec<[Option<u64>; 1]>),
+    id: UniqueId,
+    (used_here, used): (SmallVec<[Option<u64>; 1]>, Vec<Option<u64>>),
     end: End,
 ) -> Result<Reserved, EngineError> {
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
     // The end here is remembered, so the same again goes on with the store.
-    let (here, mut is_repeated) = engine.end_held_here(&split, id, &used, end)?;
+    let (here, mut is_repeated) = engine.end_held_here(&split, id, &used_here, end)?;
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
     let is_known = ended.iter().any(|(result, _)| has_ended(result.verdict))

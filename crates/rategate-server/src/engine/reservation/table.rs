@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate::Clock;
 use rategate_core::span::whole_ns;
@@ -17,6 +17,7 @@ use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
 use crate::engine::request::{Target, Verb};
 use crate::engine::unique_id::UniqueId;
+use crate::rule::Usage;
 
 /// The number of locks that callers of different ids share.
 const SHARDS: usize = 16;
@@ -48,10 +49,49 @@ pub(super) struct Entry<C: Clock> {
     pub(super) names: u64,
     /// The permits of its items.
     pub(super) permits: SmallVec<[u64; 1]>,
+    /// What its items used, in place of permits.
+    pub(super) usages: Usages,
+    /// The verdicts of the rules of items that come under several.
+    pub(super) parts: Vec<PartVerdict>,
     pub(super) state: State<C>,
     /// The instant at which it ends by itself, or is forgotten.
     due_ns: u64,
     ttl_ns: u64,
+}
+
+/// The usage of each item, or none if no item has any.
+pub(super) type Usages = Box<[Option<OwnedUsage>]>;
+
+/// A usage that outlives its request: the model, and the counts by unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnedUsage {
+    model: Option<Box<str>>,
+    counts: Box<[(Box<str>, u64)]>,
+}
+
+/// The verdict of one rule of an item: its index, the name of the rule.
+pub(super) type PartVerdict = (usize, Arc<str>, Verdict);
+
+impl OwnedUsage {
+    /// Returns the usages of items, or none if no item has any.
+    pub(super) fn of_all<'a>(all: impl Iterator<Item = Option<Usage<'a>>>) -> Usages {
+        let owned = |usage: Usage<'_>| Self {
+            model: usage.model.map(Into::into),
+            counts: usage.counts.iter().map(|(unit, count)| ((*unit).into(), *count)).collect(),
+        };
+        let all: Box<[_]> = all.map(|usage| usage.map(owned)).collect();
+        if all.iter().any(Option::is_some) { all } else { Box::default() }
+    }
+
+    /// Returns its counts.
+    pub(super) fn counts(&self) -> SmallVec<[(&str, u64); 4]> {
+        self.counts.iter().map(|(unit, count)| (&**unit, *count)).collect()
+    }
+
+    /// Returns its model.
+    pub(super) fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
 }
 
 /// The state of a reservation.
@@ -235,10 +275,16 @@ impl<C: Clock> Shard<C> {
     }
 
     /// Remembers the verdicts of a reservation that is settled.
-    pub(super) fn settled(&mut self, id: UniqueId, verdicts: SmallVec<[Verdict; 1]>, now_ns: u64) {
+    pub(super) fn settled(
+        &mut self,
+        id: UniqueId,
+        (verdicts, parts): (SmallVec<[Verdict; 1]>, Vec<PartVerdict>),
+        now_ns: u64,
+    ) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         self.due.remove(&(entry.due_ns, id));
         entry.state = State::Settled(verdicts);
+        entry.parts = parts;
         entry.permits.shrink_to_fit();
         entry.due_ns = now_ns.saturating_add(entry.memory_ns());
         self.due.insert((entry.due_ns, id));
@@ -246,25 +292,26 @@ impl<C: Clock> Shard<C> {
 }
 
 impl<C: Clock> Entry<C> {
-    pub(super) const fn open(
+    pub(super) fn open(
         names: u64,
-        permits: SmallVec<[u64; 1]>,
+        (permits, usages): (SmallVec<[u64; 1]>, Usages),
         holds: Holds<C>,
         due_ns: u64,
         ttl_ns: u64,
     ) -> Self {
-        Self { names, permits, state: State::Open { holds }, due_ns, ttl_ns }
+        let (state, parts) = (State::Open { holds }, Vec::new());
+        Self { names, permits, usages, parts, state, due_ns, ttl_ns }
     }
 
     /// Creates the entry of a request that has been made.
     pub(super) fn made(
         names: u64,
-        permits: SmallVec<[u64; 1]>,
-        verdicts: SmallVec<[Verdict; 1]>,
+        (permits, usages): (SmallVec<[u64; 1]>, Usages),
+        (verdicts, parts): (SmallVec<[Verdict; 1]>, Vec<PartVerdict>),
         now_ns: u64,
     ) -> Self {
-        let state = State::Settled(verdicts);
-        Self { names, permits, state, due_ns: now_ns.saturating_add(whole_ns(MEMORY)), ttl_ns: 0 }
+        let (state, due_ns) = (State::Settled(verdicts), now_ns.saturating_add(whole_ns(MEMORY)));
+        Self { names, permits, usages, parts, state, due_ns, ttl_ns: 0 }
     }
 
     /// Returns the verdicts for the same reservation again, and the time for which it lasts.
@@ -277,7 +324,7 @@ impl<C: Clock> Entry<C> {
             State::Open { holds } => match NonZeroU64::new(self.due_ns.saturating_sub(now_ns)) {
                 Some(left_ns) => {
                     let mut verdicts = all(NOT_HELD);
-                    for (at, _) in holds {
+                    for (at, ..) in holds {
                         if let Some(verdict) = verdicts.get_mut(*at) {
                             *verdict = Verdict::Granted;
                         }
@@ -295,7 +342,7 @@ impl<C: Clock> Entry<C> {
     fn expire(&mut self) -> Option<Holds<C>> {
         let State::Open { holds } = &mut self.state else { return None };
         let holds = std::mem::take(holds);
-        let mut counted: SmallVec<[usize; 1]> = holds.iter().map(|(at, _)| *at).collect();
+        let mut counted: SmallVec<[usize; 1]> = holds.iter().map(|(at, ..)| *at).collect();
         counted.dedup();
         self.due_ns = self.due_ns.saturating_add(self.memory_ns());
         self.state = State::Ended { counted };

@@ -404,5 +404,6 @@ const fn enforcement(rule: &Rule) -> &'static str {
         Enforcement::All => "all",
         Enforcement::Share(_) => "some",
         Enforcement::Shadow => "shadow",
+        Enforcement::Soft => "soft",
     }
 }

@@ -190,6 +190,10 @@ mod tests {
             envoy_name: "".into(),
             domain: "d".into(),
             entries: Vec::new(),
+            dimension: None,
+            also: Vec::new(),
+            counts: crate::rule::Counts::Permits,
+            warn: Vec::new(),
             limit: Limit::Nothing,
             display_limit: DisplayLimit { permits: 1, multiplier: 1, unit: Unit::Second },
             over: crate::rule::Over::Refuse,
@@ -218,6 +222,7 @@ mod tests {
             debt: 0,
             reset_after_ns: 0,
             store_ns: None,
+            detail: None,
         }
     }
 

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::decide::{Outcome, Reservation};
 use crate::config;
 use crate::engine::{ItemResult, Verdict};
+use crate::rule::threshold;
 use crate::units::whole_ms;
 
 /// The whole reply.
@@ -77,6 +78,18 @@ struct AnsweredItem<'a> {
     charged: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refunded: Option<u64>,
+    /// The name of the limit, where its rule has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dimension: Option<&'a str>,
+    /// Only for an item with `usage`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<u64>,
+    /// The highest share of the limit that this item reached and is to be warned of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
+    /// All limits that decided the item, if it was more than one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<Self>,
 }
 
 /// Returns the reply as JSON, at `now_ns` since 1970.
@@ -125,7 +138,7 @@ impl<'a> AnsweredItem<'a> {
             !matches!(result.verdict, Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced);
         Self {
             rule: result.rule.as_ref().map(|rule| &*rule.name),
-            verdict: result.verdict.word(),
+            verdict: result.word(),
             allowed: !result.verdict.is_over(),
             limit: is_counted.then_some(result.limit),
             remaining: result.remaining.filter(|_| is_counted),
@@ -136,7 +149,8 @@ impl<'a> AnsweredItem<'a> {
             resets_at: result
                 .calendar(now_ns)
                 .map(|(calendar, window)| config::local_time(&calendar, window.end_ns)),
-            shadow: matches!(result.verdict, Verdict::Denied { enforced: false, .. }),
+            shadow: matches!(result.verdict, Verdict::Denied { enforced: false, .. })
+                && !result.is_soft(),
             debt: Some(result.debt).filter(|&debt| debt > 0),
             charged: match result.verdict {
                 Verdict::Charged(permits)
@@ -150,6 +164,10 @@ impl<'a> AnsweredItem<'a> {
                 | Verdict::Committed(Settled::Back { permits }) => Some(permits),
                 _ => None,
             },
+            dimension: result.rule.as_ref().and_then(|rule| Some(&*rule.dimension.as_ref()?.name)),
+            cost: result.cost(),
+            warning: result.warning().map(threshold),
+            limits: result.parts().iter().map(|part| Self::of(part, now_ns)).collect(),
         }
     }
 }

@@ -98,7 +98,7 @@ impl<'a> AuthRequest<'a> {
             }
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
-        let item = CheckItem { counter, written: Some(permits) };
+        let item = CheckItem { counter, written: Some(permits), usage: None };
         let check_request = CheckRequest::take(smallvec![item]);
         Ok(Self { check_request, deny, pass })
     }

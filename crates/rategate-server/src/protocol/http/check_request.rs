@@ -9,7 +9,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::invalid::Invalid;
-use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
+use super::json::{Descriptor, Key, Numbers, Pairs, Text, Value, Whole};
 use crate::engine::{DEFAULT_TTL, Inline, MAX_ITEMS, NotAnId, UniqueId};
 use crate::net::Right;
 use crate::protocol::bounded_list::bounded_list;
@@ -71,6 +71,15 @@ pub(super) struct CheckItem<'a> {
     pub(super) counter: Counter<'a>,
     /// Absent if the request leaves them out.
     pub(super) written: Option<u64>,
+    /// What was used, in place of permits.
+    pub(super) usage: Option<UsageOf<'a>>,
+}
+
+/// What was used: the number of each unit, and the model.
+#[derive(Debug)]
+pub(super) struct UsageOf<'a> {
+    pub(super) counts: Numbers<'a>,
+    pub(super) model: Option<Text<'a>>,
 }
 
 /// The address of a counter.
@@ -103,6 +112,8 @@ struct Written<'a> {
     burst: Option<Whole>,
     key: Option<Key<'a>>,
     permits: Option<Whole>,
+    usage: Option<Numbers<'a>>,
+    model: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -116,6 +127,8 @@ struct WrittenItem<'a> {
     burst: Option<Whole>,
     key: Option<Key<'a>>,
     permits: Option<Whole>,
+    usage: Option<Numbers<'a>>,
+    model: Option<Text<'a>>,
 }
 
 impl<'a> CheckRequest<'a> {
@@ -141,10 +154,13 @@ impl<'a> CheckRequest<'a> {
         let id = verb.id(written.id.as_ref())?;
         let ttl = verb.ttl(written.ttl.as_ref())?;
         let once = verb.once(written.once.as_ref(), at_most)?;
-        let Written { rule, domain, descriptor, limit, burst, key, permits, .. } = written;
-        let single = WrittenItem { rule, domain, descriptor, limit, burst, key, permits };
+        let Written { rule, domain, descriptor, limit, burst, key, permits, usage, model, .. } =
+            written;
+        let single =
+            WrittenItem { rule, domain, descriptor, limit, burst, key, permits, usage, model };
+        let uses = verb.uses() && !at_most;
         let Some(list) = written.items else {
-            let item = single.checked("")?;
+            let item = single.checked("", uses)?;
             if verb.is_of_lease() && !matches!(item.counter, Counter::Rule { .. }) {
                 return Err(Invalid::at("", ONE_RULE));
             }
@@ -165,7 +181,7 @@ impl<'a> CheckRequest<'a> {
             return Err(Invalid::at("/items", detail));
         }
         let items = list.into_iter().enumerate();
-        let items = items.map(|(index, item)| item.checked(&format!("/items/{index}")));
+        let items = items.map(|(index, item)| item.checked(&format!("/items/{index}"), uses));
         let items = items.collect::<Result<_, _>>()?;
         Ok(Self { verb, items, listed: true, at_most, lease, id, ttl, once })
     }
@@ -203,6 +219,14 @@ impl Verb {
             Self::Refund => Right::Credit,
             Self::Reset => Right::Admin,
         }
+    }
+
+    /// Returns `true` if items may have a usage in place of permits.
+    const fn uses(self) -> bool {
+        matches!(
+            self,
+            Self::Take | Self::Peek | Self::Charge | Self::Refund | Self::Reserve | Self::Commit
+        )
     }
 
     const fn is_of_lease(self) -> bool {
@@ -268,7 +292,7 @@ impl Verb {
 
 impl<'a> WrittenItem<'a> {
     const fn is_empty(&self) -> bool {
-        let Self { rule, domain, descriptor, limit, burst, key, permits } = self;
+        let Self { rule, domain, descriptor, limit, burst, key, permits, usage, model } = self;
         rule.is_none()
             && domain.is_none()
             && descriptor.is_none()
@@ -276,10 +300,30 @@ impl<'a> WrittenItem<'a> {
             && burst.is_none()
             && key.is_none()
             && permits.is_none()
+            && usage.is_none()
+            && model.is_none()
     }
 
-    fn checked(self, pointer: &str) -> Result<CheckItem<'a>, Invalid> {
-        let Self { rule, domain, descriptor, limit, burst, key, permits } = self;
+    fn checked(self, pointer: &str, uses: bool) -> Result<CheckItem<'a>, Invalid> {
+        let Self { rule, domain, descriptor, limit, burst, key, permits, usage, model } = self;
+        let refusal = match (&usage, &model) {
+            (Some(_), _) if !uses => {
+                Some("only for takes without `at_most`, looks, charges, refunds, reserves, commits")
+            }
+            (Some(_), _) if permits.is_some() => Some("`permits` or `usage`, not both"),
+            (Some(_), _) if limit.is_some() => Some("it is for rules with weights or prices"),
+            _ => None,
+        };
+        if let Some(detail) = refusal {
+            return Err(Invalid::at(format!("{pointer}/usage"), detail));
+        }
+        let usage = match (usage, model) {
+            (Some(counts), model) => Some(UsageOf { counts, model }),
+            (None, None) => None,
+            (None, Some(_)) => {
+                return Err(Invalid::at(format!("{pointer}/model"), "it belongs to a `usage`"));
+            }
+        };
         let written = permits.map(|permits| permits.0);
         let counter = match (rule, domain, descriptor, limit, burst, key) {
             (Some(name), None, None, None, None, key) => Counter::Rule { name, key },
@@ -313,14 +357,14 @@ impl<'a> WrittenItem<'a> {
                 return Err(Invalid::at(pointer, detail));
             }
         };
-        Ok(CheckItem { counter, written })
+        Ok(CheckItem { counter, written, usage })
     }
 }
 
 impl CheckItem<'_> {
     /// Returns the number of permits, of which one is the default.
     pub(super) fn permits(&self) -> u64 {
-        self.written.unwrap_or(1)
+        self.written.unwrap_or(u64::from(self.usage.is_none()))
     }
 }
 

@@ -6,7 +6,7 @@ use rategate::Clock;
 use smallvec::{SmallVec, smallvec};
 
 use super::Api;
-use super::check_request::{CheckItem, CheckRequest, Counter, Verb};
+use super::check_request::{CheckItem, CheckRequest, Counter, UsageOf, Verb};
 use super::invalid::Invalid;
 use super::json::{Key, Pairs};
 use super::problem::Refused;
@@ -14,6 +14,7 @@ use crate::engine::{
     self, Answer, Cost, Decided, EngineError, Item, Lease, LeaseVerb, Request, Reserved, Target,
     UniqueId,
 };
+use crate::rule::Usage;
 
 /// A result of the engine, with additions for the reply.
 #[derive(Debug)]
@@ -111,20 +112,22 @@ impl<C: Clock + Clone + 'static> Api<C> {
     async fn reservation(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
         let id = check_request.id.unwrap_or_else(UniqueId::random);
         let key_values = self.key_values(check_request)?;
-        let targets = check_request.targets(&key_values);
-        let with_items = targets.zip(&check_request.items);
+        let items = check_request.engine_items(&key_values, None);
         let reserved = match check_request.verb {
             Verb::Commit => {
-                let cost =
-                    |(target, item): (_, &CheckItem<'_>)| Cost { target, permits: item.written };
-                self.engine.commit(id, &with_items.map(cost).collect::<SmallVec<[_; 2]>>())
+                let with_permits = items.zip(check_request.items.iter().map(|item| item.written));
+                let costs = with_permits.map(|(Item { target, usage, .. }, permits)| Cost {
+                    target,
+                    permits,
+                    usage,
+                });
+                self.engine.commit(id, &costs.collect::<SmallVec<[_; 2]>>())
             }
             Verb::Cancel => {
-                let targets = with_items.map(|(target, _)| target);
+                let targets = items.map(|item| item.target);
                 self.engine.cancel(id, &targets.collect::<SmallVec<[_; 2]>>())
             }
             _ => {
-                let items = with_items.map(|(target, item)| Item::of(target, item.permits()));
                 let items = items.collect::<SmallVec<[_; 2]>>();
                 self.engine.reserve(id, check_request.ttl, &items)
             }
@@ -143,9 +146,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
         verb: engine::Verb,
     ) -> Result<Outcome, Refused> {
         let key_values = self.key_values(check_request)?;
-        let items = check_request.targets(&key_values).zip(&check_request.items);
-        let items = items.map(|(target, item)| Item::of(target, item.permits()));
-        let items: SmallVec<[Item<'_>; 1]> = items.collect();
+        let items: SmallVec<[Item<'_>; 1]> =
+            check_request.engine_items(&key_values, None).collect();
         let request = Request { verb, items: &items, counts_denied: false };
         let made = or_denied(self.engine.once(id, &request), check_request)?;
         Ok(Outcome { repeated: Some(made.is_repeated), ..Outcome::of(made.answer) })
@@ -170,10 +172,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
             })));
         }
         let key_values = self.key_values(check_request)?;
-        let targets = check_request.targets(&key_values).zip(&check_request.items);
-        let items =
-            targets.map(|(target, item)| Item::of(target, permits.unwrap_or(item.permits())));
-        let items: SmallVec<[Item<'_>; 1]> = items.collect();
+        let items: SmallVec<[Item<'_>; 1]> =
+            check_request.engine_items(&key_values, permits).collect();
         Ok(self.engine.decide(&Request { verb, items: &items, counts_denied: false }))
     }
 
@@ -210,6 +210,9 @@ impl<C: Clock + Clone + 'static> Api<C> {
             }
             Counter::Rule { key: None, .. } | Counter::Inline { .. } => {}
         }
+        if let Some(UsageOf { counts, .. }) = &item.usage {
+            key_values.usage = counts.0.iter().map(|(unit, count)| (&*unit.0, count.0)).collect();
+        }
         Ok(key_values)
     }
 
@@ -240,23 +243,35 @@ impl<C: Clock + Clone + 'static> Api<C> {
     }
 }
 
-/// The values of an item that names a rule, or the entries of its descriptor.
+/// The values of an item that names a rule, or the entries of its descriptor; and its usage.
 #[derive(Default)]
 struct KeyValues<'a> {
+    usage: Vec<(&'a str, u64)>,
     values: SmallVec<[&'a [u8]; 2]>,
     entries: SmallVec<[(&'a [u8], &'a [u8]); 2]>,
 }
 
 impl CheckRequest<'_> {
-    /// Returns the counters of the items, in the engine's form.
-    fn targets<'a, 'b: 'a>(&'a self, all: &'a [KeyValues<'b>]) -> impl Iterator<Item = Target<'a>> {
+    /// Returns the items in the engine's form, each with its own permits or with the given number.
+    fn engine_items<'a, 'b: 'a>(
+        &'a self,
+        all: &'a [KeyValues<'b>],
+        permits: Option<u64>,
+    ) -> impl Iterator<Item = Item<'a>> {
         let items = self.items.iter().zip(all);
-        items.map(|(item, KeyValues { values, entries })| match &item.counter {
-            Counter::Rule { name, .. } => Target::Rule { name: &name.0, values },
-            Counter::Descriptor { domain, .. } => {
-                Target::Descriptor { domain: &domain.0, entries, limit: None }
-            }
-            Counter::Inline { limit, key } => Target::Inline { limit: *limit, key: &key.0 },
+        items.map(move |(item, KeyValues { values, entries, usage })| {
+            let target = match &item.counter {
+                Counter::Rule { name, .. } => Target::Rule { name: &name.0, values },
+                Counter::Descriptor { domain, .. } => {
+                    Target::Descriptor { domain: &domain.0, entries, limit: None }
+                }
+                Counter::Inline { limit, key } => Target::Inline { limit: *limit, key: &key.0 },
+            };
+            let usage = item
+                .usage
+                .as_ref()
+                .map(|of| Usage { counts: usage, model: of.model.as_ref().map(|model| &*model.0) });
+            Item { usage, ..Item::of(target, permits.unwrap_or(item.permits())) }
         })
     }
 }
@@ -309,6 +324,8 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
             EngineError::Values { rule, .. } | EngineError::OtherValue { rule, .. },
             Counter::Rule { name, .. },
         ) => *name.0 == **rule,
+        // The rule may be a limit of the one that is named, or one that it takes from too.
+        (EngineError::Cost { .. }, _) => item.usage.is_some() || check_request.items.len() == 1,
         (EngineError::Limit(_) | EngineError::Rate(_), Counter::Inline { limit, .. }) => {
             limit.bucket().is_err()
         }
@@ -318,6 +335,7 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
         EngineError::NoSuchRule { .. } => "/rule",
         EngineError::Values { .. } | EngineError::OtherValue { .. } => "/key",
         EngineError::Limit(_) | EngineError::Rate(_) => "/limit",
+        EngineError::Cost { .. } => "/usage",
         EngineError::OtherItems => {
             let member = if check_request.once.is_some() { "/once" } else { "/id" };
             return Refused::EngineError(fault, member.to_owned());

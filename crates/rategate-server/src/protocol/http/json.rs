@@ -22,6 +22,10 @@ pub(super) struct Value<'a>(pub(super) Cow<'a, [u8]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole(pub(super) u64);
 
+/// Whole numbers by name, each name once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Numbers<'a>(pub(super) Vec<(Text<'a>, Whole)>);
+
 /// The smallest whole number that exceeds 64 bits.
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 
@@ -126,6 +130,24 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
+impl<'de: 'a, 'a> Deserialize<'de> for Numbers<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Numbers<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object like {\"input\": 120, \"output\": 45}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Numbers<'de>, A::Error> {
+                read_object(map).map(Numbers)
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Read;
@@ -154,7 +176,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Key<'de>, A::Error> {
-                let mut pairs = read_object(map)?;
+                let mut pairs: Pairs<'de> = read_object(map)?;
                 match pairs.as_slice() {
                     [(Text(name), Value(text))] if name == "base64" => {
                         let text = std::str::from_utf8(text).map_err(A::Error::custom)?;
@@ -202,8 +224,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Descriptor<'a> {
 }
 
 /// Reads the members of an object. A name may occur once.
-fn read_object<'de, A: MapAccess<'de>>(mut map: A) -> Result<Pairs<'de>, A::Error> {
-    let mut pairs = Pairs::new();
+fn read_object<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
+    mut map: A,
+) -> Result<Vec<(Text<'de>, V)>, A::Error> {
+    let mut pairs: Vec<(Text<'de>, V)> = Vec::new();
     while let Some(name) = map.next_key::<Text<'de>>()? {
         bounded(pairs.len())?;
         if pairs.iter().any(|(other, _)| *other == name) {

@@ -232,7 +232,8 @@ pub(super) fn write_fields(
         reply.truth(allowed);
     }
     reply.bulk(b"verdict");
-    reply.bulk(word(result.verdict).as_bytes());
+    let word = if result.is_soft() { result.word() } else { word(result.verdict) };
+    reply.bulk(word.as_bytes());
     reply.bulk(b"permits");
     reply.unsigned(permits);
     reply.bulk(b"limit");
@@ -273,6 +274,7 @@ fn enforcement(enforcement: Enforcement) -> String {
         Enforcement::All => "all".to_owned(),
         Enforcement::Share(share) => format!("{share} of 10000 keys"),
         Enforcement::Shadow => "shadow".to_owned(),
+        Enforcement::Soft => "soft".to_owned(),
     }
 }
 
@@ -342,6 +344,7 @@ mod tests {
             debt: 0,
             reset_after_ns: 2_000_001,
             store_ns: None,
+            detail: None,
         };
         let text = written(result.clone());
         assert!(text.starts_with("*18 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");

@@ -84,8 +84,11 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         let reserved = match verb {
             ReservationVerb::Reserve => engine.reserve(call.id, call.ttl, &call.items),
             ReservationVerb::Commit => {
-                let costs =
-                    items.map(|item| Cost { target: item.target, permits: Some(item.permits) });
+                let costs = items.map(|item| Cost {
+                    target: item.target,
+                    permits: Some(item.permits),
+                    usage: None,
+                });
                 engine.commit(call.id, &costs.collect::<SmallVec<[_; 2]>>())
             }
             ReservationVerb::Cancel => {

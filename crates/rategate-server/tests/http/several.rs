@@ -1,0 +1,240 @@
+//! Items under several limits, and what was used in place of permits.
+
+use std::time::Duration;
+
+use rategate_server::config::load_text;
+use serde_json::{Value as Json, json};
+
+use crate::http::common::{Service, with_rules};
+
+const RULES: &str = r#"
+[[rule]]
+name = "calls"
+domain = "llm"
+match = ["user"]
+algorithm = "fixed-window"
+weights = { input = 1, cached = "0.1", cache_write = "1.25", output = 6 }
+prices.small.input = "0.25/1M"
+prices.small.output = "2/1M"
+prices."*".input = "3/1M"
+limits = [
+    { name = "rpm", limit = "5/min", counts = "requests" },
+    { name = "tpm", limit = "1000/min" },
+    { name = "usd", limit = "5000/d", counts = "money" },
+]
+
+[[rule]]
+name = "plain"
+match = ["user"]
+limit = "10/min"
+
+[[rule]]
+name = "weighted"
+match = ["user"]
+limit = "1000/min"
+algorithm = "fixed-window"
+weights = { a = "0.5", b = 2 }
+"#;
+
+fn service() -> Service {
+    let rules = load_text("rules.toml", RULES).unwrap_or_else(|error| panic!("{}", error.report()));
+    with_rules(rules.rules.set().as_ref().clone())
+}
+
+fn post(service: &Service, body: &Json) -> Json {
+    let answer = service.post("/v1/check", &body.to_string());
+    assert_eq!(answer.status, 200, "{body}: {answer:?}");
+    answer.json()
+}
+
+/// Returns a member of each limit of the only item.
+fn limits(answer: &Json, member: &str) -> Vec<Json> {
+    let limits = answer["items"][0]["limits"].as_array().unwrap();
+    limits.iter().map(|limit| limit[member].clone()).collect()
+}
+
+#[test]
+fn a_usage_counts_in_each_limit_what_that_counts() {
+    let service = service();
+    let usage = json!({ "input": 100, "output": 50 });
+    let body = json!({ "rule": "calls", "key": "k", "usage": usage, "model": "small" });
+    let taken = post(&service, &body);
+    assert_eq!(limits(&taken, "dimension"), ["rpm", "tpm", "usd"]);
+    // 100 + 6 * 50 tokens, and 25 + 100 millionths of money.
+    assert_eq!(limits(&taken, "cost"), [Json::Null, json!(400), json!(125)]);
+    assert_eq!(limits(&taken, "remaining"), [4, 600, 4_875]);
+    assert_eq!(taken["items"][0]["rule"], "calls/rpm", "the one with the least left");
+    // A descriptor is the same.
+    let body = json!({
+        "domain": "llm", "descriptor": { "user": "k" }, "usage": usage, "model": "small",
+    });
+    assert_eq!(limits(&post(&service, &body), "remaining"), [3, 200, 4_750]);
+    let denied = post(&service, &body);
+    assert_eq!(
+        (&denied["allowed"], &denied["items"][0]["dimension"]),
+        (&json!(false), &json!("tpm"))
+    );
+    assert_eq!(denied["items"][0]["cost"], 400);
+    assert_eq!(limits(&denied, "remaining"), [3, 200, 4_750], "nothing is taken");
+    // Another model has the prices of all others, in which output has none.
+    let body = json!({ "rule": "calls", "key": "k", "usage": { "input": 10 }, "model": "large" });
+    assert_eq!(limits(&post(&service, &body), "cost"), [Json::Null, json!(10), json!(30)]);
+    // A look at no usage counts nothing, and permits of one limit count as they are.
+    let peek = json!({ "verb": "peek", "rule": "calls", "key": "k", "permits": 0 });
+    assert_eq!(limits(&post(&service, &peek), "remaining"), [2, 190, 4_720]);
+    let refund = json!({ "verb": "refund", "rule": "calls/usd", "key": "k", "permits": 280 });
+    assert_eq!(post(&service, &refund)["items"][0]["remaining"], 5_000);
+}
+
+#[test]
+fn a_single_limit_says_what_its_usage_cost() {
+    let service = service();
+    let ask = |verb: &str, usage: Json| {
+        let body = json!({ "verb": verb, "rule": "weighted", "key": "k", "usage": usage });
+        let item = post(&service, &body)["items"][0].clone();
+        (item["cost"].as_u64().unwrap(), item["remaining"].as_u64().unwrap())
+    };
+    assert_eq!(ask("take", json!({ "a": 1, "b": 1 })), (3, 997), "2.5 rounded up");
+    assert_eq!(ask("charge", json!({ "a": 3 })), (2, 995));
+    assert_eq!(ask("refund", json!({ "a": 3 })), (2, 997));
+    assert_eq!(ask("peek", json!({ "b": 500 })), (1_000, 997));
+    assert_eq!(ask("take", json!({})), (0, 997));
+    let permits = post(&service, &json!({ "rule": "weighted", "key": "k", "permits": 7 }));
+    assert_eq!(permits["items"][0]["remaining"], 990);
+    assert!(
+        permits["items"][0].get("cost").is_none() && permits["items"][0].get("limits").is_none()
+    );
+}
+
+const ID: &str = "7d5c0f4b2a9e4c1f8b6d3e5a7c9f1b20";
+
+#[test]
+fn a_reservation_is_settled_by_what_was_used() {
+    let service = service();
+    let of = |verb: &str, more: Json| {
+        let mut body = json!({ "verb": verb, "id": ID, "rule": "calls", "key": "k" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let estimate =
+        json!({ "usage": { "input": 100, "output": 100 }, "model": "small", "ttl": "30s" });
+    let held = post(&service, &of("reserve", estimate.clone()));
+    assert_eq!(limits(&held, "remaining"), [4, 300, 4_775]);
+    let again = post(&service, &of("reserve", estimate.clone()));
+    assert_eq!(
+        (&again["repeated"], limits(&again, "remaining")),
+        (&json!(true), limits(&held, "remaining"))
+    );
+    // Another usage is another reservation.
+    let mut other = estimate.clone();
+    other["usage"]["output"] = json!(99);
+    let conflict = service.post("/v1/check", &of("reserve", other).to_string());
+    assert_eq!(conflict.problem().1, "other_items");
+    // What has no cost settles nothing.
+    let wrong = of("commit", json!({ "usage": { "input": 1, "typo": 1 }, "model": "small" }));
+    assert_eq!(service.post("/v1/check", &wrong.to_string()).problem().1, "invalid_usage");
+    let permits = of("commit", json!({ "permits": 1 }));
+    assert_eq!(service.post("/v1/check", &permits.to_string()).problem().1, "invalid_usage");
+    let used = json!({ "usage": { "input": 100, "output": 20 }, "model": "small" });
+    let committed = post(&service, &of("commit", used));
+    assert_eq!(limits(&committed, "verdict"), ["committed"; 3]);
+    assert_eq!(limits(&committed, "refunded"), [Json::Null, json!(480), json!(160)]);
+    assert_eq!(limits(&committed, "remaining"), [4, 780, 4_935]);
+    // Without a usage, as much as was held.
+    let id = json!({ "id": "00000000000000000000000000000001" });
+    let merged = |more: &Json| {
+        let mut more = more.clone();
+        more.as_object_mut().unwrap().extend(id.as_object().unwrap().clone());
+        more
+    };
+    post(&service, &of("reserve", merged(&json!({ "usage": { "input": 80 }, "model": "small" }))));
+    let even = post(&service, &of("commit", merged(&json!({}))));
+    assert_eq!(limits(&even, "remaining"), [3, 700, 4_915]);
+    // A late one charges what was held, each limit its own.
+    let id = json!({ "id": "00000000000000000000000000000002" });
+    let late = json!({ "usage": { "output": 10 }, "model": "small", "ttl": "5s", "id": id["id"] });
+    assert_eq!(limits(&post(&service, &of("reserve", late)), "remaining"), [2, 640, 4_895]);
+    service.clock.advance(Duration::from_secs(6));
+    let late = post(&service, &of("commit", id));
+    assert_eq!(limits(&late, "verdict"), ["late"; 3]);
+    assert_eq!(limits(&late, "charged"), [1, 60, 20]);
+    assert_eq!(limits(&late, "remaining"), [2, 640, 4_895]);
+}
+
+#[test]
+fn a_charge_is_made_once_with_its_usage() {
+    let service = service();
+    let body = |input: u64| {
+        json!({
+            "verb": "charge", "once": ID, "rule": "calls", "key": "k",
+            "usage": { "input": input }, "model": "small",
+        })
+    };
+    for repeated in [false, true] {
+        let charged = post(&service, &body(1_200));
+        assert_eq!(charged["repeated"], repeated);
+        assert_eq!(limits(&charged, "charged"), [1, 1_200, 300]);
+        assert_eq!(limits(&charged, "debt"), [Json::Null, json!(200), Json::Null]);
+    }
+    let other = service.post("/v1/check", &body(1_201).to_string());
+    assert_eq!(other.problem().1, "other_items");
+}
+
+#[test]
+fn faults_of_a_usage_say_where_and_what() {
+    let service = service();
+    let fault = |body: Json| {
+        let answer = service.post("/v1/check", &body.to_string());
+        let problem = answer.json();
+        assert_eq!(answer.status, 400, "{problem}");
+        (problem["code"].as_str().unwrap().to_owned(), problem.to_string())
+    };
+    let of = |more: Json| {
+        let mut body = json!({ "rule": "calls", "key": "k" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    for (body, code, text) in [
+        (of(json!({ "usage": { "inptu": 1 }, "model": "small" })), "invalid_usage", "inptu"),
+        (of(json!({ "usage": { "input": 1 } })), "invalid_usage", "send the `model`"),
+        (of(json!({ "permits": 3 })), "invalid_usage", "counts money"),
+        (
+            of(json!({ "usage": { "output": 1 }, "model": "huge" })),
+            "invalid_usage",
+            "no weight for",
+        ),
+        (
+            of(json!({ "usage": { "output": u64::MAX }, "model": "small" })),
+            "invalid_usage",
+            "18446744073709551615",
+        ),
+        (of(json!({ "usage": { "input": 1 }, "permits": 1 })), "invalid_request", "not both"),
+        (of(json!({ "model": "small" })), "invalid_request", "belongs to a `usage`"),
+        (of(json!({ "usage": { "input": -1 } })), "invalid_request", "whole number"),
+        (of(json!({ "usage": [1] })), "invalid_request", "input"),
+        (of(json!({ "usage": {}, "verb": "reset" })), "invalid_request", "only for"),
+        (of(json!({ "usage": {}, "at_most": true })), "invalid_request", "only for"),
+        (json!({ "limit": "1/s", "key": "k", "usage": {} }), "invalid_request", "weights"),
+        (
+            json!({ "rule": "plain", "key": "k", "usage": { "a": 1 } }),
+            "invalid_usage",
+            "no weights",
+        ),
+        (
+            json!({ "items": [{ "rule": "plain", "key": "k" }, { "rule": "weighted", "key": "k", "usage": { "c": 1 } }] }),
+            "invalid_usage",
+            "/items/1/usage",
+        ),
+    ] {
+        let (found, problem) = fault(body.clone());
+        assert!(found == code && problem.contains(text), "{body}: {problem}");
+    }
+    // Nothing was counted.
+    let peek = json!({ "verb": "peek", "rule": "calls", "key": "k", "permits": 0 });
+    assert_eq!(limits(&post(&service, &peek), "remaining"), [5, 1_000, 5_000]);
+    let plain = post(&service, &json!({ "verb": "peek", "rule": "plain", "key": "k" }));
+    assert_eq!(plain["items"][0]["remaining"], 10);
+    // A descriptor that no rule matches passes, with a usage too.
+    let none = json!({ "domain": "llm", "descriptor": { "x": "k" }, "usage": { "y": 1 } });
+    assert_eq!(post(&service, &none)["items"][0]["verdict"], "unmatched");
+}
