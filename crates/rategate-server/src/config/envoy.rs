@@ -28,8 +28,7 @@ use super::tables::PlaceText;
 use super::text::Text;
 use crate::rule::{
     CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable,
-    Over,
-    Rule, Unit, Value,
+    Over, Rule, Unit, Value,
 };
 
 const UNITS: &str = "unit: is one of second, minute, hour, day, week, month, year";

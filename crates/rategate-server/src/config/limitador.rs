@@ -16,14 +16,15 @@ use serde::Deserialize;
 use super::cel::{self, Inexpressible, Variable};
 use super::de;
 use super::error::Problem;
-use super::gather::{Gathered, Kind as Draft};
+use super::gather::{Gathered, Kind as Draft, Names};
 use super::limit::{Algorithm, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{Kind, Node};
 use super::rules::Reader;
 use crate::engine::MAX_ITEMS;
 use crate::rule::{
-    CounterLocation, Enforcement, Entry, HELD_NS, Look, OnUnavailable, Over, Rule, Unit, Value,
+    CounterLocation, Counts, Enforcement, Entry, HELD_NS, Look, OnUnavailable, Over, Rule, Unit,
+    Value,
 };
 
 const CONDITION: &str = "a condition is like descriptors[0].method == 'GET'; write a rule in TOML \
@@ -100,6 +101,10 @@ impl Reader<'_> {
             domain: namespace.into(),
             entries,
             descriptor: Some(descriptor),
+            dimension: None,
+            also: Vec::new(),
+            counts: Counts::Permits,
+            warn: Vec::new(),
             limit,
             display_limit,
             over: Over::Refuse,
@@ -118,7 +123,7 @@ impl Reader<'_> {
             origin: location.origin(),
         };
         let is_faulty = self.all.problems.len() > before;
-        self.all.add(Draft::Native, rule, location, Vec::new(), is_faulty);
+        self.all.add(Draft::Native, rule, location, Names::default(), is_faulty);
     }
 
     /// Returns the limit as it is written, in the largest unit of which its time is a multiple.

@@ -102,27 +102,42 @@ pub enum Verdict {
 }
 
 /// An answer that is available now, or after a store has replied.
-pub enum Decided<A = Answer> {
+pub enum Decided<A = Answer, E = super::EngineError> {
     /// The answer is available now.
-    Now(Result<A, super::EngineError>),
+    Now(Result<A, E>),
     /// The answer arrives later, within the store's time budget. Dropping the future abandons the
     /// decision.
-    Later(Later<A>),
+    Later(Later<A, E>),
 }
 
 /// The future of an answer.
-pub type Later<A> = Pin<Box<dyn Future<Output = Result<A, super::EngineError>> + Send>>;
+pub type Later<A, E = super::EngineError> = Pin<Box<dyn Future<Output = Result<A, E>> + Send>>;
 
-impl<A> Decided<A> {
+impl<A, E> Decided<A, E> {
     /// Waits for the answer, if necessary, and returns it.
     ///
     /// # Errors
     ///
-    /// Returns the engine's errors.
-    pub async fn answer(self) -> Result<A, super::EngineError> {
+    /// Returns those of the decision, such as the engine's.
+    pub async fn answer(self) -> Result<A, E> {
         match self {
             Self::Now(answer) => answer,
             Self::Later(answer) => answer.await,
+        }
+    }
+
+    /// Converts the answer, now or when it arrives.
+    pub(crate) fn then<B, F>(
+        self,
+        convert: impl FnOnce(Result<A, E>) -> Result<B, F> + Send + 'static,
+    ) -> Decided<B, F>
+    where
+        A: 'static,
+        E: 'static,
+    {
+        match self {
+            Self::Now(answer) => Decided::Now(convert(answer)),
+            Self::Later(answer) => Decided::Later(Box::pin(async { convert(answer.await) })),
         }
     }
 }

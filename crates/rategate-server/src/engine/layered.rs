@@ -124,7 +124,8 @@ impl<'a> Layer<'a> {
         verb: Verb,
     ) -> Result<Self, EngineError> {
         let plain = Self { item: *item, parts: Vec::new() };
-        let Some((first, entries)) = rules_of(live, (nth, &item.target), item.usage.is_some())? else {
+        let Some((first, entries)) = rules_of(live, (nth, &item.target), item.usage.is_some())?
+        else {
             return match item.usage {
                 Some(_) if item.target.has_own_limit() => {
                     Err(EngineError::NotFor("`usage` is for rules with weights or prices"))

@@ -214,5 +214,7 @@ fn leaves_nothing(reply: &Result<StoreReply, StoreError>) -> bool {
 
 /// Creates a reply of this node.
 fn here<A>(read: fn(StoreReply) -> Option<A>, reply: Reply) -> Pending<A> {
-    Pending::requested(read, |callback| callback(Ok(StoreReply { reply, intact_for_ns: None, now_ns: None })))
+    Pending::requested(read, |callback| {
+        callback(Ok(StoreReply { reply, intact_for_ns: None, now_ns: None }))
+    })
 }

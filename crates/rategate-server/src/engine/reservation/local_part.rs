@@ -164,7 +164,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Calls `act` with all items.
     fn with_all<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
         let lists: Vec<_> = self.items.iter().map(OwnedItem::borrowed).collect();
-        let usages = self.usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
+        let usages =
+            self.usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
         let usages: Vec<_> = usages.collect();
         let items = self.items.iter().zip(&lists).enumerate().map(|(at, (item, lists))| {
             let usage = usages.get(at).and_then(Option::as_ref);

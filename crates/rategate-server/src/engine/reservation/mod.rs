@@ -46,9 +46,9 @@ use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
 use self::hold_items::{HeldItem, Holds};
+use self::table::PartVerdict;
 pub use self::table::ReservationCounts;
 pub(super) use self::table::Reservations;
-use self::table::{OwnedUsage, PartVerdict};
 use super::Engine;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
@@ -150,11 +150,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 
     fn end(&self, id: UniqueId, costs: &[Cost<'_>], end: End) -> Decided<Reserved> {
-        let item = |cost: &Cost<'_>| {
+        let items = costs.iter().map(|cost| {
             let item = Item::of(cost.target, cost.permits.unwrap_or(0));
             Item { usage: cost.usage, ..item }
-        };
-        let items: SmallVec<[Item<'_>; 4]> = costs.iter().map(item).collect();
+        });
+        let items: SmallVec<[Item<'_>; 4]> = items.collect();
         // What is counted is known from the reservation, so a reset stands for the verb.
         let split = check_number(costs.len()).and_then(|()| self.split(&items, Verb::Reset));
         match split {

@@ -8,7 +8,6 @@ use rategate::charge::Settled;
 use rategate::store::{
     EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, StoreError,
 };
-use smallvec::SmallVec;
 
 use super::End;
 use super::split::{Split, StoredItem};
@@ -119,9 +118,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         for (nth, item) in self.stored.iter().enumerate() {
             let (ruled, remote) = self.remote(item)?;
             let end = match end {
-                End::Commit => {
-                    ReservationEnd::Commit { used: used.get(nth).copied().flatten() }
-                }
+                End::Commit => ReservationEnd::Commit { used: used.get(nth).copied().flatten() },
                 End::Cancel => ReservationEnd::Cancel,
             };
             replies.push(remote.end(&in_store(ruled, item), ReservationId(id.0), end));

@@ -188,7 +188,8 @@ impl<C: Clock + Clone + 'static> Live<C> {
         let mut all: Vec<Found> = items.iter().map(|_| Found::new()).collect();
         for (nth, item) in layered.iter().enumerate() {
             let origin = layers.as_ref().map_or(nth, |layers| layers.origin(nth));
-            if let (Some(own), Some((rule, key))) = (all.get_mut(origin), self.found(&item.target)) {
+            if let (Some(own), Some((rule, key))) = (all.get_mut(origin), self.found(&item.target))
+            {
                 own.push((rule, key, item.permits));
             }
         }

@@ -5,7 +5,8 @@
 //!   `Report` charges what was used.
 //! * `Reserve` holds an estimate of each descriptor, or of none, under an id that the service draws.
 //! * `Commit` ends that with what was used. Sent again, it counts once. Without an id, or under one
-//!   that is not known, it charges what was used; the latter once, too.
+//!   that is not known, it charges what was used; the latter once, too. Where the rules are in a
+//!   store, which may not know what another server charged, an unknown id is an error.
 
 use rategate_protocol::kuadrant::{CommitRequest, ReserveRequest};
 use rategate_protocol::rls::{Descriptor, MalformedRequest, RlsRequest};
@@ -35,6 +36,15 @@ pub(crate) enum RlsDecided {
     Later(LaterAnswer),
 }
 
+impl RlsDecided {
+    fn of(decided: Decided<RlsAnswer, RlsError>) -> Result<Self, RlsError> {
+        match decided {
+            Decided::Now(answer) => answer.map(Self::Now),
+            Decided::Later(answer) => Ok(Self::Later(answer)),
+        }
+    }
+}
+
 impl RlsMethod {
     /// Returns the denial of a request that is too long to be read, for the methods whose callers
     /// may admit requests on errors.
@@ -60,7 +70,7 @@ impl RlsMethod {
             Self::ShouldRateLimit => rate_limit(engine, message, options, Verb::Take, may_credit),
             Self::CheckRateLimit => rate_limit(engine, message, options, Verb::Peek, may_credit),
             Self::Report => rate_limit(engine, message, options, Verb::Charge, may_credit),
-            Self::Reserve => reserve(engine, message, options).map(RlsDecided::Now),
+            Self::Reserve => reserve(engine, message, options),
             Self::Commit => commit(engine, message, options),
         };
         match (answered, self.unread()) {
@@ -92,7 +102,11 @@ fn rate_limit(
 }
 
 /// Answers a `ReserveRequest`.
-fn reserve(engine: &impl Decide, message: &[u8], options: &Options) -> Result<RlsAnswer, RlsError> {
+fn reserve(
+    engine: &impl Decide,
+    message: &[u8],
+    options: &Options,
+) -> Result<RlsDecided, RlsError> {
     let request = ReserveRequest::read(message)?;
     let (stated, descriptors) =
         stated(request.domain, request.descriptors, options, StatedVerb::Reserve)?;
@@ -100,9 +114,12 @@ fn reserve(engine: &impl Decide, message: &[u8], options: &Options) -> Result<Rl
     verbs::check_ttl(ttl).map_err(|problem| MalformedRequest::Field { field: "ttl", problem })?;
     let id = stated.id.unwrap_or_else(UniqueId::random);
     let items = items(request.domain, &descriptors, request.amount, options);
-    let reserved = operate(engine, id, Operation::Reserve(ttl), &items)?;
-    let id = Some(id).filter(|_| reserved.answer.allowed);
-    Ok(RlsAnswer::of_form(reserved.answer, Form::Reserved(id)))
+    let reserved = operate(engine, id, Operation::Reserve(ttl), &items);
+    RlsDecided::of(reserved.then(move |reserved| {
+        let answer = reserved?.answer;
+        let id = Some(id).filter(|_| answer.allowed);
+        Ok(RlsAnswer::of_form(answer, Form::Reserved(id)))
+    }))
 }
 
 /// Answers a `CommitRequest`.
@@ -120,31 +137,32 @@ fn commit(engine: &impl Decide, message: &[u8], options: &Options) -> Result<Rls
     let items = items(request.domain, &descriptors, request.actual_amount, options);
     let Some(id) = id else { return charge(engine, &items) };
     let operation = Operation::Commit { as_held: false };
-    let (reserved, released) = match operate(engine, id, operation, &items) {
-        Ok(reserved) => {
-            let mut verdicts = reserved.answer.results.iter().map(|result| result.verdict);
-            let is_late = verdicts.any(|verdict| matches!(verdict, Verdict::Late(_)));
-            (reserved, !is_late)
-        }
+    let committed = match operate(engine, id, operation, &items) {
         // What was used counts once under the id, which then is no reservation's.
-        Err(RlsError::UnknownId | RlsError::EngineError(EngineError::OtherItems)) => {
-            (operate(engine, id, Operation::Once(Verb::Charge), &items)?, false)
+        Decided::Now(Err(RlsError::UnknownId | RlsError::EngineError(EngineError::OtherItems))) => {
+            let charged = operate(engine, id, Operation::Once(Verb::Charge), &items);
+            return RlsDecided::of(charged.then(|charged| {
+                let form = Form::Committed { released: false };
+                Ok(RlsAnswer::of_form(charged?.answer, form))
+            }));
         }
-        Err(error) => return Err(error),
+        committed => committed,
     };
-    Ok(RlsDecided::Now(RlsAnswer::of_form(reserved.answer, Form::Committed { released })))
+    RlsDecided::of(committed.then(|committed| {
+        let answer = committed?.answer;
+        let mut verdicts = answer.results.iter().map(|result| result.verdict);
+        let released = !verdicts.any(|verdict| matches!(verdict, Verdict::Late(_)));
+        Ok(RlsAnswer::of_form(answer, Form::Committed { released }))
+    }))
 }
 
 /// Charges what was used without a reservation.
 fn charge(engine: &impl Decide, items: &[Item<'_>]) -> Result<RlsDecided, RlsError> {
     let form = Form::Committed { released: false };
     let request = Request { verb: Verb::Charge, items, counts_denied: false };
-    match engine.decide(&request) {
-        Decided::Now(answer) => Ok(RlsDecided::Now(RlsAnswer::of_form(answer?, form))),
-        later @ Decided::Later(_) => Ok(RlsDecided::Later(Box::pin(async move {
-            Ok(RlsAnswer::of_form(later.answer().await?, form))
-        }))),
-    }
+    RlsDecided::of(
+        engine.decide(&request).then(move |answer| Ok(RlsAnswer::of_form(answer?, form))),
+    )
 }
 
 /// Checks the descriptors of a method with a verb of its own, and takes out what they state.

@@ -21,18 +21,14 @@ pub trait Decide {
     /// Decides a request.
     fn decide(&self, request: &Request<'_>) -> Decided;
 
-    /// Decides an operation under an id.
-    ///
-    /// # Errors
-    ///
-    /// Those of the engine. By default there are no such operations.
+    /// Decides an operation under an id. By default there are no such operations.
     fn decide_once(
         &self,
         _id: UniqueId,
         _operation: Operation,
         _items: &[Item<'_>],
-    ) -> Result<Reserved, EngineError> {
-        Err(EngineError::NotFor("nothing is remembered under an id"))
+    ) -> Decided<Reserved> {
+        Decided::Now(Err(EngineError::NotFor("nothing is remembered under an id")))
     }
 
     /// Returns `true` if denied requests count in the limits where they would fit.
@@ -67,17 +63,17 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
         id: UniqueId,
         operation: Operation,
         items: &[Item<'_>],
-    ) -> Result<Reserved, EngineError> {
+    ) -> Decided<Reserved> {
         match operation {
             Operation::Once(verb) => {
                 let counts_denied = self.counts_denied();
-                self.once(id, &Request { verb, items, counts_denied })
+                Decided::Now(self.once(id, &Request { verb, items, counts_denied }))
             }
             Operation::Reserve(ttl) => self.reserve(id, ttl, items),
             Operation::Commit { as_held } => {
                 let costs = items.iter().map(|item| {
                     let permits = (!as_held).then_some(item.permits);
-                    Cost { target: item.target, permits }
+                    Cost { target: item.target, permits, usage: None }
                 });
                 self.commit(id, &costs.collect::<SmallVec<[_; 2]>>())
             }
@@ -173,13 +169,12 @@ impl RlsAnswer {
 ///
 /// # Errors
 ///
-/// [`RlsError`] at once, for a request that is invalid or states an operation that fails. Errors
-/// of other decisions are in [`Decided`].
+/// [`RlsError`] at once, for an invalid request. Errors of decisions are in [`Decided`].
 pub fn ask(
     engine: &impl Decide,
     ask: &RlsRequest<'_>,
     options: &Options,
-) -> Result<Decided, RlsError> {
+) -> Result<Decided<Answer, RlsError>, RlsError> {
     ask_for(engine, ask, options, Verb::Take)
 }
 
@@ -189,7 +184,7 @@ pub(super) fn ask_for(
     ask: &RlsRequest<'_>,
     options: &Options,
     verb: Verb,
-) -> Result<Decided, RlsError> {
+) -> Result<Decided<Answer, RlsError>, RlsError> {
     check(ask.domain, &ask.descriptors)?;
     if options.verbs
         && let Some((stated, descriptors)) = verbs::take_out(&ask.descriptors)?
@@ -217,12 +212,13 @@ fn plain(
     ask: &RlsRequest<'_>,
     options: &Options,
     verb: Verb,
-) -> Result<Decided, RlsError> {
+) -> Result<Decided<Answer, RlsError>, RlsError> {
     let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota, verb).collect();
     if verb == Verb::Charge {
         refuse_credits(&ask.descriptors)?;
     }
-    Ok(engine.decide(&Request { verb, items: &items, counts_denied: engine.counts_denied() }))
+    let request = Request { verb, items: &items, counts_denied: engine.counts_denied() };
+    Ok(engine.decide(&request).then(|answer| Ok(answer?)))
 }
 
 /// Submits a request that states an operation.
@@ -232,7 +228,7 @@ fn ask_stated(
     options: &Options,
     verb: Verb,
     stated: Stated,
-) -> Result<Decided, RlsError> {
+) -> Result<Decided<Answer, RlsError>, RlsError> {
     let stated_verb = match (verb, stated.verb) {
         (Verb::Take, None) => StatedVerb::Take,
         (Verb::Take, Some(stated)) => stated,
@@ -262,22 +258,25 @@ fn ask_stated(
         refuse_credits(&ask.descriptors)?;
     }
     let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota, verb).collect();
-    Ok(Decided::Now(Ok(operate(engine, id, operation, &items)?.answer)))
+    Ok(operate(engine, id, operation, &items).then(|reserved| Ok(reserved?.answer)))
 }
 
-/// Decides an operation under an id.
-///
-/// # Errors
-///
-/// Those of the engine; [`RlsError::UnknownId`] and [`RlsError::Ended`] for an end without an
-/// effect.
+/// Decides an operation under an id. An end without an effect is [`RlsError::UnknownId`] or
+/// [`RlsError::Ended`].
 pub(super) fn operate(
     engine: &impl Decide,
     id: UniqueId,
     operation: Operation,
     items: &[Item<'_>],
+) -> Decided<Reserved, RlsError> {
+    engine.decide_once(id, operation, items).then(move |reserved| operated(operation, reserved))
+}
+
+/// Returns the outcome of an operation under an id.
+fn operated(
+    operation: Operation,
+    reserved: Result<Reserved, EngineError>,
 ) -> Result<Reserved, RlsError> {
-    let reserved = engine.decide_once(id, operation, items);
     let is_end = matches!(operation, Operation::Commit { .. } | Operation::Cancel);
     let may_deny = !is_end && operation != Operation::Once(Verb::Charge);
     let reserved = if may_deny { Reserved::or_denied(reserved, 0)? } else { reserved? };
@@ -331,7 +330,7 @@ pub(super) fn item_of<'a>(
 ) -> Item<'a> {
     let (entries, limit) = (&*descriptor.entries, descriptor.limit);
     let target = Target::Descriptor { domain, entries, limit };
-    Item { target, permits: 0, refund: false, quota }
+    Item { quota, ..Item::of(target, 0) }
 }
 
 /// Waits for the decision, which a store may delay. The reply states `requested`.
@@ -340,13 +339,16 @@ pub(super) fn item_of<'a>(
 ///
 /// [`RlsError`].
 pub(crate) async fn answered(
-    decided: Decided,
+    decided: Decided<Answer, RlsError>,
     requested: Option<Metadata>,
 ) -> Result<RlsAnswer, RlsError> {
     Ok(RlsAnswer::new(or_denied(decided.answer().await)?, requested))
 }
 
 /// Denies a request that a full table cannot count, without a status for each descriptor.
-pub(crate) fn or_denied(answer: Result<Answer, EngineError>) -> Result<Answer, EngineError> {
-    Answer::or_denied(answer, 0)
+pub(crate) fn or_denied(answer: Result<Answer, RlsError>) -> Result<Answer, RlsError> {
+    match answer {
+        Err(RlsError::EngineError(error)) => Ok(Answer::or_denied(Err(error), 0)?),
+        answer => answer,
+    }
 }
