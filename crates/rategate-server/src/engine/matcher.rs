@@ -103,6 +103,9 @@ struct Choices {
 /// The keys and values of a descriptor, in order.
 type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
 
+/// The entries of a request that names a rule.
+pub(super) type NamedEntries<'a> = SmallVec<[(&'a [u8], &'a [u8]); 4]>;
+
 impl Matcher {
     /// Builds the tree of these rules.
     ///
@@ -325,10 +328,7 @@ impl Choices {
 impl Rule {
     /// Returns the entries of a request that names the rule with these values, if they are
     /// enough.
-    pub(super) fn entries_of<'e>(
-        &'e self,
-        values: &[&'e [u8]],
-    ) -> Option<SmallVec<[(&'e [u8], &'e [u8]); 4]>> {
+    pub(super) fn entries_of<'e>(&'e self, values: &[&'e [u8]]) -> Option<NamedEntries<'e>> {
         let mut values = values.iter();
         let entry = |entry: &'e Entry| {
             let value = match &entry.value {
