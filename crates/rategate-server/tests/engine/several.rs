@@ -173,7 +173,7 @@ fn faults_are_typed() {
         let request = Request { verb: Verb::Take, items, counts_denied: false };
         match engine.decide(&request) {
             rategate_server::engine::Decided::Now(answer) => answer.unwrap_err(),
-            later => panic!("{later:?}"),
+            later @ rategate_server::engine::Decided::Later(_) => panic!("{later:?}"),
         }
     };
     let none = Item::of(Target::Rule { name: "tokens", values: &[] }, 1);
@@ -227,6 +227,11 @@ fn a_late_commit_as_held_charges_the_usage_that_was_held() {
     }
 }
 
+/// Returns an item of 100 permits of a user.
+fn of_user<'a>(values: &'a [&'a [u8]]) -> Item<'a> {
+    Item::of(Target::Rule { name: "user", values }, 100)
+}
+
 /// A user within a team within an organization.
 const TREE: &str = r#"
 [[rule]]
@@ -253,11 +258,8 @@ algorithm = "fixed-window"
 #[test]
 fn a_call_takes_from_its_team_and_organization_too() {
     let (engine, _) = engine(TREE);
-    fn of<'a>(values: &'a [&'a [u8]]) -> Item<'a> {
-        Item::of(Target::Rule { name: "user", values }, 100)
-    }
     let take = |values: &[&[u8]]| {
-        let answer = decide(&engine, Verb::Take, &[of(values)]);
+        let answer = decide(&engine, Verb::Take, &[of_user(values)]);
         (answer.allowed, answer.results[0].clone())
     };
     let (allowed, first) = take(&[b"o", b"t", b"ann"]);
@@ -274,7 +276,7 @@ fn a_call_takes_from_its_team_and_organization_too() {
     let answer = decide(&engine, Verb::Take, &[team]);
     assert_eq!(parts(&answer.results[0]), [("team", 140), ("org", 50)]);
     // Two items of one team are decided together.
-    let items = [of(&[b"q", b"t", b"ann"]), of(&[b"q", b"t", b"bob"])];
+    let items = [of_user(&[b"q", b"t", b"ann"]), of_user(&[b"q", b"t", b"bob"])];
     assert!(!decide(&engine, Verb::Take, &items).allowed, "200 do not fit in 150");
     let twice = engine.reserve(id(1), TTL, &items).unwrap_err();
     assert_eq!(twice, EngineError::DuplicateItem { first: 0, second: 1 });
