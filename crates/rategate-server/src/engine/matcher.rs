@@ -55,8 +55,8 @@ pub enum LoadError {
     },
     /// Too many rules of a domain for descriptors that have their entries among others.
     #[error(
-        "domain `{domain}` has more than {MAX_RULES_AMONG} rules for descriptors with entries among \
-         others, and each call is compared with all of them"
+        "domain `{domain}` has more than {MAX_RULES_AMONG} rules for descriptors with entries \
+         among others, and each call is compared with all of them"
     )]
     TooManyAmong {
         /// The domain of the rules.
