@@ -62,7 +62,7 @@ pub struct Rule {
     pub display_limit: DisplayLimit,
     /// The effect of a take that does not fit.
     pub over: Over,
-    /// What a request for no permits asks for.
+    /// The condition on which a request for no permits passes.
     pub look: Look,
     /// The way in which debts end.
     pub debt: Debt,
@@ -166,14 +166,14 @@ pub enum Over {
     Charge,
 }
 
-/// What a request for no permits asks for.
+/// The condition on which a request for no permits passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Look {
-    /// That the limit is not exceeded. A limit that is exactly full lets it pass.
+    /// The limit is not exceeded. One that is exactly full lets it pass.
     #[default]
     Debt,
-    /// That there is room for one permit.
+    /// There is room for one permit.
     Room,
 }
 

@@ -7,8 +7,8 @@
 //! text      = '…' | "…", in which a backslash stands before ', " or a backslash
 //! ```
 //!
-//! What is more than that is refused with its position: a rule that leaves a part of a condition
-//! out would limit other calls than it says.
+//! More than that is refused with its position: a rule that leaves a part of a condition out would
+//! limit other calls than it says.
 
 /// An entry of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]

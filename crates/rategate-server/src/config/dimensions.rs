@@ -190,16 +190,13 @@ impl Reader<'_> {
                 known.insert(Arc::from(model.as_str()), weights);
             }
         }
-        match Prices::new(known) {
-            Some(prices) => Counts::Money(Arc::new(prices)),
-            None => {
-                if self.is_right("prices") {
-                    let message = "no prices; write prices.\"model\".input = \"3/1M\"";
-                    self.complain("prices", message);
-                }
-                Counts::Permits
-            }
+        if let Some(prices) = Prices::new(known) {
+            return Counts::Money(Arc::new(prices));
         }
+        if self.is_right("prices") {
+            self.complain("prices", "no prices; write prices.\"model\".input = \"3/1M\"");
+        }
+        Counts::Permits
     }
 
     /// Returns `true` if a key is there, and no problem with it was reported.

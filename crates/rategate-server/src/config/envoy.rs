@@ -252,8 +252,8 @@ impl Reader<'_> {
                 max_keys: None,
                 origin: location.origin(),
             };
-            let names = Names { replaces, ..Names::default() };
-            self.all.add(Draft::Envoy, rule, location, names, is_faulty);
+            let others = Names { replaces, ..Names::default() };
+            self.all.add(Draft::Envoy, rule, location, others, is_faulty);
         }
         entries
     }

@@ -22,8 +22,8 @@ const KEYS: &str = "
     server.limits.idle server.limits.header_time http.headers http.hosts http.trusted_proxies
     grpc.count_denied grpc.counting grpc.shadow grpc.quota grpc.merge_domains grpc.headers \
     grpc.limit_header grpc.remaining_header grpc.reset_header grpc.dynamic_metadata grpc.verbs
-    store.url store.password store.nodes snapshot.path snapshot.every inline.keys inline.limits log.format
-    log.keys log.filter tracing.otlp tracing.sample tracing.service keys.total
+    store.url store.password store.nodes snapshot.path snapshot.every inline.keys inline.limits
+    log.format log.keys log.filter tracing.otlp tracing.sample tracing.service keys.total
     xds.server xds.node xds.force_start xds.connect_retry xds.backoff xds.max_backoff
     xds.max_message xds.tls.ca xds.tls.cert xds.tls.key xds.tls.name";
 /// The short name of the token's variable, which clients use too.

@@ -5,7 +5,7 @@
 //! descriptor, and their order, do not matter. A limit is a window of the wall clock, and a call
 //! that does not fit into one of its limits counts in none.
 //!
-//! What entries cannot express is a problem: see [`cel`](super::cel).
+//! An expression that entries cannot represent is a problem: see [`cel`](super::cel).
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -165,14 +165,12 @@ impl Reader<'_> {
         let (location, on_unavailable) = self.counters(counters, algorithm);
         let RuleTable { over, debt, most_debt, weights, prices, .. } = table;
         let charging = Charging { over: *over, debt: *debt, most_debt: most_debt.as_ref() };
-        let (over, debt) = match is_single {
-            true => self.charges(charging, table.store, algorithm),
-            false => (Over::Refuse, Debt::FORGOTTEN),
-        };
-        let counts = match is_single {
-            true => self.counts(table.counts, (weights.as_ref(), None), prices.as_ref(), true),
-            false => Counts::Permits,
-        };
+        // Those of several limits are read with each of them.
+        let (mut over, mut debt, mut counts) = (Over::Refuse, Debt::FORGOTTEN, Counts::Permits);
+        if is_single {
+            (over, debt) = self.charges(charging, table.store, algorithm);
+            counts = self.counts(table.counts, (weights.as_ref(), None), prices.as_ref(), true);
+        }
         if counts != Counts::Permits && algorithm == Some(Algorithm::Concurrency) {
             let message = "permits in flight are as many as a call asks for";
             self.complain(if table.counts.is_some() { "counts" } else { "weights" }, message);

@@ -84,8 +84,8 @@ pub(crate) struct RuleTable {
     /// The effect of a call that does not fit: "refuse" counts nothing, "charge" counts it although
     /// it is denied. Default: "refuse", and "charge" for "counted-window".
     pub(crate) over: Option<Over>,
-    /// What a call for 0 permits asks for: "debt", that the limit is not exceeded; "room", that one
-    /// permit would fit. Default: "debt".
+    /// The condition on which a call for 0 permits passes: "debt", that the limit is not exceeded;
+    /// "room", that one permit would fit. Default: "debt".
     pub(crate) look: Option<Look>,
     /// The end of a debt of permits charged beyond the limit: "forget" ends it with its window or
     /// log, "carry" lets later windows pay it. Default: "carry" for "gcra", else "forget".

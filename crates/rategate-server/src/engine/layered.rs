@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
 use super::live::Live;
+use super::matcher::NamedEntries;
 use super::request::{Item, Request, Target, Verb};
 use crate::rule::{CostError, Counts, Rule};
 
@@ -41,9 +42,6 @@ struct Part<'a> {
     /// The same, if it is the cost of a usage.
     cost: Option<u64>,
 }
-
-/// The keys and values of a descriptor, in order.
-type Entries<'a> = SmallVec<[(&'a [u8], &'a [u8]); 4]>;
 
 /// The costs of the parts of each original item that has parts.
 type Shape = SmallVec<[Option<Box<[Option<u64>]>>; 4]>;
@@ -167,7 +165,7 @@ fn rules_of<'a, C: Clock + Clone>(
     live: &'a Live<C>,
     (nth, target): (usize, &Target<'a>),
     has_usage: bool,
-) -> Result<Option<(SmallVec<[usize; 4]>, Entries<'a>)>, EngineError> {
+) -> Result<Option<(SmallVec<[usize; 4]>, NamedEntries<'a>)>, EngineError> {
     let matcher = &live.matcher;
     match *target {
         Target::Descriptor { domain, entries, limit: None } => {

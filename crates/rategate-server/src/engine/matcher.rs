@@ -59,8 +59,8 @@ pub enum LoadError {
     },
     /// Too many rules of a domain for descriptors that have their entries among others.
     #[error(
-        "domain `{domain}` has more than {MAX_RULES_AMONG} rules for descriptors with entries among \
-         others, and each call is compared with all of them"
+        "domain `{domain}` has more than {MAX_RULES_AMONG} rules for descriptors with entries \
+         among others, and each call is compared with all of them"
     )]
     TooManyAmong {
         /// The domain of the rules.
@@ -116,6 +116,9 @@ struct Choices {
 
 /// The keys and values of a descriptor, in order.
 type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
+
+/// The entries of a request that names a rule.
+pub(super) type NamedEntries<'a> = SmallVec<[(&'a [u8], &'a [u8]); 4]>;
 
 impl Matcher {
     /// Builds the tree of these rules.
@@ -360,10 +363,7 @@ impl Choices {
 impl Rule {
     /// Returns the entries of a request that names the rule with these values, if they are
     /// enough.
-    pub(super) fn entries_of<'e>(
-        &'e self,
-        values: &[&'e [u8]],
-    ) -> Option<SmallVec<[(&'e [u8], &'e [u8]); 4]>> {
+    pub(super) fn entries_of<'e>(&'e self, values: &[&'e [u8]]) -> Option<NamedEntries<'e>> {
         let mut values = values.iter();
         let entry = |entry: &'e Entry| {
             let value = match &entry.value {

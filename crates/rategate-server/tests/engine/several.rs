@@ -118,13 +118,13 @@ fn cost(permits: Option<u64>) -> [Cost<'static>; 1] {
 #[test]
 fn a_reservation_holds_of_all_limits_and_settles_each_by_itself() {
     let (engine, clock) = engine(BOTH);
-    let held = engine.reserve(id(1), TTL, &[of("tokens", 800)]).unwrap();
+    let held = now(engine.reserve(id(1), TTL, &[of("tokens", 800)])).unwrap();
     assert_eq!(parts(&held.answer.results[0]), [("tokens/rpm", 2), ("tokens/tpm", 200)]);
-    let denied = engine.reserve(id(2), TTL, &[of("tokens", 201)]).unwrap();
+    let denied = now(engine.reserve(id(2), TTL, &[of("tokens", 201)])).unwrap();
     assert_eq!(binding(&denied.answer.results[0]), "tokens/tpm");
     assert_eq!(parts(&denied.answer.results[0]), [("tokens/rpm", 2), ("tokens/tpm", 200)]);
     for is_repeated in [false, true] {
-        let committed = engine.commit(id(1), &cost(Some(650))).unwrap();
+        let committed = now(engine.commit(id(1), &cost(Some(650)))).unwrap();
         assert_eq!((committed.is_repeated, committed.answer.allowed), (is_repeated, true));
         let result = &committed.answer.results[0];
         assert_eq!(parts(result), [("tokens/rpm", 2), ("tokens/tpm", 350)]);
@@ -133,21 +133,21 @@ fn a_reservation_holds_of_all_limits_and_settles_each_by_itself() {
         assert_eq!(verdicts, settled.map(Verdict::Committed));
     }
     // A cancellation returns the request too.
-    assert!(engine.reserve(id(3), TTL, &[of("tokens", 350)]).unwrap().answer.allowed);
-    let cancelled = engine.cancel(id(3), &[cost(None)[0].target]).unwrap();
+    assert!(now(engine.reserve(id(3), TTL, &[of("tokens", 350)])).unwrap().answer.allowed);
+    let cancelled = now(engine.cancel(id(3), &[cost(None)[0].target])).unwrap();
     assert_eq!(parts(&cancelled.answer.results[0]), [("tokens/rpm", 2), ("tokens/tpm", 350)]);
     // A late commit charges all limits, the request once.
-    assert!(engine.reserve(id(4), TTL, &[of("tokens", 350)]).unwrap().answer.allowed);
+    assert!(now(engine.reserve(id(4), TTL, &[of("tokens", 350)])).unwrap().answer.allowed);
     clock.advance(TTL);
     engine.tick(MONDAY + 30 * SECOND);
-    let late = engine.commit(id(4), &cost(None)).unwrap();
+    let late = now(engine.commit(id(4), &cost(None))).unwrap();
     let verdicts: Vec<_> = late.answer.results[0].parts().iter().map(|part| part.verdict).collect();
     assert_eq!(verdicts, [Verdict::Late(1), Verdict::Late(350)]);
     assert_eq!(parts(&late.answer.results[0]), [("tokens/rpm", 1), ("tokens/tpm", 0)]);
     // A commit of nothing leaves the request.
     ask(&engine, Verb::Reset, "tokens", 0);
-    engine.reserve(id(5), TTL, &[of("tokens", 10)]).unwrap();
-    let empty = engine.commit(id(5), &cost(Some(0))).unwrap();
+    now(engine.reserve(id(5), TTL, &[of("tokens", 10)])).unwrap();
+    let empty = now(engine.commit(id(5), &cost(Some(0)))).unwrap();
     assert_eq!(parts(&empty.answer.results[0]), [("tokens/rpm", 2), ("tokens/tpm", 1_000)]);
 }
 
@@ -173,7 +173,7 @@ fn faults_are_typed() {
         let request = Request { verb: Verb::Take, items, counts_denied: false };
         match engine.decide(&request) {
             rategate_server::engine::Decided::Now(answer) => answer.unwrap_err(),
-            later => panic!("{later:?}"),
+            later @ rategate_server::engine::Decided::Later(_) => panic!("{later:?}"),
         }
     };
     let none = Item::of(Target::Rule { name: "tokens", values: &[] }, 1);
@@ -211,20 +211,25 @@ fn a_late_commit_as_held_charges_the_usage_that_was_held() {
     let (engine, clock) = engine(&weighted);
     let target = Target::Rule { name: "tokens", values: &[b"ann"] };
     let usage = Usage { counts: &[("input", 10), ("output", 5)], model: None };
-    let held = engine.reserve(id(1), TTL, &[Item::of_usage(target, usage)]).unwrap();
+    let held = now(engine.reserve(id(1), TTL, &[Item::of_usage(target, usage)])).unwrap();
     assert_eq!(parts(&held.answer.results[0]), [("tokens/rpm", 2), ("tokens/tpm", 960)]);
     assert_eq!(held.answer.results[0].parts()[1].cost(), Some(40));
     clock.advance(TTL);
     engine.tick(MONDAY + 30 * SECOND);
     assert_eq!(parts(&ask(&engine, Verb::Peek, "tokens", 0))[1], ("tokens/tpm", 1_000));
     for is_repeated in [false, true] {
-        let late = engine.commit(id(1), &cost(None)).unwrap();
+        let late = now(engine.commit(id(1), &cost(None))).unwrap();
         assert_eq!(late.is_repeated, is_repeated);
         let result = &late.answer.results[0];
         let verdicts: Vec<_> = result.parts().iter().map(|part| part.verdict).collect();
         assert_eq!(verdicts, [Verdict::Late(1), Verdict::Late(40)]);
         assert_eq!(parts(result), [("tokens/rpm", 2), ("tokens/tpm", 960)]);
     }
+}
+
+/// Returns an item of 100 permits of a user.
+fn of_user<'a>(values: &'a [&'a [u8]]) -> Item<'a> {
+    Item::of(Target::Rule { name: "user", values }, 100)
 }
 
 /// A user within a team within an organization.
@@ -253,11 +258,8 @@ algorithm = "fixed-window"
 #[test]
 fn a_call_takes_from_its_team_and_organization_too() {
     let (engine, _) = engine(TREE);
-    fn of<'a>(values: &'a [&'a [u8]]) -> Item<'a> {
-        Item::of(Target::Rule { name: "user", values }, 100)
-    }
     let take = |values: &[&[u8]]| {
-        let answer = decide(&engine, Verb::Take, &[of(values)]);
+        let answer = decide(&engine, Verb::Take, &[of_user(values)]);
         (answer.allowed, answer.results[0].clone())
     };
     let (allowed, first) = take(&[b"o", b"t", b"ann"]);
@@ -274,9 +276,9 @@ fn a_call_takes_from_its_team_and_organization_too() {
     let answer = decide(&engine, Verb::Take, &[team]);
     assert_eq!(parts(&answer.results[0]), [("team", 140), ("org", 50)]);
     // Two items of one team are decided together.
-    let items = [of(&[b"q", b"t", b"ann"]), of(&[b"q", b"t", b"bob"])];
+    let items = [of_user(&[b"q", b"t", b"ann"]), of_user(&[b"q", b"t", b"bob"])];
     assert!(!decide(&engine, Verb::Take, &items).allowed, "200 do not fit in 150");
-    let twice = engine.reserve(id(1), TTL, &items).unwrap_err();
+    let twice = now(engine.reserve(id(1), TTL, &items)).unwrap_err();
     assert_eq!(twice, EngineError::DuplicateItem { first: 0, second: 1 });
 }
 
@@ -409,7 +411,7 @@ fn play(
         check(&decide(engine, Verb::Take, &asked), model.take(items));
         return;
     }
-    let held = engine.reserve(id(step), TTL, &asked).unwrap();
+    let held = now(engine.reserve(id(step), TTL, &asked)).unwrap();
     let fits = model.take(items);
     check(&held.answer, fits);
     if !fits {
@@ -420,9 +422,9 @@ fn play(
     let is_commit = rng.bool();
     if is_commit {
         let cost = Cost { target, permits: Some(used), usage: None };
-        assert!(engine.commit(id(step), &[cost]).unwrap().answer.allowed);
+        assert!(now(engine.commit(id(step), &[cost])).unwrap().answer.allowed);
     } else {
-        assert!(engine.cancel(id(step), &[target]).unwrap().answer.allowed);
+        assert!(now(engine.cancel(id(step), &[target])).unwrap().answer.allowed);
     }
     for (key, held) in model.held.remove(&step).unwrap() {
         let actual = match (is_commit, model.rules[key.0].2) {

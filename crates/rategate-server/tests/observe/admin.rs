@@ -113,10 +113,10 @@ fn debts_and_reservations_are_visible() {
     assert_eq!(bench.json("/v1/keys/per-address/b")["debt_permits"], 0);
     let held = [Item::of(Target::Rule { name: "per-address", values: &[b"b"] }, 7)];
     let id = UniqueId::random();
-    bench.engine.reserve(id, DEFAULT_TTL, &held).unwrap();
+    now(bench.engine.reserve(id, DEFAULT_TTL, &held)).unwrap();
     let service = &bench.json("/v1/rules")["service"];
     assert_eq!(service["reservations"], json!({"open": 1, "known": 1}));
-    bench.engine.cancel(id, &[held[0].target]).unwrap();
+    now(bench.engine.cancel(id, &[held[0].target])).unwrap();
     let service = &bench.json("/v1/rules")["service"];
     assert_eq!(service["reservations"], json!({"open": 0, "known": 1}));
 }

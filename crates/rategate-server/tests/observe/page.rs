@@ -71,7 +71,7 @@ fn the_page_is_live_and_clean_in_light_and_dark() {
     let mut browser = Browser::start();
     let site = Site::start(None);
     let target = Target::Rule { name: "uploads", values: &[b"ann"] };
-    site.engine.reserve(UniqueId::random(), MAX_TTL, &[Item::of(target, 1)]).unwrap();
+    now(site.engine.reserve(UniqueId::random(), MAX_TTL, &[Item::of(target, 1)])).unwrap();
     for scheme in ["light", "dark"] {
         browser.screen(1280, 900, scheme);
         browser.open(&format!("http://{}/", site.address));

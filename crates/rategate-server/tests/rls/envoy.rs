@@ -283,15 +283,18 @@ fn reserving(program: &Path, service: u16, rategate: u16) -> Envoy {
     let route = "                        - match: { prefix: / }\n";
     let reserving = format!("{route}{:26}typed_per_filter_config:\n{lines}", "");
     let filters = "                http_filters:\n";
-    let tokens = format!(
-        "{filters}                  - name: envoy.filters.http.header_to_metadata
-                    typed_config:
-                      \"@type\": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
-                      response_rules:
-                        - header: x-tokens
-                          on_header_present: {{ metadata_namespace: llm, key: tokens, type: NUMBER }}
-"
-    );
+    let tokens = [
+        "- name: envoy.filters.http.header_to_metadata",
+        "  typed_config:",
+        "    \"@type\": type.googleapis.com/\
+         envoy.extensions.filters.http.header_to_metadata.v3.Config",
+        "    response_rules:",
+        "      - header: x-tokens",
+        "        on_header_present:",
+        "          { metadata_namespace: llm, key: tokens, type: NUMBER }",
+    ];
+    let tokens = tokens.map(|line| format!("{:18}{line}\n", ""));
+    let tokens = format!("{filters}{}", tokens.concat());
     Envoy::with(program, service, rategate, &[(route, &reserving), (filters, &tokens)])
 }
 

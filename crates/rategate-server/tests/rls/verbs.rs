@@ -159,7 +159,7 @@ fn without_an_id_calls_are_as_before() {
     }
 }
 
-/// What is wrong is refused with the name of its entry, and nothing is counted.
+/// A wrong entry is refused by its name, and nothing is counted.
 #[test]
 fn entries_that_are_wrong_are_named() {
     let (engine, _, server) = served(100, Driver::Own);

@@ -308,7 +308,7 @@ impl<'a> WrittenItem<'a> {
         let Self { rule, domain, descriptor, limit, burst, key, permits, usage, model } = self;
         let refusal = match (&usage, &model) {
             (Some(_), _) if !uses => {
-                Some("only for takes without `at_most`, looks, charges, refunds, reserves, commits")
+                Some("only for takes without `at_most`, peeks, charges, refunds, reserves, commits")
             }
             (Some(_), _) if permits.is_some() => Some("`permits` or `usage`, not both"),
             (Some(_), _) if limit.is_some() => Some("it is for rules with weights or prices"),

@@ -3,7 +3,8 @@
 //!
 //! * `ShouldRateLimit` takes. `CheckRateLimit` asks for room for one permit and takes nothing.
 //!   `Report` charges what was used.
-//! * `Reserve` holds an estimate of each descriptor, or of none, under an id that the service draws.
+//! * `Reserve` holds an estimate of each descriptor, or of none, under an id that the service
+//!   draws.
 //! * `Commit` ends that with what was used. Sent again, it counts once. Without an id, or under one
 //!   that is not known, it charges what was used; the latter once, too. Where the rules are in a
 //!   store, which may not know what another server charged, an unknown id is an error.
