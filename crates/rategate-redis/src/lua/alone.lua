@@ -79,8 +79,9 @@ local function settle_alone(keys, args, at, now)
   local found = redis.pcall('ZRANGEBYSCORE', key, '-inf', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
   if found[3] ~= held .. ':' .. ticket .. ':' .. args[at + 14] or tonumber(found[4]) - HOLDS_FROM <= now
     or tonumber(found[2]) - HEAD_FROM > now + tonumber(args[at + 2]) then return nil end
-  local made_up, text = string.match(found[1], '^held 1 %d+ %- 1:%d+:(%d+):0:0 (.*)$')
-  if not text or tonumber(ticket) <= tonumber(made_up) then return nil end
+  -- Nothing was taken since.
+  local text = string.match(found[1], '^held 1 %d+ %- 1:%d+:%d+:0:0 (.*)$')
+  if not text then return nil end
   local us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12])
   local used, permits = tonumber(args[at + 15]), tonumber(held)
   if used < 0 then used = permits end

@@ -164,13 +164,13 @@ local function opening_after_ends(cell, op, now)
   local open = cell.open
   if not open or open.count == 0 or opens_us <= now or open.next_us >= opens_us then return opens_us end
   if kind.opening_after then return kind.opening_after(cell, op, now, holds_until(cell, opens_us - 1), opens_us) end
-  local after, list, place = cell_copy(cell), holds_until(cell, opens_us - 1, FEW_HOLDS), 0
+  local after, list, place, is_whole = cell_copy(cell), holds_until(cell, opens_us - 1, FEW_HOLDS), 0, false
   while true do
     place = place + 1
     local hold = list[place]
-    if not hold and place == FEW_HOLDS + 1 then
-      -- As many as this are rare.
-      list = holds_until(cell, opens_us - 1)
+    if not hold and not is_whole then
+      -- So many are rare. Those of before come first again.
+      is_whole, list = true, holds_until(cell, opens_us - 1)
       hold = list[place]
       if kind.prepare then kind.prepare(after) end
     end
