@@ -220,7 +220,7 @@ fn a_limit_of_the_call_shares_the_count_of_its_rule() {
     let twice = now(engine.reserve(id(3), TTL, &twice));
     assert_eq!(twice, Err(EngineError::DuplicateItem { first: 0, second: 1 }));
     for (number, used) in [(1, 4), (2, 3)] {
-        let cost = Cost { target: own(20), permits: Some(used) };
+        let cost = Cost { target: own(20), permits: Some(used), usage: None };
         assert!(now(engine.commit(id(number), &[cost])).unwrap().answer.allowed);
     }
     assert_eq!(left(&engine, "y"), 3);

@@ -14,7 +14,7 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{CostError, RuleSet, Usage};
 
-use crate::engine::common::{MONDAY, SECOND, TestEngine, decide};
+use crate::engine::common::{MONDAY, SECOND, TestEngine, decide, now};
 
 const TTL: Duration = Duration::from_secs(30);
 

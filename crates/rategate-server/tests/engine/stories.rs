@@ -191,7 +191,7 @@ impl Story {
         let costs: Items = items.iter().map(|&(at, _)| (at, self.rng.u64(..60))).collect();
         let sent: Vec<_> = costs
             .iter()
-            .map(|&(at, permits)| Cost { target: target(at), permits: Some(permits) })
+            .map(|&(at, permits)| Cost { target: target(at), permits: Some(permits), usage: None })
             .collect();
         let committed = now(self.engine.commit(id(number), &sent)).unwrap();
         assert_eq!(committed.is_repeated, before.is_some());

@@ -11,6 +11,7 @@ use rategate_server::observe::{MAX_RECORDS, Store, Taken, View};
 use rategate_server::rule::{Rule, RuleSet, Unit};
 use serde_json::{Value, json};
 
+use crate::engine::common::now;
 use crate::observe::common::{Bench, SECOND_NS, START_NS, bucket, rule, rules};
 
 fn live<'a>(overview: &'a Value, name: &str) -> &'a Value {

@@ -4,6 +4,7 @@
 use rategate_server::engine::{Item, MAX_TTL, Target, UniqueId};
 use serde_json::json;
 
+use crate::engine::common::now;
 use crate::observe::browser::Browser;
 use crate::observe::common::{Bench, Site, rules};
 
