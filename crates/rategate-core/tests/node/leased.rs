@@ -542,6 +542,10 @@ fn what_fits_no_lease_is_returned_once() {
     };
     node.debited(id, 3 * MS, units, None, 2);
     assert_eq!(node.units(3 * MS), 20);
+    // Of units of two leases, the use is taken off once.
+    let mut other = node.clone();
+    let both = other.try_hold(3 * MS, n(15)).unwrap();
+    assert_eq!((other.end_hold(3 * MS, both, 12), other.units(3 * MS)), (3, 8));
     let hold = node.try_hold(3 * MS, n(5)).unwrap();
     // Five of this grant are of the first lease, which all eight are credited to.
     assert_eq!(node.try_acquire(3 * MS, n(8)), LocalDecision::Granted);
