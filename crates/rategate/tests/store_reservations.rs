@@ -225,6 +225,40 @@ fn ids_have_a_bound() {
     assert!(full(bench.try_reserve("k", 23, 1, S)));
 }
 
+/// What is not remembered takes no id of those that may be.
+#[test]
+fn only_known_ids_count() {
+    let full = |reply| matches!(reply, Err(StoreError::Unavailable(Unavailable::Full(_))));
+    let bench = Bench::new(2, &[("b", bucket(100))]);
+    let take = |key: &str| bench.store.decide(&bench.plan, &key_of(key), NonZeroU64::MIN).wait();
+    assert!(take("k").is_ok() && take("l").is_ok());
+    for _ in 0..3 {
+        assert!(full(bench.try_reserve("too many", 1, 1, S)), "no capacity for the key");
+    }
+    assert_eq!(bench.reserve(1, 1, S), held(S));
+    let image = bench.store.image();
+    assert_eq!(bench.reserve(2, 1, S), held(S));
+    assert!(full(bench.try_reserve("k", 3, 1, S)));
+    bench.store.rewind(&image);
+    assert_eq!(bench.reserve(3, 1, S), held(S), "the second is lost");
+    assert!(full(bench.try_reserve("k", 4, 1, S)));
+}
+
+/// An id is forgotten in time also where so many are that one call does not drop them all.
+#[test]
+fn an_id_among_many_is_forgotten_in_time() {
+    let bench = Bench::new(1_000, &[("b", bucket(1_000))]);
+    for id in 1..=200 {
+        assert_eq!(bench.reserve(id, 1, S), held(S));
+    }
+    bench.at(S + MEMORY_NS);
+    assert_eq!(bench.commit(200, 1).outcome, EndOutcome::Unknown);
+    assert_eq!(bench.reserve(199, 2, S), held(S));
+    bench.at(S + MEMORY_NS + 1);
+    assert!(!bench.commit(199, 2).is_repeated);
+    assert!(bench.commit(199, 2).is_repeated, "it is another one, and is not dropped with the old");
+}
+
 /// A key with an id to remember keeps its place, and no other does.
 #[test]
 fn keys_with_ids_are_not_evicted() {
@@ -323,6 +357,20 @@ fn an_end_under_other_limits_finds_what_is_held() {
     let window = FixedWindow::new(9, Duration::from_secs(60), Anchor::Epoch);
     let other = larger.under(&[("b", window.into())]);
     assert!(other.takes(9));
+}
+
+/// Other numbers are in force from the first call under them, also if that is an end.
+#[test]
+fn an_end_puts_other_numbers_into_force() {
+    let window = |permits| FixedWindow::new(permits, Duration::from_secs(60), Anchor::Epoch).into();
+    let ends = |is_called_before: bool| {
+        let bench = Bench::new(100, &[("w", window(10))]);
+        assert_eq!(bench.reserve(1, 8, 50 * S), held(50 * S));
+        let larger = bench.under(&[("w", window(20))]);
+        assert!(!is_called_before || larger.takes(1));
+        larger.commit(1, 2).outcome
+    };
+    assert_eq!(ends(false), ends(true));
 }
 
 #[test]

@@ -530,6 +530,33 @@ fn what_is_held_is_used_in_time_and_the_rest_comes_back_once() {
     assert!(returned_late > 100 && windows > 100, "{returned_late} {windows}");
 }
 
+/// A unit whose lease has room for no more of them is returned, and the others are not.
+#[test]
+fn what_fits_no_lease_is_returned_once() {
+    let config = LeaseConfig::new(n(S), n(20), 0).unwrap();
+    let (mut node, first) = requested(0, 10, config);
+    node.debited(first, MS, n(10), None, 1);
+    assert_eq!(node.try_acquire(2 * MS, n(20)), LocalDecision::NeedsLease);
+    let Some(LeaseAction::Debit { id, units }) = node.lease_action(2 * MS) else {
+        panic!("no debit")
+    };
+    node.debited(id, 3 * MS, units, None, 2);
+    assert_eq!(node.units(3 * MS), 20);
+    // Of units of two leases, the use is taken off once.
+    let mut other = node.clone();
+    let both = other.try_hold(3 * MS, n(15)).unwrap();
+    assert_eq!((other.end_hold(3 * MS, both, 12), other.units(3 * MS)), (3, 8));
+    let hold = node.try_hold(3 * MS, n(5)).unwrap();
+    // Five of this grant are of the first lease, which all eight are credited to.
+    assert_eq!(node.try_acquire(3 * MS, n(8)), LocalDecision::Granted);
+    node.credit(3 * MS, n(8), S);
+    assert_eq!(node.units(3 * MS), 15);
+    assert_eq!(node.end_hold(3 * MS, hold, 0), 5);
+    assert_eq!(node.units(3 * MS), 17);
+    assert_eq!(node.lease_action(3 * MS), Some(LeaseAction::Return { receipt: 1, units: n(3) }));
+    assert_eq!(node.lease_action(3 * MS), None);
+}
+
 /// What does not fit is demand, so that the next debit is for calls like that.
 #[test]
 fn what_cannot_be_held_is_borrowed_for_the_next() {

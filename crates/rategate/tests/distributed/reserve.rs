@@ -279,6 +279,30 @@ fn an_estimate_that_outlives_its_lease_returns_to_the_store() {
     assert_eq!(fleet.ended(survivor, 2, used(60)).outcome, EndOutcome::Unknown);
 }
 
+/// What the store was asked to hold is not held in borrowed permits too, if its reply was lost.
+#[test]
+fn an_estimate_that_the_store_may_hold_is_held_once() {
+    let mut fleet = Fleet::new(5);
+    let node = fleet.join(leased);
+    fleet.nodes[node].wire.set(LinkState::RepliesLost);
+    let mut unheard = fleet.nodes[node].node.reserve(b"k", 30, id(1), TTL);
+    fleet.run_to(fleet.now_ns() + 25 * MS);
+    assert!(matches!(poll(&mut unheard), Poll::Ready(Err(StoreError::Unavailable(_)))));
+    fleet.nodes[node].wire.set(LinkState::Open { max_delay_ns: MS });
+    assert!(fleet.warm_up(node, 100) >= 30);
+    let held = fleet.reserved(node, 1, 30, TTL);
+    assert!(held.is_repeated && matches!(held.verdict, ReserveVerdict::Held { .. }), "{held:?}");
+    let ended = fleet.ended(node, 1, used(10));
+    assert_eq!(ended.outcome, EndOutcome::Committed(Settled::Back { permits: 20 }));
+    fleet.run_to(fleet.now_ns() + 40 * S);
+    assert_eq!(fleet.left_at_store(), 1_000 - 120 - 10);
+    // What it has denied may be held here.
+    let denied = fleet.reserved(node, 2, 900, TTL);
+    assert!(matches!(denied.verdict, ReserveVerdict::Denied { .. }), "{denied:?}");
+    fleet.warm_up(node, 200);
+    assert!(!fleet.at_once(node, 2, 30).is_repeated);
+}
+
 /// Charges wait while the store is away, and are booked once it is back. Of those whose outcome is
 /// unknown the permits are counted.
 #[test]
