@@ -28,6 +28,9 @@ pub(super) struct CheckRequest<'a> {
     /// The time of a new reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ttl: Option<&'a str>,
+    /// The id under which the request counts once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) once: Option<&'a str>,
 }
 
 /// The operation of a request.
@@ -109,7 +112,7 @@ impl<'a> CheckRequest<'a> {
         key: &'a [String],
         permits: Option<u64>,
     ) -> Self {
-        Self { verb, rule, key, permits, id: None, ttl: None }
+        Self { verb, rule, key, permits, id: None, ttl: None, once: None }
     }
 }
 
