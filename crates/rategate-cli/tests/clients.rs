@@ -107,6 +107,25 @@ fn reserved(allowed: bool, verdict: &str, more: &str) -> String {
 const ID: &str = "00112233445566778899aabbccddeeff";
 
 #[test]
+fn a_charge_under_an_id_says_that_it_was_made_before() {
+    for (again, line) in [
+        ("", "charged 8, 3 of 5 left\n"),
+        (
+            ",\"before\":1",
+            "charged 8, 3 of 5 left, as before: the same command has counted already\n",
+        ),
+    ] {
+        let answer = reserved(true, "charged", &format!(",\"charged\":8{again}"));
+        let service = Service::tcp(&[("POST /v1/check", 200, &answer)]);
+        let (code, text, complaint) = ask(&service, &["charge", "r", "a", "-n", "8", "--once", ID]);
+        assert_eq!((code, &*text, &*complaint), (Some(0), line, ""));
+        let sent =
+            format!(r#"{{"verb":"charge","rule":"r","key":["a"],"permits":8,"once":"{ID}"}}"#);
+        assert_eq!(service.received()[0].body, sent);
+    }
+}
+
+#[test]
 fn a_reservation_is_an_id_and_its_end_a_line() {
     let body =
         |verb: &str, rest: &str| format!(r#"{{"verb":"{verb}","rule":"r","key":["a"]{rest}}}"#);

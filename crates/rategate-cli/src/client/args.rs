@@ -139,6 +139,10 @@ pub(crate) struct ChargeArgs {
     #[command(flatten)]
     pub(super) usage: UsageArgs,
 
+    /// Id of 32 hexadecimal digits, under which the command counts once however often it runs
+    #[arg(long, value_name = "ID")]
+    pub(super) once: Option<String>,
+
     /// Print the service's reply unchanged
     #[arg(long)]
     pub(super) json: bool,
@@ -346,6 +350,7 @@ Exit status:
 const CHARGE_EXAMPLES: &str = "\
 Examples:
   rategate charge tokens alice -n 1700               what a reply has cost
+  rategate charge tokens alice -n 1700 --once $ID    the same, safe to repeat
 
 Exit status:
   0    charged

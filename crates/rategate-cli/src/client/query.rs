@@ -37,8 +37,9 @@ pub(crate) fn reset(args: &ResetArgs) -> Result<u8, Failure> {
 /// Charges permits that have been used already.
 pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
     let (verb, permits) = (Verb::Charge, args.permits);
+    let once = args.once.as_deref();
     let request = CheckRequest::new(verb, &args.rule, &args.keys, Some(permits));
-    let request = request.with_usage(&args.usage);
+    let request = CheckRequest { once, ..request.with_usage(&args.usage) };
     let (answer, checked) = send_check(&mut args.service.client()?, &request)?;
     if args.json {
         print(format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end()))?;
@@ -56,6 +57,9 @@ pub(crate) fn charge(args: &ChargeArgs) -> Result<u8, Failure> {
     write_left(&mut text, item);
     if item.debt > 0 {
         let _ = write!(text, ", the limit is exceeded by {}", item.debt);
+    }
+    if checked.repeated {
+        text.push_str(", as before: the same command has counted already");
     }
     text.push('\n');
     print(&text)?;

@@ -22,6 +22,9 @@ pub(crate) fn reserve(args: &ReserveArgs) -> Result<u8, Failure> {
         }
         let mut text = match item.verdict.as_str() {
             "denied" => format!("denied: {}", wait(item)),
+            "store_unavailable" => {
+                String::from("denied: the store did not reply; run the same again, with --id")
+            }
             // The id has been used, and its reservation has ended.
             ended => format!("denied: the reservation has ended before: {ended}"),
         };

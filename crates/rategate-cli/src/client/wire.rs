@@ -35,6 +35,9 @@ pub(super) struct CheckRequest<'a> {
     /// The time of a new reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ttl: Option<&'a str>,
+    /// The id under which the request counts once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) once: Option<&'a str>,
 }
 
 /// The operation of a request.
@@ -121,7 +124,7 @@ impl<'a> CheckRequest<'a> {
         permits: Option<u64>,
     ) -> Self {
         let usage = BTreeMap::new();
-        Self { verb, rule, key, permits, usage, model: None, id: None, ttl: None }
+        Self { verb, rule, key, permits, usage, model: None, id: None, ttl: None, once: None }
     }
 
     /// Sends what was used in place of permits, if anything was.

@@ -147,12 +147,13 @@ fn usages(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
 
 fn reservations(text: &mut Text, counts: &ReservationCounts) {
     let ReservationCounts { open, known, held, denied, committed, cancelled, .. } = *counts;
-    let ReservationCounts { late, expired, repeated, unknown, .. } = *counts;
+    let ReservationCounts { late, expired, repeated, unknown, unavailable, .. } = *counts;
     text.metric("rategate_reservations_total", "counter", "Operations on reservations by outcome");
     let outcomes = [("held", held), ("denied", denied), ("committed", committed)];
     text.each("outcome", outcomes);
     text.each("outcome", [("cancelled", cancelled), ("late", late), ("expired", expired)]);
-    text.each("outcome", [("repeated", repeated), ("unknown", unknown)]);
+    let others = [("repeated", repeated), ("unknown", unknown), ("unavailable", unavailable)];
+    text.each("outcome", others);
     text.metric("rategate_reservations", "gauge", "Reservations that last, or are remembered");
     text.each("state", [("open", open), ("ended", known.saturating_sub(open))]);
 }

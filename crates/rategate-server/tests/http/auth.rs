@@ -99,6 +99,29 @@ fn without_a_key_it_is_the_client_s_address() {
     assert_eq!(left("10.0.0.1", &[("x-forwarded-for", "192.0.2.3")], &plain), "1");
 }
 
+/// A proxy reserves by the id of its request, and what was used is committed later.
+#[test]
+fn proxies_reserve_by_the_id_of_a_request() {
+    let service = plain();
+    let id = "5f0c1d3e9a7b48268c1f2e3d4a5b6c7d";
+    let fields = [("x-request-id", id)];
+    let uri = "/v1/auth?rule=per_user&key=42&permits=3&ttl=30s&id=header:x-request-id";
+    for _ in 0..3 {
+        assert_eq!(service.call("GET", uri, &fields, "").status, 204, "held once");
+    }
+    let other = "/v1/auth?rule=per_user&key=42&permits=1&id=00000000000000000000000000000001";
+    assert_eq!(service.get(other).status, 429);
+    let commit = format!(
+        r#"{{"verb":"commit","id":"{id}","items":[{{"rule":"per_user","key":"42","permits":1}}]}}"#
+    );
+    for _ in 0..2 {
+        let settled = service.check(&commit);
+        assert_eq!(settled["items"][0]["refunded"], 2, "{settled}");
+    }
+    assert_eq!(service.call("GET", uri, &fields, "").status, 429, "it has ended");
+    assert_eq!(service.get(other).status, 204);
+}
+
 #[test]
 fn invalid_auth_requests_are_problems() {
     let service = plain();
@@ -116,6 +139,11 @@ fn invalid_auth_requests_are_problems() {
         ("/v1/auth?rule=per_user&key=1&pass=302", "?pass"),
         ("/v1/auth?rule=%ff&key=1", "?rule"),
         ("/v1/auth?limit=1/s&key=1&key=2", "?key"),
+        ("/v1/auth?rule=per_user&key=1&ttl=30s", "?ttl"),
+        ("/v1/auth?rule=per_user&key=1&id=7", "?id"),
+        ("/v1/auth?rule=per_user&key=1&id=header:x-absent", "?id"),
+        ("/v1/auth?rule=per_user&key=1&id=header:%20", "?id"),
+        ("/v1/auth?rule=per_user&key=1&ttl=3x&id=00000000000000000000000000000001", "?ttl"),
     ];
     for (uri, pointer) in table {
         let (status, code, reported_pointer, reported) = service.get(uri).problem();

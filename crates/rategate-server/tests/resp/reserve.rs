@@ -115,6 +115,55 @@ const OWN: [&str; 8] = [
     "reset_after_ms",
 ];
 
+/// Under an id a charge counts once, however often it is sent; the forms without one go on.
+#[test]
+fn a_charge_counts_once_under_its_id() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let user = format!("u{version}");
+        for sent in 0..5 {
+            let charged = client.ask(&format!("RATEGATE.CHARGE {ID}{version} tokens 5 {user} m"));
+            assert!(matches!(charged, Reply::Error(_)), "33 digits are a rule: {charged:?}");
+            let id = format!("{version}{}", &ID[1..]);
+            let charged = client.ask(&format!("RATEGATE.CHARGE {id} tokens 700 {user} m"));
+            assert_eq!(reported(&charged), of("charged", 700, 300));
+            assert_eq!(*charged.named("repeated"), truth(version, sent > 0));
+            let other = client.ask(&format!("RATEGATE.CHARGE {id} tokens 701 {user} m"));
+            assert!(matches!(&other, Reply::Error(why) if why.contains("id")), "{other:?}");
+        }
+        // Each of these counts.
+        let plain = client.ask(&format!("RATEGATE.CHARGE tokens 100 {user} m"));
+        assert_eq!((reported(&plain), names(&plain).len()), (of("charged", 100, 200), 9));
+        for left in [100, 0] {
+            let plain = client.ask(&format!("RATEGATE.CHARGE - tokens 100 {user} m"));
+            assert_eq!((reported(&plain), names(&plain).len()), (of("charged", 100, left), 9));
+        }
+        let none = client.ask("RATEGATE.CHARGE - none 100 x m");
+        assert!(matches!(none, Reply::Error(_)), "{none:?}");
+    }
+}
+
+/// A commit and a cancellation that are sent again change nothing.
+#[test]
+fn an_end_counts_once_however_often_it_is_sent() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let (user, id) = (format!("e{version}"), format!("{version}{}", &ID[1..]));
+        client.ask(&format!("RATEGATE.RESERVE {id} 60000 tokens 800 {user} m"));
+        for sent in 0..5 {
+            let ended = client.ask(&format!("RATEGATE.COMMIT {id} tokens 650 {user} m"));
+            assert_eq!(reported(&ended), of("committed", 150, 350), "{sent}");
+            assert_eq!(*ended.named("repeated"), truth(version, sent > 0));
+        }
+        let id = format!("{}{version}", &ID[1..]);
+        client.ask(&format!("RATEGATE.RESERVE {id} 60000 tokens 300 {user} m"));
+        for sent in 0..5 {
+            let ended = client.ask(&format!("RATEGATE.CANCEL {id} tokens {user} m"));
+            assert_eq!(reported(&ended), of("cancelled", 300, 350), "{sent}");
+        }
+    }
+}
+
 #[test]
 fn the_answer_has_all_its_names_in_their_order() {
     let running = model();

@@ -18,7 +18,7 @@ use crate::engine::remote::{of_store, set_reset};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
 use crate::engine::{Inner, key};
-use crate::rule::OnUnavailable;
+use crate::rule::{CounterLocation, OnUnavailable};
 
 /// The time after which a caller sends the same again if a store did not reply.
 const RETRY_AFTER_NS: Option<NonZeroU64> = NonZeroU64::new(1_000_000_000);
@@ -248,7 +248,9 @@ fn status<C: Clock + Clone>(
     verdict: Verdict,
     (remaining, debt): (u64, u64),
 ) -> ItemResult {
-    let mut result = ItemResult { remaining: Some(remaining), debt, ..ruled.result(verdict) };
+    // The remainder of this server's lease is not the remainder of the limit.
+    let remaining = (ruled.rule.location == CounterLocation::StoreExact).then_some(remaining);
+    let mut result = ItemResult { remaining, debt, ..ruled.result(verdict) };
     set_reset(&ruled.rule, &mut result, inner.clock.now_ns());
     result
 }

@@ -5,16 +5,21 @@
 //!
 //! The *address* of the request comes from the proxy's configuration. Its header fields may come
 //! from the client, passed through, so they name nothing unless the address refers to them.
+//!
+//! With an `id`, the request holds its permits until a commit under that id, or until its `ttl` is
+//! over.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, StatusCode, Uri};
 use smallvec::{SmallVec, smallvec};
 
-use super::check_request::{CheckItem, CheckRequest, Counter, inline};
+use super::check_request::{CheckItem, CheckRequest, Counter, inline, time};
 use super::invalid::Invalid;
 use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;
+use crate::engine::{DEFAULT_TTL, UniqueId};
 use crate::units::whole;
 
 const RULE: HeaderName = HeaderName::from_static("x-rategate-rule");
@@ -49,6 +54,8 @@ struct Given<'a> {
     permits: Option<Cow<'a, [u8]>>,
     deny: Option<Cow<'a, [u8]>>,
     pass: Option<Cow<'a, [u8]>>,
+    id: Option<Cow<'a, [u8]>>,
+    ttl: Option<Cow<'a, [u8]>>,
 }
 
 impl<'a> AuthRequest<'a> {
@@ -99,7 +106,10 @@ impl<'a> AuthRequest<'a> {
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
         let item = CheckItem { counter, written: Some(permits), usage: None };
-        let check_request = CheckRequest::take(smallvec![item]);
+        let mut check_request = CheckRequest::take(smallvec![item]);
+        if let Some((id, ttl)) = reservation(given.id, given.ttl, headers)? {
+            check_request = check_request.reserving(id, ttl);
+        }
         Ok(Self { check_request, deny, pass })
     }
 }
@@ -123,9 +133,11 @@ impl<'a> Given<'a> {
                 b"permits" => &mut given.permits,
                 b"deny" => &mut given.deny,
                 b"pass" => &mut given.pass,
+                b"id" => &mut given.id,
+                b"ttl" => &mut given.ttl,
                 _ => {
                     let detail = "an unknown name; there are rule, key, from, limit, burst, \
-                                  permits, deny and pass. A value with & in it has to be \
+                                  permits, deny, pass, id and ttl. A value with & in it has to be \
                                   percent-encoded, or left in a header field that `from` names";
                     return Err(Invalid::at("?", detail));
                 }
@@ -179,6 +191,34 @@ impl<'a> Given<'a> {
         };
         keys.into_iter().map(value).collect()
     }
+}
+
+/// Returns the id and the time of a reservation, if the address makes one.
+fn reservation(
+    id: Option<Cow<'_, [u8]>>,
+    ttl: Option<Cow<'_, [u8]>>,
+    headers: &HeaderMap,
+) -> Result<Option<(UniqueId, Duration)>, Invalid> {
+    let Some(id) = id else {
+        let detail = "only beside `id`, under which a commit ends the reservation";
+        return if ttl.is_some() { Err(Invalid::at("?ttl", detail)) } else { Ok(None) };
+    };
+    let named = match id.strip_prefix(b"header:") {
+        None => Some(&*id),
+        Some(name) => {
+            let detail = "not understood; write 32 hexadecimal digits, or header:NAME";
+            let name = HeaderName::from_bytes(name).map_err(|_| Invalid::at("?id", detail))?;
+            field(headers, &name)?
+        }
+    };
+    let id = named.and_then(|id| str::from_utf8(id).ok()?.parse().ok());
+    let detail = "an id is 32 hexadecimal digits, in the address or in the field that it names";
+    let id = id.ok_or_else(|| Invalid::at("?id", detail))?;
+    let ttl = match ttl {
+        Some(ttl) => time(&text(ttl, "?ttl")?, "?ttl")?,
+        None => DEFAULT_TTL,
+    };
+    Ok(Some((id, ttl)))
 }
 
 /// Returns the value of a field that occurs once. Of two fields, it would be unknown which one the

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rategate::Rate;
 use rategate_core::span;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use smallvec::SmallVec;
 
 use super::invalid::Invalid;
@@ -97,11 +97,17 @@ pub(super) enum Counter<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written<'a> {
+    #[serde(default, deserialize_with = "given")]
     verb: Option<Verb>,
+    #[serde(default, deserialize_with = "given")]
     at_most: Option<bool>,
+    #[serde(borrow, default, deserialize_with = "given")]
     lease: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "given")]
     id: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "given")]
     ttl: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "given")]
     once: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "bounded_list")]
     items: Option<Vec<WrittenItem<'a>>>,
@@ -111,9 +117,15 @@ struct Written<'a> {
     limit: Option<Text<'a>>,
     burst: Option<Whole>,
     key: Option<Key<'a>>,
+    #[serde(default, deserialize_with = "given")]
     permits: Option<Whole>,
     usage: Option<Numbers<'a>>,
     model: Option<Text<'a>>,
+}
+
+/// Reads a member whose default would be another request, and so is no null.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(member: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(member).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -126,6 +138,7 @@ struct WrittenItem<'a> {
     limit: Option<Text<'a>>,
     burst: Option<Whole>,
     key: Option<Key<'a>>,
+    #[serde(default, deserialize_with = "given")]
     permits: Option<Whole>,
     usage: Option<Numbers<'a>>,
     model: Option<Text<'a>>,
@@ -184,6 +197,11 @@ impl<'a> CheckRequest<'a> {
         let items = items.map(|(index, item)| item.checked(&format!("/items/{index}"), uses));
         let items = items.collect::<Result<_, _>>()?;
         Ok(Self { verb, items, listed: true, at_most, lease, id, ttl, once })
+    }
+
+    /// Makes a request that takes permits one that reserves them.
+    pub(super) fn reserving(self, id: UniqueId, ttl: Duration) -> Self {
+        Self { verb: Verb::Reserve, id: Some(id), ttl, ..self }
     }
 
     /// Creates a request that takes one item.
@@ -284,10 +302,15 @@ impl Verb {
         if self != Self::Reserve {
             return Err(Invalid::at("/ttl", "only for the verb `reserve`"));
         }
-        span::parse(&text.0).map(Duration::from_nanos).map_err(|error| {
-            Invalid::at("/ttl", format!("{error}; write a time like \"30s\" or \"1500ms\""))
-        })
+        time(&text.0, "/ttl")
     }
+}
+
+/// Parses the time of a reservation.
+pub(super) fn time(text: &str, location: &str) -> Result<Duration, Invalid> {
+    span::parse(text).map(Duration::from_nanos).map_err(|error| {
+        Invalid::at(location, format!("{error}; write a time like \"30s\" or \"1500ms\""))
+    })
 }
 
 impl<'a> WrittenItem<'a> {
@@ -446,7 +469,13 @@ mod tests {
 
     #[test]
     fn invalid_bodies_name_the_pointer() {
-        let table: [(&str, &str, &str); 20] = [
+        let table: [(&str, &str, &str); 26] = [
+            (r#"{"rule":"r","verb":null}"#, "/verb", "null"),
+            (r#"{"rule":"r","permits":null}"#, "/permits", "a whole number"),
+            (r#"{"items":[{"rule":"r","permits":null}]}"#, "/items/0/permits", "a whole number"),
+            (r#"{"rule":"r","verb":"reserve","id":null}"#, "/id", "null"),
+            (r#"{"rule":"r","verb":"charge","once":null}"#, "/once", "null"),
+            (r#"{"rule":"r","verb":"reserve","ttl":null}"#, "/ttl", "null"),
             ("", "", "the body is empty"),
             ("\n ", "", "the body is empty"),
             (r#"{"descriptor":{"user":"a"}}"#, "", "`domain` is missing"),

@@ -79,7 +79,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         let decided = self.engine().lease(verb, &Lease { name, rule, values: &values, permits });
         own::reply_now_or_later(
             decided,
-            CommandRequest { verb: reply_verb, permits, lease: Some(name) },
+            CommandRequest { verb: reply_verb, permits, lease: Some(name), repeated: None },
             out,
             session,
         )

@@ -46,11 +46,16 @@ pub(super) struct CommandRequest {
     pub(super) permits: u64,
     /// The lease of the request, if it concerns one.
     pub(super) lease: Option<UniqueId>,
+    /// Of a charge that is made once: `true` if it had been made before.
+    pub(super) repeated: Option<bool>,
 }
 
 impl<C: Clock + Clone + 'static> Resp<C> {
-    /// Runs `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`. The reply is written, or follows
-    /// later.
+    /// Runs `RATEGATE.CHECK`, `.PEEK`, `.CHARGE`, `.REFUND` and `.RESET`. The reply is written, or
+    /// follows later.
+    ///
+    /// `RATEGATE.CHARGE once|- rule permits [value ...]` is a charge under an id, or `-` for none.
+    /// The reply has one more field then, `repeated`.
     pub(super) fn check(
         &self,
         session: &mut Session,
@@ -59,13 +64,27 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         out: &mut Vec<u8>,
     ) -> Option<Pending> {
         let mut reply = RespWriter::new(out, session.version);
-        let (permits, first) =
-            if verb == Verb::Reset { (0, 2) } else { (permits(words.at(2), &mut reply)?, 3) };
-        let name = rule_name(words.at(1), &mut reply)?;
+        let once = if verb == Verb::Charge { once(words) } else { None };
+        let rule = 1_usize.saturating_add(once.is_some().into());
+        let first = rule.saturating_add(1);
+        let (permits, first) = if verb == Verb::Reset {
+            (0, first)
+        } else {
+            (permits(words.at(first), &mut reply)?, first.saturating_add(1))
+        };
+        let name = rule_name(words.at(rule), &mut reply)?;
         let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
         let items = [Item::of(Target::Rule { name, values: &values }, permits)];
-        let decided = self.engine().decide(&Request { verb, items: &items, counts_denied: false });
-        reply_now_or_later(decided, CommandRequest { verb, permits, lease: None }, out, session)
+        let request = Request { verb, items: &items, counts_denied: false };
+        let mut form = CommandRequest { verb, permits, lease: None, repeated: None };
+        let decided = match once.flatten() {
+            None => self.engine().decide(&request),
+            Some(id) => Decided::Now(self.engine().once(id, &request).map(|made| {
+                form.repeated = Some(made.is_repeated);
+                made.answer
+            })),
+        };
+        reply_now_or_later(decided, form, out, session)
     }
 
     /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
@@ -139,6 +158,16 @@ pub(super) fn unique_id(word: &[u8], may_be_new: bool) -> Option<UniqueId> {
     }
 }
 
+/// Returns the id under which a charge is made once, or `None` inside for none. The form without an
+/// id has a number in the place of the rule's name.
+fn once(words: CommandWords<'_>) -> Option<Option<UniqueId>> {
+    unsigned(words.get(3)?)?;
+    match words.at(1) {
+        b"-" => Some(None),
+        word => unique_id(word, false).map(Some),
+    }
+}
+
 /// Writes the reply to a decision that is made already.
 pub(super) fn reply_now_or_later(
     decided: Decided,
@@ -196,11 +225,19 @@ pub(super) fn write(
         reply.error("ERR the engine returned no result");
         return Some(RefusalReason::EngineError);
     };
-    reply.map(if request.lease.is_some() { 11 } else { 9 });
+    reply.map(match (request.lease, request.repeated) {
+        (Some(_), _) => 11,
+        (None, Some(_)) => 10,
+        (None, None) => 9,
+    });
     let taken = if request.verb == Verb::Take { request.permits } else { 0 };
     write_fields(result, Some(answer.allowed), taken, reply);
     if let Some(name) = request.lease {
         lease::write_fields(name, answer.held_ns(), reply);
+    }
+    if let Some(repeated) = request.repeated {
+        reply.bulk(b"repeated");
+        reply.truth(repeated);
     }
     answer.refusal()
 }
@@ -325,7 +362,7 @@ mod tests {
     fn written(result: ItemResult) -> String {
         let answer = Answer { allowed: true, results: smallvec::smallvec![result] };
         let mut out = Vec::new();
-        let request = CommandRequest { verb: Verb::Take, permits: 3, lease: None };
+        let request = CommandRequest { verb: Verb::Take, permits: 3, lease: None, repeated: None };
         write(Ok(answer), request, &mut RespWriter::new(&mut out, Version::Two));
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }

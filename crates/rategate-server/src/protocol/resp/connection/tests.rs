@@ -33,7 +33,7 @@ fn ask_later(connection: &mut Connection<DuplexStream, ManualClock>) -> Answered
     let (sender, answer) = oneshot::channel();
     let decided =
         Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(EngineError::NotLoaded)) }));
-    let request = own::CommandRequest { verb: Verb::Take, permits: 1, lease: None };
+    let request = own::CommandRequest { verb: Verb::Take, permits: 1, lease: None, repeated: None };
     let session = &mut connection.session;
     let pending = own::reply_now_or_later(decided, request, &mut Vec::new(), session);
     connection.later.push(pending.unwrap());
