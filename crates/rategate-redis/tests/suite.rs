@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rategate_redis::client::{self, Config, RedisStore};
-use rategate_testkit::conformance::{Arena, calendars, flight, laws, scenarios, traffic};
+use rategate_testkit::conformance::{Arena, calendars, debts, flight, laws, scenarios, traffic};
 use rategate_testkit::redis::{Brand, Server};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -70,6 +70,16 @@ fn calendars_are_decided_as_by_the_core() {
 fn calendars_are_charged_as_by_the_core() {
     for arena in Redis::each() {
         println!("{} decisions and charges of calendars compared", calendars::charges(&arena));
+    }
+}
+
+/// `RATEGATE_DENIALS` says how many of each set of limits: a hundred thousand take some minutes.
+#[test]
+fn denials_in_debt_name_the_instant_at_which_calls_pass() {
+    let said = std::env::var("RATEGATE_DENIALS").ok();
+    let each = said.map_or(150, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    for arena in Redis::each() {
+        println!("{} denials in debt", debts::suite(&arena, each));
     }
 }
 
