@@ -29,19 +29,22 @@ const DIGEST_BITS: u64 = (1 << 52) - 1;
 const LAST_BORDER_US: u64 = MAX_INSTANT_US - 1;
 
 /// The number of calendars whose borders a thread remembers.
-const LATEST: u64 = 8;
+const LATEST: usize = 8;
+
+/// A calendar with its borders, if there is one.
+type Latest = Cell<Option<(Calendar, [u64; 5])>>;
 
 thread_local! {
-    static BORDERS: [Cell<Option<(Calendar, [u64; 5])>>; LATEST as usize] =
-        const { [const { Cell::new(None) }; LATEST as usize] };
+    static BORDERS: [Latest; LATEST] =
+        const { [const { Cell::new(None) }; LATEST] };
 }
 
 /// Returns the borders of three windows, of which the second is around an instant, and the number
 /// of that one. A thread remembers the latest: calls are alike.
 pub(crate) fn borders(quota: &Calendar, around_us: u64) -> [u64; 5] {
     BORDERS.with(|latest| {
-        let at = quota.digest() % LATEST;
-        let latest = usize::try_from(at).ok().and_then(|at| latest.get(at));
+        let at = usize::try_from(digest(quota)).unwrap_or(0) % LATEST;
+        let latest = latest.get(at);
         if let Some((known, borders)) = latest.and_then(Cell::get)
             && known == *quota
             && (borders[1]..borders[2]).contains(&around_us)

@@ -29,6 +29,8 @@ mod client_moves;
 mod clock_back;
 mod common;
 mod conformance;
+#[cfg(feature = "client")]
+mod debt_faults;
 mod denied;
 #[cfg(feature = "client")]
 mod denied_copies;

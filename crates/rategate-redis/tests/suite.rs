@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_testkit::conformance::{
-    Arena, calendars, flight, laws, reservations, scenarios, traffic,
+    Arena, calendars, debts, flight, laws, reservations, scenarios, traffic,
 };
 use rategate_testkit::redis::{Brand, Server};
 
@@ -72,6 +72,16 @@ fn calendars_are_decided_as_by_the_core() {
 fn calendars_are_charged_as_by_the_core() {
     for arena in Redis::each() {
         println!("{} decisions and charges of calendars compared", calendars::charges(&arena));
+    }
+}
+
+/// `RATEGATE_DENIALS` says how many of each set of limits: a hundred thousand take some minutes.
+#[test]
+fn denials_in_debt_name_the_instant_at_which_calls_pass() {
+    let said = std::env::var("RATEGATE_DENIALS").ok();
+    let each = said.map_or(150, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    for arena in Redis::each() {
+        println!("{} denials in debt", debts::suite(&arena, each));
     }
 }
 

@@ -18,6 +18,8 @@ mod bytes;
 #[cfg(feature = "calendar")]
 mod calendar;
 mod classes;
+#[cfg(feature = "calendar")]
+mod debts;
 mod deny;
 mod dispatcher;
 mod distributed;

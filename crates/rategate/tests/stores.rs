@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
 use rategate_testkit::conformance::{
-    Arena, calendars, flight, laws, members, reservations, scenarios, traffic,
+    Arena, calendars, debts, flight, laws, members, reservations, scenarios, traffic,
 };
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -57,6 +57,18 @@ fn the_memory_store_keeps_calendars() {
     #[expect(clippy::print_stdout, reason = "the number of comparisons is a result")]
     {
         println!("{compared} decisions and charges of calendars compared");
+    }
+}
+
+/// `RATEGATE_DENIALS` says how many of each set of limits.
+#[test]
+fn the_memory_store_names_the_instant_at_which_calls_pass() {
+    let said = std::env::var("RATEGATE_DENIALS").ok();
+    let each = said.map_or(2_000, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    let compared = debts::suite(&InMemory::new(), each);
+    #[expect(clippy::print_stdout, reason = "the number of comparisons is a result")]
+    {
+        println!("{compared} denials in debt");
     }
 }
 

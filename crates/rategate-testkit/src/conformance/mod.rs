@@ -34,6 +34,7 @@ use std::sync::Arc;
 use rategate::store::Store;
 
 pub mod calendars;
+pub mod debts;
 pub mod flight;
 pub mod laws;
 pub mod members;
