@@ -207,7 +207,7 @@ async fn no_permits_are_held_behind_any_waiter() {
         }
         assert!(slots.try_hold(1, MINUTE).unwrap().is_err());
         assert_eq!(slots.try_hold(0, MINUTE).unwrap().unwrap().permits(), 0);
-        let both = try_hold_all(&[(slots.limiter(), 0)], MINUTE).unwrap();
+        let both = try_hold_all(&[slots.limiter().estimate(0)], MINUTE).unwrap();
         assert!(matches!(both, JointDecision::Granted(holds) if holds.len() == 1));
     };
     assert!(tokio::join!(waits, holds).0.is_err());
@@ -277,7 +277,8 @@ fn several_limiters_hold_all_or_none() {
     let of = |policy: AnyPolicy| Limiter::with_clock(policy, clock.clone());
     let tokens = of(Gcra::per_day(1).burst(1_000).into());
     let calls = of(SlidingLog::new(3, MINUTE).into());
-    let hold = |estimate| try_hold_all(&[(&tokens, estimate), (&calls, 1)], secs(9)).unwrap();
+    let hold =
+        |estimate| try_hold_all(&[tokens.estimate(estimate), calls.estimate(1)], secs(9)).unwrap();
     let left = || (tokens.remaining().unwrap(), calls.remaining().unwrap());
     let JointDecision::Granted(first) = hold(700) else { panic!("all fits") };
     assert_eq!(first.iter().map(rategate::charge::Hold::permits).collect::<Vec<_>>(), [700, 1]);
@@ -289,9 +290,11 @@ fn several_limiters_hold_all_or_none() {
         assert_eq!(attempt, Some(secs(9)));
     }
     assert_eq!(left(), (300, 2), "nothing is taken");
-    let excessive = try_hold_all(&[(&calls, 1), (&tokens, 1_001)], secs(9)).unwrap_err();
+    let excessive =
+        try_hold_all(&[calls.estimate(1), tokens.estimate(1_001)], secs(9)).unwrap_err();
     assert!(matches!(excessive, TryAllError { at: 1, error: KeyedError::ExceedsCapacity(_) }));
-    let twice = try_hold_all(&[(&calls, 1), (&tokens, 1), (&calls, 1)], secs(9)).unwrap_err();
+    let twice = try_hold_all(&[calls.estimate(1), tokens.estimate(1), calls.estimate(1)], secs(9))
+        .unwrap_err();
     assert_eq!(twice, TryAllError { at: 2, error: KeyedError::Duplicate });
     let settled = first.into_iter().zip([50, 1]).map(|(hold, actual)| hold.commit(actual).unwrap());
     let back = Committed::InTime(Settled::Back { permits: 650 });
@@ -304,10 +307,35 @@ fn several_limiters_hold_all_or_none() {
     drop((kept, last));
     assert_eq!(left(), (950, 2));
     tokens.close();
-    let closed = try_hold_all(&[(&calls, 1), (&tokens, 1)], secs(9)).unwrap_err();
+    let closed = try_hold_all(&[calls.estimate(1), tokens.estimate(1)], secs(9)).unwrap_err();
     assert_eq!(closed, TryAllError { at: 1, error: KeyedError::Closed });
     assert_eq!(calls.remaining().unwrap(), 2);
     assert!(try_hold_all::<AnyPolicy, ManualClock>(&[], MINUTE).unwrap().is_granted());
+}
+
+/// A smaller limit of its own shares a counter: the check and the hold are one step, and the wait
+/// is exact.
+#[test]
+fn an_estimate_spares_what_has_to_be_left() {
+    let clock = ManualClock::new();
+    let window = FixedWindow::new(1_000, MINUTE, Anchor::Epoch);
+    let counter = Limiter::with_clock(window, clock.clone());
+    let held = |permits| {
+        try_hold_all(&[counter.estimate(permits).sparing(990)], secs(9)).map(|held| match held {
+            JointDecision::Granted(holds) => Ok(holds),
+            JointDecision::Denied { retry_after, .. } => Err(retry_after),
+        })
+    };
+    let first = held(7).unwrap().unwrap();
+    assert_eq!(held(4).unwrap().unwrap_err(), Some(secs(9)), "7 come back");
+    let rest = held(3).unwrap().unwrap();
+    assert_eq!(held(0).unwrap().unwrap()[0].permits(), 0, "none need nothing");
+    assert!(matches!(held(11), Err(TryAllError { error: KeyedError::ExceedsCapacity(_), .. })));
+    assert!(matches!(held(u64::MAX), Err(TryAllError { .. })));
+    drop((first, rest));
+    assert!(held(10).unwrap().is_ok());
+    assert!(counter.try_acquire(985).unwrap().is_granted(), "others are not bound by it");
+    assert_eq!(held(1).unwrap().unwrap_err(), Some(MINUTE));
 }
 
 /// Threads hold the same limiters in either order: none waits for ever, and nothing is lost.
@@ -315,7 +343,9 @@ fn several_limiters_hold_all_or_none() {
 fn holds_in_any_order_do_not_block_each_other() {
     let [one, two] = [(); 2].map(|()| Limiter::new(Gcra::per_day(1).burst(100)));
     thread::scope(|scope| {
-        for parts in [[(&one, 30), (&two, 20)], [(&two, 20), (&one, 30)]].repeat(2) {
+        for parts in
+            [[one.estimate(30), two.estimate(20)], [two.estimate(20), one.estimate(30)]].repeat(2)
+        {
             scope.spawn(move || {
                 for round in 0..500 {
                     let JointDecision::Granted(holds) = try_hold_all(&parts, MINUTE).unwrap()

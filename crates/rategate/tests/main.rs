@@ -48,6 +48,7 @@ mod skewed;
 #[cfg(feature = "serde")]
 mod snapshot;
 mod stats;
+mod store_reservations;
 mod stores;
 mod stress;
 mod taking;

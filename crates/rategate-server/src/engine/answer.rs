@@ -85,21 +85,24 @@ pub enum Verdict {
 }
 
 /// An answer that is available now, or after a store has replied.
-pub enum Decided {
+pub enum Decided<A = Answer> {
     /// The answer is available now.
-    Now(Result<Answer, super::EngineError>),
+    Now(Result<A, super::EngineError>),
     /// The answer arrives later, within the store's time budget. Dropping the future abandons the
     /// decision.
-    Later(Pin<Box<dyn Future<Output = Result<Answer, super::EngineError>> + Send>>),
+    Later(Later<A>),
 }
 
-impl Decided {
+/// The future of an answer.
+pub type Later<A> = Pin<Box<dyn Future<Output = Result<A, super::EngineError>> + Send>>;
+
+impl<A> Decided<A> {
     /// Waits for the answer, if necessary, and returns it.
     ///
     /// # Errors
     ///
     /// Returns the engine's errors.
-    pub async fn answer(self) -> Result<Answer, super::EngineError> {
+    pub async fn answer(self) -> Result<A, super::EngineError> {
         match self {
             Self::Now(answer) => answer,
             Self::Later(answer) => answer.await,
@@ -216,6 +219,12 @@ impl Verdict {
         matches!(self, Self::Denied { .. } | Self::Unavailable { admitted: false, .. })
     }
 
+    /// Returns `true` if a store did not reply.
+    #[must_use]
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
     /// Returns `true` if the item causes its request to be denied.
     #[must_use]
     pub const fn is_over(&self) -> bool {
@@ -226,7 +235,7 @@ impl Verdict {
     }
 }
 
-impl Debug for Decided {
+impl<A: Debug> Debug for Decided<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),

@@ -9,6 +9,7 @@ use rategate::{Clock, FixedWindow, Keyed};
 use super::answer::{ItemResult, Verdict};
 use super::request::Verb;
 use crate::rule::{CountedWindow, DisplayLimit};
+use crate::units::retry_ns;
 
 /// A caller's own limit for a descriptor, with the counter that it uses.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,15 @@ pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
         }
         Verb::Take | Verb::Peek => {
             let used = used(table.status(key)?.remaining);
-            (verdict(window, used.saturating_add(permits), permits, now_ns), used)
+            let mut verdict = verdict(window, used.saturating_add(permits), permits, now_ns);
+            if let Verdict::Denied { retry_after_ns: Some(until_ns), .. } = &mut verdict {
+                // The end of a hold may come before that of the window.
+                let with_spared = permits.saturating_add(window.spared(counter));
+                if let Some(wait_ns) = table.peek(key, with_spared)?.and_then(retry_ns) {
+                    *until_ns = wait_ns.min(*until_ns);
+                }
+            }
+            (verdict, used)
         }
         Verb::Charge => {
             let charged = CountedWindow::counted_of(permits, counter);

@@ -102,9 +102,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
             Self::Rule(ruled, key) => {
                 let in_force = ruled.counters.in_force();
                 match ruled.table(&in_force, clock) {
-                    Some(_) if matches!(in_force.limit, Limit::Counted(_)) => {
-                        ruled.decide(clock, key, Verb::Peek, 0)
-                    }
+                    Some(_) if matches!(in_force.limit, Limit::Counted(_)) => self.held(clock),
                     Some(table) => {
                         let status = table.status(key).map(|status| (Verdict::Granted, status));
                         ruled.result_of(&in_force, key, status)
@@ -113,8 +111,15 @@ impl<C: Clock + Clone> Counter<'_, C> {
                 }
             }
             Self::Bucket(numbers, key) => Ok(numbers.granted(clock, key)?.0),
-            Self::Window(..) | Self::CallerLimit(..) => self.decide(clock, Verb::Peek, 0),
+            Self::Window(..) | Self::CallerLimit(..) => self.held(clock),
         }
+    }
+
+    /// Returns the result of a hold in a window that counts every hit, which others may have
+    /// exceeded since.
+    fn held(&self, clock: &C) -> Result<ItemResult, EngineError> {
+        let status = self.decide(clock, Verb::Peek, 0)?;
+        Ok(ItemResult { verdict: Verdict::Granted, ..status })
     }
 
     /// Returns a denial for a counter that denied the request, whatever its status is by now.

@@ -242,7 +242,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
         request: (Verb, u64),
     ) -> Result<ItemResult, EngineError> {
         let now_ns = clock.now_ns();
-        let table = self.counters.table_of(own.counter.into(), clock);
+        let table = self.lent_table(own, clock);
         let decided = counted::decide(table, (own.window, &own.counter), key, request, now_ns);
         Ok(counted::result(
             own.window,
@@ -250,6 +250,11 @@ impl<C: Clock + Clone> ActiveRule<C> {
             decided.map_err(EngineError::of)?,
             now_ns,
         ))
+    }
+
+    /// Returns the table of the [shared counter](Self::lent_to) of a caller's own limit.
+    pub(super) fn lent_table(&self, own: &OwnLimit, clock: &C) -> &Table<C> {
+        self.counters.table_of(own.counter.into(), clock)
     }
 
     /// Returns the table, if there is anything to count.

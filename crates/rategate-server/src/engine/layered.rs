@@ -103,7 +103,7 @@ fn folded(sizes: &[usize], answer: Answer) -> Answer {
 
 /// Returns the part that denies, with the longest wait of several; else the one with the least
 /// remaining.
-fn strictest(results: impl Iterator<Item = ItemResult>) -> Option<ItemResult> {
+pub(super) fn strictest(results: impl Iterator<Item = ItemResult>) -> Option<ItemResult> {
     results.min_by_key(|result| {
         let wait_ns = match result.verdict {
             Verdict::Denied { .. } | Verdict::Unavailable { admitted: false, .. } => {

@@ -38,7 +38,7 @@ use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 pub use rategate_protocol::rls::Override;
 
-pub use self::answer::{Answer, Decided, ItemResult, Observer, Verdict, Watch};
+pub use self::answer::{Answer, Decided, ItemResult, Later, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, CallerSpanGuard, TRACEPARENT, within};
 use self::decide::Seen;

@@ -12,7 +12,7 @@ use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Grant};
 use rategate::store::{ChargeReply, LeaseId, Pending, StoreError};
 use smallvec::SmallVec;
 
-use super::answer::{Answer, Decided, ItemResult, Verdict};
+use super::answer::{Answer, Decided, ItemResult, Later, Verdict};
 use super::counted;
 use super::counters::ActiveRule;
 use super::decide::Seen;
@@ -165,9 +165,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 /// Polls the answer once, so that one that is available is returned at once.
-pub(super) fn now_or_later(
-    mut answer: Pin<Box<dyn Future<Output = Result<Answer, EngineError>> + Send>>,
-) -> Decided {
+pub(super) fn now_or_later<A>(mut answer: Later<A>) -> Decided<A> {
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Decided::Now(answer),
         Poll::Pending => Decided::Later(answer),
@@ -445,7 +443,7 @@ pub(super) fn result_of<C: Clock + Clone + 'static>(
 }
 
 /// Sets the time until nothing of the limit is in use.
-fn set_reset<C: Clock + Clone>(inner: &Inner<C>, rule: &Rule, result: &mut ItemResult) {
+pub(super) fn set_reset<C: Clock + Clone>(inner: &Inner<C>, rule: &Rule, result: &mut ItemResult) {
     if let Limit::Policy(policy) = rule.limit {
         let (left, is_carried) = ((result.remaining, result.debt), rule.debt.is_carried());
         let now_ns = inner.clock.now_ns();

@@ -180,6 +180,10 @@ impl OwnedItem {
         Self { target, permits: item.permits, refund: item.refund, quota: item.quota }
     }
 
+    pub(super) const fn permits(&self) -> u64 {
+        self.permits
+    }
+
     pub(super) fn borrowed(&self) -> Lists<'_> {
         let (mut values, mut entries) = (Vec::new(), Vec::new());
         match &self.target {

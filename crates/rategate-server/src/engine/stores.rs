@@ -14,6 +14,7 @@
 //!   in the store whatever the other items say; without the store its fallback counts what fits.
 //! * **Windows that count every hit** ([`CountedWindow`]) count denied permits in the store too,
 //!   and refund nothing.
+//! * **Reservations** are held by the store under their id: see [`reserve`](super::Engine::reserve).
 //! * **Refunds** need no grant, as in this process: a store credits permits up to full, by the
 //!   caller's word. While unavailable it credits nothing. Permits in flight are
 //!   [released](super::LeaseVerb::Release) instead.
@@ -30,8 +31,9 @@ use rategate::distributed::{
 };
 use rategate::policy::Anchor;
 use rategate::store::{
-    self, Callback, ChargeReply, LeaseId, MemoryStore, Pending, PlanError, Rule as StoreRule,
-    Store, StoreError, StoreRequest,
+    self, Callback, ChargeReply, EndReply, LeaseId, MemoryStore, Pending, PlanError,
+    ReservationEnd, ReservationId, ReserveReply, Rule as StoreRule, Store, StoreError,
+    StoreRequest,
 };
 use rategate::{AnyPolicy, Clock, ManualClock, SlidingLog};
 use rategate_redis::plan::Plan;
@@ -71,6 +73,17 @@ pub trait Remote: Send + Sync {
     fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply>;
     /// Takes permits that count even if they are denied. None are denied in debt.
     fn take_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture;
+    /// Holds an estimate under an id for a time. A lost reply leaves the outcome unknown; the same
+    /// again is held once.
+    fn reserve(
+        &self,
+        key: &[u8],
+        permits: u64,
+        id: ReservationId,
+        ttl: Duration,
+    ) -> Pending<ReserveReply>;
+    /// Ends what is held under an id. The same again counts once.
+    fn end(&self, key: &[u8], id: ReservationId, end: ReservationEnd) -> Pending<EndReply>;
     /// Takes permits in flight, under the name of a lease.
     fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture;
     /// Renews a lease.
@@ -108,6 +121,20 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
 
     fn take_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture {
         self.try_acquire_or_charge(key, permits)
+    }
+
+    fn reserve(
+        &self,
+        key: &[u8],
+        permits: u64,
+        id: ReservationId,
+        ttl: Duration,
+    ) -> Pending<ReserveReply> {
+        Self::reserve(self, key, permits, id, ttl)
+    }
+
+    fn end(&self, key: &[u8], id: ReservationId, end: ReservationEnd) -> Pending<EndReply> {
+        Self::end(self, key, id, end)
     }
 
     fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture {

@@ -7,6 +7,9 @@
 //! * **Verdict.** A take is denied if the count after it exceeds the limit. So a peek at a window
 //!   that is exactly full passes. After a denied take nothing passes until the window ends, peeks
 //!   included.
+//! * **Hold.** An estimate is held if the count with it is within the limit; otherwise nothing is
+//!   counted. What it did not use leaves the count of its own window, and what it used beyond is
+//!   added, whether it fits or not.
 //! * **Windows** lie on the clock's grid since 1970, and carry nothing over into the next.
 //! * **Bound.** The count is exact far beyond the limit, and then saturates: it never wraps.
 
@@ -108,6 +111,12 @@ impl CountedWindow {
     pub const fn counted_of(permits: u64, counter: &FixedWindow) -> u64 {
         let max = counter.permits().div_ceil(2);
         if permits < max { permits } else { max }
+    }
+
+    /// Returns how many permits a counter grants beyond this limit. A hold spares them.
+    #[must_use]
+    pub fn spared(&self, counter: &FixedWindow) -> u64 {
+        counter.permits().saturating_sub(self.permits())
     }
 
     /// Returns how many permits of a take are added to a store's counter.

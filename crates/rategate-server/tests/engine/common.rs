@@ -6,11 +6,11 @@ use std::time::Duration;
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{
-    Answer, Decided, Engine, EngineSettings, Item, Request, Target, Verb,
+    Answer, Decided, Engine, EngineError, EngineSettings, Item, Request, Target, Verb,
 };
 use rategate_server::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
-    RuleSet, Unit, Value,
+    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit,
+    OnUnavailable, Origin, Rule, RuleSet, Unit, Value,
 };
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -64,6 +64,11 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
     }
 }
 
+/// Returns the rule with a maximum in each minute of the clock that counts every hit.
+pub(crate) fn counting(rule: Rule, permits: u32) -> Rule {
+    Rule { limit: Limit::Counted(CountedWindow::new(permits, 60 * SECOND).unwrap()), ..rule }
+}
+
 pub(crate) fn with_value(mut rule: Rule, entry: usize, value: Value) -> Rule {
     rule.entries[entry].value = value;
     rule
@@ -100,9 +105,14 @@ pub(crate) fn ask(engine: &TestEngine, verb: Verb, items: &[(&str, u64)]) -> Ans
 }
 
 pub(crate) fn decide(engine: &TestEngine, verb: Verb, items: &[Item<'_>]) -> Answer {
-    match engine.decide(&Request { verb, items, counts_denied: false }) {
-        Decided::Now(answer) => answer.unwrap(),
-        Decided::Later(_) => unreachable!("all counters are here"),
+    now(engine.decide(&Request { verb, items, counts_denied: false })).unwrap()
+}
+
+/// Returns an answer that needs no store, or one that replies at once.
+pub(crate) fn now<A>(decided: Decided<A>) -> Result<A, EngineError> {
+    match decided {
+        Decided::Now(answer) => answer,
+        Decided::Later(_) => unreachable!("nothing is waited for"),
     }
 }
 

@@ -9,4 +9,5 @@ mod random;
 mod reload;
 mod reservation;
 mod rules;
+mod stories;
 mod together;

@@ -1,17 +1,15 @@
 //! Reservations: estimates under an id, until the true cost is known.
 
-use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use fastrand::Rng;
 use rategate::charge::Settled;
 use rategate::{Concurrency, SlidingLog};
 use rategate_server::engine::{
-    Cost, Engine, EngineError, EngineSettings, Inline, Item, MAX_TTL, MEMORY, Reserved, Target,
-    UniqueId, Verdict,
+    Cost, Engine, EngineError, EngineSettings, Inline, Item, MAX_TTL, MEMORY, Override, Reserved,
+    Target, UniqueId, Verb, Verdict,
 };
-use rategate_server::rule::{CountedWindow, Enforcement, Limit, Over, Rule, RuleSet};
+use rategate_server::rule::{Enforcement, Limit, Over, Rule, RuleSet, Unit};
 
 use crate::engine::common::*;
 
@@ -38,17 +36,17 @@ fn try_reserve(
 ) -> Result<Reserved, EngineError> {
     let items: Vec<Item<'_>> =
         items.iter().map(|&(name, permits)| Item::of(of(name, &[b"1"]), permits)).collect();
-    engine.reserve(id(number), ttl, &items)
+    now(engine.reserve(id(number), ttl, &items))
 }
 
 fn commit(engine: &TestEngine, number: u64, costs: &[(&str, Option<u64>)]) -> Reserved {
     let cost = |&(name, permits): &(_, _)| Cost { target: of(name, &[b"1"]), permits };
-    engine.commit(id(number), &costs.iter().map(cost).collect::<Vec<_>>()).unwrap()
+    now(engine.commit(id(number), &costs.iter().map(cost).collect::<Vec<_>>())).unwrap()
 }
 
 fn cancel(engine: &TestEngine, number: u64, names: &[&str]) -> Reserved {
     let targets: Vec<Target<'_>> = names.iter().map(|name| of(name, &[b"1"])).collect();
-    engine.cancel(id(number), &targets).unwrap()
+    now(engine.cancel(id(number), &targets)).unwrap()
 }
 
 fn verdicts(reserved: &Reserved) -> Vec<Verdict> {
@@ -152,20 +150,15 @@ fn an_id_is_forgotten_after_its_time() {
 
 #[test]
 fn what_cannot_be_reserved_says_so_and_takes_nothing() {
-    let counted = Rule {
-        limit: Limit::Counted(CountedWindow::new(5, 60 * SECOND).unwrap()),
-        ..per_minute("y", &["y"], 5)
-    };
-    let (engine, _) = engine(vec![bucket("t", &["t"], 100), bucket("u", &["u"], 100), counted]);
+    let (engine, _) = engine(vec![bucket("t", &["t"], 100), bucket("u", &["u"], 100)]);
     let fails = |items: &[(&str, u64)]| try_reserve(&engine, 1, TTL, items).unwrap_err();
-    assert!(matches!(fails(&[("t", 1), ("y", 1)]), EngineError::NotFor(_)));
     assert!(matches!(fails(&[("t", 1), ("none", 1)]), EngineError::NoSuchRule { .. }));
     let twice = fails(&[("t", 1), ("u", 1), ("t", 1)]);
     assert_eq!(twice, EngineError::DuplicateItem { first: 0, second: 2 });
     assert!(matches!(fails(&[("t", 1); 65]), EngineError::TooManyItems { .. }));
     let limit = Inline { capacity: 5, count: 1, period_ns: SECOND };
     let inline = [Item::of(Target::Inline { limit, key: b"k" }, 1)];
-    assert!(matches!(engine.reserve(id(1), TTL, &inline), Err(EngineError::NotFor(_))));
+    assert!(matches!(now(engine.reserve(id(1), TTL, &inline)), Err(EngineError::NotFor(_))));
     for ttl in [Duration::ZERO, MAX_TTL + Duration::from_nanos(1)] {
         let refused = try_reserve(&engine, 1, ttl, &[("t", 1)]);
         assert_eq!(refused, Err(EngineError::Ttl { max: MAX_TTL }));
@@ -175,10 +168,62 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
         assert_eq!(try_reserve(&engine, 1, TTL, &other), Err(EngineError::OtherItems));
     }
     let cost = Cost { target: of("u", &[b"1"]), permits: None };
-    assert_eq!(engine.commit(id(1), &[cost]), Err(EngineError::OtherItems));
+    assert_eq!(now(engine.commit(id(1), &[cost])), Err(EngineError::OtherItems));
     assert_eq!(left(&engine, "t"), 99);
     let never = reserve(&engine, 2, &[("t", 101)]);
     assert_eq!(verdicts(&never), [Verdict::Denied { retry_after_ns: None, enforced: true }]);
+}
+
+/// A window that counts every hit holds an estimate only where it fits, and counts nothing else of
+/// a reservation than what was used.
+#[test]
+fn windows_that_count_every_hit_are_reserved() {
+    let (engine, clock) = engine(vec![counting(per_minute("y", &["y"], 10), 10)]);
+    assert!(reserve(&engine, 1, &[("y", 8)]).answer.allowed);
+    let until = |ns| Verdict::Denied { retry_after_ns: NonZeroU64::new(ns), enforced: true };
+    for _ in 0..3 {
+        let denied = reserve(&engine, 2, &[("y", 3)]);
+        assert_eq!(verdicts(&denied), [until(30 * SECOND)], "the hold ends by itself");
+        assert_eq!((left(&engine, "y"), denied.answer.results[0].debt), (2, 0), "nothing counts");
+    }
+    let peeked = ask(&engine, Verb::Peek, &[("y=1", 3)]);
+    assert_eq!(peeked.results[0].verdict, until(30 * SECOND));
+    assert_eq!(verdicts(&reserve(&engine, 2, &[("y", 11)])), [until(0)], "it never fits");
+    assert_eq!(verdicts(&commit(&engine, 1, &[("y", Some(3))])), [back(5)]);
+    // A take that does not fit counts; then nothing fits, and even no permits are denied.
+    assert_eq!((left(&engine, "y"), take(&engine, &[("y=1", 8)])), (7, false));
+    let denied = reserve(&engine, 2, &[("y", 0)]);
+    assert_eq!((verdicts(&denied), denied.answer.results[0].debt), (vec![until(60 * SECOND)], 1));
+    clock.advance(Duration::from_secs(60));
+    assert!(reserve(&engine, 2, &[("y", 10)]).answer.allowed);
+    let owed = Verdict::Committed(Settled::Owed { permits: 15, forgiven: 0 });
+    let settled = commit(&engine, 2, &[("y", Some(25))]);
+    assert_eq!((verdicts(&settled), settled.answer.results[0].debt), (vec![owed], 15));
+}
+
+/// A limit that comes with a descriptor holds by its own number, in the count of the rule.
+#[test]
+fn a_limit_of_the_call_shares_the_count_of_its_rule() {
+    let (engine, _) = engine(vec![counting(per_minute("y", &["y"], 10), 10)]);
+    let entries: [(&[u8], &[u8]); 1] = [(b"y", b"1")];
+    let own = |permits| {
+        let limit = Some(Override { permits, unit: Unit::Minute });
+        Target::Descriptor { domain: "d", entries: &entries, limit }
+    };
+    let held = |number, target, permits| {
+        now(engine.reserve(id(number), TTL, &[Item::of(target, permits)])).unwrap().answer.allowed
+    };
+    assert!(held(1, own(20), 14));
+    assert!(!held(2, of("y", &[b"1"]), 1), "the count is over the rule's number");
+    assert!(!held(2, own(20), 7) && held(2, own(20), 6) && !held(3, own(20), 1));
+    let twice = [Item::of(own(20), 0), Item::of(of("y", &[b"1"]), 0)];
+    let twice = now(engine.reserve(id(3), TTL, &twice));
+    assert_eq!(twice, Err(EngineError::DuplicateItem { first: 0, second: 1 }));
+    for (number, used) in [(1, 4), (2, 3)] {
+        let cost = Cost { target: own(20), permits: Some(used) };
+        assert!(now(engine.commit(id(number), &[cost])).unwrap().answer.allowed);
+    }
+    assert_eq!(left(&engine, "y"), 3);
 }
 
 /// Operations in flight are counted elsewhere: they have leases.
@@ -237,7 +282,7 @@ fn keys_with_open_reservations_are_bounded() {
     engine.load(RuleSet { rules: vec![bucket("t", &["t"], 9)], hash: "".into() }).unwrap();
     let one = |number: u64| {
         let key = number.to_be_bytes();
-        engine.reserve(id(number), TTL, &[Item::of(of("t", &[&key]), 1)])
+        now(engine.reserve(id(number), TTL, &[Item::of(of("t", &[&key]), 1)]))
     };
     let passes = |number| one(number).is_ok_and(|reserved| reserved.answer.allowed);
     let held = (1..2_000).find(|&number| !passes(number)).unwrap() - 1;
@@ -267,120 +312,14 @@ fn a_commit_follows_a_reload() {
     );
 }
 
-/// One reservation of the model.
-struct Known {
-    items: Vec<(usize, u64)>,
-    window: u64,
-    end_s: u64,
-    verdict_of: Option<Vec<Verdict>>,
-    settled_s: u64,
-}
-
-/// Random stories of windows, compared with plain sums: what is held and used counts in the window
-/// of its start, shortfalls in that of their commit, and nothing twice.
-#[test]
-fn random_stories_are_those_of_plain_sums() {
-    const LIMITS: [(&str, u64); 2] = [("a", 50), ("b", 70)];
-    for seed in 0..40 {
-        let mut rng = Rng::with_seed(seed);
-        let rules = LIMITS.map(|(name, permits)| per_minute(name, &[name], permits));
-        let (engine, clock) = engine(rules.into());
-        let (mut used, mut known) = ([0_u64; 2], HashMap::<u64, Known>::new());
-        let mut now_s = 0_u64;
-        for step in 0..200 {
-            let passed_s = if rng.u8(..4) == 0 { rng.u64(1..45) } else { 0 };
-            clock.advance(Duration::from_secs(passed_s));
-            // Holds end in their window before it does, or are gone with it.
-            let window = (now_s + passed_s) / 60;
-            for known in known.values_mut() {
-                let ends = known.verdict_of.is_none() && known.settled_s == u64::MAX;
-                if ends && known.end_s <= now_s + passed_s {
-                    if known.window == now_s / 60 {
-                        known.items.iter().for_each(|(at, held)| used[*at] -= held);
-                    }
-                    known.settled_s = known.end_s;
-                }
-            }
-            if window != now_s / 60 {
-                used = [0; 2];
-            }
-            now_s += passed_s;
-            if rng.bool() {
-                engine.tick(clock_ns(&clock));
-            }
-            let number = rng.u64(..12);
-            let forgotten = known.get(&number).is_some_and(|known| {
-                known.settled_s != u64::MAX && known.settled_s + MEMORY.as_secs() <= now_s
-            });
-            if forgotten {
-                known.remove(&number);
-            }
-            if rng.bool() && !known.contains_key(&number) {
-                let mut items: Vec<(usize, u64)> = (0..2).map(|at| (at, rng.u64(..40))).collect();
-                items.truncate(rng.usize(1..=2));
-                let ttl_s = rng.u64(1..90);
-                let fits = items.iter().all(|(at, permits)| {
-                    used[*at] <= LIMITS[*at].1 && used[*at] + permits <= LIMITS[*at].1
-                });
-                let named: Vec<_> = items.iter().map(|(at, n)| (LIMITS[*at].0, *n)).collect();
-                let reserved =
-                    try_reserve(&engine, number, Duration::from_secs(ttl_s), &named).unwrap();
-                assert_eq!(reserved.answer.allowed, fits, "seed {seed}, step {step}");
-                if fits {
-                    for (at, permits) in &items {
-                        used[*at] += permits;
-                    }
-                    let (end_s, settled_s) = (now_s + ttl_s, u64::MAX);
-                    let known_as = Known { items, window, end_s, verdict_of: None, settled_s };
-                    known.insert(number, known_as);
-                }
-            } else {
-                let actual: Vec<u64> = (0..2).map(|_| rng.u64(..60)).collect();
-                let costs: Vec<_> = match known.get(&number) {
-                    Some(known) => known.items.iter().map(|(at, _)| (*at, actual[*at])).collect(),
-                    None => vec![(0, 5)],
-                };
-                let named: Vec<_> =
-                    costs.iter().map(|(at, used)| (LIMITS[*at].0, Some(*used))).collect();
-                let committed = commit(&engine, number, &named);
-                let Some(known) = known.get_mut(&number) else {
-                    assert_eq!(verdicts(&committed), [Verdict::Unknown]);
-                    continue;
-                };
-                assert_eq!(committed.is_repeated, known.verdict_of.is_some(), "seed {seed}");
-                if let Some(before) = &known.verdict_of {
-                    assert_eq!(&verdicts(&committed), before);
-                    continue;
-                }
-                let is_late = known.settled_s != u64::MAX;
-                for ((at, actual), (_, held)) in costs.iter().zip(&known.items) {
-                    if is_late {
-                        used[*at] += actual;
-                    } else if actual > held {
-                        used[*at] += actual - held;
-                    } else if known.window == window {
-                        used[*at] -= held - actual;
-                    }
-                }
-                let all_late = verdicts(&committed).iter().all(|it| matches!(it, Verdict::Late(_)));
-                assert_eq!(all_late, is_late, "seed {seed}, step {step}");
-                known.verdict_of = Some(verdicts(&committed));
-                known.settled_s = now_s;
-            }
-            for (at, (name, limit)) in LIMITS.iter().enumerate() {
-                let expected = limit.saturating_sub(used[at]);
-                assert_eq!(left(&engine, name), expected, "seed {seed}, step {step}, {name}");
-            }
-        }
-    }
-}
-
 /// Five, fifty and five hundred calls at once under a limit of 2000 tokens: what is held never
 /// exceeds it, and in the end the true costs are used.
 #[test]
 fn calls_at_once_reserve_no_more_than_the_limit() {
-    for callers in [5_u64, 50, 500] {
-        let (engine, _) = engine(vec![bucket("t", &["t"], 2_000)]);
+    for (callers, is_counted) in [5_u64, 50, 500].into_iter().flat_map(|n| [(n, false), (n, true)])
+    {
+        let rule = bucket("t", &["t"], 2_000);
+        let (engine, _) = engine(vec![if is_counted { counting(rule, 2_000) } else { rule }]);
         let held = std::thread::scope(|scope| {
             let call = |caller: u64| {
                 let engine = engine.clone();

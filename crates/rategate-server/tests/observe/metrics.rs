@@ -9,6 +9,7 @@ use rategate_server::net::Tally as _;
 use rategate_server::observe::Protocol;
 use rategate_server::rule::{Limit, Rule, RuleSet, Unit};
 
+use crate::engine::common::now;
 use crate::observe::common::{Bench, SECOND_NS, bucket, rule, rules};
 
 /// A series: its name and labels.
@@ -264,10 +265,10 @@ fn reservations_are_counted_and_so_are_their_permits() {
     let target = Target::Rule { name: "per-address", values: &values };
     let id = |number| UniqueId([number; 16]);
     let reserve = |number, permits| {
-        bench.engine.reserve(id(number), DEFAULT_TTL, &[Item::of(target, permits)]).unwrap()
+        now(bench.engine.reserve(id(number), DEFAULT_TTL, &[Item::of(target, permits)])).unwrap()
     };
     let used = |number, permits| {
-        bench.engine.commit(id(number), &[Cost { target, permits: Some(permits) }]).unwrap()
+        now(bench.engine.commit(id(number), &[Cost { target, permits: Some(permits) }])).unwrap()
     };
     for number in 0..3 {
         assert!(reserve(number, 6).answer.allowed);
@@ -276,7 +277,7 @@ fn reservations_are_counted_and_so_are_their_permits() {
     used(0, 4);
     used(1, 9);
     used(1, 9);
-    bench.engine.cancel(id(9), &[target]).unwrap();
+    now(bench.engine.cancel(id(9), &[target])).unwrap();
     bench.clock.advance(DEFAULT_TTL);
     bench.engine.tick(0);
     used(2, 5);

@@ -13,7 +13,7 @@ use rategate_server::engine::{
 use rategate_server::rule::{Limit, Scheduled, Unit};
 
 use crate::engine::common::{
-    MONDAY, SECOND, TestEngine, bucket, decide, per_minute, remaining, take,
+    MONDAY, SECOND, TestEngine, bucket, decide, now, per_minute, remaining, take,
 };
 use crate::state::{burst, engine_at, engine_now, keeper, left};
 
@@ -78,7 +78,7 @@ fn what_was_reserved_counts_as_used() {
     let target = |name| Target::Rule { name, values: &[b"ann"] };
     let items = [Item::of(target("b"), 70), Item::of(target("w"), 2)];
     let id = UniqueId([7; 16]);
-    assert!(before.reserve(id, DEFAULT_TTL, &items).unwrap().answer.allowed);
+    assert!(now(before.reserve(id, DEFAULT_TTL, &items)).unwrap().answer.allowed);
     keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let (after, clock) = engine_now(rules());
     let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
@@ -89,7 +89,7 @@ fn what_was_reserved_counts_as_used() {
     };
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
     let costs = ["b", "w"].map(|name| Cost { target: target(name), permits: Some(1) });
-    assert!(!after.commit(id, &costs).unwrap().answer.allowed);
+    assert!(!now(after.commit(id, &costs)).unwrap().answer.allowed);
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
     // It comes back as all use does.
     clock.advance(Duration::from_secs(60));

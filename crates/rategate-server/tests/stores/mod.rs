@@ -6,6 +6,7 @@ mod counted;
 mod held;
 mod nothing;
 mod real;
+mod reserve;
 #[cfg(feature = "otlp")]
 mod spans;
 mod together;
@@ -21,7 +22,7 @@ use rategate::store::MemoryStore;
 use rategate::{Clock, Concurrency, ManualClock};
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_server::engine::{
-    Answer, Decided, Engine, EngineSettings, Item, Request, Shared, Target, Verb,
+    Answer, Decided, Engine, EngineError, EngineSettings, Item, Request, Shared, Target, Verb,
 };
 use rategate_server::rule::{CounterLocation, Limit, Rule, RuleSet};
 use rategate_testkit::faulty::FaultyStore;
@@ -68,12 +69,18 @@ impl World {
         verb: Verb,
         items: &[(&str, &str, u64)],
     ) -> (Answer, u64) {
+        let (answer, took_ns) = self.wait(decided(engine, verb, items));
+        (answer.unwrap(), took_ns)
+    }
+
+    /// Waits for an answer. Returns it, and the time that it took.
+    fn wait<A>(&self, decided: Decided<A>) -> (Result<A, EngineError>, u64) {
         let started_ns = self.clock.now_ns();
-        let mut decided = pin!(decided(engine, verb, items).answer());
+        let mut decided = pin!(decided.answer());
         let mut context = Context::from_waker(Waker::noop());
         loop {
             if let Poll::Ready(answer) = decided.as_mut().poll(&mut context) {
-                return (answer.unwrap(), self.clock.now_ns() - started_ns);
+                return (answer, self.clock.now_ns() - started_ns);
             }
             self.clock.set(Duration::from_nanos(self.clock.now_ns() + MS));
             assert!(self.clock.now_ns() <= started_ns + 200 * MS, "the wait is too long");

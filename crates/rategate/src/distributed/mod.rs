@@ -84,6 +84,7 @@ mod mode;
 mod partition;
 mod partitioned;
 mod renewals;
+mod reserve;
 mod rounds;
 mod watch;
 
@@ -272,7 +273,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     pub fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply> {
         let inner = self.inner();
         if let Strategy::Partitioned(_) = inner.strategy {
-            return Pending::failed(partitioned_takes_no_charge());
+            return Pending::failed(partitioned_counts_elsewhere());
         }
         inner.store.charge(&inner.store_plan, &Key::from(key), permits.get(), inner.debt)
     }
@@ -288,7 +289,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             Strategy::Exact | Strategy::Leased(_) => {
                 self.inner().acquire_or_charge(Key::from(key), permits)
             }
-            Strategy::Partitioned(_) => self.inner().now(Err(partitioned_takes_no_charge())),
+            Strategy::Partitioned(_) => self.inner().now(Err(partitioned_counts_elsewhere())),
         }
     }
 
@@ -422,8 +423,9 @@ impl<S: Store, C: Clock + Clone + 'static> KeyHandle<S, C> {
     }
 }
 
-fn partitioned_takes_no_charge() -> StoreError {
-    let why = "a partitioned limit takes no charges: its permits are not in the store";
+fn partitioned_counts_elsewhere() -> StoreError {
+    let why = "a partitioned limit takes no charges and reservations: its permits are not in the \
+               store";
     StoreError::InvalidRequest(why.to_owned())
 }
 

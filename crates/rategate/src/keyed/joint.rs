@@ -344,7 +344,12 @@ impl<P: LimiterPolicy, C: Clock> Lock for JointLimiter<P, C> {
 
 impl<P: LimiterPolicy, C: Clock> JointLimiter<P, C> {
     pub(super) fn locked(&self) -> Result<LimiterLockGuard<'_, P::Limit, C>, KeyedError> {
-        Ok(LimiterLockGuard { guard: self.limiter.guard()?, wanted: None, twice: self.twice })
+        Ok(LimiterLockGuard {
+            guard: self.limiter.guard()?,
+            wanted: None,
+            spared: 0,
+            twice: self.twice,
+        })
     }
 }
 
@@ -352,10 +357,16 @@ impl<P: LimiterPolicy, C: Clock> JointLimiter<P, C> {
 pub(super) struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
     guard: LimiterGuard<'a, L, C>,
     wanted: Option<(usize, u64)>,
+    /// The permits that have to be left beside those of the part.
+    spared: u64,
     twice: KeyedError,
 }
 
 impl<L: Concurrent, C: Clock> LimiterLockGuard<'_, L, C> {
+    pub(super) fn sparing(self, spared: u64) -> Self {
+        Self { spared, ..self }
+    }
+
     /// Holds what has been found to fit. Returns it with the index of the part.
     pub(super) fn hold(&mut self, ttl_ns: u64) -> Option<(usize, Hold)> {
         let (at, permits) = self.wanted?;
@@ -379,6 +390,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
     fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)> {
         let Some((at, permits)) = self.wanted else { return Ok((wait_ns, 0)) };
         let Some(permits) = NonZeroU64::new(permits) else { return Ok((wait_ns, at)) };
+        let permits = permits.saturating_add(self.spared);
         let opens =
             self.guard.behind_all(|limit, now_ns| opens_after(limit, now_ns, wait_ns, permits));
         match opens {

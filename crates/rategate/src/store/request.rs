@@ -50,6 +50,10 @@ pub enum ReservationEnd {
     },
     /// Nothing was used.
     Cancel,
+    /// Nothing was used, and the id is unused again: the caller did not get all that it needs.
+    ///
+    /// Of a reservation that was committed or cancelled it changes nothing.
+    Withdraw,
 }
 
 /// A request to a store.

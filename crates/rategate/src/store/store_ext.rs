@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 use rategate_core::debt::Debt;
 
 use super::{
-    ChargeReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt, Reply,
-    ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply, StoreRequest,
-    Unavailable, Verdict,
+    Callback, ChargeReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt,
+    Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply,
+    StoreRequest, Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
 use crate::wait::assert_may_block;
@@ -201,6 +201,18 @@ impl<A> Pending<A> {
         let (sender, received) = oneshot::channel();
         let _ = sender.send(Delivery::new(Err(error), None));
         Self { received, read: |_| None }
+    }
+
+    /// Creates a reply that `submit` requests from a store, by the callback that it gets.
+    pub(crate) fn requested(
+        read: fn(StoreReply) -> Option<A>,
+        submit: impl FnOnce(Callback),
+    ) -> Self {
+        let (sender, received) = oneshot::channel();
+        submit(Box::new(move |reply| {
+            let _ = sender.send(Delivery::new(reply, None));
+        }));
+        Self { received, read }
     }
 
     fn read_as<B>(self, read: fn(StoreReply) -> Option<B>) -> Pending<B> {

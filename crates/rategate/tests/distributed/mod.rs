@@ -8,6 +8,7 @@ mod exact;
 mod fleet;
 mod leased;
 mod partitioned;
+mod reserve;
 mod unavailable;
 mod wire;
 

@@ -9,9 +9,9 @@ use rategate::keyed::{JointDecision, try_hold_all};
 use rategate::{AnyPolicy, Clock, Limiter};
 use smallvec::SmallVec;
 
-use super::Cost;
 use crate::engine::Inner;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
+use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
 use crate::engine::counters::ActiveRule;
 use crate::engine::decide::Seen;
@@ -19,7 +19,7 @@ use crate::engine::error::EngineError;
 use crate::engine::key::Key;
 use crate::engine::layered::Layers;
 use crate::engine::live::Live;
-use crate::engine::request::{Item, Request, Verb};
+use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
 use crate::rule::Limit;
 use crate::units::retry_ns;
@@ -27,9 +27,15 @@ use crate::units::retry_ns;
 /// Holds, each with the index of its item.
 pub(super) type Holds<C> = Vec<(usize, Hold<AnyPolicy, C>)>;
 
-/// The error for a rule whose counters are in a store.
-const IN_A_STORE: EngineError =
-    EngineError::NotFor("what has an id is of rules whose counters are in this process");
+/// The error for a request with an id of a rule whose counters are in a store.
+const IN_A_STORE: EngineError = EngineError::NotFor(
+    "a store makes no request once by its id; reserve and commit what the rule counts",
+);
+
+const COUNTED_IN_A_STORE: EngineError = EngineError::NotFor(
+    "the rule counts every hit in a store, which cannot hold an estimate below its limit; \
+     write another `algorithm`, or leave `store` out",
+);
 
 const INLINE: EngineError = EngineError::NotFor(
     "a reservation is of rules; write a rule for a limit that comes with the call",
@@ -39,15 +45,13 @@ const IN_FLIGHT: EngineError = EngineError::NotFor(
     "the limit counts permits in flight: they are leased, and have no other id",
 );
 
-const COUNTS_ALL: EngineError = EngineError::NotFor(
-    "the rule counts every hit, also of what does not fit: nothing is reserved",
-);
-
 /// A counter that takes part.
 struct Part<'t, C: Clock> {
     /// The index of its task.
     task: usize,
     limiter: Limiter<AnyPolicy, C>,
+    /// The permits that its limiter grants beyond the limit.
+    spared: u64,
     item: &'t PendingItem<'t, C>,
 }
 
@@ -95,11 +99,20 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
                 Task::Acquisition(item) => item,
             };
-            let (ruled, key) = reservable(item)?;
+            let (ruled, key, own) = reservable(item)?;
             check_apart(&tasks, index, ruled, key)?;
             let in_force = ruled.counters.in_force();
             results.push(None);
-            let Some(table) = ruled.table(&in_force, &self.clock) else {
+            let counted = match (own, in_force.limit) {
+                (Some(own), _) => Some((own.window, own.counter)),
+                (None, Limit::Counted(window)) => Some((window, window.counter())),
+                (None, _) => None,
+            };
+            let table = match own {
+                Some(own) => Some(ruled.lent_table(own, &self.clock)),
+                None => ruled.table(&in_force, &self.clock),
+            };
+            let Some(table) = table else {
                 let result = ruled.uncounted(&in_force, key);
                 if result.verdict.is_over() {
                     blocker = blocker.or(Some((index, None)));
@@ -110,8 +123,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 continue;
             };
             let limiter = table.limiter(key).map_err(EngineError::of)?;
-            let part = Part { task: index, limiter, item };
-            if ruled.is_enforced(key) { enforced.push(part) } else { others.push(part) }
+            let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
+            let part = Part { task: index, limiter, spared, item };
+            if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
             blocker = self.in_debt(&enforced)?;
@@ -190,10 +204,14 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     }
 
     /// Notifies the watchers of what has been refunded and charged at the end of a reservation.
-    pub(super) fn notify_settled(&self, costs: &[Cost<'_>], answer: &Answer) {
+    pub(super) fn notify_settled<'a>(
+        &self,
+        targets: impl Iterator<Item = Target<'a>>,
+        answer: &Answer,
+    ) {
         let live = self.live.load();
         let Some(live) = live.as_ref() else { return };
-        for (cost, result) in costs.iter().zip(&answer.results) {
+        for (target, result) in targets.zip(&answer.results) {
             let (verdict, permits) = match result.verdict {
                 Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
                     (Verdict::Refunded(permits), permits)
@@ -207,7 +225,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             if permits == 0 || matches!(result.verdict, Verdict::Late(_)) {
                 continue;
             }
-            let item = Item::of(cost.target, permits);
+            let item = Item::of(target, permits);
             if let Ok(Task::Acquisition(item)) = self.find(Some(live), Verb::Take, &item) {
                 let result = ItemResult { verdict, ..result.clone() };
                 item.counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
@@ -219,18 +237,26 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 /// Returns the rule and key of an item, if its permits can be held.
 fn reservable<'t, C: Clock + Clone>(
     item: &'t PendingItem<'_, C>,
-) -> Result<(&'t ActiveRule<C>, &'t Key), EngineError> {
-    let Counter::Rule(ruled, key) = &item.counter else { return Err(INLINE) };
+) -> Result<(&'t ActiveRule<C>, &'t Key, Option<&'t OwnLimit>), EngineError> {
+    let Some((ruled, key, own)) = of_rule(&item.counter) else { return Err(INLINE) };
     if ruled.is_in_flight() {
         return Err(IN_FLIGHT);
     }
     if ruled.remote.is_some() {
-        return Err(IN_A_STORE);
+        return Err(COUNTED_IN_A_STORE);
     }
-    if matches!(ruled.counters.in_force().limit, Limit::Counted(_)) {
-        return Err(COUNTS_ALL);
+    Ok((ruled, key, own))
+}
+
+/// Returns the rule and key of a counter, and a caller's own limit for it, if it is a rule's.
+fn of_rule<'t, C: Clock>(
+    counter: &'t Counter<'_, C>,
+) -> Option<(&'t ActiveRule<C>, &'t Key, Option<&'t OwnLimit>)> {
+    match counter {
+        Counter::Rule(ruled, key) => Some((ruled, key, None)),
+        Counter::CallerLimit(ruled, key, own) => Some((ruled, key, Some(own))),
+        Counter::Bucket(..) | Counter::Window(..) => None,
     }
-    Ok((ruled, key))
 }
 
 /// The task that denies a reservation, and the time until it no longer does.
@@ -242,9 +268,12 @@ fn hold_all<C: Clock>(
     ttl: Duration,
     holds: &mut Holds<C>,
 ) -> Result<Option<Blocker>, EngineError> {
-    let limiters: Vec<_> = parts.iter().map(|part| (&part.limiter, part.item.permits)).collect();
+    let estimates: Vec<_> = parts
+        .iter()
+        .map(|part| part.limiter.estimate(part.item.permits).sparing(part.spared))
+        .collect();
     let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
-    match try_hold_all(&limiters, ttl) {
+    match try_hold_all(&estimates, ttl) {
         Ok(JointDecision::Granted(held)) => {
             holds.extend(parts.iter().map(|part| part.task).zip(held));
             Ok(None)
@@ -269,10 +298,10 @@ fn check_apart<C: Clock>(
     key: &Key,
 ) -> Result<(), EngineError> {
     let is_same = |task: &Task<'_, C>| match task {
-        Task::Acquisition(PendingItem { counter: Counter::Rule(other, same), .. }) => {
+        Task::Acquisition(item) => of_rule(&item.counter).is_some_and(|(other, same, _)| {
             Arc::ptr_eq(&other.counters, &ruled.counters) && same == key
-        }
-        _ => false,
+        }),
+        Task::Done(_) => false,
     };
     match tasks.iter().take(second).position(is_same) {
         Some(first) => Err(EngineError::DuplicateItem { first, second }),

@@ -11,12 +11,30 @@
 //!   commit is *late*: what was used is charged whole, once.
 //! * **Known items.** A commit names the items of its reservation again, in their order.
 //!
-//! The permits are a [`Hold`] of each counter, so decisions after a commit are those of a limit to
-//! which the cost was known from the start. Reservations are of rules whose counters are in this
-//! process, and are not saved: after a restart what was held counts as used, and the id is
-//! unknown.
+//! Permits of a counter in this process are a [`Hold`](rategate::charge::Hold) of it, so decisions
+//! after a commit are those of a limit to which the cost was known from the start. They are not
+//! saved: after a restart what was held counts as used, and the id is unknown.
+//!
+//! # Rules in a store
+//!
+//! * **Any server** ends what another holds in the store, also after a restart: the id is known to
+//!   the store, of each counter apart. Only of the items in this process this server alone knows.
+//! * **First the store, then this process.** The items in the store are held at once, and then the
+//!   others at one instant. A refusal withdraws what is held, before it is answered. Until then
+//!   other callers may find fewer permits than there are, and never more.
+//! * **Without a reply** the item is unavailable, and what others hold is withdrawn. The caller
+//!   sends the same again: what the store has done is not done twice. What no caller ends, ends by
+//!   its time.
+//! * **A caller that stops waiting** leaves what the store has been asked for to its time, or to
+//!   the same call again.
 
+mod here;
 mod hold_items;
+mod in_progress;
+mod local_part;
+mod requests;
+mod split;
+mod stored;
 mod table;
 
 use std::num::NonZeroU64;
@@ -24,16 +42,15 @@ use std::time::Duration;
 
 use rategate::Clock;
 use rategate::charge::{Committed, Settled};
-use rategate_core::span::whole_ns;
 use smallvec::SmallVec;
 
 pub use self::table::ReservationCounts;
 pub(super) use self::table::Reservations;
-use self::table::{Entry, State};
 use super::Engine;
-use super::answer::{Answer, Decided, ItemResult, Verdict};
+use super::answer::{Answer, Decided, Verdict};
 use super::error::EngineError;
-use super::request::{Item, MAX_ITEMS, Request, Target, Verb};
+use super::remote::now_or_later;
+use super::request::{Item, MAX_ITEMS, Target};
 use super::unique_id::UniqueId;
 
 /// The time of a reservation without one of its own.
@@ -81,64 +98,37 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// # Errors
     ///
     /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`];
-    /// [`EngineError::NotFor`] unless each item is of a rule whose counters are in this process;
+    /// [`EngineError::NotFor`] unless each item is of a rule that can be reserved;
     /// [`EngineError::DuplicateItem`]; [`EngineError::NoCapacity`]; and those of a take.
-    pub fn reserve(
-        &self,
-        id: UniqueId,
-        ttl: Duration,
-        items: &[Item<'_>],
-    ) -> Result<Reserved, EngineError> {
-        check_number(items.len())?;
-        if ttl.is_zero() || ttl > MAX_TTL {
-            return Err(EngineError::Ttl { max: MAX_TTL });
-        }
-        let reservations = &self.inner.reservations;
-        let names = reservations.digest(None, items.iter().map(|item| &item.target));
-        let estimates = items.iter().map(|item| item.permits);
-        let now_ns = self.inner.clock.now_ns();
-        let mut shard = reservations.lock(id);
-        if let Some(entry) = shard.entry(id, now_ns) {
-            if entry.names != names || !entry.permits.iter().copied().eq(estimates) {
-                return Err(EngineError::OtherItems);
+    #[must_use]
+    pub fn reserve(&self, id: UniqueId, ttl: Duration, items: &[Item<'_>]) -> Decided<Reserved> {
+        let split = check_number(items.len()).and_then(|()| {
+            if ttl.is_zero() || ttl > MAX_TTL {
+                return Err(EngineError::Ttl { max: MAX_TTL });
             }
-            let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
-            drop(shard);
-            reservations.counts.repeated();
-            let targets = items.iter().map(|item| item.target);
-            let answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
-            return Ok(Reserved { answer, is_repeated: true, ends_after_ns });
+            self.split(items)
+        });
+        match split {
+            Ok(None) => Decided::Now(self.reserve_here(id, ttl, items)),
+            Ok(Some(split)) => match split.check_estimates() {
+                Ok(()) => now_or_later(Box::pin(stored::reserve(self.clone(), split, id, ttl))),
+                Err(error) => Decided::Now(Err(error)),
+            },
+            Err(error) => Decided::Now(Err(error)),
         }
-        reservations.check_capacity()?;
-        let (answer, holds) = self.inner.hold_items(items, ttl)?;
-        if !answer.allowed {
-            drop(shard);
-            reservations.counts.denied();
-            return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
-        }
-        // Where nothing is counted the reservation lasts as long as it would otherwise.
-        let last_ns = holds.iter().map(|(_, hold)| whole_ns(hold.ends_at())).max();
-        let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
-        let permits = estimates.collect();
-        let ttl_ns = whole_ns(ttl);
-        reservations.add(&mut shard, id, Entry::open(names, permits, holds, end_ns, ttl_ns));
-        drop(shard);
-        reservations.counts.held();
-        // The holds have read the clock after `now_ns`.
-        let left_ns = end_ns.saturating_sub(self.inner.clock.now_ns());
-        Ok(Reserved { answer, is_repeated: false, ends_after_ns: NonZeroU64::new(left_ns) })
     }
 
     /// Ends a reservation of which `costs` were used.
     ///
     /// An excess comes back, and a shortfall is charged. A late commit charges all that was used.
     /// An unknown id changes nothing, and the answer is not `allowed`; nor is that to a commit of
-    /// what was cancelled.
+    /// what was cancelled, or without the reply of a store.
     ///
     /// # Errors
     ///
     /// [`EngineError::OtherItems`] unless the items are those of the reservation.
-    pub fn commit(&self, id: UniqueId, costs: &[Cost<'_>]) -> Result<Reserved, EngineError> {
+    #[must_use]
+    pub fn commit(&self, id: UniqueId, costs: &[Cost<'_>]) -> Decided<Reserved> {
         self.end(id, costs, End::Commit)
     }
 
@@ -147,171 +137,30 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// # Errors
     ///
     /// Those of [`Self::commit`].
-    pub fn cancel(&self, id: UniqueId, targets: &[Target<'_>]) -> Result<Reserved, EngineError> {
+    #[must_use]
+    pub fn cancel(&self, id: UniqueId, targets: &[Target<'_>]) -> Decided<Reserved> {
         let costs = targets.iter().map(|&target| Cost { target, permits: Some(0) });
         self.end(id, &costs.collect::<SmallVec<[_; 4]>>(), End::Cancel)
     }
 
-    /// Decides a request once: the same again under its id changes nothing, and gets the verdicts
-    /// of the first. A denied one leaves its id unused.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::OtherItems`] if the id is of another request or a reservation;
-    /// [`EngineError::NotFor`] if an item is of a rule whose counters are in a store;
-    /// [`EngineError::NoCapacity`]; and those of the request.
-    pub fn once(&self, id: UniqueId, request: &Request<'_>) -> Result<Reserved, EngineError> {
-        let Request { verb, items, .. } = *request;
-        check_number(items.len())?;
-        let reservations = &self.inner.reservations;
-        let targets = || items.iter().map(|item| item.target);
-        let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
-        let permits = items.iter().map(|item| item.permits);
-        let now_ns = self.inner.clock.now_ns();
-        let mut shard = reservations.lock(id);
-        if let Some(entry) = shard.entry(id, now_ns) {
-            let is_same = entry.names == names && entry.permits.iter().copied().eq(permits);
-            let State::Settled(verdicts) = &entry.state else {
-                return Err(EngineError::OtherItems);
-            };
-            if !is_same {
-                return Err(EngineError::OtherItems);
+    fn end(&self, id: UniqueId, costs: &[Cost<'_>], end: End) -> Decided<Reserved> {
+        let items = costs.iter().map(|cost| Item::of(cost.target, cost.permits.unwrap_or(0)));
+        let items: SmallVec<[Item<'_>; 4]> = items.collect();
+        let split = check_number(costs.len()).and_then(|()| self.split(&items));
+        match split {
+            Ok(None) => Decided::Now(self.end_here(id, costs, end)),
+            Ok(Some(split)) => {
+                let used = costs.iter().map(|cost| cost.permits).collect();
+                now_or_later(Box::pin(stored::end(self.clone(), split, (id, used), end)))
             }
-            let verdicts = verdicts.clone();
-            drop(shard);
-            reservations.counts.repeated();
-            let answer = self.status(targets(), true, &verdicts);
-            return Ok(Reserved { answer, is_repeated: true, ends_after_ns: None });
+            Err(error) => Decided::Now(Err(error)),
         }
-        reservations.check_capacity()?;
-        let answer = self.inner.decide_here(request)?;
-        if answer.allowed {
-            let verdicts = answer.results.iter().map(|result| result.verdict).collect();
-            let entry = Entry::made(names, permits.collect(), verdicts, now_ns);
-            reservations.add(&mut shard, id, entry);
-        }
-        Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
     }
 
     /// Returns the number of reservations that were made and ended, by outcome.
     #[must_use]
     pub fn reservation_counts(&self) -> ReservationCounts {
         self.inner.reservations.counts()
-    }
-
-    fn end(&self, id: UniqueId, costs: &[Cost<'_>], end: End) -> Result<Reserved, EngineError> {
-        check_number(costs.len())?;
-        let reservations = &self.inner.reservations;
-        let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
-        let now_ns = self.inner.clock.now_ns();
-        let targets = || costs.iter().map(|cost| cost.target);
-        let mut shard = reservations.lock(id);
-        let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
-            None => {
-                reservations.counts.unknown();
-                (costs.iter().map(|_| Verdict::Unknown).collect(), false)
-            }
-            Some(entry) if entry.names != names => return Err(EngineError::OtherItems),
-            Some(Entry { state: State::Settled(verdicts), .. }) => {
-                reservations.counts.repeated();
-                (verdicts.clone(), true)
-            }
-            Some(entry) => {
-                let verdicts = self.settle(entry, costs, end)?;
-                shard.settled(id, verdicts.clone(), now_ns);
-                (verdicts, false)
-            }
-        };
-        drop(shard);
-        let has_effect = !verdicts.iter().any(|verdict| match verdict {
-            Verdict::Unknown => true,
-            Verdict::Cancelled(_) => end == End::Commit,
-            Verdict::Committed(_) => end == End::Cancel,
-            _ => false,
-        });
-        let answer = self.status(targets(), has_effect, &verdicts);
-        if !is_repeated {
-            self.inner.notify_settled(costs, &answer);
-        }
-        Ok(Reserved { answer, is_repeated, ends_after_ns: None })
-    }
-
-    /// Ends a reservation that is open, or was when its time ended.
-    fn settle(
-        &self,
-        entry: &mut Entry<C>,
-        costs: &[Cost<'_>],
-        end: End,
-    ) -> Result<SmallVec<[Verdict; 1]>, EngineError> {
-        let used = |at: usize| {
-            let cost = costs.get(at).and_then(|cost| cost.permits);
-            cost.or_else(|| entry.permits.get(at).copied()).unwrap_or(0)
-        };
-        let was_open = matches!(entry.state, State::Open { .. });
-        let verdicts: SmallVec<[Verdict; 1]> = match &mut entry.state {
-            State::Open { holds, .. } => {
-                let mut verdicts: SmallVec<[Verdict; 1]> =
-                    costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
-                for (at, hold) in std::mem::take(holds) {
-                    // The limiter of a key is never closed.
-                    let Ok(committed) = hold.commit(used(at)) else { continue };
-                    if let Some(verdict) = verdicts.get_mut(at) {
-                        *verdict = end.verdict(committed).or_later(*verdict);
-                    }
-                }
-                verdicts
-            }
-            State::Ended { counted } => {
-                let (targets, at): (Vec<_>, Vec<_>) = (0..)
-                    .zip(costs)
-                    .filter(|(at, _)| counted.contains(at))
-                    .map(|(at, cost)| (Item::of(cost.target, used(at)), at))
-                    .unzip();
-                let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
-                let charged = self.inner.decide_here(&charge)?;
-                let mut verdicts: SmallVec<[Verdict; 1]> =
-                    costs.iter().map(|_| Verdict::Late(0)).collect();
-                for (at, result) in at.into_iter().zip(charged.results) {
-                    if let (Some(verdict), Verdict::Charged(permits)) =
-                        (verdicts.get_mut(at), result.verdict)
-                    {
-                        *verdict = Verdict::Late(permits);
-                    }
-                }
-                verdicts
-            }
-            State::Settled(verdicts) => verdicts.clone(),
-        };
-        let is_late = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Late(_)));
-        self.inner.reservations.counts.ended(end == End::Commit, is_late, was_open);
-        Ok(verdicts)
-    }
-
-    /// Returns the status of each counter, with the verdicts of an operation that has been made.
-    /// Of rules that exist no longer there is none.
-    fn status<'a>(
-        &self,
-        targets: impl Iterator<Item = Target<'a>>,
-        allowed: bool,
-        verdicts: &[Verdict],
-    ) -> Answer {
-        let result = |(target, &verdict): (Target<'_>, &Verdict)| {
-            let items = [Item::of(target, 0)];
-            let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
-            let status = match self.decide(&request) {
-                Decided::Now(Ok(answer)) => answer.results.into_iter().next(),
-                _ => None,
-            };
-            let status = status.unwrap_or(ItemResult { remaining: None, ..ItemResult::UNMATCHED });
-            let is_counted = !matches!(
-                status.verdict,
-                Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced
-            );
-            // What is not counted has no other verdict, unless nothing is known.
-            let keeps_own = !is_counted && matches!(verdict, Verdict::Granted | NOT_HELD);
-            ItemResult { verdict: if keeps_own { status.verdict } else { verdict }, ..status }
-        };
-        Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
     }
 }
 
@@ -336,6 +185,16 @@ impl Reserved {
 }
 
 impl End {
+    /// Returns `true` if the end of an item with this verdict is, or was, this one.
+    fn has_effect(self, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Unknown | Verdict::Unavailable { .. } => false,
+            Verdict::Cancelled(_) => self == Self::Cancel,
+            Verdict::Committed(_) => self == Self::Commit,
+            _ => true,
+        }
+    }
+
     const fn verdict(self, committed: Committed) -> Verdict {
         match (self, committed) {
             (_, Committed::Late(charged)) => Verdict::Late(charged.booked),

@@ -11,7 +11,8 @@ use rategate_core::span::whole_ns;
 use smallvec::{SmallVec, smallvec};
 
 use super::hold_items::Holds;
-use super::{MEMORY, NOT_HELD};
+use super::in_progress::InProgress;
+use super::{End, MEMORY, NOT_HELD};
 use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
 use crate::engine::request::{Target, Verb};
@@ -30,6 +31,8 @@ pub(in crate::engine) struct Reservations<C: Clock> {
     known: AtomicUsize,
     max: usize,
     pub(super) counts: Counts,
+    /// The ids whose operations wait for a store.
+    pub(super) in_progress: InProgress,
 }
 
 /// Reservations by id.
@@ -64,7 +67,7 @@ pub(super) enum State<C: Clock> {
 /// The numbers of reservations by outcome since the start, and of those that last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationCounts {
-    /// Those whose permits are held now.
+    /// Those of which permits of this process are held now.
     pub open: u64,
     /// Those that are known by their id, open or ended.
     pub known: u64,
@@ -84,6 +87,8 @@ pub struct ReservationCounts {
     pub repeated: u64,
     /// Ends of reservations that are unknown.
     pub unknown: u64,
+    /// Operations without the reply of a store.
+    pub unavailable: u64,
 }
 
 /// Counters of operations.
@@ -97,6 +102,9 @@ pub(super) struct Counts {
     expired: AtomicU64,
     repeated: AtomicU64,
     unknown: AtomicU64,
+    unavailable: AtomicU64,
+    /// Those with permits of this process.
+    opened: AtomicU64,
     closed: AtomicU64,
 }
 
@@ -109,6 +117,7 @@ impl<C: Clock> Reservations<C> {
             known: AtomicUsize::new(0),
             max,
             counts: Counts::default(),
+            in_progress: InProgress::default(),
         }
     }
 
@@ -200,10 +209,10 @@ impl<C: Clock> Reservations<C> {
     pub(super) fn counts(&self) -> ReservationCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counts { held, denied, committed, cancelled, late, expired, .. } = &self.counts;
-        let Counts { repeated, unknown, closed, .. } = &self.counts;
+        let Counts { repeated, unknown, unavailable, opened, closed, .. } = &self.counts;
         let closed = of(closed);
         ReservationCounts {
-            open: of(held).saturating_sub(closed),
+            open: of(opened).saturating_sub(closed),
             known: u64::try_from(self.known.load(Ordering::Relaxed)).unwrap_or(u64::MAX),
             held: of(held),
             denied: of(denied),
@@ -213,6 +222,7 @@ impl<C: Clock> Reservations<C> {
             expired: of(expired),
             repeated: of(repeated),
             unknown: of(unknown),
+            unavailable: of(unavailable),
         }
     }
 }
@@ -314,16 +324,26 @@ impl Counts {
         add(&self.unknown);
     }
 
-    /// Counts a commit or a cancellation. `was_open` unless its time had been ended before.
-    pub(super) fn ended(&self, is_commit: bool, is_late: bool, was_open: bool) {
-        add(match (is_late, is_commit) {
+    pub(super) fn unavailable(&self) {
+        add(&self.unavailable);
+    }
+
+    pub(super) fn opened(&self) {
+        add(&self.opened);
+    }
+
+    pub(super) fn closed(&self) {
+        add(&self.closed);
+    }
+
+    /// Counts a commit or a cancellation with these verdicts.
+    pub(super) fn ended(&self, end: End, verdicts: &[Verdict]) {
+        let is_late = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Late(_)));
+        add(match (is_late, end) {
             (true, _) => &self.late,
-            (false, true) => &self.committed,
-            (false, false) => &self.cancelled,
+            (false, End::Commit) => &self.committed,
+            (false, End::Cancel) => &self.cancelled,
         });
-        if was_open {
-            add(&self.closed);
-        }
     }
 }
 

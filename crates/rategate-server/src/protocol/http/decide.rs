@@ -56,7 +56,9 @@ impl<C: Clock + Clone + 'static> Api<C> {
             Verb::Lease => return self.lease(check_request, LeaseVerb::Take).await,
             Verb::Renew => return self.lease(check_request, LeaseVerb::Renew).await,
             Verb::Release => return self.lease(check_request, LeaseVerb::Release).await,
-            Verb::Reserve | Verb::Commit | Verb::Cancel => return self.reservation(check_request),
+            Verb::Reserve | Verb::Commit | Verb::Cancel => {
+                return self.reservation(check_request).await;
+            }
         };
         if let Some(id) = check_request.once {
             return self.once(check_request, id, verb);
@@ -106,7 +108,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     }
 
     /// Makes, commits or cancels a reservation.
-    fn reservation(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
+    async fn reservation(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
         let id = check_request.id.unwrap_or_else(UniqueId::random);
         let key_values = self.key_values(check_request)?;
         let targets = check_request.targets(&key_values);
@@ -127,7 +129,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
                 self.engine.reserve(id, check_request.ttl, &items)
             }
         };
-        let Reserved { answer, is_repeated, ends_after_ns } = or_denied(reserved, check_request)?;
+        let reserved = or_denied(reserved.answer().await, check_request)?;
+        let Reserved { answer, is_repeated, ends_after_ns } = reserved;
         let reservation = Some(Reservation { id, ends_after_ns });
         Ok(Outcome { repeated: Some(is_repeated), reservation, ..Outcome::of(answer) })
     }

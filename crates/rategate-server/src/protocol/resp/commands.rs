@@ -141,7 +141,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         match command.what {
             CommandKind::Throttle(dialect) => self.throttle(session, dialect, words, reply),
             Check(verb) => return self.check(session, verb, words, out),
-            Reservation(verb) => self.reserve(session, verb, words, reply),
+            Reservation(verb) => return self.reserve(session, verb, words, out),
             CommandKind::Lease => return self.lease(session, words, out),
             CommandKind::Explain => self.explain(session, words, reply),
             CommandKind::Ping => match words.get(1) {

@@ -16,9 +16,12 @@
 //!   will.
 //! - `reset_after_ms`: the time until nothing is in use, rounded up; -1 if that never happens.
 
+use std::future::Future;
+use std::pin::Pin;
+
 use rategate::Clock;
 use rategate::charge::Settled;
-use rategate_protocol::resp::{CommandWords, RespWriter, Version};
+use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;
@@ -32,13 +35,9 @@ use crate::net::RefusalReason;
 use crate::rule::{CounterLocation, Enforcement, Limit, Rule, Value};
 use crate::units::whole_ms;
 
-/// A pending decision, and the form of its reply.
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) decided: Decided,
-    pub(super) request: CommandRequest,
-    pub(super) version: Version,
-}
+/// A reply that waits for a decision: its bytes, and the reason for which the command counts as
+/// refused, if it does.
+pub(super) type Pending = Pin<Box<dyn Future<Output = (Vec<u8>, Option<RefusalReason>)> + Send>>;
 
 /// The request behind a reply.
 #[derive(Clone, Copy, Debug)]
@@ -147,13 +146,29 @@ pub(super) fn reply_now_or_later(
     out: &mut Vec<u8>,
     session: &mut Session,
 ) -> Option<Pending> {
+    now_or_later(decided, move |answer, reply| write(answer, request, reply), out, session)
+}
+
+/// Writes the reply to a decision that is made already, by `write`.
+pub(super) fn now_or_later<A: 'static>(
+    decided: Decided<A>,
+    write: impl FnOnce(Result<A, EngineError>, &mut RespWriter<'_>) -> Option<RefusalReason>
+    + Send
+    + 'static,
+    out: &mut Vec<u8>,
+    session: &mut Session,
+) -> Option<Pending> {
     let version = session.version;
     match decided {
         Decided::Now(answer) => {
-            session.refusal = write(answer, request, &mut RespWriter::new(out, version));
+            session.refusal = write(answer, &mut RespWriter::new(out, version));
             None
         }
-        decided @ Decided::Later(_) => Some(Pending { decided, request, version }),
+        Decided::Later(answer) => Some(Box::pin(async move {
+            let (answer, mut bytes) = (answer.await, Vec::new());
+            let refusal = write(answer, &mut RespWriter::new(&mut bytes, version));
+            (bytes, refusal)
+        })),
     }
 }
 
@@ -273,6 +288,8 @@ fn location(location: CounterLocation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rategate_protocol::resp::Version;
+
     use super::*;
 
     #[test]

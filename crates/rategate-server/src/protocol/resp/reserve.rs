@@ -31,9 +31,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Resp;
 use super::number::{integer, put_ends_after, unsigned};
-use super::own;
+use super::own::{self, Pending};
 use super::session::Session;
-use crate::engine::{Cost, Item, MAX_ITEMS, MAX_TTL, Reserved, Target, UniqueId};
+use crate::engine::{Cost, EngineError, Item, MAX_ITEMS, MAX_TTL, Reserved, Target, UniqueId};
 use crate::net::RefusalReason;
 
 /// The operation of a command on a reservation.
@@ -54,27 +54,35 @@ struct Call<'a> {
     is_listed: bool,
 }
 
+/// The form of a reply.
+struct Form {
+    id: UniqueId,
+    /// The permits of the items.
+    permits: SmallVec<[u64; 2]>,
+    is_listed: bool,
+    /// `true` if it is to a new reservation.
+    is_new: bool,
+}
+
 /// Consecutive words of a command.
 type Words<'a> = &'a [&'a [u8]];
 
 impl<C: Clock + Clone + 'static> Resp<C> {
-    /// Runs `RATEGATE.RESERVE`, `.COMMIT` and `.CANCEL`.
+    /// Runs `RATEGATE.RESERVE`, `.COMMIT` and `.CANCEL`. The reply is written, or follows later.
     pub(super) fn reserve(
         &self,
         session: &mut Session,
         verb: ReservationVerb,
         words: CommandWords<'_>,
-        mut reply: RespWriter<'_>,
-    ) {
+        out: &mut Vec<u8>,
+    ) -> Option<Pending> {
+        let mut reply = RespWriter::new(out, session.version);
         let first = if verb == ReservationVerb::Reserve { 3 } else { 2 };
         let named: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
-        let Some(call) = read(verb, words, &named, &mut reply) else { return };
+        let call = read(verb, words, &named, &mut reply)?;
         let (engine, items) = (self.engine(), call.items.iter());
         let reserved = match verb {
-            ReservationVerb::Reserve => {
-                let reserved = engine.reserve(call.id, call.ttl, &call.items);
-                Reserved::or_denied(reserved, call.items.len())
-            }
+            ReservationVerb::Reserve => engine.reserve(call.id, call.ttl, &call.items),
             ReservationVerb::Commit => {
                 let costs =
                     items.map(|item| Cost { target: item.target, permits: Some(item.permits) });
@@ -85,16 +93,18 @@ impl<C: Clock + Clone + 'static> Resp<C> {
                 engine.cancel(call.id, &targets.collect::<SmallVec<[_; 2]>>())
             }
         };
-        session.refusal = match reserved {
-            Ok(reserved) => {
-                write(&call, &reserved, &mut reply);
-                reserved.answer.refusal()
-            }
-            Err(error) => {
-                reply.error(&format!("ERR {error}"));
-                Some(RefusalReason::EngineError)
-            }
+        let form = Form {
+            id: call.id,
+            permits: call.items.iter().map(|item| item.permits).collect(),
+            is_listed: call.is_listed,
+            is_new: verb == ReservationVerb::Reserve,
         };
+        own::now_or_later(
+            reserved,
+            move |reserved, reply| form.write(reserved, reply),
+            out,
+            session,
+        )
     }
 }
 
@@ -188,30 +198,52 @@ fn item<'a>(
     Some((Item::of(Target::Rule { name, values }, permits), behind))
 }
 
-fn write(call: &Call<'_>, reserved: &Reserved, reply: &mut RespWriter<'_>) {
-    let allowed = reserved.answer.allowed;
-    let write_reservation = |reply: &mut RespWriter<'_>| {
-        reply.bulk(b"id");
-        reply.bulk(call.id.to_string().as_bytes());
-        put_ends_after(reserved.ends_after_ns.map(NonZeroU64::get), reply);
-        reply.bulk(b"repeated");
-        reply.truth(reserved.is_repeated);
-    };
-    if call.is_listed {
-        reply.map(5);
-        reply.bulk(b"allowed");
-        reply.truth(allowed);
-        write_reservation(reply);
-        reply.bulk(b"items");
-        reply.array(call.items.len());
+impl Form {
+    /// Writes a reply. Returns the reason for which the command counts as refused, if it does.
+    fn write(
+        self,
+        reserved: Result<Reserved, EngineError>,
+        reply: &mut RespWriter<'_>,
+    ) -> Option<RefusalReason> {
+        let reserved =
+            if self.is_new { Reserved::or_denied(reserved, self.permits.len()) } else { reserved };
+        match reserved {
+            Ok(reserved) => {
+                self.write_reserved(&reserved, reply);
+                reserved.answer.refusal()
+            }
+            Err(error) => {
+                reply.error(&format!("ERR {error}"));
+                Some(RefusalReason::EngineError)
+            }
+        }
     }
-    for (item, result) in call.items.iter().zip(&reserved.answer.results) {
-        // Nothing is held of an item that fits if another denies the reservation.
-        let held = if allowed { item.permits } else { 0 };
-        reply.map(if call.is_listed { 8 } else { 12 });
-        own::write_fields(result, (!call.is_listed).then_some(allowed), held, reply);
-    }
-    if !call.is_listed {
-        write_reservation(reply);
+
+    fn write_reserved(&self, reserved: &Reserved, reply: &mut RespWriter<'_>) {
+        let allowed = reserved.answer.allowed;
+        let write_reservation = |reply: &mut RespWriter<'_>| {
+            reply.bulk(b"id");
+            reply.bulk(self.id.to_string().as_bytes());
+            put_ends_after(reserved.ends_after_ns.map(NonZeroU64::get), reply);
+            reply.bulk(b"repeated");
+            reply.truth(reserved.is_repeated);
+        };
+        if self.is_listed {
+            reply.map(5);
+            reply.bulk(b"allowed");
+            reply.truth(allowed);
+            write_reservation(reply);
+            reply.bulk(b"items");
+            reply.array(self.permits.len());
+        }
+        for (permits, result) in self.permits.iter().zip(&reserved.answer.results) {
+            // Nothing is held of an item that fits if another denies the reservation.
+            let held = if allowed { *permits } else { 0 };
+            reply.map(if self.is_listed { 8 } else { 12 });
+            own::write_fields(result, (!self.is_listed).then_some(allowed), held, reply);
+        }
+        if !self.is_listed {
+            write_reservation(reply);
+        }
     }
 }

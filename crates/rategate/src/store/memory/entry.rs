@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use rategate_core::debt::{Charged, Debt};
 
 use super::plan::{Labelled, MemoryPlan};
+use super::reservations::Reservations;
 use super::state::{GrantReturn, State, Trace};
 use crate::store::{ChargeReply, Denial, Grant, LeaseId, Receipt, StoreError, Verdict};
 
@@ -17,9 +18,11 @@ const EACH: usize = 3;
 /// All limits of a key that have been used.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    states: Vec<State>,
+    pub(super) states: Vec<State>,
     /// The era of states yet to be created.
     era: u64,
+    /// Absent in most keys, so apart.
+    pub(super) reservations: Option<Box<Reservations>>,
 }
 
 /// A request for permits of a key.
@@ -44,7 +47,7 @@ pub(super) enum Judged {
 impl Entry {
     /// Creates the entry of a key that was never used.
     pub(super) const fn unused(era: u64) -> Self {
-        Self { states: Vec::new(), era }
+        Self { states: Vec::new(), era, reservations: None }
     }
 
     /// Judges a request. Changes nothing.
@@ -80,7 +83,7 @@ impl Entry {
     }
 
     /// Returns the most permits by which one of the limits is exceeded.
-    fn debt(&self, plan: &MemoryPlan, now_ns: u64) -> u64 {
+    pub(super) fn debt(&self, plan: &MemoryPlan, now_ns: u64) -> u64 {
         let limits = plan.limits().iter();
         limits.map(|limit| self.seen(limit, now_ns).debt(now_ns)).max().unwrap_or(0)
     }
@@ -217,6 +220,10 @@ impl Entry {
 
     /// Returns `true` if this key is indistinguishable from one that was never used.
     pub(super) fn may_be_evicted(&mut self, now_ns: u64) -> bool {
+        // A hold is of the very state that took it.
+        if self.reservations.is_some() {
+            return false;
+        }
         self.states.retain_mut(|state| !state.may_be_evicted(now_ns));
         self.states.is_empty()
     }
@@ -235,7 +242,7 @@ impl Entry {
     }
 
     /// Returns a limit's state under the given set, to be changed.
-    fn state(&mut self, limit: &Labelled, now_ns: u64) -> &mut State {
+    pub(super) fn state(&mut self, limit: &Labelled, now_ns: u64) -> &mut State {
         let index = self.states.iter().position(|state| state.is_of(limit));
         let index = index.unwrap_or_else(|| {
             // One at a time instead of the usual four: most keys have one or two.

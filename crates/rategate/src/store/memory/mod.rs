@@ -9,6 +9,8 @@ use rategate_core::debt::Debt;
 use self::entry::{Entry, Judged, PermitRequest, ReadReceipt};
 use self::groups::Groups;
 use self::plan::Labelled;
+use self::reservations::{Ending, Estimate};
+use self::reserve::IdCapacity;
 use self::shard::Shard;
 use super::{
     Callback, Denial, Grant, Key, LeaseId, PlanError, Receipt, Reply, Rule, Store, StoreError,
@@ -20,6 +22,8 @@ mod entry;
 mod groups;
 mod leases;
 mod plan;
+mod reservations;
+mod reserve;
 mod shard;
 mod state;
 
@@ -56,8 +60,13 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   [`rewind`](Self::rewind), nor to a bucket whose limit has changed since.
 /// * **Leases.** A lease is an id and a number of permits; the same id with another number is
 ///   another lease.
-/// * **Capacity.** Only keys that are distinguishable from unused ones take capacity. A key
-///   beyond it is refused with [`Unavailable::Full`](super::Unavailable::Full), and nothing is
+/// * **Reservations.** Exact: after an end, the limits are as if what was used had been taken in
+///   the first place, as far as [a hold](rategate_core::holds) can tell. They end at their instant,
+///   looked at or not, and denials foretell it. An id is remembered for ten minutes after the end,
+///   or for the time of its reservation if that is longer. A reset drops what is held, so a later
+///   end is late.
+/// * **Capacity.** Only keys that are distinguishable from unused ones, or have ids to remember,
+///   take capacity. As many ids are remembered as keys. A key or an id beyond it is refused with [`Unavailable::Full`](super::Unavailable::Full), and nothing is
 ///   taken; the other keys go on.
 /// * **Loss.** All data is lost when the process ends. [`StoreReply::intact_for_ns`] is the store's
 ///   age.
@@ -88,6 +97,7 @@ pub struct MemoryStore<C = MonotonicClock> {
     clock: C,
     shards: Box<[Mutex<Shard>]>,
     groups: Mutex<Groups>,
+    ids: IdCapacity,
     hasher: RandomState,
     born_ns: Mutex<u64>,
 }
@@ -131,7 +141,8 @@ impl<C: Clock> MemoryStore<C> {
         let shards = (0..shards).map(|_| Mutex::new(Shard::new(each))).collect();
         let born_ns = Mutex::new(clock.now_ns());
         let (groups, hasher) = (Mutex::new(Groups::default()), RandomState::new());
-        Self { clock, shards, groups, hasher, born_ns }
+        let ids = IdCapacity::new(keys.max(1));
+        Self { clock, shards, groups, ids, hasher, born_ns }
     }
 
     /// Returns the number of keys in the store. Some of them may have fully recovered.
@@ -162,16 +173,20 @@ impl<C: Clock> MemoryStore<C> {
     pub fn rewind(&self, image: &MemoryImage) {
         *lock(&self.born_ns) = self.clock.now_ns();
         for (index, shard) in self.shards.iter().enumerate() {
-            lock(shard).rewind(image.shards.get(index));
+            lock(shard).rewind(image.shards.get(index), &self.ids);
         }
         lock(&self.groups).rewind(&image.groups);
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+    /// Locks the shard of a key, and returns it with the newest reading of the clock.
+    fn shard(&self, key: &Key) -> (MutexGuard<'_, Shard>, u64) {
         let hash = usize::try_from(self.hasher.hash_one(key) & u64::from(u32::MAX)).unwrap_or(0);
         let index = hash.checked_rem(self.shards.len()).unwrap_or(0);
         #[expect(clippy::indexing_slicing, reason = "a remainder by their number, which is not 0")]
-        lock(&self.shards[index])
+        let mut shard = lock(&self.shards[index]);
+        let now_ns = shard.pass_to(self.clock.now_ns());
+        shard.forget_ids(&self.ids);
+        (shard, now_ns)
     }
 
     fn answer(&self, request: StoreRequest<MemoryPlan>) -> Result<Reply, StoreError> {
@@ -208,8 +223,11 @@ impl<C: Clock> MemoryStore<C> {
             StoreRequest::Charge { plan, key, permits, debt } => {
                 self.charge(&key, &plan, (permits, debt))
             }
-            StoreRequest::Reserve { .. } | StoreRequest::End { .. } => {
-                Err(StoreError::InvalidRequest("this store keeps no reservations".to_owned()))
+            StoreRequest::Reserve { plan, key, permits, id, ttl_ns } => {
+                self.reserve(&key, Estimate { plan: &plan, permits, id, ttl_ns })
+            }
+            StoreRequest::End { plan, key, id, end, debt } => {
+                self.end(&key, Ending { plan: &plan, id, end, debt })
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), false)
@@ -218,8 +236,8 @@ impl<C: Clock> MemoryStore<C> {
                 self.end_or_renew(&key, &plan, (lease, permits), true)
             }
             StoreRequest::Reset { plan, key } => {
-                let mut shard = self.shard(&key);
-                let (now_ns, era) = (shard.pass_to(self.clock.now_ns()), shard.next_era());
+                let (mut shard, now_ns) = self.shard(&key);
+                let era = shard.next_era();
                 let entry = shard.entry(&key);
                 Ok(Reply::Count(entry.map_or(0, |entry| entry.reset(&plan, now_ns, era))))
             }
@@ -234,8 +252,7 @@ impl<C: Clock> MemoryStore<C> {
         let PermitRequest { plan, permits, lease, .. } = wanted;
         plan.check(permits.get()).map_err(StoreError::Exceeds)?;
         refuse_if(plan.holds() && lease.is_none(), "permits in flight need a lease id")?;
-        let mut shard = self.shard(key);
-        let now_ns = shard.pass_to(self.clock.now_ns());
+        let (mut shard, now_ns) = self.shard(key);
         if let Some(entry) = shard.entry(key) {
             return Ok(Reply::Verdict(entry.decide(wanted, now_ns)));
         }
@@ -256,8 +273,7 @@ impl<C: Clock> MemoryStore<C> {
         if plan.limits().iter().all(Labelled::holds) {
             return Err(StoreError::CountsInFlight);
         }
-        let mut shard = self.shard(key);
-        let now_ns = shard.pass_to(self.clock.now_ns());
+        let (mut shard, now_ns) = self.shard(key);
         if let Some(entry) = shard.entry(key) {
             return Ok(Reply::Charged(entry.charge(plan, charge, now_ns)));
         }
@@ -271,8 +287,7 @@ impl<C: Clock> MemoryStore<C> {
 
     fn peek(&self, key: &Key, plan: &MemoryPlan, permits: NonZeroU64) -> Result<Reply, StoreError> {
         plan.check(permits.get()).map_err(StoreError::Exceeds)?;
-        let mut shard = self.shard(key);
-        let now_ns = shard.pass_to(self.clock.now_ns());
+        let (mut shard, now_ns) = self.shard(key);
         let unused = shard.unused();
         let entry = shard.entry(key).map_or(&unused, |entry| entry);
         let wanted = PermitRequest { plan, permits, lease: None, is_debit: false };
@@ -308,8 +323,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Changes the state of a known key. Returns 0 for an unknown one.
     fn change(&self, key: &Key, change: impl FnOnce(&mut Entry, u64) -> u64) -> u64 {
-        let mut shard = self.shard(key);
-        let now_ns = shard.pass_to(self.clock.now_ns());
+        let (mut shard, now_ns) = self.shard(key);
         shard.entry(key).map_or(0, |entry| change(entry, now_ns))
     }
 }

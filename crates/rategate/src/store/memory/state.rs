@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::Debt;
+use rategate_core::holds::{Committed, Hold, Holding};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::refund::RefundEpoch;
@@ -153,6 +154,36 @@ impl State {
             (Live::Held(_), ..) => {}
         }
         trace
+    }
+
+    /// Holds permits that pass now, until `end_ns`.
+    pub(super) fn hold(&mut self, now_ns: u64, permits: NonZeroU64, end_ns: u64) -> Option<Hold> {
+        let Live::Paced(ledger) = &mut self.live else { return None };
+        let ticket = ledger.book(now_ns, now_ns, permits);
+        let (scheduled_ns, promised_ns, remaining) = (now_ns, now_ns, 0);
+        let permits = permits.get();
+        let grant =
+            Grant { start_ns: now_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
+        Some(ledger.hold_grant(now_ns, &grant, end_ns))
+    }
+
+    /// Ends a hold of which `used` permits were used.
+    pub(super) fn commit(
+        &mut self,
+        now_ns: u64,
+        hold: Hold,
+        used: u64,
+        debt: Debt,
+    ) -> Option<Committed> {
+        let Live::Paced(ledger) = &mut self.live else { return None };
+        Some(ledger.commit(now_ns, hold, used, debt))
+    }
+
+    /// Ends the holds whose time is over.
+    pub(super) fn end_holds(&mut self, now_ns: u64) {
+        if let Live::Paced(ledger) = &mut self.live {
+            ledger.end_holds(now_ns);
+        }
     }
 
     /// Refunds permits of a grant. Returns the number refunded.

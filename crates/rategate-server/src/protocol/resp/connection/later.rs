@@ -4,12 +4,9 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use rategate_protocol::resp::RespWriter;
-
 use super::MAX_UNWRITTEN;
-use crate::engine::Decided;
 use crate::net::RefusalReason;
-use crate::protocol::resp::own::{self, Pending};
+use crate::protocol::resp::own::Pending;
 
 /// The maximum number of decisions that a connection waits for at the same time.
 pub(super) const MAX_LATER: usize = 32;
@@ -60,11 +57,8 @@ impl Answers {
     ) {
         for later in &mut self.0 {
             let Some(pending) = &mut later.pending else { continue };
-            let Decided::Later(answer) = &mut pending.decided else { continue };
-            let Poll::Ready(answer) = answer.as_mut().poll(cx) else { continue };
-            let mut replies = Vec::new();
-            let mut reply = RespWriter::new(&mut replies, pending.version);
-            if let Some(reason) = own::write(answer, pending.request, &mut reply) {
+            let Poll::Ready((mut replies, refusal)) = pending.as_mut().poll(cx) else { continue };
+            if let Some(reason) = refusal {
                 refused(reason);
             }
             replies.append(&mut later.replies);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rategate::ManualClock;
-use rategate_protocol::resp::{Bounds, Version};
+use rategate_protocol::resp::Bounds;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 use tokio::sync::oneshot;
 
@@ -12,7 +12,7 @@ use super::later::MAX_LATER;
 use super::*;
 use crate::engine::{Answer, Decided, Engine, EngineError, EngineSettings, Verb};
 use crate::net::{Access, Limits};
-use crate::protocol::resp::own::{self, Pending};
+use crate::protocol::resp::own;
 
 type Answered = oneshot::Sender<Result<Answer, EngineError>>;
 
@@ -34,7 +34,9 @@ fn ask_later(connection: &mut Connection<DuplexStream, ManualClock>) -> Answered
     let decided =
         Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(EngineError::NotLoaded)) }));
     let request = own::CommandRequest { verb: Verb::Take, permits: 1, lease: None };
-    connection.later.push(Pending { decided, request, version: Version::Two });
+    let session = &mut connection.session;
+    let pending = own::reply_now_or_later(decided, request, &mut Vec::new(), session);
+    connection.later.push(pending.unwrap());
     sender
 }
 

@@ -1,0 +1,221 @@
+//! Reservations whose counters are all in this process.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate::Clock;
+use rategate::charge::{Committed, Settled};
+use rategate_core::span::whole_ns;
+use smallvec::SmallVec;
+
+use super::table::{Entry, State};
+use super::{Cost, End, NOT_HELD, Reserved, check_number};
+use crate::engine::Engine;
+use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
+use crate::engine::error::EngineError;
+use crate::engine::request::{Item, Request, Target, Verb};
+use crate::engine::unique_id::UniqueId;
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Holds the permits of all items under an id, or of none.
+    pub(super) fn reserve_here(
+        &self,
+        id: UniqueId,
+        ttl: Duration,
+        items: &[Item<'_>],
+    ) -> Result<Reserved, EngineError> {
+        let reservations = &self.inner.reservations;
+        let names = reservations.digest(None, items.iter().map(|item| &item.target));
+        let estimates = items.iter().map(|item| item.permits);
+        let now_ns = self.inner.clock.now_ns();
+        let mut shard = reservations.lock(id);
+        if let Some(entry) = shard.entry(id, now_ns) {
+            if entry.names != names || !entry.permits.iter().copied().eq(estimates) {
+                return Err(EngineError::OtherItems);
+            }
+            let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
+            drop(shard);
+            reservations.counts.repeated();
+            let targets = items.iter().map(|item| item.target);
+            let answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            return Ok(Reserved { answer, is_repeated: true, ends_after_ns });
+        }
+        reservations.check_capacity()?;
+        let (answer, holds) = self.inner.hold_items(items, ttl)?;
+        if !answer.allowed {
+            drop(shard);
+            reservations.counts.denied();
+            return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
+        }
+        // Where nothing is counted the reservation lasts as long as it would otherwise.
+        let last_ns = holds.iter().map(|(_, hold)| whole_ns(hold.ends_at())).max();
+        let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
+        let permits = estimates.collect();
+        let ttl_ns = whole_ns(ttl);
+        reservations.add(&mut shard, id, Entry::open(names, permits, holds, end_ns, ttl_ns));
+        drop(shard);
+        reservations.counts.held();
+        reservations.counts.opened();
+        // The holds have read the clock after `now_ns`.
+        let left_ns = end_ns.saturating_sub(self.inner.clock.now_ns());
+        Ok(Reserved { answer, is_repeated: false, ends_after_ns: NonZeroU64::new(left_ns) })
+    }
+
+    /// Decides a request once: the same again under its id changes nothing, and gets the verdicts
+    /// of the first. A denied one leaves its id unused.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::OtherItems`] if the id is of another request or a reservation;
+    /// [`EngineError::NotFor`] if an item is of a rule whose counters are in a store;
+    /// [`EngineError::NoCapacity`]; and those of the request.
+    pub fn once(&self, id: UniqueId, request: &Request<'_>) -> Result<Reserved, EngineError> {
+        let Request { verb, items, .. } = *request;
+        check_number(items.len())?;
+        let reservations = &self.inner.reservations;
+        let targets = || items.iter().map(|item| item.target);
+        let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
+        let permits = items.iter().map(|item| item.permits);
+        let now_ns = self.inner.clock.now_ns();
+        let mut shard = reservations.lock(id);
+        if let Some(entry) = shard.entry(id, now_ns) {
+            let is_same = entry.names == names && entry.permits.iter().copied().eq(permits);
+            let State::Settled(verdicts) = &entry.state else {
+                return Err(EngineError::OtherItems);
+            };
+            if !is_same {
+                return Err(EngineError::OtherItems);
+            }
+            let verdicts = verdicts.clone();
+            drop(shard);
+            reservations.counts.repeated();
+            let answer = self.status(targets(), true, &verdicts);
+            return Ok(Reserved { answer, is_repeated: true, ends_after_ns: None });
+        }
+        reservations.check_capacity()?;
+        let answer = self.inner.decide_here(request)?;
+        if answer.allowed {
+            let verdicts = answer.results.iter().map(|result| result.verdict).collect();
+            let entry = Entry::made(names, permits.collect(), verdicts, now_ns);
+            reservations.add(&mut shard, id, entry);
+        }
+        Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
+    }
+
+    /// Ends a reservation whose counters are all in this process.
+    pub(super) fn end_here(
+        &self,
+        id: UniqueId,
+        costs: &[Cost<'_>],
+        end: End,
+    ) -> Result<Reserved, EngineError> {
+        let reservations = &self.inner.reservations;
+        let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
+        let now_ns = self.inner.clock.now_ns();
+        let targets = || costs.iter().map(|cost| cost.target);
+        let mut shard = reservations.lock(id);
+        let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
+            None => {
+                reservations.counts.unknown();
+                (costs.iter().map(|_| Verdict::Unknown).collect(), false)
+            }
+            Some(entry) if entry.names != names => return Err(EngineError::OtherItems),
+            Some(Entry { state: State::Settled(verdicts), .. }) => {
+                reservations.counts.repeated();
+                (verdicts.clone(), true)
+            }
+            Some(entry) => {
+                let verdicts = self.settle(entry, costs, end)?;
+                shard.settled(id, verdicts.clone(), now_ns);
+                reservations.counts.ended(end, &verdicts);
+                (verdicts, false)
+            }
+        };
+        drop(shard);
+        let has_effect = verdicts.iter().all(|&verdict| end.has_effect(verdict));
+        let answer = self.status(targets(), has_effect, &verdicts);
+        if !is_repeated {
+            self.inner.notify_settled(targets(), &answer);
+        }
+        Ok(Reserved { answer, is_repeated, ends_after_ns: None })
+    }
+
+    /// Ends a reservation that is open, or was when its time ended.
+    pub(super) fn settle(
+        &self,
+        entry: &mut Entry<C>,
+        costs: &[Cost<'_>],
+        end: End,
+    ) -> Result<SmallVec<[Verdict; 1]>, EngineError> {
+        let used = |at: usize| {
+            let cost = costs.get(at).and_then(|cost| cost.permits);
+            cost.or_else(|| entry.permits.get(at).copied()).unwrap_or(0)
+        };
+        let was_open = matches!(entry.state, State::Open { .. });
+        let verdicts: SmallVec<[Verdict; 1]> = match &mut entry.state {
+            State::Open { holds, .. } => {
+                let mut verdicts: SmallVec<[Verdict; 1]> =
+                    costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
+                for (at, hold) in std::mem::take(holds) {
+                    // The limiter of a key is never closed.
+                    let Ok(committed) = hold.commit(used(at)) else { continue };
+                    if let Some(verdict) = verdicts.get_mut(at) {
+                        *verdict = end.verdict(committed).or_later(*verdict);
+                    }
+                }
+                verdicts
+            }
+            State::Ended { counted } => {
+                let (targets, at): (Vec<_>, Vec<_>) = (0..)
+                    .zip(costs)
+                    .filter(|(at, _)| counted.contains(at))
+                    .map(|(at, cost)| (Item::of(cost.target, used(at)), at))
+                    .unzip();
+                let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
+                let charged = self.inner.decide_here(&charge)?;
+                let mut verdicts: SmallVec<[Verdict; 1]> =
+                    costs.iter().map(|_| Verdict::Late(0)).collect();
+                for (at, result) in at.into_iter().zip(charged.results) {
+                    if let (Some(verdict), Verdict::Charged(permits)) =
+                        (verdicts.get_mut(at), result.verdict)
+                    {
+                        *verdict = Verdict::Late(permits);
+                    }
+                }
+                verdicts
+            }
+            State::Settled(verdicts) => verdicts.clone(),
+        };
+        if was_open {
+            self.inner.reservations.counts.closed();
+        }
+        Ok(verdicts)
+    }
+
+    /// Returns the status of each counter, with the verdicts of an operation that has been made.
+    /// Of rules that exist no longer there is none.
+    pub(super) fn status<'a>(
+        &self,
+        targets: impl Iterator<Item = Target<'a>>,
+        allowed: bool,
+        verdicts: &[Verdict],
+    ) -> Answer {
+        let result = |(target, &verdict): (Target<'_>, &Verdict)| {
+            let items = [Item::of(target, 0)];
+            let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
+            let status = match self.decide(&request) {
+                Decided::Now(Ok(answer)) => answer.results.into_iter().next(),
+                _ => None,
+            };
+            let status = status.unwrap_or(ItemResult { remaining: None, ..ItemResult::UNMATCHED });
+            let is_counted = !matches!(
+                status.verdict,
+                Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced
+            );
+            // What is not counted has no other verdict, unless nothing is known.
+            let keeps_own = !is_counted && matches!(verdict, Verdict::Granted | NOT_HELD);
+            ItemResult { verdict: if keeps_own { status.verdict } else { verdict }, ..status }
+        };
+        Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+    }
+}

@@ -1,0 +1,200 @@
+//! The items in this process of a reservation that has others in a store.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate::Clock;
+use rategate_core::span::whole_ns;
+use smallvec::SmallVec;
+
+use super::split::Split;
+use super::table::{Entry, State};
+use super::{Cost, End};
+use crate::engine::Engine;
+use crate::engine::answer::{ItemResult, Verdict};
+use crate::engine::error::EngineError;
+use crate::engine::layered::strictest;
+use crate::engine::request::{Item, OwnedItem, Request, Verb};
+use crate::engine::unique_id::UniqueId;
+
+/// Results with the indices of their items.
+type Results = Vec<(usize, ItemResult)>;
+
+/// The verdicts of a reservation that is known here, and the time for which it lasts.
+type Known = (SmallVec<[Verdict; 1]>, Option<NonZeroU64>);
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Returns the reservation of an id, if this process has a part of it.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::OtherItems`], and [`EngineError::NoCapacity`] if it is none and cannot be
+    /// remembered.
+    pub(super) fn known_here(
+        &self,
+        split: &Split<C>,
+        id: UniqueId,
+    ) -> Result<Option<Known>, EngineError> {
+        let reservations = &self.inner.reservations;
+        let now_ns = self.inner.clock.now_ns();
+        match reservations.lock(id).entry(id, now_ns) {
+            Some(entry) if !split.is_of(entry) => Err(EngineError::OtherItems),
+            Some(entry) => Ok(Some(entry.repeated_reserve(now_ns))),
+            None if split.counts_here => reservations.check_capacity().map(|()| None),
+            None => Ok(None),
+        }
+    }
+
+    /// Holds the items in this process. Returns the results, and `true` if they are held.
+    pub(super) fn hold_here(
+        &self,
+        split: &Split<C>,
+        id: UniqueId,
+        ttl: Duration,
+    ) -> Result<(Results, bool), EngineError> {
+        let reservations = &self.inner.reservations;
+        let now_ns = self.inner.clock.now_ns();
+        let mut shard = reservations.lock(id);
+        // Of another operation, without a store, that has come meanwhile.
+        if shard.entry(id, now_ns).is_some() {
+            return Err(EngineError::OtherItems);
+        }
+        if split.counts_here {
+            reservations.check_capacity()?;
+        }
+        let (answer, mut holds) = split.with_here(|items| self.inner.hold_items(items, ttl))?;
+        if answer.allowed && split.counts_here {
+            for (at, _) in &mut holds {
+                *at = split.here.get(*at).copied().unwrap_or(*at);
+            }
+            let ttl_ns = whole_ns(ttl);
+            let last_ns = holds.iter().map(|(_, hold)| whole_ns(hold.ends_at())).max();
+            let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(ttl_ns));
+            let entry = Entry::open(split.names, split.permits(), holds, end_ns, ttl_ns);
+            reservations.add(&mut shard, id, entry);
+            reservations.counts.opened();
+        }
+        Ok((split.here.iter().copied().zip(answer.results).collect(), answer.allowed))
+    }
+
+    /// Returns the status of the items in this process, for as many permits.
+    pub(super) fn peek_here(&self, split: &Split<C>) -> Result<Results, EngineError> {
+        let answer = split.with_here(|items| {
+            self.inner.decide_here(&Request { verb: Verb::Peek, items, counts_denied: false })
+        })?;
+        Ok(split.here.iter().copied().zip(answer.results).collect())
+    }
+
+    /// Returns the results of the items in this process; `verdicts` has one for each item.
+    pub(super) fn results_here(
+        &self,
+        split: &Split<C>,
+        verdicts: &[Verdict],
+        allowed: bool,
+    ) -> Results {
+        let own = |at: &usize| verdicts.get(*at).copied().unwrap_or(Verdict::Unknown);
+        let own: SmallVec<[Verdict; 4]> = split.here.iter().map(own).collect();
+        self.results_of(split, &own, allowed)
+    }
+
+    /// Returns the results of the items in this process; `verdicts` has one for each of those.
+    pub(super) fn results_of(
+        &self,
+        split: &Split<C>,
+        verdicts: &[Verdict],
+        allowed: bool,
+    ) -> Results {
+        let answer = split.with_here(|items| {
+            self.status(items.iter().map(|item| item.target), allowed, verdicts)
+        });
+        split.here.iter().copied().zip(answer.results).collect()
+    }
+
+    /// Ends what is held in this process. Returns the verdict of each item here, and `true` if
+    /// they are repeated.
+    pub(super) fn end_held_here(
+        &self,
+        split: &Split<C>,
+        id: UniqueId,
+        used: &[Option<u64>],
+        end: End,
+    ) -> Result<(SmallVec<[Verdict; 4]>, bool), EngineError> {
+        let reservations = &self.inner.reservations;
+        let now_ns = self.inner.clock.now_ns();
+        let mut shard = reservations.lock(id);
+        let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
+            None => {
+                let verdict = if split.counts_here { Verdict::Unknown } else { Verdict::Granted };
+                return Ok((split.here.iter().map(|_| verdict).collect(), !split.counts_here));
+            }
+            Some(entry) if entry.names != split.names => return Err(EngineError::OtherItems),
+            Some(Entry { state: State::Settled(verdicts), .. }) => (verdicts.clone(), true),
+            Some(entry) => {
+                let verdicts = split.with_all(|items| {
+                    let with_used = items.iter().zip(used);
+                    let costs: Vec<Cost<'_>> = with_used
+                        .map(|(item, &permits)| Cost { target: item.target, permits })
+                        .collect();
+                    self.settle(entry, &costs, end)
+                })?;
+                shard.settled(id, verdicts.clone(), now_ns);
+                (verdicts, false)
+            }
+        };
+        drop(shard);
+        let own = |at: &usize| verdicts.get(*at).copied().unwrap_or(Verdict::Unknown);
+        let own: SmallVec<[Verdict; 4]> = split.here.iter().map(own).collect();
+        if !is_repeated {
+            split.with_here(|items| {
+                let targets = || items.iter().map(|item| item.target);
+                self.inner.notify_settled(targets(), &self.status(targets(), true, &own));
+            });
+        }
+        Ok((own, is_repeated))
+    }
+}
+
+impl<C: Clock + Clone + 'static> Split<C> {
+    /// Calls `act` with all items.
+    fn with_all<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
+        let lists: Vec<_> = self.items.iter().map(OwnedItem::borrowed).collect();
+        let items = self.items.iter().zip(&lists).map(|(item, lists)| item.item(lists));
+        act(&items.collect::<Vec<_>>())
+    }
+
+    /// Calls `act` with the items in this process.
+    fn with_here<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
+        self.with_all(|items| {
+            let here = self.here.iter().filter_map(|at| items.get(*at).copied());
+            act(&here.collect::<Vec<_>>())
+        })
+    }
+
+    /// Returns `true` if a reservation is of these items and permits.
+    fn is_of(&self, entry: &Entry<C>) -> bool {
+        entry.names == self.names && entry.permits == self.permits()
+    }
+
+    /// Returns the results in the order of the items. Of the parts of an item, the strictest counts,
+    /// or that of an end which went least well.
+    pub(super) fn gathered(&self, mut results: Results) -> SmallVec<[ItemResult; 1]> {
+        results.extend(self.replaced.iter().cloned());
+        let of_item = |at: usize| {
+            let parts = || results.iter().filter(move |(item, _)| *item == at);
+            let worst = parts().map(|(_, result)| rank(result.verdict)).max();
+            let worst = parts().filter(|(_, result)| Some(rank(result.verdict)) == worst);
+            strictest(worst.map(|(_, result)| result.clone())).unwrap_or(ItemResult::UNMATCHED)
+        };
+        (0..self.items.len()).map(of_item).collect()
+    }
+}
+
+/// Returns how far an end is from one in time.
+const fn rank(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Unavailable { .. } => 3,
+        Verdict::Unknown => 2,
+        Verdict::Late(_) => 1,
+        _ => 0,
+    }
+}

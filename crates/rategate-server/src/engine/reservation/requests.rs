@@ -1,0 +1,262 @@
+//! The requests of reservations to a store, and the results of its replies.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate::Clock;
+use rategate::charge::Settled;
+use rategate::store::{
+    EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, StoreError,
+};
+use smallvec::SmallVec;
+
+use super::End;
+use super::split::{Split, StoredItem};
+use crate::engine::answer::{ItemResult, Verdict};
+use crate::engine::counters::ActiveRule;
+use crate::engine::error::EngineError;
+use crate::engine::remote::{of_store, set_reset};
+use crate::engine::stores::Remote;
+use crate::engine::unique_id::UniqueId;
+use crate::engine::{Inner, key};
+use crate::rule::OnUnavailable;
+
+/// The time after which a caller sends the same again if a store did not reply.
+const RETRY_AFTER_NS: Option<NonZeroU64> = NonZeroU64::new(1_000_000_000);
+
+/// What a store has decided of an item of a new reservation.
+pub(super) struct Estimate {
+    pub(super) result: ItemResult,
+    /// The time until it ends by itself, if it is held.
+    pub(super) ends_in_ns: Option<NonZeroU64>,
+    /// `true` if the id was known to the store.
+    pub(super) is_repeated: bool,
+    /// `true` if the reservation had ended before.
+    pub(super) is_over: bool,
+}
+
+impl Estimate {
+    /// Returns `true` if the item is held, or need not be.
+    pub(super) const fn passes(&self) -> bool {
+        !self.is_over && !self.result.verdict.is_over()
+    }
+}
+
+impl<C: Clock + Clone + 'static> Split<C> {
+    /// Holds the items in the store.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::OtherItems`], and errors of the store. What has been held is withdrawn.
+    pub(super) async fn hold(
+        &self,
+        inner: &Inner<C>,
+        id: UniqueId,
+        ttl: Duration,
+    ) -> Result<Vec<Estimate>, EngineError> {
+        let id_there = ReservationId(id.0);
+        // All requests are submitted before the first reply is awaited, so together they take as
+        // long as one.
+        let mut replies = Vec::with_capacity(self.stored.len());
+        for item in &self.stored {
+            let (ruled, remote) = self.remote(item)?;
+            replies.push(remote.reserve(&in_store(ruled, item), item.permits, id_there, ttl));
+        }
+        let (mut estimates, mut failed) = (Vec::with_capacity(replies.len()), None);
+        for (item, reply) in self.stored.iter().zip(replies) {
+            let (ruled, _) = self.remote(item)?;
+            match estimate(inner, ruled, item, reply.await) {
+                Ok(estimate) => estimates.push(estimate),
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    estimates.push(Estimate::nothing(ruled));
+                }
+            }
+        }
+        match failed {
+            None => Ok(estimates),
+            Some(error) => {
+                self.withdraw(id, &estimates, false).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Withdraws what a store has held, of repeated reservations only if `all`. Returns the indices
+    /// of the items. Waits for the replies, so that the same reservation again comes behind them.
+    pub(super) async fn withdraw(
+        &self,
+        id: UniqueId,
+        estimates: &[Estimate],
+        all: bool,
+    ) -> Vec<usize> {
+        let mut withdrawn = Vec::new();
+        let mut replies = Vec::new();
+        for (index, (item, estimate)) in self.stored.iter().zip(estimates).enumerate() {
+            if estimate.ends_in_ns.is_none() || (estimate.is_repeated && !all) {
+                continue;
+            }
+            let Ok((ruled, remote)) = self.remote(item) else { continue };
+            let end = ReservationEnd::Withdraw;
+            replies.push(remote.end(&in_store(ruled, item), ReservationId(id.0), end));
+            withdrawn.push(index);
+        }
+        for reply in replies {
+            // Without a reply it ends by its time.
+            let _ = reply.await;
+        }
+        withdrawn
+    }
+
+    /// Ends the items in the store. Returns the results, each with `true` if it is repeated.
+    pub(super) async fn end(
+        &self,
+        inner: &Inner<C>,
+        (id, used): (UniqueId, &SmallVec<[Option<u64>; 1]>),
+        end: End,
+    ) -> Result<Vec<(ItemResult, bool)>, EngineError> {
+        let mut replies = Vec::with_capacity(self.stored.len());
+        for item in &self.stored {
+            let (ruled, remote) = self.remote(item)?;
+            let end = match end {
+                End::Commit => {
+                    ReservationEnd::Commit { used: used.get(item.at).copied().flatten() }
+                }
+                End::Cancel => ReservationEnd::Cancel,
+            };
+            replies.push(remote.end(&in_store(ruled, item), ReservationId(id.0), end));
+        }
+        let mut ended = Vec::with_capacity(replies.len());
+        for (item, reply) in self.stored.iter().zip(replies) {
+            let (ruled, _) = self.remote(item)?;
+            ended.push(of_end(inner, ruled, reply.await)?);
+        }
+        Ok(ended)
+    }
+
+    /// Notifies the watcher of a rule in the store.
+    pub(super) fn notify(
+        &self,
+        inner: &Inner<C>,
+        item: &StoredItem,
+        permits: u64,
+        result: &ItemResult,
+    ) {
+        let watch = self.live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
+        if let Some(watch) = watch {
+            watch.decided(inner.clock.now_ns(), &item.key, permits, result);
+        }
+    }
+
+    /// Notifies the watcher of what has been refunded and charged at the end of a reservation.
+    pub(super) fn notify_settled(&self, inner: &Inner<C>, item: &StoredItem, result: &ItemResult) {
+        let (verdict, permits) = match result.verdict {
+            Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
+                (Verdict::Refunded(permits), permits)
+            }
+            Verdict::Committed(Settled::Owed { permits, .. }) | Verdict::Late(permits) => {
+                (Verdict::Charged(permits), permits)
+            }
+            _ => return,
+        };
+        if permits > 0 {
+            self.notify(inner, item, permits, &ItemResult { verdict, ..result.clone() });
+        }
+    }
+
+    /// Returns `true` if the rule of an item is enforced for its key.
+    pub(super) fn is_enforced(&self, item: &StoredItem) -> bool {
+        self.live.ruled.get(item.rule).is_none_or(|ruled| ruled.is_enforced(&item.key))
+    }
+
+    fn remote(&self, item: &StoredItem) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
+        let (ruled, remote) = self.live.remote(item.rule).ok_or(EngineError::NotLoaded)?;
+        Ok((ruled, &**remote))
+    }
+}
+
+fn in_store<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> Vec<u8> {
+    key::in_store(&ruled.rule.name, &item.key).to_vec()
+}
+
+impl Estimate {
+    fn nothing<C: Clock + Clone>(ruled: &ActiveRule<C>) -> Self {
+        Self::of(ItemResult { remaining: None, ..ruled.result(Verdict::Unknown) })
+    }
+
+    const fn of(result: ItemResult) -> Self {
+        Self { result, ends_in_ns: None, is_repeated: false, is_over: false }
+    }
+}
+
+/// Returns what a reply says of a new reservation.
+fn estimate<C: Clock + Clone>(
+    inner: &Inner<C>,
+    ruled: &ActiveRule<C>,
+    item: &StoredItem,
+    reply: Result<ReserveReply, StoreError>,
+) -> Result<Estimate, EngineError> {
+    let enforced = ruled.is_enforced(&item.key);
+    let without_status =
+        |verdict| Estimate::of(ItemResult { remaining: None, ..ruled.result(verdict) });
+    let ReserveReply { verdict, is_repeated, remaining, debt } = match reply {
+        Ok(reply) => reply,
+        Err(StoreError::Exceeds(_)) => {
+            return Ok(without_status(Verdict::Denied { retry_after_ns: None, enforced }));
+        }
+        Err(StoreError::Unavailable(_)) => {
+            let admitted = !enforced || ruled.rule.on_unavailable == OnUnavailable::Admit;
+            return Ok(without_status(unavailable(admitted)));
+        }
+        Err(error) => return Err(of_store(&error)),
+    };
+    let (verdict, ends_in_ns, is_over) = match verdict {
+        ReserveVerdict::Held { ends_in_ns } => (Verdict::Granted, Some(ends_in_ns), false),
+        ReserveVerdict::Denied { retry_after_ns } => {
+            (Verdict::Denied { retry_after_ns, enforced }, None, false)
+        }
+        ReserveVerdict::Ended => (Verdict::Late(0), None, true),
+        ReserveVerdict::OtherPermits { .. } => return Err(EngineError::OtherItems),
+    };
+    let result = status(inner, ruled, verdict, (remaining, debt));
+    Ok(Estimate { result, ends_in_ns, is_repeated, is_over })
+}
+
+/// Returns what a reply says of the end of a reservation, and `true` if it is repeated.
+fn of_end<C: Clock + Clone>(
+    inner: &Inner<C>,
+    ruled: &ActiveRule<C>,
+    reply: Result<EndReply, StoreError>,
+) -> Result<(ItemResult, bool), EngineError> {
+    let EndReply { outcome, is_repeated, remaining, debt } = match reply {
+        Ok(reply) => reply,
+        Err(StoreError::Unavailable(_)) => {
+            let result = ruled.result(unavailable(false));
+            return Ok((ItemResult { remaining: None, ..result }, false));
+        }
+        Err(error) => return Err(of_store(&error)),
+    };
+    let verdict = match outcome {
+        EndOutcome::Committed(settled) => Verdict::Committed(settled),
+        EndOutcome::Cancelled(permits) => Verdict::Cancelled(permits),
+        EndOutcome::Late(charged) => Verdict::Late(charged.booked),
+        EndOutcome::Unknown => Verdict::Unknown,
+    };
+    Ok((status(inner, ruled, verdict, (remaining, debt)), is_repeated))
+}
+
+fn status<C: Clock + Clone>(
+    inner: &Inner<C>,
+    ruled: &ActiveRule<C>,
+    verdict: Verdict,
+    (remaining, debt): (u64, u64),
+) -> ItemResult {
+    let mut result = ItemResult { remaining: Some(remaining), debt, ..ruled.result(verdict) };
+    set_reset(inner, &ruled.rule, &mut result);
+    result
+}
+
+const fn unavailable(admitted: bool) -> Verdict {
+    let retry_after_ns = if admitted { None } else { RETRY_AFTER_NS };
+    Verdict::Unavailable { admitted, retry_after_ns }
+}

@@ -1,0 +1,159 @@
+//! The items of a reservation by the party that keeps their counters.
+
+use std::sync::Arc;
+
+use rategate::Clock;
+use smallvec::SmallVec;
+
+use crate::engine::Engine;
+use crate::engine::answer::{ItemResult, Verdict};
+use crate::engine::counters::ActiveRule;
+use crate::engine::error::EngineError;
+use crate::engine::key::{self, Key};
+use crate::engine::live::Live;
+use crate::engine::request::{Item, OwnedItem, Target};
+use crate::rule::Limit;
+
+const IN_PARTS: EngineError = EngineError::NotFor(
+    "some rules of the descriptor count in this process and others in a store; a reservation of \
+     both names them as items of their own",
+);
+
+const NONE_IN_A_STORE: EngineError =
+    EngineError::NotFor("a reservation of a rule in a store is of at least one permit");
+
+/// The items of an operation on a reservation, some of which are in a store.
+pub(super) struct Split<C: Clock> {
+    pub(super) live: Arc<Live<C>>,
+    /// The digest of all counters.
+    pub(super) names: u64,
+    pub(super) items: Vec<OwnedItem>,
+    pub(super) stored: Vec<StoredItem>,
+    /// The indices of the items whose counters are not in a store.
+    pub(super) here: Vec<usize>,
+    /// `true` if any of those has a counter.
+    pub(super) counts_here: bool,
+    /// The items that another rule of the operation replaces.
+    pub(super) replaced: Vec<(usize, ItemResult)>,
+}
+
+/// An item that a store holds; of a descriptor with several rules, one part of it.
+pub(super) struct StoredItem {
+    /// The index of the item.
+    pub(super) at: usize,
+    /// The index of the rule.
+    pub(super) rule: usize,
+    pub(super) key: Key,
+    pub(super) permits: u64,
+}
+
+/// The rules of an item by their index, with the keys of their counters.
+type Found = SmallVec<[(usize, Key); 1]>;
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Splits the items of an operation. Returns `None` if none of them is held by a store.
+    pub(super) fn split(&self, items: &[Item<'_>]) -> Result<Option<Split<C>>, EngineError> {
+        let Some(live) = self.inner.live.load_full().filter(|live| live.has_remotes) else {
+            return Ok(None);
+        };
+        // Errors in an item are reported by the code for local items.
+        let found: Vec<Found> = items.iter().map(|item| live.rules_of(&item.target)).collect();
+        let all = || found.iter().flatten().filter_map(|(rule, _)| live.ruled.get(*rule));
+        if !all().any(is_stored) {
+            return Ok(None);
+        }
+        let replaced: Vec<Arc<str>> =
+            all().flat_map(|ruled| ruled.rule.replaces.iter().cloned()).collect();
+        let names = self.inner.reservations.digest(None, items.iter().map(|item| &item.target));
+        let mut split = Split {
+            names,
+            items: items.iter().map(OwnedItem::of).collect(),
+            stored: Vec::new(),
+            here: Vec::new(),
+            counts_here: false,
+            replaced: Vec::new(),
+            live: Arc::clone(&live),
+        };
+        for ((at, item), found) in items.iter().enumerate().zip(found) {
+            split.add(at, item, found, &replaced)?;
+        }
+        Ok(Some(split))
+    }
+}
+
+impl<C: Clock + Clone + 'static> Split<C> {
+    fn add(
+        &mut self,
+        at: usize,
+        item: &Item<'_>,
+        mut found: Found,
+        replaced: &[Arc<str>],
+    ) -> Result<(), EngineError> {
+        let live = Arc::clone(&self.live);
+        let ruled = |rule: usize| live.ruled.get(rule);
+        let is_replaced =
+            |rule: usize| ruled(rule).is_some_and(|it| replaced.contains(&it.rule.name));
+        let first = found.first().and_then(|(rule, _)| ruled(*rule));
+        if let Some(first) = first.filter(|_| found.iter().all(|(rule, _)| is_replaced(*rule))) {
+            self.replaced.push((at, first.result(Verdict::Replaced)));
+            return Ok(());
+        }
+        found.retain(|(rule, _)| !is_replaced(*rule));
+        let is_in_store = |(rule, _): &(usize, Key)| ruled(*rule).is_some_and(is_stored);
+        if !found.iter().any(is_in_store) {
+            let has_counter =
+                |ruled: &ActiveRule<C>| ruled.counters.in_force().limit.policy().is_some();
+            // What no rule is known of is a limit of the call, or no rule at all.
+            let is_counted = !matches!(item.target, Target::Descriptor { limit: None, .. });
+            self.counts_here |= match found.as_slice() {
+                [] => is_counted,
+                rules => rules.iter().any(|(rule, _)| ruled(*rule).is_some_and(has_counter)),
+            };
+            self.here.push(at);
+            return Ok(());
+        }
+        if !found.iter().all(is_in_store) {
+            return Err(IN_PARTS);
+        }
+        for (rule, key) in found {
+            let same = self.stored.iter().find(|other| other.rule == rule && other.key == key);
+            if let Some(same) = same {
+                return Err(EngineError::DuplicateItem { first: same.at, second: at });
+            }
+            self.stored.push(StoredItem { at, rule, key, permits: item.permits });
+        }
+        Ok(())
+    }
+
+    /// Checks that a store can hold the estimates.
+    pub(super) fn check_estimates(&self) -> Result<(), EngineError> {
+        let is_none = |item: &StoredItem| item.permits == 0;
+        if self.stored.iter().any(is_none) { Err(NONE_IN_A_STORE) } else { Ok(()) }
+    }
+
+    pub(super) fn permits(&self) -> SmallVec<[u64; 1]> {
+        self.items.iter().map(OwnedItem::permits).collect()
+    }
+}
+
+/// Returns `true` for a rule whose estimates a store holds.
+fn is_stored<C: Clock + Clone>(ruled: &ActiveRule<C>) -> bool {
+    let is_counted = matches!(ruled.rule.limit, Limit::Counted(_));
+    ruled.remote.is_some() && !ruled.is_in_flight() && !is_counted
+}
+
+impl<C: Clock + Clone + 'static> Live<C> {
+    /// Returns the rules that an item comes under.
+    fn rules_of(&self, target: &Target<'_>) -> Found {
+        if let Target::Descriptor { domain, entries, limit: None } = *target
+            && let all @ [_, _, ..] = self.matcher.find_all(domain.as_bytes(), entries)
+        {
+            let key = |index: usize| {
+                let rule = self.matcher.rules().get(index)?;
+                Some((index, key::of_values(rule.varying(entries), rule.values_needed())))
+            };
+            return all.iter().filter_map(|index| key(*index)).collect();
+        }
+        self.found(target).into_iter().collect()
+    }
+}

@@ -1,0 +1,121 @@
+//! Reservations some of whose counters are in a store.
+
+use std::time::Duration;
+
+use rategate::Clock;
+use rategate::charge::{Committed, Settled};
+use smallvec::SmallVec;
+
+use super::requests::Estimate;
+use super::split::Split;
+use super::{End, Reserved};
+use crate::engine::Engine;
+use crate::engine::answer::{Answer, ItemResult, Verdict};
+use crate::engine::error::EngineError;
+use crate::engine::unique_id::UniqueId;
+
+/// Holds the permits of all items, or of none.
+pub(super) async fn reserve<C: Clock + Clone + 'static>(
+    engine: Engine<C>,
+    split: Split<C>,
+    id: UniqueId,
+    ttl: Duration,
+) -> Result<Reserved, EngineError> {
+    let inner = &*engine.inner;
+    let _operation = inner.reservations.in_progress.begin(id).await;
+    let known = engine.known_here(&split, id)?;
+    let is_known = known.is_some();
+    let estimates = split.hold(inner, id, ttl).await?;
+    let mut left_ns = estimates.iter().filter_map(|estimate| estimate.ends_in_ns).min();
+    let mut is_repeated = estimates.iter().all(|estimate| estimate.is_repeated);
+    let passes = estimates.iter().all(Estimate::passes);
+    let here = match known {
+        _ if split.here.is_empty() => Ok((Vec::new(), passes)),
+        _ if !passes => engine.peek_here(&split).map(|results| (results, false)),
+        Some((verdicts, ends_after_ns)) => {
+            left_ns = left_ns.min(ends_after_ns);
+            let is_open = ends_after_ns.is_some();
+            Ok((engine.results_here(&split, &verdicts, is_open), is_open))
+        }
+        None => {
+            is_repeated &= !split.counts_here;
+            engine.hold_here(&split, id, ttl)
+        }
+    };
+    let is_over = estimates.iter().any(|estimate| estimate.is_over);
+    let is_unavailable = estimates.iter().any(|estimate| estimate.result.verdict.is_unavailable());
+    let withdrawn = match &here {
+        Ok((_, true)) => Vec::new(),
+        // What was held before may have been answered before. A denial says that nothing is.
+        _ => split.withdraw(id, &estimates, !is_known && !is_over && !is_unavailable).await,
+    };
+    let (mut results, allowed) = here?;
+    let counts = &inner.reservations.counts;
+    match allowed {
+        true if is_repeated => counts.repeated(),
+        true => counts.held(),
+        false if is_over || is_known => counts.repeated(),
+        false if is_unavailable => counts.unavailable(),
+        false => counts.denied(),
+    }
+    for (index, (item, estimate)) in split.stored.iter().zip(estimates).enumerate() {
+        let Estimate { mut result, is_repeated, .. } = estimate;
+        if withdrawn.contains(&index) {
+            let left = result.remaining.map(|left| left.saturating_add(item.permits));
+            result.remaining = left.map(|left| left.min(result.limit));
+        }
+        if (allowed && !is_repeated) || result.verdict.is_refusal() {
+            split.notify(inner, item, item.permits, &result);
+        }
+        results.push((item.at, result));
+    }
+    let ends_after_ns = left_ns.filter(|_| allowed);
+    let answer = Answer { allowed, results: split.gathered(results) };
+    Ok(Reserved { answer, is_repeated: is_repeated || is_over, ends_after_ns })
+}
+
+/// Ends a reservation of which `used` was used, or as much as was held.
+pub(super) async fn end<C: Clock + Clone + 'static>(
+    engine: Engine<C>,
+    split: Split<C>,
+    (id, used): (UniqueId, SmallVec<[Option<u64>; 1]>),
+    end: End,
+) -> Result<Reserved, EngineError> {
+    let inner = &*engine.inner;
+    let _operation = inner.reservations.in_progress.begin(id).await;
+    // The end here is remembered, so the same again goes on with the store.
+    let (here, mut is_repeated) = engine.end_held_here(&split, id, &used, end)?;
+    let mut ended = split.end(inner, (id, &used), end).await?;
+    let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
+    let is_known = ended.iter().any(|(result, _)| has_ended(result.verdict))
+        || here.iter().any(|&verdict| has_ended(verdict));
+    for (item, (result, _)) in split.stored.iter().zip(&mut ended) {
+        // What is not enforced may not have been held.
+        if is_known && result.verdict == Verdict::Unknown && !split.is_enforced(item) {
+            result.verdict = end.verdict(Committed::InTime(Settled::Even));
+        }
+    }
+    is_repeated &= ended.iter().all(|(_, is_repeated)| *is_repeated);
+    let stored = ended.iter().map(|(result, _)| result.verdict);
+    let verdicts: Vec<Verdict> = stored.chain(here.iter().copied()).collect();
+    let counts = &inner.reservations.counts;
+    if verdicts.iter().any(|verdict| verdict.is_unavailable()) {
+        counts.unavailable();
+    } else if is_repeated {
+        counts.repeated();
+    } else if verdicts.contains(&Verdict::Unknown) {
+        counts.unknown();
+    } else {
+        counts.ended(end, &verdicts);
+    }
+    let allowed = verdicts.iter().all(|&verdict| end.has_effect(verdict));
+    let mut results: Vec<(usize, ItemResult)> = engine.results_of(&split, &here, allowed);
+    for (item, (result, is_repeated)) in split.stored.iter().zip(ended) {
+        if !is_repeated {
+            split.notify_settled(inner, item, &result);
+        }
+        results.push((item.at, result));
+    }
+    let answer = Answer { allowed, results: split.gathered(results) };
+    Ok(Reserved { answer, is_repeated, ends_after_ns: None })
+}

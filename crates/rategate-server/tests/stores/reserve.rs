@@ -1,0 +1,312 @@
+//! Reservations of rules with counters in a store: any server ends them, all of their items are held
+//! or none, and what is sent again counts once.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate::charge::Settled;
+use rategate::{Clock as _, ManualClock};
+use rategate_server::engine::{
+    Cost, Engine, EngineError, Item, MAX_TTL, Reserved, Target, UniqueId, Verdict,
+};
+use rategate_server::rule::{CounterLocation, Enforcement, OnUnavailable, Rule};
+use rategate_testkit::faulty::Fate;
+
+use crate::engine::common::{SECOND, bucket, counting};
+use crate::stores::{MS, World, in_flight, stored};
+
+const TTL: Duration = Duration::from_secs(30);
+const UNAVAILABLE: Verdict =
+    Verdict::Unavailable { admitted: false, retry_after_ns: NonZeroU64::new(SECOND) };
+/// The store decides, and the reply comes too late.
+const LOST: Fate = Fate::Slow { there_ns: MS, back_ns: 60 * MS };
+
+type Server = Engine<ManualClock>;
+
+fn id(number: u8) -> UniqueId {
+    UniqueId([number; 16])
+}
+
+fn of(name: &str) -> Target<'_> {
+    Target::Rule { name, values: &[b"x"] }
+}
+
+impl World {
+    fn try_reserve(
+        &self,
+        server: &Server,
+        number: u8,
+        items: &[(&str, u64)],
+    ) -> Result<Reserved, EngineError> {
+        let items = items.iter().map(|&(name, permits)| Item::of(of(name), permits));
+        self.wait(server.reserve(id(number), TTL, &items.collect::<Vec<_>>())).0
+    }
+
+    fn reserve(&self, server: &Server, number: u8, items: &[(&str, u64)]) -> Reserved {
+        self.try_reserve(server, number, items).unwrap()
+    }
+
+    fn commit(&self, server: &Server, number: u8, costs: &[(&str, u64)]) -> Reserved {
+        let cost = |&(name, permits)| Cost { target: of(name), permits: Some(permits) };
+        let costs: Vec<Cost<'_>> = costs.iter().map(cost).collect();
+        self.wait(server.commit(id(number), &costs)).0.unwrap()
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.set(Duration::from_nanos(self.clock.now_ns()) + time);
+    }
+
+    fn all_left(&self, server: &Server, names: &[&str]) -> Vec<u64> {
+        names.iter().map(|name| self.left(server, name, "x").unwrap()).collect()
+    }
+}
+
+fn verdicts(reserved: &Reserved) -> Vec<Verdict> {
+    reserved.answer.results.iter().map(|result| result.verdict).collect()
+}
+
+const fn back(permits: u64) -> Verdict {
+    Verdict::Committed(Settled::Back { permits })
+}
+
+/// Rules whose buckets earn nothing in the time of a test, one of them in this process.
+fn rules() -> Vec<Rule> {
+    vec![stored("s", 1_000), stored("t", 10), bucket("here", &["who"], 2)]
+}
+
+const NAMES: [&str; 3] = ["s", "t", "here"];
+
+#[test]
+fn items_are_held_all_or_none_wherever_they_count() {
+    let world = World::new();
+    let server = world.server(rules());
+    let left = || world.all_left(&server, &NAMES);
+    let held = world.reserve(&server, 1, &[("s", 800), ("here", 1), ("t", 4)]);
+    assert_eq!((held.answer.allowed, held.is_repeated), (true, false));
+    assert_eq!(verdicts(&held), [Verdict::Granted; 3]);
+    assert_eq!(held.ends_after_ns, NonZeroU64::new(30 * SECOND));
+    assert_eq!(left(), [200, 6, 1]);
+    // Denied by one in the store, by one here, and by more than ever fits.
+    for (items, by) in [
+        ([("t", 1), ("s", 201), ("here", 1)], 1),
+        ([("s", 200), ("t", 6), ("here", 2)], 2),
+        ([("t", 1), ("s", 1_001), ("here", 1)], 1),
+        ([("t", 1), ("s", 1), ("here", 3)], 2),
+    ] {
+        let denied = world.reserve(&server, 2, &items);
+        assert!(!denied.answer.allowed && !denied.is_repeated, "{items:?}");
+        assert!(denied.answer.results[by].verdict.is_over(), "{items:?}: {denied:?}");
+        assert_eq!(left(), [200, 6, 1], "{items:?}");
+        let told = denied.answer.results.iter().zip(&items).map(|(result, (name, _))| {
+            result.remaining.is_none_or(|told| Some(told) == world.left(&server, name, "x"))
+        });
+        assert!(told.into_iter().all(|is_right| is_right), "{denied:?}");
+    }
+    // A refusal leaves its id unused, also for other items.
+    assert!(world.reserve(&server, 2, &[("t", 6), ("here", 1)]).answer.allowed);
+    let again = world.reserve(&server, 1, &[("s", 800), ("here", 1), ("t", 4)]);
+    assert_eq!((again.answer.allowed, again.is_repeated), (true, true));
+    assert_eq!(left(), [200, 0, 0]);
+    let settled = world.commit(&server, 1, &[("s", 650), ("here", 0), ("t", 5)]);
+    let owed = Verdict::Committed(Settled::Owed { permits: 1, forgiven: 0 });
+    assert_eq!(verdicts(&settled), [back(150), back(1), owed]);
+    let again = world.commit(&server, 1, &[("s", 1), ("here", 1), ("t", 1)]);
+    assert_eq!((verdicts(&again), again.is_repeated), (verdicts(&settled), true));
+    assert_eq!(left(), [350, 0, 1]);
+    let over = world.reserve(&server, 1, &[("s", 800), ("here", 1), ("t", 4)]);
+    assert_eq!((over.answer.allowed, over.is_repeated), (false, true), "{over:?}");
+    assert_eq!(left(), [350, 0, 1]);
+    let cancelled = world.wait(server.cancel(id(2), &[of("t"), of("here")])).0.unwrap();
+    assert_eq!(verdicts(&cancelled), [6, 1].map(Verdict::Cancelled));
+    assert_eq!(left(), [350, 5, 2], "one permit of the second is a debt of the commit before");
+    let counts = server.reservation_counts();
+    assert_eq!((counts.held, counts.denied, counts.repeated), (2, 4, 3));
+    assert_eq!((counts.committed, counts.cancelled, counts.open), (1, 1, 0));
+}
+
+/// Of items in the store alone a server remembers nothing: another one ends them, once.
+#[test]
+fn any_server_commits_what_another_has_reserved() {
+    let world = World::new();
+    let (one, other) = (world.server(rules()), world.server(rules()));
+    let items = [("s", 800), ("t", 4)];
+    assert!(world.reserve(&one, 1, &items).answer.allowed);
+    assert!(world.reserve(&other, 1, &items).is_repeated);
+    assert_eq!(one.reservation_counts().known, 0);
+    drop(one);
+    let settled = world.commit(&other, 1, &[("s", 600), ("t", 1)]);
+    assert_eq!(verdicts(&settled), [back(200), back(3)]);
+    let third = world.server(rules());
+    for server in [&third, &other] {
+        let again = world.commit(server, 1, &[("s", 7), ("t", 7)]);
+        assert_eq!((verdicts(&again), again.is_repeated), (verdicts(&settled), true));
+    }
+    assert_eq!(world.all_left(&third, &["s", "t"]), [400, 9]);
+    let unknown = world.commit(&third, 2, &[("s", 600), ("t", 1)]);
+    assert_eq!((verdicts(&unknown), unknown.answer.allowed), (vec![Verdict::Unknown; 2], false));
+    // Of items here only their own server knows.
+    assert!(world.reserve(&third, 3, &[("s", 1), ("here", 1)]).answer.allowed);
+    let part = world.commit(&other, 3, &[("s", 0), ("here", 0)]);
+    assert_eq!((verdicts(&part), part.answer.allowed), (vec![back(1), Verdict::Unknown], false));
+}
+
+#[test]
+fn a_late_commit_is_charged_whole_and_once() {
+    let world = World::new();
+    let server = world.server(rules());
+    let items = [("s", 800), ("here", 2)];
+    assert!(world.reserve(&server, 1, &items).answer.allowed);
+    world.pass(TTL);
+    assert_eq!(world.all_left(&server, &NAMES), [1_000, 10, 2]);
+    let again = world.reserve(&server, 1, &items);
+    assert_eq!((again.answer.allowed, again.is_repeated), (false, true));
+    for is_repeated in [false, true, true] {
+        let late = world.commit(&server, 1, &[("s", 900), ("here", 5)]);
+        assert_eq!(verdicts(&late), [Verdict::Late(900), Verdict::Late(5)]);
+        assert_eq!((late.is_repeated, late.answer.allowed), (is_repeated, true));
+    }
+    assert_eq!(world.all_left(&server, &NAMES), [100, 10, 0]);
+    assert_eq!(server.reservation_counts().late, 1);
+}
+
+/// Without a reply nothing is held for long, and the same again finishes what was begun.
+#[test]
+fn what_is_sent_again_after_a_lost_reply_counts_once() {
+    let world = World::new();
+    let server = world.server(rules());
+    let items = [("s", 800), ("t", 4), ("here", 1)];
+    for (fates, left) in [
+        // The first was held and not heard of; the second was withdrawn.
+        ([LOST, Fate::Prompt], [200, 10, 2]),
+        ([Fate::Unreachable, Fate::Prompt], [200, 10, 2]),
+        ([Fate::Unreachable, Fate::Unreachable], [200, 10, 2]),
+    ] {
+        world.store.script(fates);
+        let missed = world.reserve(&server, 1, &items);
+        assert_eq!((missed.answer.allowed, missed.ends_after_ns), (false, None));
+        assert_eq!(missed.answer.results[0].verdict, UNAVAILABLE);
+        assert_eq!(missed.answer.results[0].remaining, None);
+        world.pass(Duration::from_millis(100));
+        assert_eq!(world.all_left(&server, &NAMES), left, "{fates:?}");
+    }
+    let held = world.reserve(&server, 1, &items);
+    assert!(held.answer.allowed, "{held:?}");
+    assert_eq!(world.all_left(&server, &NAMES), [200, 6, 1]);
+    for fates in [[LOST, Fate::Prompt], [Fate::Unreachable, LOST]] {
+        world.store.script(fates);
+        let missed = world.commit(&server, 1, &[("s", 100), ("t", 1), ("here", 0)]);
+        assert_eq!((missed.answer.results[0].verdict, missed.answer.allowed), (UNAVAILABLE, false));
+        assert!(!missed.is_repeated);
+        world.pass(Duration::from_millis(100));
+    }
+    let settled = world.commit(&server, 1, &[("s", 100), ("t", 1), ("here", 0)]);
+    assert_eq!(verdicts(&settled), [back(700), back(3), back(1)]);
+    assert_eq!((settled.answer.allowed, settled.is_repeated), (true, true));
+    assert_eq!(world.all_left(&server, &NAMES), [900, 9, 2]);
+    assert_eq!(server.reservation_counts().unavailable, 5);
+}
+
+/// A rule that admits without its store, and one that is not enforced, deny no reservation.
+#[test]
+fn a_rule_may_admit_what_its_store_cannot_hold() {
+    let world = World::new();
+    let admits = Rule { on_unavailable: OnUnavailable::Admit, ..stored("admits", 10) };
+    let shadow = Rule { enforcement: Enforcement::Shadow, ..stored("shadow", 10) };
+    let server = world.server(vec![admits, shadow, stored("s", 10)]);
+    world.store.script([Fate::Unreachable; 2]);
+    let admitted = world.reserve(&server, 1, &[("admits", 5), ("shadow", 5)]);
+    let verdict = Verdict::Unavailable { admitted: true, retry_after_ns: None };
+    assert_eq!((verdicts(&admitted), admitted.answer.allowed), (vec![verdict; 2], true));
+    let unknown = world.commit(&server, 1, &[("admits", 5), ("shadow", 5)]);
+    assert_eq!(verdicts(&unknown), [Verdict::Unknown; 2]);
+    // What does not fit into a shadow is not held, and its commit is one all the same.
+    let items = [("shadow", 8), ("s", 2)];
+    assert!(world.reserve(&server, 2, &items).answer.allowed);
+    let over = world.reserve(&server, 3, &items);
+    assert!(matches!(verdicts(&over)[0], Verdict::Denied { enforced: false, .. }));
+    assert!(over.answer.allowed);
+    let settled = world.commit(&server, 3, &[("shadow", 8), ("s", 1)]);
+    assert_eq!(verdicts(&settled), [Verdict::Committed(Settled::Even), back(1)]);
+    assert!(settled.answer.allowed);
+    assert_eq!(world.all_left(&server, &["shadow", "s"]), [2, 7]);
+}
+
+/// A caller that stops waiting leaves nothing that its time does not end, nor a lock on its id.
+#[test]
+fn an_abandoned_reservation_ends_by_its_time() {
+    let world = World::new();
+    let server = world.server(rules());
+    world.store.script([Fate::Slow { there_ns: MS, back_ns: 5 * MS }, Fate::Prompt]);
+    let items = [Item::of(of("s"), 800), Item::of(of("here"), 1)];
+    drop(server.reserve(id(1), TTL, &items));
+    world.pass(Duration::from_millis(1));
+    world.pass(Duration::from_millis(9));
+    assert_eq!(world.all_left(&server, &NAMES), [200, 10, 2]);
+    let held = world.reserve(&server, 1, &[("s", 800), ("here", 1)]);
+    assert!(held.answer.allowed, "the same goes on with it");
+    assert_eq!(world.all_left(&server, &NAMES), [200, 10, 1]);
+    world.pass(TTL.saturating_sub(Duration::from_millis(10)));
+    assert!(world.left(&server, "s", "x") < Some(1_000));
+    world.pass(Duration::from_millis(1));
+    assert_eq!(world.left(&server, "s", "x"), Some(1_000), "from when the store held it");
+    world.pass(Duration::from_millis(9));
+    assert_eq!(world.all_left(&server, &NAMES), [1_000, 10, 2]);
+}
+
+/// Two operations on one id that arrive together come one after the other.
+#[test]
+fn operations_on_an_id_that_arrive_together_are_in_turn() {
+    let world = World::new();
+    let server = world.server(rules());
+    let slow = Fate::Slow { there_ns: MS, back_ns: 5 * MS };
+    world.store.script([slow; 4]);
+    let items = [Item::of(of("s"), 800), Item::of(of("here"), 1)];
+    let both = [(); 2].map(|()| server.reserve(id(1), TTL, &items));
+    let both = both.map(|decided| world.wait(decided).0.unwrap());
+    assert_eq!([both[0].is_repeated, both[1].is_repeated], [false, true]);
+    assert!(both.iter().all(|reserved| reserved.answer.allowed));
+    assert_eq!(world.all_left(&server, &NAMES), [200, 10, 1]);
+}
+
+#[test]
+fn what_a_store_does_not_hold_says_so() {
+    let world = World::new();
+    let leased = CounterLocation::StoreLeased { lease_ns: 100 * MS };
+    let counted = Rule { on_unavailable: OnUnavailable::Deny, ..stored("counted", 5) };
+    let server = world.server(vec![
+        stored("s", 5),
+        in_flight("oven", 2, CounterLocation::StoreExact),
+        Rule { location: leased, ..stored("leased", 5) },
+        counting(counted, 5),
+        bucket("here", &["who"], 5),
+    ]);
+    for (items, why) in [
+        ([("s", 1), ("oven", 1)], "in flight"),
+        ([("s", 1), ("counted", 1)], "every hit"),
+        ([("s", 0), ("here", 1)], "at least one"),
+    ] {
+        let refused = world.try_reserve(&server, 1, &items);
+        let Err(EngineError::NotFor(text)) = refused else { panic!("{items:?}: {refused:?}") };
+        assert!(text.contains(why), "{items:?}: {text}");
+        assert_eq!(world.left(&server, "s", "x"), Some(5), "{items:?}");
+    }
+    let twice = world.try_reserve(&server, 1, &[("here", 1), ("s", 1), ("s", 1)]);
+    assert_eq!(twice, Err(EngineError::DuplicateItem { first: 1, second: 2 }));
+    let none = world.try_reserve(&server, 1, &[("s", 1), ("none", 1)]);
+    assert!(matches!(none, Err(EngineError::NoSuchRule { .. })), "{none:?}");
+    assert_eq!(world.left(&server, "s", "x"), Some(5), "what the store held is withdrawn");
+    let ttl = MAX_TTL + Duration::from_nanos(1);
+    let long = world.wait(server.reserve(id(1), ttl, &[Item::of(of("s"), 1)])).0;
+    assert_eq!(long, Err(EngineError::Ttl { max: MAX_TTL }));
+    // Other permits under an id in use are refused, here and in the store.
+    assert!(world.reserve(&server, 1, &[("s", 2), ("leased", 1)]).answer.allowed);
+    for items in [[("s", 3), ("leased", 1)], [("leased", 1), ("s", 3)]] {
+        assert_eq!(world.try_reserve(&server, 1, &items), Err(EngineError::OtherItems));
+    }
+    assert!(world.reserve(&server, 2, &[("s", 1), ("here", 1)]).answer.allowed);
+    let other = world.try_reserve(&server, 2, &[("s", 1), ("here", 2)]);
+    assert_eq!(other, Err(EngineError::OtherItems));
+    assert_eq!(world.all_left(&server, &["s", "here"]), [2, 4]);
+    let settled = world.commit(&server, 1, &[("s", 0), ("leased", 0)]);
+    assert_eq!(verdicts(&settled), [back(2), back(1)]);
+}

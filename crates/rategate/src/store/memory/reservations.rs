@@ -1,0 +1,299 @@
+//! Reservations of one key: what is held under an id, and the ids that are remembered.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use rategate_core::debt::{Charged, Debt};
+use rategate_core::holds::{Committed, Hold};
+use rategate_core::verdict::Settled;
+
+use super::entry::{Entry, Judged, PermitRequest};
+use super::plan::MemoryPlan;
+use crate::store::{
+    Denial, EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict,
+    StoreError,
+};
+
+/// The time for which an id is remembered after its end, unless its reservation could last longer.
+const MEMORY_NS: u64 = 600_000_000_000;
+
+/// The reservations of a key, open and remembered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reservations {
+    by_id: HashMap<ReservationId, Reservation>,
+}
+
+/// A request to hold an estimate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate<'a> {
+    pub(super) plan: &'a Arc<MemoryPlan>,
+    pub(super) permits: NonZeroU64,
+    pub(super) id: ReservationId,
+    pub(super) ttl_ns: NonZeroU64,
+}
+
+/// A request to end a reservation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending<'a> {
+    pub(super) plan: &'a MemoryPlan,
+    pub(super) id: ReservationId,
+    pub(super) end: ReservationEnd,
+    pub(super) debt: Debt,
+}
+
+/// A change of the instant from which an id is forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) from_ns: u64,
+    /// `None` if it is forgotten now.
+    pub(super) to_ns: Option<u64>,
+}
+
+/// A reservation: what it holds, or the outcome of its end.
+#[derive(Clone, Debug)]
+struct Reservation {
+    permits: NonZeroU64,
+    ttl_ns: NonZeroU64,
+    /// The instant of its end: the one by itself until it is committed or cancelled.
+    end_ns: u64,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Not committed or cancelled. Its limits, and what each holds unless its time is over.
+    Open(Arc<MemoryPlan>, Box<[Hold]>),
+    Ended(EndOutcome),
+}
+
+impl Entry {
+    /// Decides a reservation. Returns the reply, and the instant from which a new id is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// That of `admit`, which is called before a new id is remembered. Nothing is held then.
+    pub(super) fn reserve(
+        &mut self,
+        estimate: Estimate<'_>,
+        now_ns: u64,
+        admit: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(ReserveReply, Option<u64>), StoreError> {
+        let Estimate { plan, permits, id, ttl_ns } = estimate;
+        let known = self.reservation(id).map(|known| (known.permits(), known.ends_in_ns(now_ns)));
+        let mut due_ns = None;
+        let verdict = match known {
+            Some((held, _)) if held != permits.get() => {
+                ReserveVerdict::OtherPermits { permits: held }
+            }
+            Some((_, Some(ends_in_ns))) => ReserveVerdict::Held { ends_in_ns },
+            Some((_, None)) => ReserveVerdict::Ended,
+            None => {
+                let wanted = PermitRequest { plan, permits, lease: None, is_debit: false };
+                if let Judged::Denied(Denial { retry_after_ns, .. }) = self.judge(wanted, now_ns) {
+                    ReserveVerdict::Denied { retry_after_ns }
+                } else {
+                    admit()?;
+                    let end_ns = now_ns.saturating_add(ttl_ns.get());
+                    let hold = |limit| self.state(limit, now_ns).hold(now_ns, permits, end_ns);
+                    let holds = plan.limits().iter().filter_map(hold).collect();
+                    let reservation = Reservation::new(estimate, holds, now_ns);
+                    due_ns = Some(reservation.due_ns());
+                    self.reservations.get_or_insert_default().by_id.insert(id, reservation);
+                    ReserveVerdict::Held { ends_in_ns: ttl_ns }
+                }
+            }
+        };
+        let (remaining, debt) = (self.remaining(plan, now_ns), self.debt(plan, now_ns));
+        Ok((ReserveReply { verdict, is_repeated: known.is_some(), remaining, debt }, due_ns))
+    }
+
+    /// Ends a reservation. Returns the reply, and a change of the instant from which its id is
+    /// forgotten.
+    pub(super) fn end(&mut self, ending: Ending<'_>, now_ns: u64) -> (EndReply, Option<Moved>) {
+        let Ending { plan, id, end, .. } = ending;
+        let (mut is_repeated, mut moved) = (false, None);
+        let outcome = match self.reservation(id).map(Reservation::outcome) {
+            None => EndOutcome::Unknown,
+            Some(Some(outcome)) => {
+                is_repeated = true;
+                outcome
+            }
+            Some(None) => {
+                let outcome = self.settle(ending, now_ns).unwrap_or(EndOutcome::Unknown);
+                if let Some(ended) = self.reservation_mut(id) {
+                    let from_ns = ended.due_ns();
+                    ended.settle(outcome, now_ns);
+                    let to_ns = (end != ReservationEnd::Withdraw).then_some(ended.due_ns());
+                    moved = Some(Moved { from_ns, to_ns });
+                }
+                if end == ReservationEnd::Withdraw {
+                    self.forget(id);
+                }
+                outcome
+            }
+        };
+        let (remaining, debt) = (self.remaining(plan, now_ns), self.debt(plan, now_ns));
+        (EndReply { outcome, is_repeated, remaining, debt }, moved)
+    }
+
+    /// Settles what an open reservation holds with each of its limits.
+    fn settle(&mut self, ending: Ending<'_>, now_ns: u64) -> Option<EndOutcome> {
+        let Ending { plan, id, end, debt } = ending;
+        let reservation = self.reservation_mut(id)?;
+        let (held_plan, holds) = reservation.take_holds()?;
+        let mut settlement = Settlement::of(reservation, end);
+        for (limit, hold) in held_plan.limits().iter().zip(holds) {
+            let Some(state) = self.states.iter_mut().find(|state| state.is_of(limit)) else {
+                continue;
+            };
+            // The numbers may have changed since.
+            if let Some(limit) = plan.limits().iter().find(|&limit| state.is_of(limit))
+                && !state.has_numbers_of(limit)
+            {
+                state.follow(limit, now_ns);
+            }
+            if let Some(committed) = state.commit(now_ns, hold, settlement.used(), debt) {
+                settlement.add(committed);
+            }
+        }
+        Some(settlement.outcome(end, self.debt(plan, now_ns)))
+    }
+
+    fn reservation(&self, id: ReservationId) -> Option<&Reservation> {
+        self.reservations.as_ref()?.by_id.get(&id)
+    }
+
+    fn reservation_mut(&mut self, id: ReservationId) -> Option<&mut Reservation> {
+        self.reservations.as_mut()?.by_id.get_mut(&id)
+    }
+
+    /// Returns the instant from which an id is forgotten.
+    pub(super) fn due_ns(&self, id: ReservationId) -> Option<u64> {
+        self.reservation(id).map(Reservation::due_ns)
+    }
+
+    /// Forgets an id.
+    pub(super) fn forget(&mut self, id: ReservationId) {
+        if let Some(reservations) = &mut self.reservations {
+            reservations.by_id.remove(&id);
+            if reservations.by_id.is_empty() {
+                self.reservations = None;
+            }
+        }
+    }
+
+    /// Ends the holds whose time is over, so that no call has to do it on a copy.
+    pub(super) fn end_holds(&mut self, now_ns: u64) {
+        if self.reservations.is_some() {
+            self.states.iter_mut().for_each(|state| state.end_holds(now_ns));
+        }
+    }
+}
+
+impl Reservation {
+    fn new(estimate: Estimate<'_>, holds: Box<[Hold]>, now_ns: u64) -> Self {
+        let Estimate { plan, permits, ttl_ns, .. } = estimate;
+        let end_ns = now_ns.saturating_add(ttl_ns.get());
+        Self { permits, ttl_ns, end_ns, state: State::Open(Arc::clone(plan), holds) }
+    }
+
+    const fn permits(&self) -> u64 {
+        self.permits.get()
+    }
+
+    /// Returns the time until it ends by itself, or `None` if it has ended.
+    const fn ends_in_ns(&self, now_ns: u64) -> Option<NonZeroU64> {
+        match self.state {
+            State::Open(..) => NonZeroU64::new(self.end_ns.saturating_sub(now_ns)),
+            State::Ended(_) => None,
+        }
+    }
+
+    /// Returns the outcome of its commit or cancellation.
+    const fn outcome(&self) -> Option<EndOutcome> {
+        match self.state {
+            State::Open(..) => None,
+            State::Ended(outcome) => Some(outcome),
+        }
+    }
+
+    /// Returns the instant from which the id is forgotten.
+    fn due_ns(&self) -> u64 {
+        self.end_ns.saturating_add(self.ttl_ns.get().max(MEMORY_NS))
+    }
+
+    /// Returns its limits and what they hold, unless it was committed or cancelled before.
+    fn take_holds(&mut self) -> Option<(Arc<MemoryPlan>, Box<[Hold]>)> {
+        let State::Open(plan, holds) = &mut self.state else { return None };
+        Some((Arc::clone(plan), std::mem::take(holds)))
+    }
+
+    /// Records the outcome of its commit or cancellation.
+    fn settle(&mut self, outcome: EndOutcome, now_ns: u64) {
+        self.end_ns = now_ns;
+        self.state = State::Ended(outcome);
+    }
+}
+
+/// What the limits of a reservation report of its end, taken together.
+#[derive(Clone, Copy, Debug)]
+struct Settlement {
+    held: u64,
+    used: u64,
+    /// The fewest permits that came back to a limit.
+    back: u64,
+    /// The most permits that a limit did not count.
+    forgiven: u64,
+    is_late: bool,
+}
+
+impl Settlement {
+    fn of(reservation: &Reservation, end: ReservationEnd) -> Self {
+        let held = reservation.permits();
+        let used = match end {
+            ReservationEnd::Commit { used } => used.unwrap_or(held),
+            ReservationEnd::Cancel | ReservationEnd::Withdraw => 0,
+        };
+        Self { held, used, back: held.saturating_sub(used), forgiven: 0, is_late: false }
+    }
+
+    const fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Adds what one of the limits reports.
+    fn add(&mut self, committed: Committed) {
+        match committed {
+            Committed::InTime(Settled::Back { permits }) => self.back = self.back.min(permits),
+            Committed::InTime(Settled::Owed { forgiven, .. }) => {
+                self.forgiven = self.forgiven.max(forgiven);
+            }
+            Committed::InTime(Settled::Even) => {}
+            Committed::Late(charged) => {
+                self.is_late = true;
+                self.forgiven = self.forgiven.max(charged.forgiven);
+            }
+        }
+    }
+
+    /// Returns the outcome; `debt` is that of the limits after it.
+    const fn outcome(self, end: ReservationEnd, debt: u64) -> EndOutcome {
+        let Self { held, used, back, forgiven, is_late } = self;
+        if is_late {
+            return EndOutcome::Late(Charged {
+                booked: used.saturating_sub(forgiven),
+                forgiven,
+                debt,
+            });
+        }
+        EndOutcome::Committed(match (end, used.saturating_sub(held)) {
+            (ReservationEnd::Cancel | ReservationEnd::Withdraw, _) => {
+                return EndOutcome::Cancelled(back);
+            }
+            (_, 0) if used == held => Settled::Even,
+            (_, 0) => Settled::Back { permits: back },
+            (_, short) => Settled::Owed { permits: short.saturating_sub(forgiven), forgiven },
+        })
+    }
+}
