@@ -18,7 +18,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::holds::{HoldVerdict, Holding};
 use rategate_core::ledger::Ledger;
 use rategate_server::config::load_text;
-use rategate_server::engine::{Cost, Engine, EngineSettings, Item, Target, UniqueId};
+use rategate_server::engine::{Cost, Decided, Engine, EngineSettings, Item, Target, UniqueId};
 use serde_json::json;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -73,8 +73,9 @@ fn reservations(key: impl Fn(u64) -> u64) -> Made<(f64, f64)> {
         let key = key(number).to_be_bytes();
         let values: [&[u8]; 1] = [&key];
         let item = Item::of(Target::Rule { name: "r", values: &values }, 2);
-        if !engine.reserve(id(number), TTL, &[item])?.answer.allowed {
-            return Err("a reservation was denied".into());
+        match engine.reserve(id(number), TTL, &[item]) {
+            Decided::Now(Ok(reserved)) if reserved.answer.allowed => {}
+            _ => return Err("a reservation was denied".into()),
         }
     }
     let open = each(&region);
@@ -82,7 +83,10 @@ fn reservations(key: impl Fn(u64) -> u64) -> Made<(f64, f64)> {
         let key = key(number).to_be_bytes();
         let values: [&[u8]; 1] = [&key];
         let target = Target::Rule { name: "r", values: &values };
-        engine.commit(id(number), &[Cost { target, permits: Some(1) }])?;
+        match engine.commit(id(number), &[Cost { target, permits: Some(1) }]) {
+            Decided::Now(Ok(reserved)) if reserved.answer.allowed => {}
+            _ => return Err("a commit had no effect".into()),
+        }
     }
     Ok((open, each(&region)))
 }

@@ -10,7 +10,7 @@ use rategate_bench::harness::median;
 use rategate_bench::report::Row;
 use rategate_server::config::load_text;
 use rategate_server::engine::{
-    Cost, Decided, Engine, EngineSettings, Item, Request, Target, UniqueId, Verb,
+    Cost, Decided, Engine, EngineSettings, Item, Request, Reserved, Target, UniqueId, Verb,
 };
 
 use crate::Lengths;
@@ -227,8 +227,11 @@ impl<'a> Caller<'a> {
             item.target = target(name);
             cost.target = target(name);
         }
-        let reserved = self.engine.reserve(id, TTL, &items[..rules.len()]);
-        reserved.is_ok_and(|reserved| reserved.answer.allowed && !reserved.is_repeated)
-            && self.engine.commit(id, &costs[..rules.len()]).is_ok_and(|end| end.answer.allowed)
+        let passes = |decided| match decided {
+            Decided::Now(Ok(Reserved { answer, is_repeated: false, .. })) => answer.allowed,
+            _ => false,
+        };
+        passes(self.engine.reserve(id, TTL, &items[..rules.len()]))
+            && passes(self.engine.commit(id, &costs[..rules.len()]))
     }
 }

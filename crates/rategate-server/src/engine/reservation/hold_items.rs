@@ -25,7 +25,7 @@ use crate::rule::Limit;
 use crate::units::retry_ns;
 
 /// Holds, each with the index of its item.
-pub(super) type Holds<C> = Vec<(usize, Hold<AnyPolicy, C>)>;
+pub(super) type Holds<C> = SmallVec<[(usize, Hold<AnyPolicy, C>); 1]>;
 
 /// The error for a request with an id of a rule whose counters are in a store.
 const IN_A_STORE: EngineError = EngineError::NotFor(
@@ -268,7 +268,7 @@ fn hold_all<C: Clock>(
     ttl: Duration,
     holds: &mut Holds<C>,
 ) -> Result<Option<Blocker>, EngineError> {
-    let estimates: Vec<_> = parts
+    let estimates: SmallVec<[_; 1]> = parts
         .iter()
         .map(|part| part.limiter.estimate(part.item.permits).sparing(part.spared))
         .collect();
