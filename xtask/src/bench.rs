@@ -13,6 +13,7 @@ mod figure;
 mod rivals;
 pub(crate) mod serve;
 pub(crate) mod store;
+pub(crate) mod tokens;
 
 use self::figure::{figure, goal};
 use crate::cargo::{self, cargo};

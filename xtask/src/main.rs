@@ -51,7 +51,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 19] = [
+static COMMANDS: [Command; 20] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -146,6 +146,13 @@ static COMMANDS: [Command; 19] = [
                built once [--quick: in two minutes instead of ten] [parts: resp, grpc, http,\n\
                leased, memory, reload]",
         run: |at, words| bench::serve::run(&at.root, &at.target, &words[2..]),
+    },
+    Command {
+        forms: &["bench tokens ...", "bench tokens --quick ..."],
+        help: "times charges and reservations as ratios to takes, to the same page [--quick: in one\n\
+               minute instead of four] [--against PROGRAM: a rategate-bench-serve of an earlier\n\
+               commit, whose takes are timed beside]",
+        run: |at, words| bench::tokens::run(&at.root, &at.target, &words[2..]),
     },
     Command {
         forms: &["bench downstream", "bench downstream --quick"],

@@ -141,6 +141,11 @@ impl Figures {
         self.median(|round| round.cpu_ns)
     }
 
+    /// Returns how many cores others used.
+    pub(crate) fn others(&self) -> f64 {
+        self.median(|round| round.others)
+    }
+
     /// Returns the row of this contender on a path.
     pub(crate) fn row(&self, path: &str) -> Row {
         let at = |quantile| self.tally.took_ns.value_at_quantile(quantile);
@@ -154,7 +159,7 @@ impl Figures {
             "p50_ns": at(0.5),
             "p99_ns": at(0.99),
             "p999_ns": at(0.999),
-            "others": self.median(|round| round.others),
+            "others": self.others(),
             "pause_ns": self.max_pause_ns,
             "denied": self.tally.denied,
             "failed": self.tally.failed,

@@ -30,6 +30,7 @@ mod reload;
 mod resp;
 mod rivals;
 mod service;
+mod tokens;
 
 use std::env;
 use std::path::PathBuf;
@@ -69,6 +70,14 @@ pub(crate) struct Bench {
     pub(crate) ours: Option<PathBuf>,
     /// The folder of the others' programs.
     pub(crate) rivals: Option<PathBuf>,
+    /// An earlier build of this program.
+    pub(crate) against: Option<PathBuf>,
+}
+
+impl Bench {
+    pub(crate) const fn is_quick(&self) -> bool {
+        self.lengths.rounds == QUICK.rounds
+    }
 }
 
 /// The results of a part.
@@ -88,11 +97,18 @@ const SECTIONS: [(&str, Section); 6] = [
     ("reload", reload::all),
 ];
 
+/// The part with a block of its own on the page, which is measured if it is named.
+const TOKENS: (&str, Section) = ("tokens", tokens::all);
+
 const USAGE: &str = "\
 usage: rategate-bench-serve [--with-parent] [--quick] [--ours PROGRAM] [--rivals FOLDER] [PART]...
+       rategate-bench-serve [--with-parent] [--quick] [--ours PROGRAM] [--against PROGRAM] tokens
+       rategate-bench-serve [--quick] take
        rategate-bench-serve [--with-parent] --ours PROGRAM abuse [SECONDS [SEED]]
 
 PART is one of resp, grpc, http, leased, memory, reload; all of them if none is named.
+The part `tokens` compares a take with that of an earlier build of this program, if that is given;
+`take` prints its time.
 With --with-parent the process ends when its stdin is closed.";
 
 fn main() -> ExitCode {
@@ -101,19 +117,25 @@ fn main() -> ExitCode {
 }
 
 fn measure(arguments: &[String]) -> Made<()> {
-    let mut bench = Bench { lengths: FULL, cores: Cores::ours()?, ours: None, rivals: None };
+    let mut bench =
+        Bench { lengths: FULL, cores: Cores::ours()?, ours: None, rivals: None, against: None };
     let mut sections = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         if argument == "abuse" {
             return harm(&bench, arguments.as_slice());
         }
-        let section = SECTIONS.into_iter().find(|(name, _)| name == argument);
+        if argument == "take" {
+            cores::pin_to(bench.cores.load)?;
+            return tokens::print_take(&bench);
+        }
+        let section = SECTIONS.into_iter().chain([TOKENS]).find(|(name, _)| name == argument);
         match (argument.as_str(), section) {
             ("--quick", _) => bench.lengths = QUICK,
             ("--with-parent", _) => end_with_parent(),
             ("--ours", _) => bench.ours = arguments.next().map(PathBuf::from),
             ("--rivals", _) => bench.rivals = arguments.next().map(PathBuf::from),
+            ("--against", _) => bench.against = arguments.next().map(PathBuf::from),
             (_, Some(section)) => sections.push(section),
             (_, None) => return Err(USAGE.into()),
         }
@@ -131,9 +153,8 @@ fn measure(arguments: &[String]) -> Made<()> {
     }
     let speeds: Vec<Value> = found.speeds.into_iter().map(Row::json).collect();
     let rows: Vec<Value> = found.rows.into_iter().map(Row::json).collect();
-    let quick = bench.lengths.rounds == QUICK.rounds;
     let results = json!({
-        "machine": program::machine(), "quick": quick, "rounds": bench.lengths.rounds,
+        "machine": program::machine(), "quick": bench.is_quick(), "rounds": bench.lengths.rounds,
         "round_s": bench.lengths.lasts.as_secs_f64(), "speeds": speeds, "rows": rows,
     });
     println!("{results:#}");

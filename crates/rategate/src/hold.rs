@@ -55,10 +55,8 @@ use crate::shared::Shared;
 pub struct Hold<P: LimiterPolicy, C: Clock = MonotonicClock> {
     shared: Arc<Shared<P::Limit, C>>,
     class: ClassId,
-    /// Absent once it has ended.
-    held: Option<holds::Hold>,
-    permits: u64,
-    end_ns: u64,
+    has_ended: bool,
+    held: holds::Hold,
 }
 
 /// An estimate that a waiter holds from its grant on.
@@ -143,8 +141,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
 
     pub(crate) fn held(&self, hold: holds::Hold) -> Hold<P, C> {
         let class = self.request(0).class;
-        let (permits, end_ns) = (hold.permits, hold.end_ns);
-        Hold { shared: Arc::clone(self.shared()), class, held: Some(hold), permits, end_ns }
+        Hold { shared: Arc::clone(self.shared()), class, has_ended: false, held: hold }
     }
 }
 
@@ -152,13 +149,13 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
     /// Returns the number of permits held.
     #[must_use]
     pub const fn permits(&self) -> u64 {
-        self.permits
+        self.held.permits
     }
 
     /// Returns the instant at which the hold ends by itself, on the limiter's clock.
     #[must_use]
     pub const fn ends_at(&self) -> Duration {
-        Duration::from_nanos(self.end_ns)
+        Duration::from_nanos(self.held.end_ns)
     }
 
     /// Ends the hold: the operation has used `actual` permits.
@@ -182,7 +179,8 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
     pub fn cancel(self) {}
 
     fn end(&mut self, actual: u64) -> Result<Committed, Closed> {
-        let Some(hold) = self.held.take() else { return Err(Closed) };
+        self.has_ended = true;
+        let hold = self.held;
         let (class, debt) = (self.class, self.shared.debt_terms());
         self.shared.section_in_order(|section| section.commit(class, hold, actual, debt))
     }
@@ -190,7 +188,7 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
 
 impl<P: LimiterPolicy, C: Clock> Drop for Hold<P, C> {
     fn drop(&mut self) {
-        if self.held.is_some() {
+        if !self.has_ended {
             // A closed limiter needs nothing back.
             let _ = self.end(0);
         }
@@ -200,7 +198,7 @@ impl<P: LimiterPolicy, C: Clock> Drop for Hold<P, C> {
 impl<P: LimiterPolicy, C: Clock> fmt::Debug for Hold<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] =
-            [("permits", &self.permits), ("ends_at", &self.ends_at())];
+            [("permits", &self.held.permits), ("ends_at", &self.ends_at())];
         self.shared.fmt_as(f, "Hold", &own)
     }
 }

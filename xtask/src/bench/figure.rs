@@ -106,6 +106,7 @@ pub(super) fn amount(number: f64, unit: &str) -> String {
         "/s" if number >= 1e6 => format!("{:.2} M/s", number / 1e6),
         "/s" => format!("{:.1} k/s", number / 1e3),
         "" => format!("{number:.1}"),
+        "ratio" => format!("{number:.2}"),
         "keys" | "permits" => format!("{number:.0} {unit}"),
         _ => format!("{number:.1} {unit}"),
     }

@@ -44,7 +44,7 @@ pub(crate) fn abuse(root: &Path, target: &Path, seconds: &str) -> Result<()> {
     Ok(())
 }
 
-fn build(root: &Path, target: &Path) -> Result<Program> {
+pub(super) fn build(root: &Path, target: &Path) -> Result<Program> {
     let mut program = Program::build(root, target, "serve")?;
     program.command.arg("--ours").arg(target.join("release").join("rategate"));
     Ok(program)

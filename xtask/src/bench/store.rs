@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
 }
 
 /// Returns the block of the page: the machine and the table.
-fn block(report: &Value) -> Result<String> {
+pub(super) fn block(report: &Value) -> Result<String> {
     let machine = report["machine"].as_str().context("no machine")?;
     let kind = if report["quick"] == true { "a quick run" } else { "a full run" };
     let Some(rows) = report["rows"].as_array() else { bail!("no rows") };
@@ -95,7 +95,8 @@ mod tests {
                 { "path": "analyze",
                   "measured": [figure("took", 7.94, "s"), figure("memory", 2e7, "bytes")],
                   "beside": [],
-                  "goals": [{ "most": 20.0, "measured": 7.94, "unit": "s a GB" }] },
+                  "goals": [{ "least": 0.4, "measured": 0.375, "unit": "ratio" },
+                            { "most": 20.0, "measured": 7.94, "unit": "s a GB" }] },
             ],
         });
         let block = block(&report).unwrap();
@@ -109,7 +110,7 @@ mod tests {
             "| over 3 permits; used 100.0 % ",
             "| ≤ 0 permits, missed: 3 permits ",
             "| took 7.9 s; memory 20.0 MB ",
-            "| ≤ 20.0 s a GB, met ",
+            "| ≥ 0.40, missed: 0.38; ≤ 20.0 s a GB, met ",
         ] {
             assert!(block.contains(cell), "{cell}\n{block}");
         }

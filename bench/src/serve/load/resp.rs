@@ -16,6 +16,8 @@ pub(crate) enum Answer {
     Allowed,
     /// Any number, always a grant.
     Number,
+    /// A list of names and values, as many for each request as `replies`. All of them allow it.
+    Own { replies: usize },
 }
 
 /// One connection.
@@ -30,7 +32,12 @@ pub(crate) struct Resp {
 
 impl Resp {
     pub(crate) fn new(words: &[&str], answer: Answer, pipeline: usize) -> Self {
-        Self { template: Template::new(command(words)), answer, pipeline, waits_for: 0, sent_ns: 0 }
+        Self::of_bytes(command(words), answer, pipeline)
+    }
+
+    /// Creates a connection whose requests are of several commands each.
+    pub(crate) fn of_bytes(bytes: Vec<u8>, answer: Answer, pipeline: usize) -> Self {
+        Self { template: Template::new(bytes), answer, pipeline, waits_for: 0, sent_ns: 0 }
     }
 }
 
@@ -66,10 +73,25 @@ impl Dialect for Resp {
         let took_ns = now_ns.saturating_sub(self.sent_ns);
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
+            if let Answer::Own { replies } = self.answer {
+                let Some(count) = lists(rest, replies) else { break };
+                let reply = rest.get(..count).unwrap_or_default();
+                let allowed = b"allowed\r\n:1\r\n";
+                let allows = memchr::memmem::find_iter(reply, allowed).count() == replies;
+                if reply[0] == b'-' {
+                    tally.fail(reply)
+                } else {
+                    tally.answer(allows, took_ns)
+                }
+                taken += count;
+                self.waits_for =
+                    self.waits_for.checked_sub(1).ok_or("a reply without a request")?;
+                continue;
+            }
             let Some((count, first)) = reply(rest)? else { break };
             match (self.answer, first) {
                 (_, None) => tally.fail(rest.get(..count).unwrap_or_default()),
-                (Answer::Number, Some(_)) => tally.answer(true, took_ns),
+                (Answer::Number | Answer::Own { .. }, Some(_)) => tally.answer(true, took_ns),
                 (Answer::Limited, Some(first)) => tally.answer(first == 0, took_ns),
                 (Answer::Allowed, Some(first)) => tally.answer(first == 1, took_ns),
             }
@@ -82,6 +104,26 @@ impl Dialect for Resp {
     fn waits_for(&self) -> usize {
         self.waits_for
     }
+}
+
+/// Returns the length of as many replies, which are errors or lists without lists in them. Returns
+/// `None` if they have not fully arrived.
+fn lists(bytes: &[u8], replies: usize) -> Option<usize> {
+    let (mut at, mut left) = (0, replies);
+    while left > 0 {
+        let end = memchr::memchr(b'\n', bytes.get(at..)?)?;
+        let kind = bytes[at];
+        let count = bytes[at + 1..at + end].iter().take_while(|byte| byte.is_ascii_digit());
+        let count = count.fold(0, |count, digit| count * 10 + usize::from(digit - b'0'));
+        at += match kind {
+            // Its text, and the end of that line. The length of none is negative.
+            b'$' if bytes[at + 1] != b'-' => end + 1 + count + 2,
+            _ => end + 1,
+        };
+        left += if kind == b'*' { count } else { 0 };
+        left -= 1;
+    }
+    (at <= bytes.len()).then_some(at)
 }
 
 /// Returns the length of the first reply, and its first number if it is a number or a list of
@@ -131,7 +173,7 @@ fn line(bytes: &[u8]) -> Made<Option<(usize, i64)>> {
 
 #[cfg(test)]
 mod tests {
-    use super::reply;
+    use super::{lists, reply};
 
     #[test]
     fn a_reply_is_whole_or_not_there_yet() {
@@ -143,5 +185,15 @@ mod tests {
         assert_eq!(reply(b":-12\r\n+OK").unwrap(), Some((6, Some(-12))));
         assert_eq!(reply(b"-ERR 1\r\n").unwrap(), Some((8, None)));
         assert!(reply(b"*1\r\n$1\r\na\r\n").is_err());
+    }
+
+    #[test]
+    fn lists_of_names_and_values_are_whole_or_not_there_yet() {
+        let whole = b"*4\r\n$7\r\nallowed\r\n:1\r\n$2\r\nid\r\n$-1\r\n-ERR no\r\n";
+        assert_eq!(lists(whole, 2), Some(whole.len()));
+        assert_eq!(lists(whole, 1), Some(whole.len() - b"-ERR no\r\n".len()));
+        for length in 1..whole.len() {
+            assert_eq!(lists(&whole[..length], 2), None);
+        }
     }
 }

@@ -12,7 +12,8 @@ use super::joint::{
 };
 use crate::charge::Hold;
 use crate::clock::Clock;
-use crate::error::KeyedError;
+use crate::decision::Decision;
+use crate::error::{KeyedError, TryAcquireError};
 use crate::limiter::Limiter;
 
 /// An estimate of one limiter, as one part of a call to [`try_hold_all`].
@@ -100,6 +101,12 @@ pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
     ttl: Duration,
 ) -> Result<JointDecision<Hold<P, C>>, TryAllError> {
     let ttl_ns = whole_ns(ttl);
+    if let [part] = parts
+        && part.spared == 0
+        && part.permits > 0
+    {
+        return hold_one(part, ttl_ns).map_err(|error| TryAllError { at: 0, error });
+    }
     let mut joints = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
         let twice = KeyedError::Duplicate;
@@ -131,6 +138,21 @@ pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
             JointDecision::Granted(held.collect())
         }
         JointDecision::Denied { retry_after, by } => JointDecision::Denied { retry_after, by },
+    })
+}
+
+/// Holds the estimate of one limiter, without what several need.
+fn hold_one<P: LimiterPolicy, C: Clock>(
+    part: &Estimate<'_, P, C>,
+    ttl_ns: u64,
+) -> Result<JointDecision<Hold<P, C>>, KeyedError> {
+    Ok(match part.limiter.shared().try_hold(part.permits, ttl_ns)? {
+        (_, Some(hold)) => JointDecision::Granted(vec![part.limiter.held(hold)]),
+        (Decision::Denied(denial), None) => {
+            JointDecision::Denied { retry_after: denial.retry_after(), by: 0 }
+        }
+        // No grant is without a hold.
+        (Decision::Granted(_), None) => return Err(TryAcquireError::Closed.into()),
     })
 }
 

@@ -25,7 +25,7 @@ use crate::rule::{Limit, Rule};
 use crate::units::retry_ns;
 
 /// The holds of a reservation.
-pub(super) type Holds<C> = Vec<HeldItem<C>>;
+pub(super) type Holds<C> = SmallVec<[HeldItem<C>; 1]>;
 
 /// A hold, with the index of its item and the rule that it is of.
 pub(super) type HeldItem<C> = (usize, Hold<AnyPolicy, C>, Arc<Rule>);
@@ -287,7 +287,7 @@ fn hold_all<C: Clock>(
     ttl: Duration,
     holds: &mut Holds<C>,
 ) -> Result<Option<Blocker>, EngineError> {
-    let estimates: Vec<_> = parts
+    let estimates: SmallVec<[_; 1]> = parts
         .iter()
         .map(|part| part.limiter.estimate(part.item.permits).sparing(part.spared))
         .collect();

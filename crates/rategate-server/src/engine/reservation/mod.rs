@@ -33,6 +33,7 @@ mod hold_items;
 mod in_progress;
 mod local_part;
 mod requests;
+mod settlements;
 mod split;
 mod stored;
 mod table;

@@ -1,17 +1,18 @@
 //! The reservations that are open, and those that have ended and are remembered.
 
-use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hashbrown::HashTable;
 use rategate::Clock;
 use rategate_core::span::whole_ns;
 use smallvec::{SmallVec, smallvec};
 
 use super::hold_items::Holds;
 use super::in_progress::InProgress;
+use super::settlements::{Outcome, Settlements};
 use super::{End, MEMORY, NOT_HELD};
 use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
@@ -22,7 +23,7 @@ use crate::rule::Usage;
 /// The number of locks that callers of different ids share.
 const SHARDS: usize = 16;
 
-/// The maximum number of reservations whose time is handled under one lock.
+/// The maximum number of reservations that are looked at under one lock.
 const BATCH: usize = 256;
 
 /// All reservations of an engine.
@@ -38,14 +39,20 @@ pub(in crate::engine) struct Reservations<C: Clock> {
 
 /// Reservations by id.
 pub(super) struct Shard<C: Clock> {
-    entries: HashMap<UniqueId, Entry<C>>,
-    /// The instants at which an entry changes by itself.
-    due: BTreeSet<(u64, UniqueId)>,
+    /// Those that have not been settled, at places that others take later.
+    entries: Vec<Option<(UniqueId, Entry<C>)>>,
+    free: Vec<u32>,
+    /// Their places, by the digests of their ids.
+    index: HashTable<u32>,
+    settlements: Settlements,
+    /// The settlement that was asked for last.
+    remade: Option<Entry<C>>,
+    seed: RandomState,
 }
 
 /// A reservation.
 pub(super) struct Entry<C: Clock> {
-    /// A digest of its counters, and of the verb of a request that is made once.
+    /// A digest of its counters, and of the verb of a request that is made once, of 32 bits.
     pub(super) names: u64,
     /// The permits of its items.
     pub(super) permits: SmallVec<[u64; 1]>,
@@ -150,10 +157,10 @@ pub(super) struct Counts {
 
 impl<C: Clock> Reservations<C> {
     pub(in crate::engine) fn new(max: usize) -> Self {
-        let shard = |_| Mutex::new(Shard { entries: HashMap::new(), due: BTreeSet::new() });
+        let seed = RandomState::new();
         Self {
-            shards: std::array::from_fn(shard),
-            seed: RandomState::new(),
+            shards: std::array::from_fn(|_| Mutex::new(Shard::new(seed.clone()))),
+            seed,
             known: AtomicUsize::new(0),
             max,
             counts: Counts::default(),
@@ -179,7 +186,8 @@ impl<C: Clock> Reservations<C> {
                 Target::Inline { limit, key } => (2_u8, limit, key).hash(&mut hasher),
             }
         }
-        hasher.finish()
+        // As much as is kept of it.
+        hasher.finish() & u64::from(u32::MAX)
     }
 
     /// Locks the reservations among which the id is.
@@ -198,15 +206,8 @@ impl<C: Clock> Reservations<C> {
     }
 
     pub(super) fn add(&self, shard: &mut Shard<C>, id: UniqueId, entry: Entry<C>) {
-        shard.due.insert((entry.due_ns, id));
-        match shard.entries.insert(id, entry) {
-            // One that was to be forgotten.
-            Some(before) => {
-                shard.due.remove(&(before.due_ns, id));
-            }
-            None => {
-                self.known.fetch_add(1, Ordering::Relaxed);
-            }
+        if shard.add(id, entry) {
+            self.known.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -214,35 +215,45 @@ impl<C: Clock> Reservations<C> {
     pub(in crate::engine) fn tick(&self, now_ns: u64) {
         for shard in &self.shards {
             // Few at a time, so that no caller waits for a million.
-            while self.tick_some(shard, now_ns) {}
+            let mut from = Some(0);
+            while let Some(place) = from {
+                from = self.end_some(shard, place, now_ns);
+            }
+            while self.forget_some(shard, now_ns) {}
         }
     }
 
-    fn tick_some(&self, shard: &Mutex<Shard<C>>, now_ns: u64) -> bool {
+    /// Looks at the entries at some places. Returns the next place, if there is one.
+    fn end_some(&self, shard: &Mutex<Shard<C>>, from: usize, now_ns: u64) -> Option<usize> {
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = Vec::new();
-        for _ in 0..BATCH {
-            let Some(&(due_ns, id)) = shard.due.first().filter(|(due_ns, _)| *due_ns <= now_ns)
-            else {
-                break;
-            };
-            shard.due.remove(&(due_ns, id));
-            let Some(entry) = shard.entries.get_mut(&id) else { continue };
+        let until = from.saturating_add(BATCH).min(shard.entries.len());
+        for place in from..until {
+            let Some(Some((id, entry))) = shard.entries.get_mut(place) else { continue };
+            if entry.due_ns > now_ns {
+                continue;
+            }
             if let Some(holds) = entry.expire() {
-                let due_ns = entry.due_ns;
-                shard.due.insert((due_ns, id));
                 ended.push(holds);
                 add(&self.counts.expired);
                 add(&self.counts.closed);
             } else {
-                shard.entries.remove(&id);
+                let id = *id;
+                shard.remove(id);
                 self.known.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        let is_more = shard.due.first().is_some_and(|(due_ns, _)| *due_ns <= now_ns);
+        let next = (until < shard.entries.len()).then_some(until);
         // Holds take the locks of their limiters.
         drop(shard);
         drop(ended);
+        next
+    }
+
+    fn forget_some(&self, shard: &Mutex<Shard<C>>, now_ns: u64) -> bool {
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let (forgotten, is_more) = shard.settlements.forget(now_ns, BATCH);
+        self.known.fetch_sub(forgotten, Ordering::Relaxed);
         is_more
     }
 
@@ -268,10 +279,31 @@ impl<C: Clock> Reservations<C> {
 }
 
 impl<C: Clock> Shard<C> {
-    /// Returns the reservation of an id, unless it is to be forgotten.
+    fn new(seed: RandomState) -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            index: HashTable::new(),
+            settlements: Settlements::default(),
+            remade: None,
+            seed,
+        }
+    }
+
+    /// Returns the reservation of an id, unless it is to be forgotten. Changes of one that is
+    /// settled have no effect.
     pub(super) fn entry(&mut self, id: UniqueId, now_ns: u64) -> Option<&mut Entry<C>> {
-        let is_open = |entry: &Entry<C>| matches!(entry.state, State::Open { .. });
-        self.entries.get_mut(&id).filter(|entry| is_open(entry) || now_ns < entry.due_ns)
+        let digest = self.seed.hash_one(id);
+        if let Some((names, due_ns, outcome)) = self.settlements.get(digest, now_ns) {
+            let Outcome { permits, usages, verdicts, parts } = outcome;
+            let (state, ttl_ns) = (State::Settled(verdicts), 0);
+            let entry = Entry { names, permits, usages, parts, state, due_ns, ttl_ns };
+            return Some(self.remade.insert(entry));
+        }
+        let place = self.place(id, digest)?;
+        let (_, entry) = self.entries.get_mut(place)?.as_mut()?;
+        let is_open = matches!(entry.state, State::Open { .. });
+        (is_open || now_ns < entry.due_ns).then_some(entry)
     }
 
     /// Remembers the verdicts of a reservation that is settled.
@@ -281,13 +313,58 @@ impl<C: Clock> Shard<C> {
         (verdicts, parts): (SmallVec<[Verdict; 1]>, Vec<PartVerdict>),
         now_ns: u64,
     ) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
-        self.due.remove(&(entry.due_ns, id));
-        entry.state = State::Settled(verdicts);
-        entry.parts = parts;
-        entry.permits.shrink_to_fit();
-        entry.due_ns = now_ns.saturating_add(entry.memory_ns());
-        self.due.insert((entry.due_ns, id));
+        let Some(entry) = self.remove(id) else { return };
+        let (names, due_ns) = (entry.names, now_ns.saturating_add(entry.memory_ns()));
+        let Entry { permits, usages, .. } = entry;
+        let outcome = Outcome { permits, usages, verdicts, parts };
+        self.settlements.add(self.seed.hash_one(id), names, due_ns, outcome);
+    }
+
+    /// Adds an entry in the place of one that was to be forgotten. Returns `true` if there was
+    /// none.
+    fn add(&mut self, id: UniqueId, entry: Entry<C>) -> bool {
+        let digest = self.seed.hash_one(id);
+        let is_unknown = self.remove(id).is_none();
+        let Entry { names, permits, usages, parts, state, due_ns, ttl_ns } = entry;
+        if let State::Settled(verdicts) = state {
+            let outcome = Outcome { permits, usages, verdicts, parts };
+            return self.settlements.add(digest, names, due_ns, outcome) && is_unknown;
+        }
+        let is_unknown = !self.settlements.remove(digest) && is_unknown;
+        let entry = Some((id, Entry { names, permits, usages, parts, state, due_ns, ttl_ns }));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            u32::try_from(self.entries.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        });
+        if let Some(slot) = self.entries.get_mut(usize::try_from(place).unwrap_or(usize::MAX)) {
+            *slot = entry;
+        }
+        let (entries, seed) = (&self.entries, &self.seed);
+        self.index.insert_unique(digest, place, |&place| {
+            let place = usize::try_from(place).unwrap_or(usize::MAX);
+            entries.get(place).and_then(Option::as_ref).map_or(0, |(id, _)| seed.hash_one(id))
+        });
+        is_unknown
+    }
+
+    fn place(&self, id: UniqueId, digest: u64) -> Option<usize> {
+        let at = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
+        let is_it = |&place: &u32| matches!(self.entries.get(at(place)), Some(Some((known, _))) if *known == id);
+        self.index.find(digest, is_it).map(|&place| at(place))
+    }
+
+    fn remove(&mut self, id: UniqueId) -> Option<Entry<C>> {
+        let digest = self.seed.hash_one(id);
+        let place = self.place(id, digest)?;
+        let is_it = |&known: &u32| usize::try_from(known) == Ok(place);
+        let (number, _) = self.index.find_entry(digest, is_it).ok()?.remove();
+        self.free.push(number);
+        let (_, entry) = self.entries.get_mut(place)?.take()?;
+        if self.index.is_empty() {
+            // What many have needed at once is not kept.
+            (self.entries, self.free) = (Vec::new(), Vec::new());
+        }
+        Some(entry)
     }
 }
 

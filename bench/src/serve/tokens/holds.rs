@@ -1,0 +1,73 @@
+//! The longest call while a million holds end at one instant.
+
+use std::time::Duration;
+
+use rategate::{Gcra, Limiter, ManualClock};
+use rategate_bench::clock::thread_ns;
+use rategate_bench::engines::Made;
+use rategate_bench::report::Row;
+
+use crate::Lengths;
+
+const HOLDS: u64 = 1_000_000;
+/// The instant at which they all end.
+const END: Duration = Duration::from_secs(60);
+/// The calls that are timed from that instant on.
+const CALLS: u32 = 100_000;
+const GOAL_NS: f64 = 200_000.0;
+
+/// Measures tries of a limiter from the end of its holds on, a microsecond after each other.
+///
+/// The time is the thread's own, without that of others on its core. An interrupt is counted with
+/// it, so the smallest of several runs counts, beside that of readings of the clock alone.
+pub(super) fn longest_call(lengths: Lengths) -> Made<Row> {
+    let (mut longest_ns, mut bare_ns) = (u64::MAX, u64::MAX);
+    for _ in 0..lengths.rounds {
+        longest_ns = longest_ns.min(one_run()?);
+        bare_ns = bare_ns.min(longest(CALLS, || ()));
+    }
+    Ok(Row::new("a limiter, longest call while 1 M holds end")
+        .measured("longest", longest_ns as f64, "ns")
+        .compared("a bare loop", bare_ns as f64, "ns")
+        .at_most(GOAL_NS, longest_ns as f64, "ns"))
+}
+
+fn one_run() -> Made<u64> {
+    let clock = ManualClock::new();
+    // A hundred seconds' worth: what is held is never earned back before its end.
+    let bucket = Gcra::new(rategate::Rate::per_second(10_000), 3 * HOLDS)?;
+    let limiter = Limiter::with_clock(bucket, clock.clone());
+    let mut holds = Vec::with_capacity(HOLDS as usize);
+    for number in 0..HOLDS {
+        // Each has begun at an instant of its own, and others are granted between them.
+        let hold = limiter.try_hold(2, END - Duration::from_micros(number))?;
+        holds.push(hold.map_err(|_| "a hold was denied")?);
+        if number % 4 == 0 && !limiter.try_acquire(1)?.is_granted() {
+            return Err("a try was denied".into());
+        }
+        clock.advance(Duration::from_micros(1));
+    }
+    clock.advance(END - Duration::from_micros(HOLDS));
+    let longest_ns = longest(CALLS, || {
+        let _ = limiter.try_acquire(1);
+        clock.advance(Duration::from_micros(1));
+    });
+    if limiter.remaining()? < 2 * HOLDS {
+        return Err("what was held has not come back".into());
+    }
+    // Each of these has ended: its drop is not what is measured.
+    holds.into_iter().for_each(std::mem::forget);
+    Ok(longest_ns)
+}
+
+fn longest(calls: u32, mut call: impl FnMut()) -> u64 {
+    let mut longest_ns = 0;
+    let mut before_ns = thread_ns();
+    for _ in 0..calls {
+        call();
+        let after_ns = thread_ns();
+        longest_ns = longest_ns.max(after_ns.saturating_sub(before_ns));
+        before_ns = after_ns;
+    }
+    longest_ns
+}

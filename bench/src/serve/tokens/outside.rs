@@ -1,0 +1,106 @@
+//! The service from outside: sixteen commands at once by RESP, and calls by gRPC.
+
+use rategate_bench::engines::Made;
+use rategate_bench::report::Row;
+
+use crate::Bench;
+use crate::contend::{Contender, Figures, KEYS, contend};
+use crate::grpc::{RATE_LIMITS, request_message};
+use crate::load::h2::Grpc;
+use crate::load::resp::{Answer, Resp, command};
+use crate::load::template::{KEY, TAIL};
+use crate::load::{ConnectionGroup, Load};
+use crate::ours::{Ours, Setting, WIDE_RULE, rule};
+use crate::service::Service;
+
+const CONNECTIONS: usize = 16;
+/// The number of commands or calls at a time on each connection.
+const AT_ONCE: usize = 16;
+/// The number of distinct ids: with so many few are drawn twice, and then nothing is held.
+const IDS: u64 = 100_000_000;
+
+const GOAL_CHARGE: f64 = 0.9;
+const GOAL_RESERVE: f64 = 0.4;
+
+/// The rule that charges what is over.
+const CHARGES: &str = "charges";
+
+pub(super) fn all(bench: &Bench) -> Made<Vec<Row>> {
+    let mut setting = Setting::new(4 * KEYS);
+    setting.rules += &rule(CHARGES, "1000000/s", "over = \"charge\"");
+    // It continues the table of keys.
+    setting.more = "reservations = 20000000".to_owned();
+    let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Vec::new()) };
+    let mut rows = by_resp(bench, &ours)?;
+    rows.extend(by_grpc(bench, &ours)?);
+    Ok(rows)
+}
+
+fn by_resp(bench: &Bench, ours: &Ours) -> Made<Vec<Row>> {
+    let check = |verb: &str| command(&[verb, WIDE_RULE, "1", TAIL]);
+    let id = format!("00000000000000000000ab12{KEY}");
+    let reserve = command(&["RATEGATE.RESERVE", &id, "60000", WIDE_RULE, "2", TAIL]);
+    let commit = command(&["RATEGATE.COMMIT", &id, WIDE_RULE, "1", TAIL]);
+    let group = |bytes: Vec<u8>, replies: usize| -> Made<Box<dyn Load>> {
+        let one = Resp::of_bytes(bytes, Answer::Own { replies }, AT_ONCE / replies);
+        Ok(Box::new(ConnectionGroup::connect(ours.resp, vec![one; CONNECTIONS])?))
+    };
+    let mut contenders = [
+        contender("take", &ours.service, IDS, group(check("RATEGATE.CHECK"), 1)?),
+        contender("charge", &ours.service, IDS, group(check("RATEGATE.CHARGE"), 1)?),
+        contender("reserve + commit", &ours.service, IDS, group([reserve, commit].concat(), 2)?),
+    ];
+    let [take, charge, reserve] = three(contend(bench, &mut contenders)?)?;
+    let path = format!("RESP, {CONNECTIONS} connections, {AT_ONCE} at once");
+    Ok(vec![
+        row(&format!("{path}, charge : take"), &take, &charge, GOAL_CHARGE),
+        row(&format!("{path}, reserve + commit : take"), &take, &reserve, GOAL_RESERVE),
+    ])
+}
+
+fn by_grpc(bench: &Bench, ours: &Ours) -> Made<Vec<Row>> {
+    let group = |rule: &str| -> Made<Box<dyn Load>> {
+        let one = Grpc::new(RATE_LIMITS, &request_message(rule, &format!("w:{KEY}")), AT_ONCE);
+        Ok(Box::new(ConnectionGroup::connect(ours.grpc, vec![one; CONNECTIONS])?))
+    };
+    let mut contenders = [
+        contender("take", &ours.service, KEYS, group(WIDE_RULE)?),
+        contender("charge", &ours.service, KEYS, group(CHARGES)?),
+    ];
+    let figures = contend(bench, &mut contenders)?;
+    let [take, charge] = figures.as_slice() else { return Err("not two figures".into()) };
+    let path = format!("gRPC, {CONNECTIONS} connections, {AT_ONCE} at once, charge : take");
+    Ok(vec![row(&path, take, charge, GOAL_CHARGE)])
+}
+
+fn contender<'a>(
+    name: &str,
+    service: &'a Service,
+    keys: u64,
+    load: Box<dyn Load>,
+) -> Contender<'a> {
+    Contender { name: name.to_owned(), service, store: None, keys, load, exact: None }
+}
+
+fn row(path: &str, base: &Figures, other: &Figures, goal: f64) -> Row {
+    let ratio = other.per_s_over(base);
+    let row = Row::new(path)
+        .measured(&other.name, other.per_s(), "/s")
+        .measured("CPU", other.cpu_ns(), "ns")
+        .measured("ratio", ratio, "ratio")
+        .compared(&base.name, base.per_s(), "/s")
+        .compared("CPU", base.cpu_ns(), "ns")
+        .compared("others took cores", base.others().max(other.others()), "")
+        .at_least(goal, ratio, "ratio");
+    let failed = base.tally.failed + other.tally.failed + base.tally.denied + other.tally.denied;
+    let failure = other.tally.failure.as_ref().or(base.tally.failure.as_ref());
+    let row = match failure {
+        Some(failure) => row.note(failure.trim()),
+        None => row,
+    };
+    if failed > 0 { row.measured("failed or denied", failed as f64, "") } else { row }
+}
+
+fn three(figures: Vec<Figures>) -> Made<[Figures; 3]> {
+    figures.try_into().map_err(|_| "not three figures".into())
+}
