@@ -8,6 +8,7 @@
 //! | decode the fields of a head | [`http2::Decoder`] |
 //! | read and write gRPC's messages and statuses | [`grpc`] |
 //! | read `RateLimitRequest`, write `RateLimitResponse` | [`rls`] |
+//! | read reports of Envoy's quota service, write assignments | [`rlqs`] |
 //! | read configurations of a control plane, and judge them | [`xds`] |
 //! | read and write any other protocol buffers | [`protobuf`] |
 //!
@@ -39,6 +40,7 @@ pub mod grpc;
 pub mod http2;
 pub mod protobuf;
 pub mod resp;
+pub mod rlqs;
 pub mod rls;
 pub mod xds;
 

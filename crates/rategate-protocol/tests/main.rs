@@ -9,5 +9,6 @@
 
 mod metadata;
 mod resp;
+mod rlqs;
 mod rls;
 mod xds;
