@@ -20,8 +20,9 @@ const SOURCES: [(&str, &str); 4] = [
 ];
 
 /// The files that declare the services. All files that they import follow from these.
-const SERVICES: [&str; 4] = [
+const SERVICES: [&str; 5] = [
     "envoy/service/ratelimit/v3/rls.proto",
+    "envoy/service/rate_limit_quota/v3/rlqs.proto",
     "health.proto",
     "reflection_v1.proto",
     "reflection_v1alpha.proto",

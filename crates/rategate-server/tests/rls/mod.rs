@@ -14,6 +14,7 @@ mod hostile;
 mod json;
 mod laws;
 mod oracle;
+mod quota;
 mod recorded;
 mod replies;
 mod traces;

@@ -29,6 +29,7 @@ pub(crate) enum Method {
     Check,
     Watch,
     Reflect,
+    StreamQuotas,
 }
 
 /// The reason why a call does not begin.
@@ -52,6 +53,9 @@ impl Refusal {
 
 /// The full name of the rate limit service.
 pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+/// The full name of the rate limit quota service.
+pub(crate) const QUOTA_SERVICE: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
 
 /// The full name of the health service.
 pub(crate) const HEALTH: &str = "grpc.health.v1.Health";
@@ -110,11 +114,19 @@ impl Head {
 }
 
 impl Method {
+    /// Returns `true` for a method that answers many messages.
+    pub(crate) const fn is_conversation(self) -> bool {
+        matches!(self, Self::Reflect | Self::StreamQuotas)
+    }
+
     /// Returns the method of a path.
     pub(crate) fn of(path: &[u8]) -> Option<Self> {
         match path {
             b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
                 Some(Self::ShouldRateLimit)
+            }
+            b"/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas" => {
+                Some(Self::StreamQuotas)
             }
             b"/grpc.health.v1.Health/Check" => Some(Self::Check),
             b"/grpc.health.v1.Health/Watch" => Some(Self::Watch),

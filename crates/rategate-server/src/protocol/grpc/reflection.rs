@@ -12,7 +12,7 @@ use rategate_protocol::protobuf::{
 };
 
 /// The files that describe the services, as a `FileDescriptorSet` without comments: those of
-/// Envoy's service with all imports, of health and of reflection.
+/// Envoy's services with all imports, of health and of reflection.
 const FILES: &[u8] = include_bytes!("services.bin");
 
 /// The codes `NOT_FOUND` and `UNIMPLEMENTED`.
@@ -198,6 +198,7 @@ mod tests {
     #[test]
     fn all_services_are_listed() {
         let services = [
+            "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
             "envoy.service.ratelimit.v3.RateLimitService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection",
@@ -207,6 +208,7 @@ mod tests {
         for symbol in [
             "envoy.service.ratelimit.v3.RateLimitService.ShouldRateLimit",
             "envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit",
+            "envoy.service.rate_limit_quota.v3.BucketId",
             "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.hits_addend",
             "google.protobuf.Duration",
         ] {

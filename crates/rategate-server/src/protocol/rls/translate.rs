@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 
 use super::metadata;
 use super::reply::Options;
-use crate::engine::{Answer, Decided, Engine, EngineError, Item, Request, Target, Verb};
+use crate::engine::{
+    Answer, Decided, Engine, EngineError, Item, QuotaTerms, Quotas, Request, Target, Verb,
+};
 use crate::net::RefusalReason;
 
 /// A decider of requests: the engine, or a stand-in for tests.
@@ -20,6 +22,11 @@ pub trait Decide {
     fn counts_denied(&self) -> bool {
         false
     }
+
+    /// Begins the assignments of a stream for a domain, if any are made.
+    fn quotas(&self, _domain: &str, _terms: QuotaTerms) -> Option<Box<dyn Quotas>> {
+        None
+    }
 }
 
 impl<C: Clock + Clone + 'static> Decide for Engine<C> {
@@ -29,6 +36,10 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
 
     fn counts_denied(&self) -> bool {
         self.settings().count_denied
+    }
+
+    fn quotas(&self, domain: &str, terms: QuotaTerms) -> Option<Box<dyn Quotas>> {
+        Some(Self::quotas(self, domain, terms))
     }
 }
 
