@@ -66,7 +66,7 @@ pub enum MalformedReport {
     },
 }
 
-/// What a client is to do with a bucket.
+/// An order to a client about a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Decide by this strategy for as long as the assignment lives.

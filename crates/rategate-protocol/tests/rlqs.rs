@@ -6,18 +6,19 @@ mod laws;
 use std::collections::HashMap;
 
 use bytes::BytesMut;
+use envoy_types::pb::envoy::service::rate_limit_quota::v3 as rlqs;
 use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::Strategy as TheirStrategy;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::BucketAction as TheirAction;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
-    BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-};
 use envoy_types::pb::google::protobuf::Duration;
 use proptest::prelude::*;
 use prost::Message;
-use rategate_protocol::rlqs::{Action, MAX_USAGES, MalformedReport, Strategy as Ours, UsageReport, put_action};
+use rategate_protocol::rlqs::{
+    Action, MAX_USAGES, MalformedReport, Strategy as Ours, UsageReport, put_action,
+};
 
 use self::laws::check;
+use self::rlqs::rate_limit_quota_response::bucket_action::BucketAction as TheirAction;
+use self::rlqs::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use self::rlqs::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 
 fn reports() -> impl Strategy<Value = RateLimitQuotaUsageReports> {
     let duration = (any::<i64>(), any::<i32>());
@@ -80,7 +81,8 @@ proptest! {
                     let ms = u64::try_from(ttl.seconds).unwrap() * 1000
                         + u64::try_from(ttl.nanos).unwrap() / 1_000_000;
                     prop_assert_eq!(ms, ttl_ms);
-                    prop_assert_eq!(of_theirs(theirs.rate_limit_strategy.unwrap().strategy.unwrap()), ours);
+                    let strategy = theirs.rate_limit_strategy.unwrap().strategy.unwrap();
+                    prop_assert_eq!(of_theirs(strategy), ours);
                 }
                 other => prop_assert!(false, "{other:?}"),
             }
