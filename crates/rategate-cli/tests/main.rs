@@ -25,6 +25,8 @@ mod serve_guides;
 mod serve_moved;
 mod serve_nginx;
 mod serve_operated;
+#[cfg(unix)]
+mod serve_ratelimit;
 mod signals;
 mod simulate;
 mod usage;
