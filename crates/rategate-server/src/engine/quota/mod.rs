@@ -89,7 +89,7 @@ pub trait Quotas: Send {
 /// The pools of all counters that are assigned.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    pools: Mutex<HashMap<PoolKey, Pool>>,
+    by_key: Mutex<HashMap<PoolKey, Pool>>,
     subscriptions: AtomicUsize,
     next_member: AtomicU64,
 }
@@ -107,7 +107,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 
 impl Pools {
     fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Pool>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops the pools that no stream has or may have anything of.

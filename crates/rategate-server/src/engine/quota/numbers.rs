@@ -38,8 +38,8 @@ impl Numbers {
     /// Returns the token bucket of a share. All roundings favour the limit.
     pub(super) fn strategy(&self, share: u32) -> Strategy {
         let interval_s = self.period_ns.div_ceil(NS_PER_S);
-        let interval_ns = interval_s.saturating_mul(NS_PER_S);
-        let per_fill = u128::from(share).saturating_mul(interval_ns.into());
+        let fill_ns = interval_s.saturating_mul(NS_PER_S);
+        let per_fill = u128::from(share).saturating_mul(fill_ns.into());
         let per_fill = per_fill.checked_div(self.period_ns.into()).unwrap_or(0);
         let burst = u128::from(self.burst).saturating_mul(share.into());
         let burst = burst.checked_div(self.total.into()).unwrap_or(0);

@@ -310,6 +310,16 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_comes_back_begins_beside_what_it_had() {
+        let mut pool = pool_of(&[None]);
+        pool.hold(0, 0, 10, TTL);
+        pool.leave(0);
+        pool.join(1, 0);
+        assert_eq!(pool.share(2, 0, 10), Share { permits: 0, is_short: true });
+        assert_eq!(pool.share(TTL, 0, 10), Share { permits: 10, is_short: false });
+    }
+
+    #[test]
     fn what_a_stream_had_is_free_after_its_time() {
         let mut pool = pool_of(&[None, None]);
         pool.leave(1);
