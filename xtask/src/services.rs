@@ -21,9 +21,10 @@ const SOURCES: [(&str, &str); 4] = [
 ];
 
 /// The files that declare the services. All files that they import follow from these.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "envoy/service/ratelimit/v3/rls.proto",
     KUADRANT,
+    "envoy/service/rate_limit_quota/v3/rlqs.proto",
     "health.proto",
     "reflection_v1.proto",
     "reflection_v1alpha.proto",

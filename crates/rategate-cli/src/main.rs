@@ -10,6 +10,7 @@ mod failure;
 mod manual;
 mod output;
 mod pace;
+mod ratelimit;
 mod serve;
 mod simulate;
 mod top;
@@ -22,6 +23,9 @@ use clap::Parser as _;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
+    if ratelimit::is_started(std::env::args_os()) {
+        return ExitCode::from(ratelimit::run().unwrap_or_else(|failure| failure.report()));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),

@@ -60,10 +60,14 @@ pub(crate) struct ServeArgs {
     pub(crate) log: Option<String>,
 }
 
-/// Runs the service until it is stopped.
+/// Runs the service with its arguments until it is stopped.
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let (layers, theirs) = layers(args).map_err(Failure::Usage)?;
-    let path = args.config.clone().or(theirs);
+    serve(args.config.clone().or(theirs), layers)
+}
+
+/// Runs the service with these settings until it is stopped.
+pub(crate) fn serve(path: Option<PathBuf>, layers: Layers) -> Result<u8, Failure> {
     let loaded = load_with(path.as_deref(), &layers).map_err(|error| refused(&error))?;
     let filter = filter(&loaded.settings.log).map_err(Failure::Usage)?;
     log(&loaded.settings.log, filter);

@@ -22,9 +22,12 @@ mod manual;
 mod run;
 mod serve_clients;
 mod serve_guides;
+mod serve_kong;
 mod serve_moved;
 mod serve_nginx;
 mod serve_operated;
+#[cfg(unix)]
+mod serve_ratelimit;
 mod signals;
 mod simulate;
 mod usage;

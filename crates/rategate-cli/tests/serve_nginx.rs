@@ -68,14 +68,37 @@ impl Nginx {
             assert!(text.contains(written), "the guide's file has no `{written}`");
             text = text.replace(written, &here);
         }
+        Some(Self::run(&program, &folder, address, &text))
+    }
+
+    /// Starts nginx with the guide's file of token budgets.
+    fn with_tokens(name: &str, limiter: &str, app: &str) -> Option<Self> {
+        let program = on_path("nginx")?;
+        let folder = folder(name);
+        let guide =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/nginx/tokens.conf");
+        let address = free_address();
+        let mut text = std::fs::read_to_string(guide).unwrap();
+        for (written, here) in [
+            ("server 127.0.0.1:8080;", format!("server {limiter};")),
+            ("http://127.0.0.1:9000;", format!("http://{app};")),
+            ("listen 127.0.0.1:8000;", format!("listen {address};")),
+        ] {
+            assert!(text.contains(written), "the guide's file has no `{written}`");
+            text = text.replace(written, &here);
+        }
+        Some(Self::run(&program, &folder, address, &text))
+    }
+
+    fn run(program: &Path, folder: &Path, address: String, text: &str) -> Self {
         std::fs::write(folder.join("rategate.conf"), text).unwrap();
         std::fs::write(folder.join("nginx.conf"), OUTER).unwrap();
         let mut command = Command::new(program);
-        command.arg("-p").arg(&folder).args(["-c", "nginx.conf", "-e", "stderr"]);
+        command.arg("-p").arg(folder).args(["-c", "nginx.conf", "-e", "stderr"]);
         let child = command.stdin(Stdio::null()).spawn().unwrap();
         let nginx = Self { child, address };
         assert!(answers(&nginx.address), "nginx does not start");
-        Some(nginx)
+        nginx
     }
 
     /// Returns the status and the other head lines, in lower case.
@@ -269,4 +292,83 @@ fn an_answer_that_is_no_decision_lets_nothing_pass() {
         assert!(!head.contains("www-authenticate"), "{head}");
     }
     assert!(app.received().is_empty());
+}
+
+/// Starts an application that takes as many tokens for each answer as the request's path says.
+fn model() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
+                head.extend(byte);
+            }
+            let head = String::from_utf8_lossy(&head).into_owned();
+            let tokens = head.split(['/', ' ']).nth(2).unwrap_or_default();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nx-tokens-used: {tokens}\r\ncontent-length: 2\r\n\
+                 connection: close\r\n\r\nok"
+            );
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    address
+}
+
+/// Waits until a user has so many tokens left, by the service.
+fn wait_for(serving: &Serving, user: &str, left: u64) {
+    let start = std::time::Instant::now();
+    loop {
+        let mut stream = TcpStream::connect(serving.address("http")).unwrap();
+        let body = format!(r#"{{"verb":"peek","rule":"tokens","key":"{user}"}}"#);
+        let length = body.len();
+        let head = format!(
+            "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}"
+        );
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        if answer.contains(&format!(r#""remaining":{left},"#)) {
+            return;
+        }
+        assert!(start.elapsed().as_secs() < 30, "{left}: {answer}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// The tokens of each answer are charged when it has gone, and nothing passes in debt.
+#[test]
+fn a_budget_of_tokens_ends_with_a_denial() {
+    let rules =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/ai-gateways/rategate.toml");
+    let serving = Serving::start(&["--config", rules.to_str().unwrap()]);
+    let model = model();
+    let Some(nginx) = Nginx::with_tokens("nginx_tokens", serving.address("http"), &model) else {
+        return;
+    };
+    let anna = "Authorization: Bearer key-of-anna\r\n";
+    assert_eq!(nginx.get("/1", "").0, 401, "a user without a key");
+    assert_eq!(nginx.get("/1", "Authorization: Bearer other\r\n").0, 401);
+    let (status, head) = nginx.get("/400", anna);
+    assert_eq!(status, 200, "{head}");
+    wait_for(&serving, "anna", 600);
+    // No number counts as nothing.
+    for path in ["/-5", "/1e3", "/", "/99999999999999999999"] {
+        assert_eq!(nginx.get(path, anna).0, 200, "{path}");
+    }
+    wait_for(&serving, "anna", 600);
+    // What is used exceeds the budget, once.
+    assert_eq!(nginx.get("/900", anna).0, 200);
+    wait_for(&serving, "anna", 0);
+    let (status, head) = nginx.get("/1", anna);
+    assert_eq!(status, 429, "{head}");
+    let wait = head.lines().find_map(|line| line.strip_prefix("retry-after: "));
+    let wait: u64 = wait.unwrap_or_else(|| panic!("{head}")).parse().unwrap();
+    assert!((1..=3_604).contains(&wait), "{head}");
+    assert_eq!(nginx.get("/1", "Authorization: Bearer key-of-berta\r\n").0, 200);
+    wait_for(&serving, "berta", 999);
+    // Clients cannot reach what charges.
+    assert_eq!(nginx.get("/.used", anna).0, 404);
 }

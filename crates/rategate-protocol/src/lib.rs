@@ -9,6 +9,7 @@
 //! | read and write gRPC's messages and statuses | [`grpc`] |
 //! | read `RateLimitRequest`, write `RateLimitResponse` | [`rls`] |
 //! | read and write Kuadrant's `Reserve` and `Commit` | [`kuadrant`] |
+//! | read reports of Envoy's quota service, write assignments | [`rlqs`] |
 //! | read configurations of a control plane, and judge them | [`xds`] |
 //! | read and write any other protocol buffers | [`protobuf`] |
 //!
@@ -41,6 +42,7 @@ pub mod http2;
 pub mod kuadrant;
 pub mod protobuf;
 pub mod resp;
+pub mod rlqs;
 pub mod rls;
 pub mod xds;
 

@@ -10,5 +10,6 @@
 mod kuadrant;
 mod metadata;
 mod resp;
+mod rlqs;
 mod rls;
 mod xds;

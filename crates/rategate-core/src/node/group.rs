@@ -31,13 +31,15 @@
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
+use super::held::Held;
+
 /// The maximum number of members of one group.
 pub const MAX_MEMBERS: usize = 65_536;
 
-/// The maximum number of steps recorded for a member, and of released amounts for a group.
+/// The maximum number of released amounts recorded for a group.
 ///
 /// Further ones are merged, to the safe side.
-const MAX_STEPS: usize = 8;
+const MAX_GIVEN_UP: usize = 8;
 
 /// A heartbeat of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,16 +85,9 @@ pub struct Group {
 #[derive(Clone, Debug)]
 struct Holder {
     name: [u8; 16],
-    /// The permits that it may have, and until when: fewer and later from one step to the next.
-    steps: Vec<Step>,
+    held: Held,
     /// The instant at which its next heartbeat is late.
     late_ns: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    permits: u64,
-    until_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +116,7 @@ impl Group {
         let others = self.held_by_others(index);
         let available = heartbeat.total.saturating_sub(others);
         let share = self.share_of(index, heartbeat.total);
-        let held = self.members.get(index).map_or(0, Holder::held);
+        let held = self.members.get(index).map_or(0, |holder| holder.held.permits());
         let permits = share.min(available).max(heartbeat.at_least.min(held));
         let gained = permits.saturating_sub(held);
         let fresh = self.take_free(gained, available.saturating_sub(held));
@@ -137,7 +132,7 @@ impl Group {
     #[must_use]
     pub fn held(&self, now_ns: u64) -> u64 {
         let now_ns = now_ns.max(self.latest_ns);
-        let held = self.members.iter().map(|holder| holder.held_at(now_ns));
+        let held = self.members.iter().map(|holder| holder.held.permits_at(now_ns));
         held.fold(0, u64::saturating_add)
     }
 
@@ -147,7 +142,7 @@ impl Group {
     pub fn may_be_evicted(&self, now_ns: u64, memory_ns: u64) -> bool {
         let now_ns = now_ns.max(self.latest_ns);
         let is_over = |since_ns: u64| since_ns.saturating_add(memory_ns) <= now_ns;
-        self.members.iter().all(|holder| is_over(holder.ends_ns()))
+        self.members.iter().all(|holder| is_over(holder.held.ends_ns()))
             && self.given_up.iter().all(|given_up| is_over(given_up.since_ns))
     }
 
@@ -163,17 +158,17 @@ impl Group {
     fn end_expired(&mut self, now_ns: u64, memory_ns: u64) {
         let Self { members, given_up, .. } = self;
         for holder in &mut *members {
-            while let Some(over) = holder.end_one(now_ns) {
-                give_up(given_up, over);
+            while let Some((permits, since_ns)) = holder.held.end_one(now_ns) {
+                give_up(given_up, GivenUp { permits, since_ns });
             }
         }
-        members.retain(|holder| !holder.steps.is_empty());
+        members.retain(|holder| !holder.held.is_empty());
         given_up.retain(|given_up| now_ns.saturating_sub(given_up.since_ns) < memory_ns);
     }
 
     fn leave(&mut self, now_ns: u64, name: [u8; 16]) {
         if let Ok(index) = self.members.binary_search_by_key(&name, |holder| holder.name) {
-            let permits = self.members.remove(index).held();
+            let permits = self.members.remove(index).held.permits();
             give_up(&mut self.given_up, GivenUp { permits, since_ns: now_ns });
         }
     }
@@ -185,7 +180,7 @@ impl Group {
             Ok(index) => Some(index),
             Err(_) if self.members.len() >= MAX_MEMBERS => None,
             Err(index) => {
-                self.members.insert(index, Holder { name, steps: Vec::new(), late_ns: 0 });
+                self.members.insert(index, Holder { name, held: Held::default(), late_ns: 0 });
                 Some(index)
             }
         }
@@ -203,7 +198,7 @@ impl Group {
     /// Returns the permits that all other members have.
     fn held_by_others(&self, index: usize) -> u64 {
         let others = self.members.iter().enumerate().filter(|&(other, _)| other != index);
-        others.fold(0, |sum, (_, holder)| sum.saturating_add(holder.held()))
+        others.fold(0, |sum, (_, holder)| sum.saturating_add(holder.held.permits()))
     }
 
     /// Takes permits from the `free` ones that no member has. Returns how many of them are fresh.
@@ -231,47 +226,14 @@ impl Group {
 }
 
 impl Holder {
-    /// Returns the maximum that it may have now.
-    fn held(&self) -> u64 {
-        self.steps.first().map_or(0, |step| step.permits)
-    }
-
-    fn held_at(&self, now_ns: u64) -> u64 {
-        let live = self.steps.iter().find(|step| now_ns < step.until_ns);
-        live.map_or(0, |step| step.permits)
-    }
-
-    fn ends_ns(&self) -> u64 {
-        self.steps.last().map_or(0, |step| step.until_ns)
-    }
-
-    /// Removes the first step if it is over. Returns its excess over the next step.
-    fn end_one(&mut self, now_ns: u64) -> Option<GivenUp> {
-        let over = *self.steps.first().filter(|step| step.until_ns <= now_ns)?;
-        self.steps.remove(0);
-        let permits = over.permits.saturating_sub(self.held());
-        Some(GivenUp { permits, since_ns: over.until_ns })
-    }
-
-    /// Sets the share from now on. A larger earlier share counts until its time is over.
     fn hold(&mut self, now_ns: u64, permits: u64, length_ns: u64) {
-        let until_ns = now_ns.saturating_add(length_ns).max(self.ends_ns());
-        while self.steps.pop_if(|last| last.permits <= permits).is_some() {}
-        self.steps.push(Step { permits, until_ns });
-        if self.steps.len() > MAX_STEPS {
-            // Merged: as many permits as the first, for as long as the second.
-            let first = self.steps.remove(0);
-            if let Some(second) = self.steps.first_mut() {
-                second.permits = first.permits;
-            }
-        }
+        self.held.hold(now_ns, permits, length_ns);
         self.late_ns = now_ns.saturating_add(length_ns.div_ceil(3).saturating_mul(2));
     }
 
     fn changes_ns(&self, is_short: bool, now_ns: u64) -> Option<u64> {
-        let next = self.steps.first()?;
-        let is_falling = self.steps.len() > 1 && is_short;
-        (is_falling || self.late_ns <= now_ns).then_some(next.until_ns)
+        let (until_ns, is_falling) = self.held.next_change()?;
+        ((is_falling && is_short) || self.late_ns <= now_ns).then_some(until_ns)
     }
 }
 
@@ -279,7 +241,7 @@ fn give_up(given_up: &mut Vec<GivenUp>, over: GivenUp) {
     if over.permits == 0 {
         return;
     }
-    let is_full = given_up.len() >= MAX_STEPS;
+    let is_full = given_up.len() >= MAX_GIVEN_UP;
     match given_up.last_mut() {
         Some(last) if is_full => {
             last.permits = last.permits.saturating_add(over.permits);

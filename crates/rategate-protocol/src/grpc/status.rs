@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::rlqs::MalformedReport;
 use crate::rls::MalformedRequest;
 
 /// A gRPC status: a code and a message.
@@ -103,6 +104,18 @@ impl Code {
 impl From<MalformedRequest> for Status {
     fn from(malformed: MalformedRequest) -> Self {
         Self::new(Code::InvalidArgument, malformed.to_string())
+    }
+}
+
+impl From<MalformedReport> for Status {
+    fn from(malformed: MalformedReport) -> Self {
+        let code = match malformed {
+            MalformedReport::TooMany { .. } => Code::ResourceExhausted,
+            MalformedReport::Malformed(_) | MalformedReport::NoBucket { .. } => {
+                Code::InvalidArgument
+            }
+        };
+        Self::new(code, malformed.to_string())
     }
 }
 

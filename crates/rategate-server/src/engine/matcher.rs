@@ -261,6 +261,23 @@ impl Matcher {
         of_tree.iter().chain(among.into_iter().flatten().filter(fits)).copied().collect()
     }
 
+    /// Returns an order of these entries with which rules are found, and the indices of the rules.
+    /// If there are several such orders, the rule that is written first decides.
+    ///
+    /// Each node of the tree is visited once at most, so the cost is bounded by the rules.
+    #[must_use]
+    pub fn find_unordered<'m, 'e>(
+        &'m self,
+        domain: &str,
+        entries: &[(&'e [u8], &'e [u8])],
+    ) -> Found<'m, 'e> {
+        let mut left: SmallVec<[_; 4]> = entries.iter().copied().collect();
+        let mut order = SmallVec::new();
+        let mut best = None;
+        self.domains.get(domain)?.search(&mut left, &mut order, &mut best);
+        best
+    }
+
     /// Returns `true` if any item can come under several rules, or under one that [`Self::find`]
     /// does not know, or count something other than permits.
     #[must_use]
@@ -330,6 +347,39 @@ impl Node {
                 values.try_for_each(|value| choices.exact(value).insert(rest, rule, is_layered))
             }
             Value::Pattern { text, .. } => choices.pattern(text).insert(rest, rule, is_layered),
+        }
+    }
+}
+
+/// Keys and values with the rules that are found by them.
+type Found<'m, 'e> = Option<(SmallVec<[(&'e [u8], &'e [u8]); 4]>, &'m [usize])>;
+
+impl Node {
+    /// Searches below this node, with the entries that are `left`. Keeps the first rule in `best`.
+    fn search<'m, 'e>(
+        &'m self,
+        left: &mut SmallVec<[(&'e [u8], &'e [u8]); 4]>,
+        order: &mut SmallVec<[(&'e [u8], &'e [u8]); 4]>,
+        best: &mut Found<'m, 'e>,
+    ) {
+        if left.is_empty() {
+            let first = |rules: &[usize]| rules.first().copied().unwrap_or(usize::MAX);
+            let known = best.as_ref().map_or(usize::MAX, |(_, rules)| first(rules));
+            if first(&self.rules) < known {
+                *best = Some((order.clone(), &self.rules));
+            }
+            return;
+        }
+        for index in 0..left.len() {
+            let Some(&(key, value)) = left.get(index) else { return };
+            let next = text(key).and_then(|key| self.next.get(key)?.choose(value));
+            if let Some(next) = next {
+                left.remove(index);
+                order.push((key, value));
+                next.search(left, order, best);
+                order.pop();
+                left.insert(index, (key, value));
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ mod lease;
 mod live;
 mod matcher;
 mod one_key;
+mod quota;
 mod remote;
 mod request;
 mod reservation;
@@ -52,6 +53,8 @@ use self::live::Live;
 pub use self::live::{Compiled, Loaded};
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub(crate) use self::matcher::{MAX_RULES_PER_ITEM, MAX_RULES_PER_MATCH};
+use self::quota::Pools;
+pub use self::quota::{DELIVERY_NS, MAX_BUCKETS, MAX_SUBSCRIPTIONS, QuotaTerms, Quotas};
 pub use self::request::{Inline, Item, MAX_ITEMS, Request, Target, Verb};
 use self::reservation::Reservations;
 pub use self::reservation::{Cost, DEFAULT_TTL, MAX_TTL, MEMORY, ReservationCounts, Reserved};
@@ -109,6 +112,8 @@ struct Inner<C: Clock> {
     /// The limits of rules whose counters are not in tables.
     remotes: Remotes<C>,
     reservations: Reservations<C>,
+    /// The permits that are divided among streams.
+    pools: Pools,
     /// The wall clock minus the engine's clock at the last tick, in nanoseconds, wrapping.
     wall_ahead_ns: AtomicU64,
     /// Locked during a change of the rules. Holds the previous rules while a request may still
@@ -154,6 +159,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             exhausted: Exhausted::default(),
             remotes: Remotes::new(store),
             reservations: Reservations::new(settings.max_reservations),
+            pools: Pools::default(),
             wall_ahead_ns: AtomicU64::new(0),
             loading: Mutex::new(None),
             clock,
@@ -326,6 +332,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
         self.drop_unused_rules();
         inner.reservations.tick(inner.clock.now_ns());
+        inner.pools.tick(inner.clock.now_ns());
         let Some(_loading) = self.loading() else { return };
         if let Some(live) = &*inner.live.load() {
             live.tick(wall_ns);

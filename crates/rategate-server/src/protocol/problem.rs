@@ -42,7 +42,9 @@ pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'stati
         EngineError::OtherItems => (StatusCode::CONFLICT, "other_items"),
         EngineError::Ttl { .. } => (StatusCode::BAD_REQUEST, "invalid_ttl"),
         EngineError::Cost { .. } => (StatusCode::BAD_REQUEST, "invalid_usage"),
-        EngineError::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
+        EngineError::NotFor(_) | EngineError::NotAssigned { .. } => {
+            (StatusCode::BAD_REQUEST, "not_for_this_limit")
+        }
         EngineError::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
         EngineError::NoCapacity => (StatusCode::SERVICE_UNAVAILABLE, "table_full"),
         EngineError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),

@@ -11,7 +11,7 @@ use super::bound_listener::BoundListener;
 use super::supervisor::Supervisor;
 use super::web::{Web, WebServices};
 use crate::config::settings;
-use crate::engine::Engine;
+use crate::engine::{Engine, QuotaTerms};
 use crate::net::{self, Access, Bound, Caps, Limits, ListenerConfig};
 use crate::observe;
 use crate::protocol::grpc::{self, Rls};
@@ -93,6 +93,7 @@ impl Supervisor {
             max_wait: server.limits.header_time,
             max_streams: server.limits.streams.get(),
             max_head_bytes: server.limits.header_bytes,
+            quota: QuotaTerms::default(),
             options: self.rls_options(),
         };
         let engine = self.engine_for(observe::Protocol::Grpc);

@@ -398,7 +398,10 @@ fn services_are_listed() {
             }
             assert_eq!(summary.len(), 23);
             let MessageResponse::ListServicesResponse(services) = &summary[0] else { panic!() };
-            assert!(services.service.iter().any(|known| known.name == service));
+            let quotas = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
+            for service in [service, quotas] {
+                assert!(services.service.iter().any(|known| known.name == service));
+            }
             let MessageResponse::FileDescriptorResponse(file) = &summary[1] else { panic!() };
             assert!(file.file_descriptor_proto[0].len() > 1000);
             let MessageResponse::ErrorResponse(error) = &summary[2] else { panic!() };

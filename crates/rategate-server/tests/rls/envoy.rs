@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rategate_server::engine::{Decided, Engine, Item, Request, Target, Verb};
 use rategate_server::protocol::grpc::Settings;
 use rategate_server::protocol::rls::Options;
 
-use crate::rls::common::{Driver, Server, engine};
+use crate::rls::common::{Clock, Driver, Server, engine};
 use crate::rls::kuadrant::left;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/envoy");
@@ -89,8 +90,18 @@ impl Envoy {
 
     /// Starts Envoy with changes in the guide's file.
     fn with(program: &Path, service: u16, rategate: u16, words: &[(&str, &str)]) -> Self {
+        Self::of(program, "envoy.yaml", (service, rategate), words)
+    }
+
+    /// Starts Envoy with changes in a file of the guide.
+    fn of(
+        program: &Path,
+        file: &str,
+        (service, rategate): (u16, u16),
+        words: &[(&str, &str)],
+    ) -> Self {
         let port = free_port();
-        let mut text = std::fs::read_to_string(format!("{GUIDE}/envoy.yaml")).unwrap();
+        let mut text = std::fs::read_to_string(format!("{GUIDE}/{file}")).unwrap();
         for (from, to) in words {
             assert!(text.contains(from), "the guide's file has no `{from}`");
             text = text.replace(from, to);
@@ -349,4 +360,89 @@ fn an_envoy_without_answer_refuses_if_it_shall() {
     // No service listens there.
     let envoy = Envoy::start(&program, upstream(), free_port());
     assert_eq!(envoy.get("").0, 500);
+}
+
+/// Returns the number of permits left of a descriptor's rule.
+fn left_of(engine: &Engine<Clock>, entry: (&str, &str)) -> u64 {
+    let entries = [(entry.0.as_bytes(), entry.1.as_bytes())];
+    let target = Target::Descriptor { domain: "edge", entries: &entries, limit: None };
+    let items = [Item::of(target, 0)];
+    let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
+    let Decided::Now(answer) = engine.decide(&request) else { panic!("it needs a store") };
+    answer.unwrap().results[0].remaining.unwrap()
+}
+
+/// Waits until a condition holds.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Each answer's bytes are charged once it has gone, as a gateway charges tokens: after a report
+/// past the limit the next request is denied, with its fields.
+#[test]
+fn a_real_envoy_denies_after_a_report_past_the_limit() {
+    let Some(program) = program() else { return };
+    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
+    let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
+    let server = Server::start(Driver::Own, engine.clone(), Settings::default());
+    let ports = (upstream(), server.address.port());
+    let envoy = Envoy::of(&program, "charge.yaml", ports, &[]);
+    // Each answer has two bytes, and the limit is 20.
+    for used in (2..=20).step_by(2) {
+        assert_eq!(envoy.get("").0, 200);
+        let expected = 20 - used;
+        until("the report", || left_of(&engine, ("remote_address", "127.0.0.1")) == expected);
+    }
+    // All is used, and nothing more: a look passes, and its answer is past the limit.
+    assert_eq!(envoy.get("").0, 200);
+    let mut answer = (0, Vec::new());
+    until("the report", || {
+        answer = envoy.get("");
+        answer.0 == 429
+    });
+    let (_, fields) = answer;
+    assert_eq!(field(&fields, "x-ratelimit-limit"), r#"20, 20;w=3600;name="per_address""#);
+    assert_eq!(field(&fields, "x-ratelimit-remaining"), "0");
+    assert_eq!(field(&fields, "x-ratelimit-reset"), "2750");
+    assert_eq!(field(&fields, "x-envoy-ratelimited"), "true");
+}
+
+/// Envoy decides by itself with what it was assigned, and reports what it let pass.
+#[test]
+fn a_real_envoy_keeps_to_its_assignment() {
+    let Some(program) = program() else { return };
+    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
+    let (engine, clock) = engine(loaded.unwrap().rules.rules.clone());
+    let server = Server::start(Driver::Own, engine.clone(), Settings::default());
+    let ports = (upstream(), server.address.port());
+    let envoy = Envoy::of(&program, "quota.yaml", ports, &[]);
+    let trial = || envoy.get("x-plan: trial\r\n").0;
+    assert_eq!(trial(), 200, "the first request passes, and subscribes");
+    until("the first report", || left_of(&engine, ("plan", "trial")) == 4);
+    // The assignment, a bucket of five and five an hour, comes at about the same time. What passed
+    // before it is charged besides.
+    let mut passed = 0;
+    until("a denial", || {
+        let status = trial();
+        passed += u32::from(status == 200);
+        status == 429
+    });
+    assert!((5..=15).contains(&passed), "{passed}");
+    assert_eq!([trial(), trial(), trial()], [429; 3]);
+    assert_eq!(envoy.get("").0, 200, "a request without a plan is in no bucket");
+    assert_eq!(envoy.get("x-plan: free\r\n").0, 200, "no rule is for that plan");
+    until("the next report", || left_of(&engine, ("plan", "trial")) == 0);
+    // A second Envoy has nothing while the first one has all.
+    let other = Envoy::of(&program, "quota.yaml", ports, &[]);
+    let trial = || other.get("x-plan: trial\r\n").0;
+    assert_eq!(trial(), 200);
+    until("an assignment of nothing", || trial() == 429);
+    // The first one has gone, and so has what it had.
+    drop(envoy);
+    clock.advance(Duration::from_secs(15));
+    until("an assignment", || trial() == 200);
 }

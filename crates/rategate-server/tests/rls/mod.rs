@@ -16,6 +16,7 @@ mod kuadrant;
 mod laws;
 mod oracle;
 mod places;
+mod quota;
 mod recorded;
 mod replies;
 mod traces;

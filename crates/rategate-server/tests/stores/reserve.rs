@@ -47,7 +47,8 @@ impl World {
     }
 
     fn commit(&self, server: &Server, number: u8, costs: &[(&str, u64)]) -> Reserved {
-        let cost = |&(name, permits)| Cost { target: of(name), permits: Some(permits) };
+        let cost =
+            |&(name, permits)| Cost { target: of(name), permits: Some(permits), usage: None };
         let costs: Vec<Cost<'_>> = costs.iter().map(cost).collect();
         self.wait(server.commit(id(number), &costs)).0.unwrap()
     }

@@ -55,7 +55,8 @@ impl Fleet {
     }
 
     fn commit(&self, server: usize, id: UniqueId, costs: &[(&str, u64)]) -> Reserved {
-        let cost = |&(name, permits)| Cost { target: of(name), permits: Some(permits) };
+        let cost =
+            |&(name, permits)| Cost { target: of(name), permits: Some(permits), usage: None };
         let costs: Vec<Cost<'_>> = costs.iter().map(cost).collect();
         self.runtime.block_on(self.servers[server].commit(id, &costs).answer()).unwrap()
     }

@@ -31,6 +31,7 @@ pub(crate) enum Method {
     Check,
     Watch,
     Reflect,
+    StreamQuotas,
 }
 
 /// The reason why a call does not begin.
@@ -57,6 +58,8 @@ pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// The full name of Kuadrant's.
 pub(crate) const KUADRANT: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
+/// The full name of the rate limit quota service.
+pub(crate) const QUOTA_SERVICE: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
 
 /// The full name of the health service.
 pub(crate) const HEALTH: &str = "grpc.health.v1.Health";
@@ -115,6 +118,11 @@ impl Head {
 }
 
 impl Method {
+    /// Returns `true` for a method that answers many messages.
+    pub(crate) const fn is_conversation(self) -> bool {
+        matches!(self, Self::Reflect | Self::StreamQuotas)
+    }
+
     /// Returns the method of a path.
     pub(crate) fn of(path: &[u8]) -> Option<Self> {
         match path {
@@ -132,6 +140,9 @@ impl Method {
             }
             b"/kuadrant.service.ratelimit.v1.RateLimitService/Commit" => {
                 Some(Self::Rls(RlsMethod::Commit))
+            }
+            b"/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas" => {
+                Some(Self::StreamQuotas)
             }
             b"/grpc.health.v1.Health/Check" => Some(Self::Check),
             b"/grpc.health.v1.Health/Watch" => Some(Self::Watch),

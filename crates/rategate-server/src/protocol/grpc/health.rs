@@ -5,7 +5,7 @@ use rategate_protocol::grpc::{Code, Status, prefixed};
 use rategate_protocol::protobuf::{Malformed, Reader, put_integer};
 use tokio::sync::watch;
 
-use super::head::{HEALTH, KUADRANT, SERVICE};
+use super::head::{HEALTH, KUADRANT, QUOTA_SERVICE, SERVICE};
 
 /// The health of the service. Clones share it.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ fn is_known(message: &[u8]) -> Result<bool, Status> {
             service = value.text().map_err(malformed)?;
         }
     }
-    Ok(["", SERVICE, KUADRANT, HEALTH].contains(&service))
+    Ok(["", SERVICE, KUADRANT, QUOTA_SERVICE, HEALTH].contains(&service))
 }
 
 /// Writes a framed state: serving (1), not serving (2) or unknown (3).

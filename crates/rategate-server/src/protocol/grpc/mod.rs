@@ -1,4 +1,5 @@
-//! gRPC: Envoy's rate limit service, Kuadrant's, health (`grpc.health.v1`) and reflection.
+//! gRPC: Envoy's rate limit service and its quota service, Kuadrant's, health (`grpc.health.v1`) and
+//! reflection.
 //!
 //! A call consists of its head (`head`), messages and a final `status`. Two drivers
 //! carry calls. [`Rls::call`] answers requests of a listener that serves HTTP/1.1 and HTTP/2 for
@@ -8,6 +9,7 @@
 mod head;
 mod health;
 mod http2;
+mod quota;
 mod reflection;
 mod service;
 mod status;
@@ -21,6 +23,7 @@ use rategate_protocol::grpc::{BadFrame, Code, Status};
 use self::head::Method;
 pub use self::health::Health;
 pub(crate) use self::service::no_token;
+use crate::engine::QuotaTerms;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
 use crate::protocol::rls::{self, Decide, LaterAnswer, Options, RlsAnswer, RlsDecided};
 
@@ -36,6 +39,8 @@ pub struct Settings {
     pub max_streams: u32,
     /// The maximum size of a head's fields, as HTTP/2 counts it.
     pub max_head_bytes: usize,
+    /// The times of assignments.
+    pub quota: QuotaTerms,
     /// The options of replies.
     pub options: Options,
 }
@@ -125,13 +130,14 @@ enum Unary {
 
 impl Default for Settings {
     /// Returns bounds of 64 KiB for a message, 10 s for its arrival, 256 concurrent calls, and
-    /// 16 KiB for a head.
+    /// 16 KiB for a head, and the default times of assignments.
     fn default() -> Self {
         Self {
             max_message_bytes: 64 << 10,
             max_wait: Duration::from_secs(10),
             max_streams: 256,
             max_head_bytes: 16 << 10,
+            quota: QuotaTerms::default(),
             options: Options::default(),
         }
     }

@@ -198,6 +198,7 @@ mod tests {
     #[test]
     fn all_services_are_listed() {
         let services = [
+            "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
             "envoy.service.ratelimit.v3.RateLimitService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection",
@@ -208,6 +209,7 @@ mod tests {
         for symbol in [
             "envoy.service.ratelimit.v3.RateLimitService.ShouldRateLimit",
             "envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit",
+            "envoy.service.rate_limit_quota.v3.BucketId",
             "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.hits_addend",
             "google.protobuf.Duration",
             "kuadrant.service.ratelimit.v1.RateLimitService.Commit",

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -12,6 +13,7 @@ use rategate_protocol::grpc::{self, BadFrame, Code, ENCODING, Status};
 
 use super::head::{Head, Method, Refusal};
 use super::health::{State, Watcher};
+use super::quota::QuotaSession;
 use super::{Rls, Unary, reflection};
 use crate::net::RefusalReason;
 use crate::protocol::body::{Body, Collected, counted, typed};
@@ -43,6 +45,9 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 ended: false,
             };
             return answered(Body::stream(stream));
+        }
+        if method == Method::StreamQuotas {
+            return answered(Body::stream(Assigning::new(self.clone(), body, wait)));
         }
         let may_credit = self.may_credit(head.token, token_required);
         match tokio::time::timeout(wait, self.one(method, may_credit, &mut body)).await {
@@ -255,6 +260,109 @@ impl<B> Reflecting<B> {
     fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.ended = true;
         Poll::Ready(Some(Ok(Frame::trailers(trailers(status)))))
+    }
+}
+
+/// A stream of assignments, until the caller ends its reports.
+struct Assigning<B, D> {
+    rls: Rls<D>,
+    body: B,
+    bytes: BytesMut,
+    session: QuotaSession,
+    /// The instant at which something is due, or the first report is late.
+    timer: Pin<Box<tokio::time::Sleep>>,
+    serving: tokio::sync::watch::Receiver<State>,
+    change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    ended: bool,
+}
+
+impl<B, D> Assigning<B, D> {
+    fn new(rls: Rls<D>, body: B, wait: Duration) -> Self {
+        let serving = rls.inner.health.subscribe();
+        let (bytes, session) = (BytesMut::new(), QuotaSession::default());
+        let timer = Box::pin(tokio::time::sleep(wait));
+        Self { rls, body, bytes, session, timer, serving, change: None, ended: false }
+    }
+
+    /// Ends the stream, and the subscriptions of its buckets.
+    fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.ended = true;
+        self.session = QuotaSession::default();
+        Poll::Ready(Some(Ok(Frame::trailers(trailers(status)))))
+    }
+
+    fn set_timer(&mut self) {
+        let due = tokio::time::Instant::now().checked_add(self.session.wait());
+        if let Some(due) = due {
+            self.timer.as_mut().reset(due);
+        }
+    }
+
+    /// Returns `true` if the server is going away.
+    fn is_ending(&mut self, context: &mut Context<'_>) -> bool {
+        loop {
+            if *self.serving.borrow() == State::Ending {
+                return true;
+            }
+            let serving = self.serving.clone();
+            let change = self.change.get_or_insert_with(|| Box::pin(changed(serving)));
+            if change.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            self.change = None;
+            self.serving.mark_unchanged();
+        }
+    }
+}
+
+impl<B, D> HttpBody for Assigning<B, D>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    D: Decide,
+{
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        while !this.ended {
+            if this.is_ending(context) {
+                return this.end(&Status::new(Code::Unavailable, "the server is going away"));
+            }
+            let reply = match this.session.next(&this.rls, &mut this.bytes) {
+                Ok(Some(reply)) => Some(reply.bytes),
+                Ok(None) if this.timer.as_mut().poll(context).is_pending() => None,
+                Ok(None) if !this.session.is_begun() => return this.end(&Status::late()),
+                Ok(None) => match this.session.due() {
+                    Ok(reply) => Some(reply),
+                    Err(status) => return this.end(&status),
+                },
+                Err(status) => return this.end(&status),
+            };
+            if let Some(reply) = reply {
+                this.set_timer();
+                if !reply.is_empty() {
+                    return Poll::Ready(Some(Ok(Frame::data(reply))));
+                }
+                continue;
+            }
+            match std::task::ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(chunk)) => {
+                    if let Ok(data) = chunk.into_data() {
+                        this.bytes.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(_)) => {
+                    return this.end(&Status::new(Code::Internal, "the call's body ended early"));
+                }
+                None if this.bytes.is_empty() => return this.end(&Status::OK),
+                None => return this.end(&BadFrame::CutOff.into()),
+            }
+        }
+        Poll::Ready(None)
     }
 }
 

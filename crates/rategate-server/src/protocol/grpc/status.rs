@@ -39,7 +39,7 @@ impl From<EngineError> for Status {
             }
             EngineError::NoCapacity | EngineError::TooManyLimits { .. } => Code::ResourceExhausted,
             EngineError::Store(_) => Code::Unavailable,
-            EngineError::NotFor(_) => Code::FailedPrecondition,
+            EngineError::NotFor(_) | EngineError::NotAssigned { .. } => Code::FailedPrecondition,
             EngineError::Table(_) => Code::Internal,
             _ => Code::InvalidArgument,
         };

@@ -11,8 +11,8 @@ use super::metadata;
 use super::reply::{Form, Options};
 use super::verbs::{self, Stated, StatedVerb};
 use crate::engine::{
-    Answer, Cost, DEFAULT_TTL, Decided, Engine, EngineError, Item, Request, Reserved, Target,
-    UniqueId, Verb, Verdict,
+    Answer, Cost, DEFAULT_TTL, Decided, Engine, EngineError, Item, QuotaTerms, Quotas, Request,
+    Reserved, Target, UniqueId, Verb, Verdict,
 };
 use crate::net::RefusalReason;
 
@@ -34,6 +34,11 @@ pub trait Decide {
     /// Returns `true` if denied requests count in the limits where they would fit.
     fn counts_denied(&self) -> bool {
         false
+    }
+
+    /// Begins the assignments of a stream for a domain, if any are made.
+    fn quotas(&self, _domain: &str, _terms: QuotaTerms) -> Option<Box<dyn Quotas>> {
+        None
     }
 }
 
@@ -86,6 +91,10 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
 
     fn counts_denied(&self) -> bool {
         self.settings().count_denied
+    }
+
+    fn quotas(&self, domain: &str, terms: QuotaTerms) -> Option<Box<dyn Quotas>> {
+        Some(Self::quotas(self, domain, terms))
     }
 }
 

@@ -10,6 +10,7 @@ use super::fields::Unpacked;
 use crate::net::{Attempt, TokenShown};
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::health::Watcher;
+use crate::protocol::grpc::quota::QuotaSession;
 
 /// A stream whose call has begun.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(super) struct Stream {
     /// `true` once the reply has begun.
     pub(super) is_answered: bool,
     pub(super) watcher: Option<Watcher>,
+    /// The session of a stream of assignments.
+    pub(super) quota: QuotaSession,
     /// `true` while a store decides the call.
     pub(super) awaits_store: bool,
     /// The data that the windows do not allow yet.
@@ -65,6 +68,7 @@ impl Stream {
             is_ended: false,
             is_answered: false,
             watcher: None,
+            quota: QuotaSession::default(),
             awaits_store: false,
             blocked: Bytes::new(),
             end: None,
@@ -77,7 +81,7 @@ impl Stream {
 
     /// Returns `true` for a call of many messages; for a watch, once its reply has begun.
     pub(super) fn is_streaming(&self) -> bool {
-        self.watcher.is_some() || self.method == Method::Reflect
+        self.watcher.is_some() || self.method.is_conversation()
     }
 
     /// Records that the call is not refused because of its token.

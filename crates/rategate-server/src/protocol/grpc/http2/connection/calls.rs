@@ -56,7 +56,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn continue_reading(&mut self, index: usize, out: &mut BytesMut) {
         match self.streams.get(index) {
             Some(stream) if stream.hold.is_some() => {}
-            Some(stream) if stream.method == Method::Reflect => self.reflect(index, out),
+            Some(stream) if stream.method.is_conversation() => self.converse(index, out),
             _ => self.gather(index, out),
         }
     }
@@ -115,9 +115,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if !stream.received(rest.len(), true) {
             return self.refuse(index, Reason::Protocol, out);
         }
-        if stream.method == Method::Reflect {
+        if stream.method.is_conversation() {
             stream.bytes.extend_from_slice(rest);
-            self.reflect(index, out);
+            self.converse(index, out);
             return Ok(());
         }
         let gathered;

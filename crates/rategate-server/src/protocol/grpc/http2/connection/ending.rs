@@ -49,6 +49,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             stream.until = None;
             if stream.hold.is_some() {
                 self.release(index, out)?;
+            } else if stream.quota.is_begun() && stream.end.is_none() {
+                self.assign(index, out);
             } else if stream.is_answered {
                 // The caller does not read the reply.
                 self.cut.put_reset(out, stream.id, Reason::Cancel);

@@ -8,12 +8,11 @@ use rategate_protocol::http2::{
 
 use super::Connection;
 use super::streams::State;
-use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::status::reason as refusal_reason;
 use crate::protocol::rls::Decide;
 
-/// The number of unwritten bytes at which no more reflection replies are made until they are
-/// written.
+/// The number of unwritten bytes at which calls of many messages get no more replies until they
+/// are written.
 pub(super) const MAX_UNWRITTEN: usize = 64 << 10;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
@@ -151,7 +150,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let before = self.streams.len();
         match self.streams.get(index) {
             Some(stream) if stream.watcher.is_some() => self.send_news(index, out),
-            Some(stream) if stream.method == Method::Reflect => self.reflect(index, out),
+            Some(stream) if stream.method.is_conversation() => self.converse(index, out),
             _ => {}
         }
         self.streams.len() == before
