@@ -83,7 +83,7 @@ fn reservations(key: impl Fn(u64) -> u64) -> Made<(f64, f64)> {
         let key = key(number).to_be_bytes();
         let values: [&[u8]; 1] = [&key];
         let target = Target::Rule { name: "r", values: &values };
-        match engine.commit(id(number), &[Cost { target, permits: Some(1) }]) {
+        match engine.commit(id(number), &[Cost { target, permits: Some(1), usage: None }]) {
             Decided::Now(Ok(reserved)) if reserved.answer.allowed => {}
             _ => return Err("a commit had no effect".into()),
         }

@@ -222,7 +222,7 @@ impl<'a> Caller<'a> {
         let id = UniqueId(self.id.to_be_bytes());
         let target = |name| Target::Rule { name, values: &values };
         let mut items = [Item::of(target("bucket"), 2); 3];
-        let mut costs = [Cost { target: target("bucket"), permits: Some(1) }; 3];
+        let mut costs = [Cost { target: target("bucket"), permits: Some(1), usage: None }; 3];
         for ((item, cost), name) in items.iter_mut().zip(&mut costs).zip(rules) {
             item.target = target(name);
             cost.target = target(name);
