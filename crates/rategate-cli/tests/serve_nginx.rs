@@ -322,7 +322,7 @@ fn wait_for(serving: &Serving, user: &str, left: u64) {
     let start = std::time::Instant::now();
     loop {
         let mut stream = TcpStream::connect(serving.address("http")).unwrap();
-        let body = format!(r#"{{"verb":"peek","rule":"tokens","key":"{user}"}}"#);
+        let body = format!(r#"{{"verb":"peek","rule":"calls/tokens","key":"{user}"}}"#);
         let length = body.len();
         let head = format!(
             "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}"

@@ -276,7 +276,7 @@ fn ended(
     Ok(Ok(EndReply { outcome, is_repeated: status == 2, remaining, debt }))
 }
 
-/// What the numbers of the limits say.
+/// The status that the numbers of the limits tell.
 struct Left {
     /// The permits that one call could take.
     remaining: u64,

@@ -1,4 +1,5 @@
-//! Calendar quotas in a store: callers whose clocks are wrong, clocks that go back, other rules of a
+//! Calendar quotas in a store: callers whose clocks are wrong, clocks that go back, other rules of
+//! a
 //! zone, and changed limits. Random traffic is compared with the core in `suite`.
 
 use std::time::Duration;
@@ -57,10 +58,10 @@ impl Caller {
                 let mut content = batch.read(&value(&reply)).unwrap().content;
                 return content.remove(0).unwrap();
             };
-            let ServerRefusal::OtherTime { now_us: told_us } = ServerRefusal::of(&line) else {
+            let ServerRefusal::OtherTime { now_us: named_us } = ServerRefusal::of(&line) else {
                 panic!("{line}");
             };
-            assert_eq!(told_us, now_us, "the store says its time");
+            assert_eq!(named_us, now_us, "the store says its time");
             self.again += 1;
             self.ahead_us = 0;
         }

@@ -128,7 +128,8 @@ fn a_crowd_of_holds_is_kept_apart() {
     }
 }
 
-/// One estimate is held at a time, with others' grants in between, often for longer than its permits
+/// One estimate is held at a time, with grants of others in between, often for longer than its
+/// permits
 /// take to be earned again.
 #[test]
 fn a_single_hold_comes_back_as_by_the_core() {

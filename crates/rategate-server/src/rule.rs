@@ -51,7 +51,7 @@ pub struct Rule {
     pub dimension: Option<Dimension>,
     /// Names of rules over some of the entries, from which a call takes in the same step.
     pub also: Vec<Arc<str>>,
-    /// What a call counts.
+    /// The amount that a call counts.
     pub counts: Counts,
     /// The shares of the limit, of 10 000 and ascending, of which the first call that reaches one
     /// is told.

@@ -423,8 +423,8 @@ impl Bench {
         self.store.end(&self.plan, &self.key, ReservationId([id; 16]), end, Debt::FORGOTTEN)
     }
 
-    /// Sends what `submit` submits until it is heard, and waits for a reply as long as callers do.
-    fn hear<A>(&self, submit: impl Fn() -> Pending<A>) -> A {
+    /// Sends what `submit` submits until it is delivered, and waits for a reply as long as callers do.
+    fn deliver<A>(&self, submit: impl Fn() -> Pending<A>) -> A {
         loop {
             let mut pending = submit();
             let mut replied = poll(&mut pending);
@@ -479,13 +479,13 @@ fn reservations_are_counted_once_over_any_network() {
         for id in 1..=100 {
             let permits = random.u64(1..2_000);
             let ttl_ns = random.u64(1..2_000) * MS;
-            let reply = bench.hear(|| bench.reserve(id, permits, ttl_ns));
+            let reply = bench.deliver(|| bench.reserve(id, permits, ttl_ns));
             assert!(!matches!(reply.verdict, ReserveVerdict::Denied { .. }), "{reply:?}");
             open.push((id, permits));
             while open.len() > usize::from(random.u8(..6)) {
                 let (id, permits) = open.swap_remove(random.usize(..open.len()));
                 let actual = random.u64(..permits * 2);
-                let reply = bench.hear(|| bench.commit(id, actual));
+                let reply = bench.deliver(|| bench.commit(id, actual));
                 outcomes[match reply.outcome {
                     EndOutcome::Committed(_) => 0,
                     EndOutcome::Late(_) => 1,

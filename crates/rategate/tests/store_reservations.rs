@@ -100,7 +100,7 @@ const fn back(permits: u64) -> EndOutcome {
     EndOutcome::Committed(Settled::Back { permits })
 }
 
-/// What one limit denies is not held under the other, and what ends comes back to both.
+/// An estimate that one limit denies is not held under the other, and what ends comes back to both.
 #[test]
 fn all_limits_hold_or_none() {
     let bench = Bench::new(100, &[("tokens", bucket(100)), ("calls", log(9))]);
@@ -225,7 +225,7 @@ fn ids_have_a_bound() {
     assert!(full(bench.try_reserve("k", 23, 1, S)));
 }
 
-/// What is not remembered takes no id of those that may be.
+/// A reservation that is not remembered takes no id of those that may be.
 #[test]
 fn only_known_ids_count() {
     let full = |reply| matches!(reply, Err(StoreError::Unavailable(Unavailable::Full(_))));

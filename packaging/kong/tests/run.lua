@@ -62,7 +62,7 @@ local function config(changes)
     local name, rules = next(field)
     conf[name] = rules.default
   end
-  conf.server, conf.tokens_rule, conf.requests_rule, conf.estimate = server, "tokens", "requests", 300
+  conf.server, conf.tokens_rule, conf.requests_rule, conf.estimate = server, "calls/tokens", "calls/requests", 300
   for name, value in pairs(changes or {}) do
     conf[name] = value
   end
@@ -140,8 +140,8 @@ function tests.what_was_used_is_counted()
   local conf = config()
   local body = '{"usage": {"prompt_tokens": 100, "total_tokens": 175}}'
   equal(request(conf, { consumer = "anna", chunks = { body } }).status, 200, "status")
-  equal(remaining("tokens", "anna"), 825, "tokens")
-  equal(remaining("requests", "anna"), 59, "requests")
+  equal(remaining("calls/tokens", "anna"), 825, "tokens")
+  equal(remaining("calls/requests", "anna"), 59, "requests")
 end
 
 function tests.a_stream_states_its_tokens_at_its_end()
@@ -154,26 +154,26 @@ function tests.a_stream_states_its_tokens_at_its_end()
   chunks[#chunks + 1] = 'ens" : 4'
   chunks[#chunks + 1] = "20}}\n\ndata: [DONE]\n\n"
   request(config(), { consumer = "berta", chunks = chunks })
-  equal(remaining("tokens", "berta"), 580, "tokens")
+  equal(remaining("calls/tokens", "berta"), 580, "tokens")
 end
 
 function tests.a_header_field_states_the_tokens()
   local conf = config({ used_header = "X-Tokens" })
   request(conf, { consumer = "carla", chunks = { '"total_tokens": 7' }, headers = { ["X-Tokens"] = "40" } })
-  equal(remaining("tokens", "carla"), 960, "tokens")
+  equal(remaining("calls/tokens", "carla"), 960, "tokens")
   for at, nonsense in ipairs({ "-4", "4.5", "1e3", "", "none" }) do
     local key = "carla" .. at
     request(conf, { consumer = key, headers = { ["X-Tokens"] = nonsense } })
-    equal(remaining("tokens", key), 700, "the estimate counts for " .. nonsense)
+    equal(remaining("calls/tokens", key), 700, "the estimate counts for " .. nonsense)
   end
 end
 
 function tests.an_answer_without_a_number()
   request(config(), { consumer = "dora", chunks = { "hello" } })
-  equal(remaining("tokens", "dora"), 700, "the estimate counts")
+  equal(remaining("calls/tokens", "dora"), 700, "the estimate counts")
   request(config(), { consumer = "emma", status = 502, chunks = { "hello" } })
-  equal(remaining("tokens", "emma"), 1000, "a failure gives all back")
-  equal(remaining("requests", "emma"), 60, "requests")
+  equal(remaining("calls/tokens", "emma"), 1000, "a failure gives all back")
+  equal(remaining("calls/requests", "emma"), 60, "requests")
 end
 
 function tests.what_does_not_fit_is_denied_until_it_does()
@@ -185,7 +185,7 @@ function tests.what_does_not_fit_is_denied_until_it_does()
   -- An hour, and the resolution of the rule.
   assert(wait >= 1 and wait <= 3604, tostring(wait))
   equal(#errors, 0, "errors")
-  equal(remaining("tokens", "fritz"), 500, "a denial takes nothing")
+  equal(remaining("calls/tokens", "fritz"), 500, "a denial takes nothing")
   -- More than ever fits: no wait helps.
   answer = request(config({ estimate = 5000 }), { consumer = "fritz" })
   equal(answer.status, 429, "status")
@@ -200,12 +200,12 @@ end
 
 function tests.keys()
   request(config({ key = "ip" }), { chunks = { '"total_tokens": 11' } })
-  equal(remaining("tokens", "192.0.2.1"), 989, "address")
+  equal(remaining("calls/tokens", "192.0.2.1"), 989, "address")
   local conf = config({ key = "header:X-Team" })
   request(conf, { request = { ["X-Team"] = "a\"b'c" }, chunks = { '"total_tokens": 12' } })
-  equal(remaining("tokens", "a\"b'c"), 988, "header")
+  equal(remaining("calls/tokens", "a\"b'c"), 988, "header")
   request(config(), { chunks = { '"total_tokens": 13' } })
-  equal(remaining("tokens", ""), 987, "no consumer")
+  equal(remaining("calls/tokens", ""), 987, "no consumer")
 end
 
 function tests.a_lost_answer_counts_once()
@@ -215,13 +215,13 @@ function tests.a_lost_answer_counts_once()
       lost[where] = 2
     end)
     equal(#errors, 0, "errors")
-    equal(remaining("tokens", key), 900, where)
+    equal(remaining("calls/tokens", key), 900, where)
   end
   local _, errors = request(config(), { consumer = "hugo", chunks = { '"total_tokens": 1' } }, function()
     lost.before = 3
   end)
   equal(#errors, 1, "errors")
-  equal(remaining("tokens", "hugo"), 700, "it ends by itself")
+  equal(remaining("calls/tokens", "hugo"), 700, "it ends by itself")
 end
 
 function tests.a_service_that_does_not_answer()
@@ -245,7 +245,7 @@ function tests.a_service_that_was_restarted_is_told_what_was_used()
     equal(#errors, 0, "errors")
     equal(calls[#calls].verb, "charge", "verb")
     -- The estimate of the id that was known is held besides.
-    equal(remaining("tokens", key), 640, "tokens")
+    equal(remaining("calls/tokens", key), 640, "tokens")
   end
 end
 

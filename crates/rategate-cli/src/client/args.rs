@@ -41,7 +41,7 @@ pub(crate) struct ServiceArgs {
 #[derive(Clone)]
 struct Token(String);
 
-/// What was used, in place of permits
+/// The usage of a call, in place of permits
 #[derive(Debug, Args)]
 pub(super) struct UsageArgs {
     /// Number of one kind of units in place of permits, for a rule with weights or prices;

@@ -24,7 +24,7 @@ pub(super) struct CheckRequest<'a> {
     pub(super) key: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) permits: Option<u64>,
-    /// What was used, in place of permits.
+    /// The units that were used, in place of permits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) usage: BTreeMap<&'a str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub(super) struct Item {
     pub(super) verdict: String,
     /// The name of the limit within its rule, if that has several.
     pub(super) dimension: Option<String>,
-    /// What the usage of the request counts.
+    /// The cost of the usage of the request.
     pub(super) cost: Option<u64>,
     /// The counter does not deny the call.
     pub(super) allowed: bool,

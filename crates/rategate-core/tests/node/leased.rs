@@ -557,7 +557,7 @@ fn what_fits_no_lease_is_returned_once() {
     assert_eq!(node.lease_action(3 * MS), None);
 }
 
-/// What does not fit is demand, so that the next debit is for calls like that.
+/// A hold that does not fit is demand, so that the next debit is for calls like that.
 #[test]
 fn what_cannot_be_held_is_borrowed_for_the_next() {
     let mut node: Leased<u8> = Leased::new(LeaseConfig::new(n(S), n(100), 0).unwrap());

@@ -1,5 +1,6 @@
 //! The cost of each way to keep a limit on many machines: the tables and pictures of
-//! `docs/distributed.md`, a crowd of ten thousand nodes, and a million fleets whose callers reserve.
+//! `docs/distributed.md`, a crowd of ten thousand nodes, and a million fleets with
+//! reservations.
 //!
 //! ```text
 //! cargo run --package rategate-fleet --example fleet -- tables

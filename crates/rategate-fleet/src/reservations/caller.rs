@@ -1,4 +1,4 @@
-//! A caller: it reserves, works, and commits, each until it is heard.
+//! A caller: it reserves, works, and commits, each until it is delivered.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -17,13 +17,13 @@ pub(super) struct Caller {
     pub(super) is_local: bool,
     /// The instant from which it no longer begins.
     pub(super) gives_up_ns: u64,
-    /// The instant at which the reservation that it has heard of was decided.
+    /// The instant at which the reservation that it has delivered of was decided.
     pub(super) begun_ns: Option<u64>,
     pub(super) has_sent_commit: bool,
     pub(super) state: CallerState,
 }
 
-/// What a caller is about.
+/// The state of a caller.
 pub(super) enum CallerState {
     /// It has to act at an instant that is scheduled.
     Idle,
@@ -37,8 +37,8 @@ pub(super) enum CallerState {
     Done,
 }
 
-/// A reply that a caller has heard.
-pub(super) enum Heard {
+/// A reply that a caller has delivered.
+pub(super) enum Delivered {
     Reserved(Result<ReserveReply, StoreError>),
     Ended(Result<EndReply, StoreError>),
     Charged,
@@ -46,17 +46,17 @@ pub(super) enum Heard {
 
 impl Caller {
     /// Returns the reply that it waits for, if it is there. It is idle then.
-    pub(super) fn heard(&mut self) -> Option<Heard> {
-        let heard = match &mut self.state {
+    pub(super) fn delivered(&mut self) -> Option<Delivered> {
+        let delivered = match &mut self.state {
             CallerState::Idle | CallerState::Done => None,
-            CallerState::Reserving(pending) => poll(pending).map(Heard::Reserved),
-            CallerState::Committing(pending) => poll(pending).map(Heard::Ended),
-            CallerState::Charging(pending) => poll(pending).map(|_| Heard::Charged),
+            CallerState::Reserving(pending) => poll(pending).map(Delivered::Reserved),
+            CallerState::Committing(pending) => poll(pending).map(Delivered::Ended),
+            CallerState::Charging(pending) => poll(pending).map(|_| Delivered::Charged),
         };
-        if heard.is_some() {
+        if delivered.is_some() {
             self.state = CallerState::Idle;
         }
-        heard
+        delivered
     }
 }
 

@@ -1,4 +1,4 @@
-//! What callers do in the world, and what they hear.
+//! The acts of callers in the world, and the replies that reach them.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rategate::store::{
     EndOutcome, EndReply, ReservationEnd, ReserveReply, ReserveVerdict, StoreError,
 };
 
-use super::caller::{CallerState, Heard};
+use super::caller::{CallerState, Delivered};
 use super::world::{KEY, PAUSE_NS, World};
 
 impl World<'_> {
@@ -24,7 +24,7 @@ impl World<'_> {
                 caller.state = CallerState::Done;
                 if caller.begun_ns.is_some() {
                     self.counts.died = self.counts.died.saturating_add(1);
-                    // The store may have booked a commit of which it has not heard.
+                    // The store may have booked a commit of which it has not delivered.
                     self.is_uncertain |= caller.has_sent_commit;
                 }
             } else if is_waiting {
@@ -81,11 +81,11 @@ impl World<'_> {
 
     fn listen_to(&mut self, number: usize, is_borrowed: bool) {
         let Some(caller) = self.callers.get_mut(number) else { return };
-        match caller.heard() {
+        match caller.delivered() {
             None => {}
-            Some(Heard::Reserved(reply)) => self.reserved(number, reply, is_borrowed),
-            Some(Heard::Ended(reply)) => self.ended(number, reply),
-            Some(Heard::Charged) => caller.state = CallerState::Done,
+            Some(Delivered::Reserved(reply)) => self.reserved(number, reply, is_borrowed),
+            Some(Delivered::Ended(reply)) => self.ended(number, reply),
+            Some(Delivered::Charged) => caller.state = CallerState::Done,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What passes between nodes and the store, and what the store decides.
+//! The messages between nodes and the store, and the decisions of the store.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,10 +111,12 @@ impl World<'_> {
     ) -> Result<StoreReply, StoreError> {
         self.show_store();
         let replied = Arc::new(Mutex::new(Err(StoreError::Closed)));
-        let heard = Arc::clone(&replied);
+        let delivered = Arc::clone(&replied);
         self.store.submit(
             request,
-            Box::new(move |reply| *heard.lock().unwrap_or_else(PoisonError::into_inner) = reply),
+            Box::new(move |reply| {
+                *delivered.lock().unwrap_or_else(PoisonError::into_inner) = reply
+            }),
         );
         let mut replied = replied.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *replied, Err(StoreError::Closed))

@@ -35,7 +35,7 @@ pub use self::plan::{ReservationFlaw, ReservationPlan};
 
 use self::world::World;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationReport {
     /// The fullest window of what was used within the estimates.
@@ -44,7 +44,7 @@ pub struct ReservationReport {
     pub bound: u64,
     /// The permits used beyond the estimates, or committed late.
     pub over: u64,
-    /// What the store has counted in the end, and the sum of what was used, where both are known.
+    /// The final count of the store, and the sum of what was used, where both are known.
     pub counted: Option<(u64, u64)>,
     /// The events of the run.
     pub events: u64,

@@ -45,7 +45,7 @@ pub(super) enum Event {
     FailOver,
 }
 
-/// What hears the first reply to a request, and its node.
+/// The receiver of the first reply to a request, and its node.
 #[derive(Clone)]
 pub(super) struct Listener {
     pub(super) node: u32,
@@ -76,7 +76,7 @@ pub(super) struct World<'p> {
     pub(super) callers: Vec<Caller>,
     /// The instants at which the store has decided to hold.
     pub(super) decided: HashMap<ReservationId, u64>,
-    /// What was used within the estimates, by the instants of the decisions.
+    /// The permits used within the estimates, by the instants of the decisions.
     pub(super) used: Vec<(u64, u64)>,
     pub(super) used_in_all: u64,
     pub(super) over: u64,

@@ -79,7 +79,7 @@ fn read(node: &Node, all: &mut Gathered) {
     }
 }
 
-/// What a take does that does not fit, and how debts end, as they are written.
+/// The effect of a take that does not fit, and the end of debts, as they are written.
 #[derive(Clone, Copy)]
 pub(super) struct Charging<'t> {
     pub(super) over: Option<Over>,

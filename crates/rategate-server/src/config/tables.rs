@@ -67,8 +67,8 @@ pub(crate) struct RuleTable {
     /// organization. A call takes from them in the same step.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    /// What a call counts: its "permits", one of "requests" for each call, or the "money" that its
-    /// usage costs. Default: "permits", and "money" for a rule with prices.
+    /// The amount that a call counts: its "permits", one of "requests" for each call, or the "money"
+    /// that its usage costs. Default: "permits", and "money" for a rule with prices.
     pub(crate) counts: Option<CountsText>,
     /// The weights of the units of a call's usage, whose sum it counts: { input = 1, cached =
     /// "0.1" }. The sum is rounded up once.
@@ -99,7 +99,8 @@ pub(crate) struct RuleTable {
     #[serde(default)]
     pub(crate) schedule: Vec<ScheduleTable>,
     /// The extent to which the rule is enforced: "all"; "shadow" only counts; "soft" counts too, and
-    /// tells clients what is over; "12.5%" for that share of the keys, always the same ones. Default: "all".
+    /// tells clients what is over; "12.5%" for that share of the keys, always the same ones. Default:
+    /// "all".
     pub(crate) enforce: Option<Text<Enforcement>>,
     /// The shares of the limit, as "80%", at which a call is warned: the one that reaches it.
     pub(crate) warn: Option<Vec<Text<Threshold>>>,
@@ -146,7 +147,7 @@ pub(crate) struct DimensionTable {
     pub(crate) algorithm: Option<Algorithm>,
     /// The maximum number of permits at once after silence, for "gcra" only.
     pub(crate) burst: Option<u64>,
-    /// What a call counts in this limit. Default: "permits".
+    /// The amount that a call counts in this limit. Default: "permits".
     pub(crate) counts: Option<CountsText>,
     /// The weights of the units of a call's usage. Default: those of the rule.
     pub(crate) weights: Option<BTreeMap<String, Text<Weight>>>,
@@ -165,7 +166,7 @@ pub(crate) struct DimensionTable {
     pub(crate) schedule: Vec<ScheduleTable>,
 }
 
-/// What a call counts.
+/// The amount that a call counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CountsText {
@@ -173,7 +174,7 @@ pub(crate) enum CountsText {
     Permits,
     /// One for each call.
     Requests,
-    /// What its usage costs by prices, in millionths of the unit of money.
+    /// The cost of its usage by prices, in millionths of the unit of money.
     Money,
 }
 

@@ -41,11 +41,11 @@ pub struct ItemResult {
     pub reset_after_ns: u64,
     /// The instant on the store's clock, in ns since 1970, if a store decided.
     pub store_ns: Option<u64>,
-    /// What only some items have.
+    /// The details that only some items have.
     pub detail: Option<Box<Detail>>,
 }
 
-/// What a result has beyond the numbers of one limit.
+/// The details of a result beyond the numbers of one limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
     /// The cost of the usage of the item, which is what it counts.

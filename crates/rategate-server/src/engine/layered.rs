@@ -37,9 +37,9 @@ struct Part<'a> {
     rule: &'a Arc<Rule>,
     /// The values that select its counter.
     values: SmallVec<[&'a [u8]; 4]>,
-    /// What the item counts.
+    /// The permits that the item counts.
     permits: u64,
-    /// The same, if it is the cost of a usage.
+    /// These permits, if they are the cost of a usage.
     cost: Option<u64>,
 }
 
@@ -200,7 +200,9 @@ impl Rule {
         let value = |(nth, entry): (usize, &crate::rule::Entry)| {
             let earlier = self.entries.iter().take(nth).filter(|one| one.key == entry.key).count();
             let mut own = entries.iter().filter(|(key, _)| *key == entry.key.as_bytes());
-            own.nth(earlier).map(|(_, value)| *value)
+            // Among other entries the last one of a key counts.
+            let own = if self.descriptor.is_some() { own.last() } else { own.nth(earlier) };
+            own.map(|(_, value)| *value)
         };
         let varying = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());
         varying.map(value).collect()

@@ -42,7 +42,7 @@ pub struct Item<'a> {
     pub target: Target<'a>,
     /// The number of permits.
     pub permits: u64,
-    /// What was used, in place of permits: for rules with weights or prices.
+    /// The units that were used, in place of permits: for rules with weights or prices.
     pub usage: Option<Usage<'a>>,
     /// `true` if the permits are refunded in a request that takes others: Envoy's negative hits.
     /// A denied request refunds none, so that it can be repeated.

@@ -14,7 +14,8 @@
 //!   in the store whatever the other items say; without the store its fallback counts what fits.
 //! * **Windows that count every hit** ([`CountedWindow`]) count denied permits in the store too,
 //!   and refund nothing.
-//! * **Reservations** are held by the store under their id: see [`reserve`](super::Engine::reserve).
+//! * **Reservations** are held by the store under their id:
+//!   see [`reserve`](super::Engine::reserve).
 //! * **Refunds** need no grant, as in this process: a store credits permits up to full, by the
 //!   caller's word. While unavailable it credits nothing. Permits in flight are
 //!   [released](super::LeaseVerb::Release) instead.

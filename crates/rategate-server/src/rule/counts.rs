@@ -1,4 +1,4 @@
-//! What a call counts in a limit: its permits, one request, or the cost of what it used.
+//! The amount that a call counts in a limit: its permits, one request, or the cost of what it used.
 //!
 //! # Contract
 //!
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a call counts in a limit.
+/// The amount that a call counts in a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Counts {
     /// The permits of the call.
@@ -85,7 +85,7 @@ pub enum CostError {
     TooMuch,
 }
 
-/// What a call used.
+/// The usage of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Usage<'a> {
     /// The number of each unit.

@@ -287,7 +287,7 @@ struct Model {
     /// The limit, the number of entries, whether it counts requests, and the rules it takes from.
     rules: Vec<(u64, usize, bool, Vec<usize>)>,
     used: HashMap<(usize, Vec<u8>), u64>,
-    /// What each open reservation holds.
+    /// The holds of each open reservation.
     held: HashMap<u64, Vec<((usize, Vec<u8>), u64)>>,
 }
 
@@ -396,7 +396,7 @@ fn play(
             values[..model.rules[*rule].1].iter().map(std::slice::from_ref).collect()
         })
         .collect();
-    let asked: Vec<Item<'_>> = items
+    let wanted: Vec<Item<'_>> = items
         .iter()
         .enumerate()
         .map(|(at, item)| Item::of(Target::Rule { name: &names[at], values: &values[at] }, item.2))
@@ -408,17 +408,17 @@ fn play(
         assert!(fits || names_the_binding, "{answer:?}");
     };
     if rng.bool() || items.len() > 1 {
-        check(&decide(engine, Verb::Take, &asked), model.take(items));
+        check(&decide(engine, Verb::Take, &wanted), model.take(items));
         return;
     }
-    let held = now(engine.reserve(id(step), TTL, &asked)).unwrap();
+    let held = now(engine.reserve(id(step), TTL, &wanted)).unwrap();
     let fits = model.take(items);
     check(&held.answer, fits);
     if !fits {
         return;
     }
     model.held.insert(step, model.amounts(items));
-    let (target, used) = (asked[0].target, rng.u64(0..40));
+    let (target, used) = (wanted[0].target, rng.u64(0..40));
     let is_commit = rng.bool();
     if is_commit {
         let cost = Cost { target, permits: Some(used), usage: None };

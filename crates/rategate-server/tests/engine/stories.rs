@@ -271,7 +271,7 @@ fn random_stories_are_those_of_plain_sums() {
         let (engine, rng) = (engine_of(kind), Rng::with_seed(seed));
         let mut story = Story { engine, model: Model::default(), rng, kind };
         let story = std::panic::AssertUnwindSafe(|| story.run(200));
-        let told = || panic!("seed {seed}, {kind:?}");
-        std::panic::catch_unwind(story).unwrap_or_else(|_| told());
+        let named = || panic!("seed {seed}, {kind:?}");
+        std::panic::catch_unwind(story).unwrap_or_else(|_| named());
     }
 }

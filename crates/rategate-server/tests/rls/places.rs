@@ -4,7 +4,8 @@
 //!
 //! What a store leaves out, and why:
 //!
-//! * `STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`: whether a descriptor counts depends on the counts of
+//! * `STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`: whether a descriptor counts depends on the counts
+//!   of
 //!   others, which may be on other servers of a store. `grpc.counting` says so.
 //! * A caller's own limit counts in this process. The rule of the same entries counts in the store,
 //!   so the two share no count.

@@ -1,4 +1,5 @@
-//! Reservations of rules with counters in a store: any server ends them, all of their items are held
+//! Reservations of rules with counters in a store: any server ends them, all of their items are
+//! held
 //! or none, and what is sent again counts once.
 
 use std::num::NonZeroU64;
@@ -98,10 +99,10 @@ fn items_are_held_all_or_none_wherever_they_count() {
         assert!(!denied.answer.allowed && !denied.is_repeated, "{items:?}");
         assert!(denied.answer.results[by].verdict.is_over(), "{items:?}: {denied:?}");
         assert_eq!(left(), [200, 6, 1], "{items:?}");
-        let told = denied.answer.results.iter().zip(&items).map(|(result, (name, _))| {
-            result.remaining.is_none_or(|told| Some(told) == world.left(&server, name, "x"))
+        let named = denied.answer.results.iter().zip(&items).map(|(result, (name, _))| {
+            result.remaining.is_none_or(|named| Some(named) == world.left(&server, name, "x"))
         });
-        assert!(told.into_iter().all(|is_right| is_right), "{denied:?}");
+        assert!(named.into_iter().all(|is_right| is_right), "{denied:?}");
     }
     // A refusal leaves its id unused, also for other items.
     assert!(world.reserve(&server, 2, &[("t", 6), ("here", 1)]).answer.allowed);

@@ -35,7 +35,9 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// use std::time::Duration;
     ///
     /// use rategate::distributed::Distributed;
-    /// use rategate::store::{EndOutcome, MemoryStore, ReservationEnd, ReservationId, ReserveVerdict};
+    /// use rategate::store::{
+    ///     EndOutcome, MemoryStore, ReservationEnd, ReservationId, ReserveVerdict,
+    /// };
     /// use rategate::charge::Settled;
     /// use rategate::{Gcra, ManualClock};
     ///

@@ -204,7 +204,7 @@ impl Fleet {
     }
 }
 
-/// What fits the borrowed permits is held and ended without a request, and as exactly as elsewhere.
+/// An estimate that fits the borrowed permits is held and ended without a request, and as exactly as elsewhere.
 #[test]
 fn a_node_holds_in_borrowed_permits() {
     let mut fleet = Fleet::new(1);
@@ -256,7 +256,7 @@ fn what_a_node_holds_ends_by_itself() {
     assert_eq!(fleet.left_at_store(), 1_000 - 120 - 70);
 }
 
-/// What outlives its lease returns to the store when it ends.
+/// A hold that outlives its lease returns to the store when it ends.
 #[test]
 fn an_estimate_that_outlives_its_lease_returns_to_the_store() {
     let mut fleet = Fleet::new(3);
@@ -279,7 +279,7 @@ fn an_estimate_that_outlives_its_lease_returns_to_the_store() {
     assert_eq!(fleet.ended(survivor, 2, used(60)).outcome, EndOutcome::Unknown);
 }
 
-/// What the store was asked to hold is not held in borrowed permits too, if its reply was lost.
+/// An estimate that the store was asked to hold is not held in borrowed permits too, if its reply was lost.
 #[test]
 fn an_estimate_that_the_store_may_hold_is_held_once() {
     let mut fleet = Fleet::new(5);
@@ -450,7 +450,7 @@ fn reservations(seed: u64, is_guarded: bool) -> Vec<(u64, u64)> {
     effects
 }
 
-/// What is used within the estimates exceeds the limit by what nodes have borrowed at most, and by
+/// Use within the estimates exceeds the limit by what nodes have borrowed at most, and by
 /// nothing with a guard. A reply is up to 20 ms old.
 #[test]
 fn estimates_keep_the_bound_of_leases() {

@@ -1,4 +1,4 @@
-//! What changes the past of a bucket other than the ends of its holds: refunds of other grants, and
+//! Corrections of the past of a bucket other than ends of holds: refunds of other grants, and
 //! a change of the rate.
 
 use super::Leads;
@@ -25,6 +25,8 @@ impl Leads {
             return;
         }
         self.newest = None;
+        // What falls by this much may fall below the origin.
+        self.lower_origin(back);
         let at = self.last_by(serial);
         match at.and_then(|index| self.leaf_mut(index)) {
             Some(leaf) => leaf.after.shift = { leaf.after.shift }.saturating_sub(back),
@@ -46,6 +48,21 @@ impl Leads {
         }
         self.base = self.base.min(most.saturating_sub(later));
         self.rebuild(pace, now_ns);
+    }
+
+    /// Counts all instants from `by` parts before the present origin.
+    fn lower_origin(&mut self, by: u128) {
+        self.bias = self.bias.saturating_add(by);
+        self.base = self.base.saturating_add(by);
+        for leaf in self.chunks.iter_mut().flatten() {
+            leaf.start = { leaf.start }.saturating_add(by);
+            let mut after = leaf.after;
+            // An effect without a floor stays one.
+            if after.floor > 0 {
+                after.floor = after.floor.saturating_add(by);
+            }
+            leaf.after = after;
+        }
     }
 
     /// Follows a change of the rate. What lies behind the bucket rounds up by less than one part.

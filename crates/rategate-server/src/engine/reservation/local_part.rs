@@ -189,7 +189,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
         entry.names == self.names && entry.permits == permits && entry.usages == usages
     }
 
-    /// Returns the results in the order of the items. Of the parts of an item, the strictest counts,
+    /// Returns the results in the order of the items. Of the parts of an item, the strictest
+    /// counts,
     /// or that of an end which went least well.
     pub(super) fn gathered(&self, mut results: Results) -> SmallVec<[ItemResult; 1]> {
         results.extend(self.replaced.iter().cloned());

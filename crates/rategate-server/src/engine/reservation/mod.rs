@@ -74,7 +74,7 @@ pub struct Cost<'a> {
     pub target: Target<'a>,
     /// The permits that were used; as many as were held if `None`.
     pub permits: Option<u64>,
-    /// What was used, in place of permits.
+    /// The units that were used, in place of permits.
     pub usage: Option<Usage<'a>>,
 }
 

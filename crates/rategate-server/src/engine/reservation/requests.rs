@@ -23,7 +23,7 @@ use crate::rule::{CounterLocation, OnUnavailable};
 /// The time after which a caller sends the same again if a store did not reply.
 const RETRY_AFTER_NS: Option<NonZeroU64> = NonZeroU64::new(1_000_000_000);
 
-/// What a store has decided of an item of a new reservation.
+/// The decision of a store on an item of a new reservation.
 pub(super) struct Estimate {
     pub(super) result: ItemResult,
     /// The time until it ends by itself, if it is held.

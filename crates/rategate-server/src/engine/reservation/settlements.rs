@@ -15,7 +15,7 @@ use crate::engine::answer::Verdict;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What has been settled, in the order in which it is forgotten.
+/// The settled operations, in the order in which they are forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Settlements {
     settled: VecDeque<Packed>,
@@ -31,7 +31,7 @@ pub(super) struct Settlements {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) permits: SmallVec<[u64; 1]>,
-    /// What was used, in place of permits.
+    /// The units that were used, in place of permits.
     pub(super) usages: Usages,
     pub(super) verdicts: SmallVec<[Verdict; 1]>,
     /// The verdicts of the rules of items that come under several.

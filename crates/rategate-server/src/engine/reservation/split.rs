@@ -31,7 +31,7 @@ pub(super) struct Split<C: Clock> {
     /// The digest of all counters.
     pub(super) names: u64,
     pub(super) items: Vec<OwnedItem>,
-    /// What the items used, in place of permits.
+    /// The units that the items used, in place of permits.
     pub(super) usages: Usages,
     pub(super) stored: Vec<StoredItem>,
     /// The indices of the items whose counters are not in a store.

@@ -56,7 +56,7 @@ pub(super) struct Entry<C: Clock> {
     pub(super) names: u64,
     /// The permits of its items.
     pub(super) permits: SmallVec<[u64; 1]>,
-    /// What its items used, in place of permits.
+    /// The units that its items used, in place of permits.
     pub(super) usages: Usages,
     /// The verdicts of the rules of items that come under several.
     pub(super) parts: Vec<PartVerdict>,
@@ -349,7 +349,10 @@ impl<C: Clock> Shard<C> {
 
     fn place(&self, id: UniqueId, digest: u64) -> Option<usize> {
         let at = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
-        let is_it = |&place: &u32| matches!(self.entries.get(at(place)), Some(Some((known, _))) if *known == id);
+        let is_it = |&place: &u32| {
+            let entry = self.entries.get(at(place)).and_then(Option::as_ref);
+            entry.is_some_and(|(known, _)| *known == id)
+        };
         self.index.find(digest, is_it).map(|&place| at(place))
     }
 

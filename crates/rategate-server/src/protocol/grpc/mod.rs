@@ -1,5 +1,5 @@
-//! gRPC: Envoy's rate limit service and its quota service, Kuadrant's, health (`grpc.health.v1`) and
-//! reflection.
+//! gRPC: Envoy's rate limit service and its quota service, Kuadrant's, health (`grpc.health.v1`)
+//! and reflection.
 //!
 //! A call consists of its head (`head`), messages and a final `status`. Two drivers
 //! carry calls. [`Rls::call`] answers requests of a listener that serves HTTP/1.1 and HTTP/2 for

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rategate::Rate;
 use rategate_core::span;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use smallvec::SmallVec;
 
@@ -71,11 +72,11 @@ pub(super) struct CheckItem<'a> {
     pub(super) counter: Counter<'a>,
     /// Absent if the request leaves them out.
     pub(super) written: Option<u64>,
-    /// What was used, in place of permits.
+    /// The units that were used, in place of permits.
     pub(super) usage: Option<UsageOf<'a>>,
 }
 
-/// What was used: the number of each unit, and the model.
+/// The usage of a call: the number of each unit, and the model.
 #[derive(Debug)]
 pub(super) struct UsageOf<'a> {
     pub(super) counts: Numbers<'a>,
@@ -97,7 +98,7 @@ pub(super) enum Counter<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written<'a> {
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given_verb")]
     verb: Option<Verb>,
     #[serde(default, deserialize_with = "given")]
     at_most: Option<bool>,
@@ -126,6 +127,13 @@ struct Written<'a> {
 /// Reads a member whose default would be another request, and so is no null.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(member: D) -> Result<Option<T>, D::Error> {
     T::deserialize(member).map(Some)
+}
+
+/// Reads a verb. An enum of its own would say of null only that a value is expected.
+fn given_verb<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Verb>, D::Error> {
+    let verb = Option::<Verb>::deserialize(member)?;
+    let verb = verb.ok_or_else(|| D::Error::custom("null is no verb; leave it out for a take"));
+    verb.map(Some)
 }
 
 #[derive(Deserialize)]

@@ -230,7 +230,8 @@ fn clients_with_one_retry_after_come_back_over_the_jitter() {
     assert_eq!(hold_end(1, 0), 7 * S);
 }
 
-/// Plays processes that were refused until the same instant, each with so many waiting requests, and
+/// Plays processes that were refused until the same instant, each with so many waiting requests,
+/// and
 /// returns all their starts.
 fn herd(processes: u64, waiting: usize, max_ns: u64, release_ns: u64) -> Vec<u64> {
     let following = Following { release_ns, ..FOLLOWING };

@@ -66,7 +66,8 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   or for the time of its reservation if that is longer. A reset drops what is held, so a later
 ///   end is late.
 /// * **Capacity.** Only keys that are distinguishable from unused ones, or have ids to remember,
-///   take capacity. As many ids are remembered as keys. A key or an id beyond it is refused with [`Unavailable::Full`](super::Unavailable::Full), and nothing is
+///   take capacity. As many ids are remembered as keys. A key or an id beyond it is refused with
+///   [`Unavailable::Full`](super::Unavailable::Full), and nothing is
 ///   taken; the other keys go on.
 /// * **Loss.** All data is lost when the process ends. [`StoreReply::intact_for_ns`] is the store's
 ///   age.

@@ -236,7 +236,7 @@ impl Reservation {
     }
 }
 
-/// What the limits of a reservation report of its end, taken together.
+/// The reports of the limits of a reservation on its end, taken together.
 #[derive(Clone, Copy, Debug)]
 struct Settlement {
     held: u64,
