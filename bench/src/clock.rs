@@ -6,17 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 #[inline]
 #[must_use]
 pub fn now_ns() -> u64 {
-    read_ns(ClockId::Monotonic)
-}
-
-/// Returns the processor time of this thread.
-#[must_use]
-pub fn thread_ns() -> u64 {
-    read_ns(ClockId::ThreadCPUTime)
-}
-
-fn read_ns(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
+    let now = clock_gettime(ClockId::Monotonic);
     let [seconds, ns] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
     seconds.wrapping_mul(1_000_000_000).wrapping_add(ns)
 }

@@ -29,9 +29,8 @@
 //! * **In flight.** A limit on operations in flight has its permits back at any end, whatever was
 //!   used. A [commit log](crate::commit_log) counts the used part as effects from the commit on,
 //!   and all of a hold that ran to its end.
-//! * **Cost.** A hold, and its end, are O(log n) in the number of holds. In a token bucket holds
-//!   that end together, or in the order of their grants, are O(log n) in all. A denial that a
-//!   hold's end may shorten is O(n log n).
+//! * **Cost.** A hold, and its end, are O(log n) in the number of holds. A denial that a hold's end
+//!   may shorten is O(n).
 //!
 //! # Example
 //!

@@ -1,12 +1,12 @@
 //! The engine of the service, called in this process by one thread.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use fastrand::Rng;
 use rategate::MonotonicClock;
-use rategate_bench::clock::thread_ns;
 use rategate_bench::engines::Made;
-use rategate_bench::harness::median;
+use rategate_bench::harness::{Contender, Outcome, Plan, race};
 use rategate_bench::report::Row;
 use rategate_server::config::load_text;
 use rategate_server::engine::{
@@ -72,7 +72,7 @@ limit = "1000000000/day"
 struct Caller<'a> {
     engine: &'a Engine<MonotonicClock>,
     random: Rng,
-    id: u128,
+    ids: &'a Cell<u128>,
 }
 
 /// An engine with the rules.
@@ -83,125 +83,92 @@ pub(super) fn engine() -> Made<Engine<MonotonicClock>> {
     Ok(engine)
 }
 
+const fn plan(lengths: Lengths) -> Plan {
+    Plan { rounds: lengths.rounds * 5, lap: Duration::from_millis(10), cpu_used: None }
+}
+
 /// Returns the time of a take in an engine that has never held anything.
 pub(super) fn take_ns(lengths: Lengths) -> Made<f64> {
-    let engine = engine()?;
-    let mut caller = Caller::new(&engine);
-    let mut take = |caller: &mut Caller<'_>| caller.decide(Verb::Take, "bucket");
-    let rounds = (0..lengths.rounds * ROUNDS).map(|_| lap(&mut caller, &mut take).ns);
-    Ok(rounds.fold(f64::INFINITY, f64::min))
+    let (engine, ids) = (engine()?, Cell::new(0));
+    let mut fastest_ns = f64::INFINITY;
+    let mut caller = Caller::new(&engine, &ids);
+    for _ in 0..lengths.rounds * 5 {
+        let begun = std::time::Instant::now();
+        for _ in 0..CALLS {
+            caller.decide(Verb::Take, "bucket");
+        }
+        fastest_ns = fastest_ns.min(begun.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS));
+    }
+    Ok(fastest_ns)
 }
 
-/// The number of rounds for each of those of the other parts.
-const ROUNDS: u32 = 5;
-/// The processor time of a lap.
-const LAP_NS: u64 = 10_000_000;
-/// The calls between two readings of the clock.
-const CALLS: u32 = 1_000;
-
-type Call = fn(&mut Caller<'_>) -> bool;
-
-/// One side of a ratio.
-struct Side {
-    name: &'static str,
-    call: Call,
-}
-
-struct Lap {
-    /// The processor time of a call.
-    ns: f64,
-    refused: u32,
-}
+/// The number of calls that are timed together.
+const CALLS: u32 = 50_000;
 
 pub(super) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     let engine = engine()?;
-    let side = |name, call| Side { name, call };
-    let take = || side("take", |caller| caller.decide(Verb::Take, "bucket"));
-    let one = || side("one limit", |caller| caller.reserve_and_commit(&["bucket"]));
-    let fixed = || side("fixed window", |caller| caller.decide(Verb::Take, "fixed"));
-    let rows = [
-        (
-            "charge : take",
-            [take(), side("charge", |caller| caller.decide(Verb::Charge, "bucket"))],
-            GOAL_CHARGE,
-        ),
-        (
+    let take = |name: &'static str| contender(&engine, name, move |c| c.decide(Verb::Take, name));
+    let reserve = |name: &str, rules: &'static [&'static str]| {
+        contender(&engine, name, move |caller| caller.reserve_and_commit(rules))
+    };
+    let charge = contender(&engine, "charge", |caller| caller.decide(Verb::Charge, "bucket"));
+    let one = ["bucket"].as_slice();
+    let three = ["bucket", "second", "third"].as_slice();
+    let pair = |first, second| -> [Outcome; 2] {
+        let outcomes = race(plan(lengths), 1, &[first, second]);
+        outcomes.try_into().unwrap_or_else(|_| unreachable!("two contenders"))
+    };
+    let row = |path: &str, [base, other]: [Outcome; 2], goal| {
+        let granted = base.granted.min(other.granted) * 100.0;
+        let row = Row::new(format!("engine, {path}"))
+            .measured(&other.name, other.ns, "ns")
+            .measured("ratio", other.ratio, "ratio")
+            .compared(&base.name, base.ns, "ns")
+            .at_least(goal, other.ratio, "ratio");
+        if granted < 100.0 { row.measured("granted only", granted, "%") } else { row }
+    };
+    Ok(vec![
+        row("charge : take", pair(take("bucket"), charge), GOAL_CHARGE),
+        row(
             "reserve + commit : take",
-            [take(), Side { name: "reserve + commit", ..one() }],
+            pair(take("bucket"), reserve("reserve + commit", one)),
             GOAL_RESERVE,
         ),
-        (
+        row(
             "reserve + commit, three limits under one id : one",
-            [
-                one(),
-                side("three limits", |caller| {
-                    caller.reserve_and_commit(&["bucket", "second", "third"])
-                }),
-            ],
+            pair(reserve("one limit", one), reserve("three limits", three)),
             GOAL_THREE,
         ),
-        (
-            "calendar : fixed window",
-            [fixed(), side("calendar", |caller| caller.decide(Verb::Take, "calendar"))],
-            GOAL_CALENDAR,
-        ),
-        (
+        row("calendar : fixed window", pair(take("fixed"), take("calendar")), GOAL_CALENDAR),
+        row(
             "window that counts what is over : that refuses it",
-            [fixed(), side("counted", |caller| caller.decide(Verb::Take, "counted"))],
+            pair(take("fixed"), take("counted")),
             GOAL_COUNTED,
         ),
-    ];
-    Ok(rows
-        .into_iter()
-        .map(|(path, sides, goal)| row(&engine, lengths, path, sides, goal))
-        .collect())
+    ])
 }
 
-/// Measures both sides in turns.
-fn row(
-    engine: &Engine<MonotonicClock>,
-    lengths: Lengths,
-    path: &str,
-    [mut base, mut other]: [Side; 2],
-    goal: f64,
-) -> Row {
-    let mut caller = Caller::new(engine);
-    let (mut ratios, mut bases, mut others, mut refused) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    for _ in 0..lengths.rounds * ROUNDS {
-        let [first, second] = [&mut base, &mut other].map(|side| lap(&mut caller, &mut side.call));
-        ratios.push(first.ns / second.ns);
-        bases.push(first.ns);
-        others.push(second.ns);
-        refused += first.refused + second.refused;
-    }
-    let ratio = median(ratios);
-    let row = Row::new(format!("engine, {path}"))
-        .measured(other.name, median(others), "ns")
-        .measured("ratio", ratio, "ratio")
-        .compared(base.name, median(bases), "ns")
-        .at_least(goal, ratio, "ratio");
-    if refused > 0 { row.measured("refused", f64::from(refused), "") } else { row }
-}
-
-/// Calls for a while, by the thread's own processor time: others of the machine do not count.
-fn lap(caller: &mut Caller<'_>, call: &mut impl FnMut(&mut Caller<'_>) -> bool) -> Lap {
-    let (begun_ns, mut calls, mut refused) = (thread_ns(), 0, 0);
-    loop {
-        for _ in 0..CALLS {
-            refused += u32::from(!call(caller));
-        }
-        calls += CALLS;
-        let took_ns = thread_ns() - begun_ns;
-        if took_ns >= LAP_NS {
-            return Lap { ns: took_ns as f64 / f64::from(calls), refused };
-        }
-    }
+fn contender<'a>(
+    engine: &'a Engine<MonotonicClock>,
+    name: &str,
+    call: impl Fn(&mut Caller<'_>) -> bool + Send + Sync + 'a,
+) -> Contender<'a> {
+    // Each run has ids of its own.
+    Contender::with_state(
+        name,
+        move || (Rng::new(), Cell::new(u128::from_be_bytes(UniqueId::random().0))),
+        move |(random, ids)| {
+            let mut caller = Caller { engine, random: random.clone(), ids };
+            let done = call(&mut caller);
+            *random = caller.random;
+            done
+        },
+    )
 }
 
 impl<'a> Caller<'a> {
-    fn new(engine: &'a Engine<MonotonicClock>) -> Self {
-        let id = u128::from_be_bytes(UniqueId::random().0);
-        Self { engine, random: Rng::with_seed(7), id }
+    fn new(engine: &'a Engine<MonotonicClock>, ids: &'a Cell<u128>) -> Self {
+        Self { engine, random: Rng::with_seed(7), ids }
     }
 
     fn decide(&mut self, verb: Verb, rule: &str) -> bool {
@@ -218,8 +185,9 @@ impl<'a> Caller<'a> {
     fn reserve_and_commit(&mut self, rules: &[&str]) -> bool {
         let key = self.random.u64(..KEYS).to_be_bytes();
         let values: [&[u8]; 1] = [&key];
-        self.id = self.id.wrapping_add(1);
-        let id = UniqueId(self.id.to_be_bytes());
+        let id = self.ids.get().wrapping_add(1);
+        self.ids.set(id);
+        let id = UniqueId(id.to_be_bytes());
         let target = |name| Target::Rule { name, values: &values };
         let mut items = [Item::of(target("bucket"), 2); 3];
         let mut costs = [Cost { target: target("bucket"), permits: Some(1), usage: None }; 3];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rategate::{Gcra, Limiter, ManualClock};
-use rategate_bench::clock::thread_ns;
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
 use rategate_bench::report::Row;
 
@@ -18,8 +18,8 @@ const GOAL_NS: f64 = 200_000.0;
 
 /// Measures tries of a limiter from the end of its holds on, a microsecond after each other.
 ///
-/// The time is the thread's own, without that of others on its core. An interrupt is counted with
-/// it, so the smallest of several runs counts, beside that of readings of the clock alone.
+/// The longest of a run is often a pause of the machine. So the smallest of several runs counts,
+/// and beside it stands that of readings of the clock alone.
 pub(super) fn longest_call(lengths: Lengths) -> Made<Row> {
     let (mut longest_ns, mut bare_ns) = (u64::MAX, u64::MAX);
     for _ in 0..lengths.rounds {
@@ -62,10 +62,10 @@ fn one_run() -> Made<u64> {
 
 fn longest(calls: u32, mut call: impl FnMut()) -> u64 {
     let mut longest_ns = 0;
-    let mut before_ns = thread_ns();
+    let mut before_ns = now_ns();
     for _ in 0..calls {
         call();
-        let after_ns = thread_ns();
+        let after_ns = now_ns();
         longest_ns = longest_ns.max(after_ns.saturating_sub(before_ns));
         before_ns = after_ns;
     }

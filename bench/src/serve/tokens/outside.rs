@@ -93,11 +93,6 @@ fn row(path: &str, base: &Figures, other: &Figures, goal: f64) -> Row {
         .compared("others took cores", base.others().max(other.others()), "")
         .at_least(goal, ratio, "ratio");
     let failed = base.tally.failed + other.tally.failed + base.tally.denied + other.tally.denied;
-    let failure = other.tally.failure.as_ref().or(base.tally.failure.as_ref());
-    let row = match failure {
-        Some(failure) => row.note(failure.trim()),
-        None => row,
-    };
     if failed > 0 { row.measured("failed or denied", failed as f64, "") } else { row }
 }
 

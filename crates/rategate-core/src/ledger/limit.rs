@@ -18,10 +18,6 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        let is_plain = self.held == 0 && self.floor_ns <= now_ns;
-        if let Some(state) = self.state_after_ends(now_ns).filter(|_| is_plain) {
-            return self.policy.opening(&state, self.clamp(now_ns), permits);
-        }
         match self.caught_up(now_ns) {
             Some(caught_up) => caught_up.opening(now_ns, permits),
             None => self.opening_requested_at(now_ns, now_ns, permits),
@@ -29,9 +25,6 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn opening_of_try(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        if let Some(opening) = self.opening_after_leads(now_ns, permits) {
-            return opening;
-        }
         match self.caught_up(now_ns) {
             Some(caught_up) => caught_up.opening_of_try(now_ns, permits),
             None => opening_after_ends(self, now_ns, permits, self.opening(now_ns, permits)),
@@ -86,12 +79,9 @@ impl<P: Policy> Limit for Ledger<P> {
         let now_ns = self.clamp(now_ns);
         while let Some(end_ns) = self.next_end_ns().filter(|&end_ns| end_ns <= now_ns) {
             self.start_promises(end_ns);
-            self.expire(end_ns, now_ns);
+            self.expire_first();
         }
         self.start_promises(now_ns);
-        if self.holds.is_some() && !self.has_holds() {
-            self.drop_empty_holds();
-        }
     }
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
@@ -128,9 +118,6 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn debt(&self, now_ns: u64) -> u64 {
-        if let Some(state) = self.state_after_ends(now_ns) {
-            return self.policy.debt(&state, self.clamp(now_ns));
-        }
         match self.caught_up(now_ns) {
             Some(caught_up) => caught_up.debt(now_ns),
             None => self.policy.debt(&self.started, self.clamp(now_ns)),
@@ -147,9 +134,6 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {
-        if let Some(state) = self.state_after_ends(now_ns).filter(|_| self.floor_ns <= now_ns) {
-            return self.policy.remaining(&state, self.clamp(now_ns)).saturating_sub(self.held);
-        }
         if let Some(caught_up) = self.caught_up(now_ns) {
             return caught_up.remaining(now_ns);
         }

@@ -147,7 +147,7 @@ impl<P: Policy> Ledger<P> {
     /// Returns `true` if there are no promises, no holds and no held permits, so that state and
     /// floor alone determine each decision.
     fn is_quiescent(&self) -> bool {
-        self.promises.is_empty() && self.held == 0 && self.is_free_of_holds()
+        self.promises.is_empty() && self.held == 0 && !self.has_holds()
     }
 
     /// Returns the state with all promises taken, and the instant before which no new call

@@ -1,0 +1,160 @@
+//! The lead of each hold of a token bucket: how far the bucket could move back if it ended.
+//!
+//! A bucket's TAT is the latest of many terms, one for each grant so far: the instant of that
+//! grant, moved on by all permits taken from then on. Permits that come back lower the terms of
+//! their own grant and of all before it, and no later one:
+//!
+//! ```text
+//!   terms    hold |
+//!    x            |                the TAT is the highest term
+//!    |   x        |                <- lowered by what comes back
+//!    |   |        |  x             <- not lowered: the bucket cannot move back beyond it
+//!    o---o--------o--o-----------> order of the grants
+//!                 |<- a gap
+//! ```
+//!
+//! Of the terms between two holds only the highest counts, and none that a later one exceeds: a
+//! later one never falls behind it again. So the terms that are left decrease, and a *gap* at
+//! each hold keeps the difference between the two beside it. What comes back shrinks one gap, and
+//! when that has closed the one before it. No other gap changes.
+//!
+//! Proof that this is exact: with `S` permits before a grant at `s`, its term is
+//! `s + T (total - S)`, and `TAT = max(s + T (total - S))` by induction over the grants. `d`
+//! permits less in one grant lower `total` for all, and `S` for the later ones.
+
+use alloc::collections::BTreeMap;
+
+use crate::exact::{Exact, Pace};
+use crate::policy::Bucket;
+
+/// The leads of all holds of one bucket. A hold is named by its serial number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leads {
+    /// The gaps behind the highest term, by the newest hold before each.
+    gaps: BTreeMap<u64, Gap>,
+    /// The sum of all gaps.
+    total: Exact,
+    /// The number of holds behind the last term.
+    open: u64,
+    /// The newest hold.
+    newest: u64,
+    /// Of this hold and all before it nothing can come back: time has made up for them.
+    made_up: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    length: Exact,
+    /// The number of holds that have not ended.
+    holds: u64,
+}
+
+impl Leads {
+    /// Adds the grant that was taken last.
+    pub(super) const fn add(&mut self, serial: u64) {
+        self.open = self.open.saturating_add(1);
+        self.newest = serial;
+    }
+
+    /// Follows a grant at `start`, before the bucket takes it.
+    pub(super) fn follow(&mut self, Bucket { tat, pace }: Bucket, start: Exact) {
+        let mut last = pace.sub(tat, self.total);
+        let mut holds = self.open;
+        while start >= last {
+            let Some((_, gap)) = self.gaps.pop_last() else {
+                let newest = self.newest;
+                *self = Self { newest, made_up: newest, ..Self::default() };
+                return;
+            };
+            last = pace.add(last, gap.length);
+            self.total = pace.sub(self.total, gap.length);
+            holds = holds.saturating_add(gap.holds);
+        }
+        if holds == 0 {
+            return;
+        }
+        let mut length = pace.sub(last, start);
+        self.total = pace.add(self.total, length);
+        if let Some(before) = self.gaps.last_entry().filter(|before| before.get().holds == 0) {
+            length = pace.add(length, before.remove().length);
+        }
+        self.gaps.insert(self.newest, Gap { length, holds });
+        self.open = 0;
+    }
+
+    /// Ends a hold of which `back` permits' time comes back. Returns the bucket after that, as if
+    /// they had never been taken.
+    pub(super) fn end(&mut self, bucket: Bucket, serial: u64, back: Exact) -> Bucket {
+        if serial <= self.made_up {
+            return bucket;
+        }
+        let Bucket { tat, pace } = bucket;
+        let Some((&newest, gap)) = self.gaps.range_mut(serial..).next() else {
+            self.open = self.open.saturating_sub(1);
+            return Bucket { tat: pace.sub(tat, back), pace };
+        };
+        gap.holds = gap.holds.saturating_sub(1);
+        let made_up = self.shrink(pace, newest, back);
+        self.join_next(pace, newest);
+        Bucket { tat: pace.sub(tat, pace.sub(back, made_up)), pace }
+    }
+
+    /// Follows permits of the grant `serial` that came back without a hold; zero for an unknown
+    /// grant.
+    ///
+    /// The highest term between two holds may be that of a later grant, which does not fall. So
+    /// the gap before the grant shrinks, or the first one. The leads are then small enough.
+    pub(super) fn follow_return(&mut self, pace: Pace, serial: u64, back: Exact) {
+        let mut left = back;
+        while left > Exact::default()
+            && let Some((&newest, _)) =
+                self.gaps.range(..serial).next_back().or_else(|| self.gaps.first_key_value())
+        {
+            left = self.shrink(pace, newest, left);
+        }
+    }
+
+    /// Follows a change of the rate. A gap shrinks by less than one part of a nanosecond.
+    pub(super) fn rescale(&mut self, old: Pace, new: Pace) {
+        self.total = Exact::default();
+        for gap in self.gaps.values_mut() {
+            gap.length = new.sub(old.rescale(gap.length, new), new.from_parts(1));
+            self.total = new.add(self.total, gap.length);
+        }
+    }
+
+    /// Shortens a gap, and those before it once it has closed. Returns what is left when all have.
+    fn shrink(&mut self, pace: Pace, newest: u64, by: Exact) -> Exact {
+        let mut left = by;
+        let Some(mut gap) = self.gaps.remove(&newest) else { return left };
+        while left >= gap.length {
+            left = pace.sub(left, gap.length);
+            self.total = pace.sub(self.total, gap.length);
+            let Some((&before, _)) = self.gaps.range(..newest).next_back() else {
+                self.made_up = newest;
+                return left;
+            };
+            let Some(before) = self.gaps.remove(&before) else { return left };
+            let holds = gap.holds.saturating_add(before.holds);
+            gap = Gap { length: before.length, holds };
+        }
+        gap.length = pace.sub(gap.length, left);
+        self.total = pace.sub(self.total, left);
+        self.gaps.insert(newest, gap);
+        Exact::default()
+    }
+
+    /// Joins a gap without holds with the next one.
+    fn join_next(&mut self, pace: Pace, newest: u64) {
+        let Some(length) =
+            self.gaps.get(&newest).filter(|gap| gap.holds == 0).map(|gap| gap.length)
+        else {
+            return;
+        };
+        let next = self.gaps.range_mut(newest.saturating_add(1)..).next();
+        if let Some((_, next)) = next {
+            next.length = pace.add(next.length, length);
+            self.gaps.remove(&newest);
+        }
+    }
+}
