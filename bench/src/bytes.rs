@@ -53,10 +53,10 @@ fn of_holds<L: Holding>(fresh: &L) -> Made<f64> {
     let mut limit = fresh.clone();
     let region = Region::new(ALLOCATOR);
     for number in 0..COUNT {
-        let at_ns = number * 1_000;
+        let at_ns = number.saturating_mul(1_000);
         let held = limit.try_hold(at_ns, 2, 600 * SECOND_NS)?;
         let HoldVerdict::Held(_) = held else { return Err("a hold was denied".into()) };
-        let _ = limit.try_acquire(at_ns + 500, 1)?;
+        let _ = limit.try_acquire(at_ns.saturating_add(500), 1)?;
     }
     Ok(each(&region))
 }

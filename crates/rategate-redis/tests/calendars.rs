@@ -143,7 +143,7 @@ struct Zone {
 }
 
 impl Grid for Zone {
-    fn text(&self) -> &str {
+    fn text(&self) -> &'static str {
         "day in Some/Where from 1970-01-01T00:00:00 every 1"
     }
 

@@ -21,7 +21,7 @@ use rategate_testkit::redis::{Brand, Server};
 
 const SOON: Duration = Duration::from_secs(20);
 const LIMIT: u64 = 10;
-const DAYS: Duration = Duration::from_hours(10 * 24);
+const DAYS: Duration = Duration::from_secs(10 * 86_400);
 
 /// Ten permits in a time that no test takes: windows last for days, and a bucket earns
 /// a permit in an hour. A debt that lasts for 35 years or less is carried whole.
@@ -152,9 +152,9 @@ fn a_debt_outlives_a_server_that_is_killed() {
             for _ in 0..3 {
                 thread::sleep(Duration::from_millis(150));
                 server.restart();
-                all.iter().for_each(|indebted| {
+                for indebted in all.iter() {
                     indebted.used(&store);
-                });
+                }
             }
         });
         is_owed(&store, &all, "killed");
@@ -176,9 +176,9 @@ fn a_debt_outlives_a_server_that_stands_still() {
                 server.stall();
                 thread::sleep(Duration::from_millis(400));
                 server.resume();
-                all.iter().for_each(|indebted| {
+                for indebted in all.iter() {
                     indebted.used(&store);
-                });
+                }
             }
         });
         is_owed(&store, &all, "stood still");
@@ -212,9 +212,9 @@ fn a_replica_forgives_what_it_never_received() {
             port_of_primary = TcpListener::bind(("127.0.0.1", primary.port())).ok();
             replica.resume();
             replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
-            all.iter().for_each(|indebted| {
+            for indebted in all.iter() {
                 indebted.used(&store);
-            });
+            }
         });
         for (indebted, received) in all.iter().zip(received) {
             let (used, name) = (indebted.used(&store), indebted.name);

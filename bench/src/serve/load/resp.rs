@@ -79,9 +79,9 @@ impl Dialect for Resp {
                 let allowed = b"allowed\r\n:1\r\n";
                 let allows = memchr::memmem::find_iter(reply, allowed).count() == replies;
                 if reply[0] == b'-' {
-                    tally.fail(reply)
+                    tally.fail(reply);
                 } else {
-                    tally.answer(allows, took_ns)
+                    tally.answer(allows, took_ns);
                 }
                 taken += count;
                 self.waits_for =

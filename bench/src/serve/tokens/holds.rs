@@ -40,14 +40,14 @@ fn one_run() -> Made<u64> {
     let mut holds = Vec::with_capacity(HOLDS as usize);
     for number in 0..HOLDS {
         // Each has begun at an instant of its own, and others are granted between them.
-        let hold = limiter.try_hold(2, END - Duration::from_micros(number))?;
+        let hold = limiter.try_hold(2, END.saturating_sub(Duration::from_micros(number)))?;
         holds.push(hold.map_err(|_| "a hold was denied")?);
         if number % 4 == 0 && !limiter.try_acquire(1)?.is_granted() {
             return Err("a try was denied".into());
         }
         clock.advance(Duration::from_micros(1));
     }
-    clock.advance(END - Duration::from_micros(HOLDS));
+    clock.advance(END.saturating_sub(Duration::from_micros(HOLDS)));
     let longest_ns = longest(CALLS, || {
         let _ = limiter.try_acquire(1);
         clock.advance(Duration::from_micros(1));

@@ -29,7 +29,7 @@ pub(super) fn all(bench: &Bench) -> Made<Vec<Row>> {
     let mut setting = Setting::new(4 * KEYS);
     setting.rules += &rule(CHARGES, "1000000/s", "over = \"charge\"");
     // It continues the table of keys.
-    setting.more = "reservations = 20000000".to_owned();
+    "reservations = 20000000".clone_into(&mut setting.more);
     let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Vec::new()) };
     let mut rows = by_resp(bench, &ours)?;
     rows.extend(by_grpc(bench, &ours)?);

@@ -115,7 +115,7 @@ impl World<'_> {
         self.store.submit(
             request,
             Box::new(move |reply| {
-                *delivered.lock().unwrap_or_else(PoisonError::into_inner) = reply
+                *delivered.lock().unwrap_or_else(PoisonError::into_inner) = reply;
             }),
         );
         let mut replied = replied.lock().unwrap_or_else(PoisonError::into_inner);

@@ -201,7 +201,7 @@ impl Rule {
             let earlier = self.entries.iter().take(nth).filter(|one| one.key == entry.key).count();
             let mut own = entries.iter().filter(|(key, _)| *key == entry.key.as_bytes());
             // Among other entries the last one of a key counts.
-            let own = if self.descriptor.is_some() { own.last() } else { own.nth(earlier) };
+            let own = if self.descriptor.is_some() { own.next_back() } else { own.nth(earlier) };
             own.map(|(_, value)| *value)
         };
         let varying = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());

@@ -206,7 +206,9 @@ fn what_a_dead_stream_had_is_free_after_its_time() {
         let (mut two, assigned) = Client::with(server, &BUCKET).await;
         assert_eq!(assigned, Assigned::None);
         drop(one);
-        clock.advance(Duration::from_secs(TTL_S + DELIVERY_S) - Duration::from_nanos(1));
+        clock.advance(
+            Duration::from_secs(TTL_S + DELIVERY_S).checked_sub(Duration::from_nanos(1)).unwrap(),
+        );
         assert_eq!(two.tell(&BUCKET, 0, 1).await, Some(Assigned::None));
         clock.advance(Duration::from_nanos(1));
         assert_eq!(two.tell(&BUCKET, 0, 1).await, Some(Assigned::Tokens(10, 10, 60)));

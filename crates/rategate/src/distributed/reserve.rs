@@ -217,6 +217,6 @@ fn leaves_nothing(reply: &Result<StoreReply, StoreError>) -> bool {
 /// Creates a reply of this node.
 fn here<A>(read: fn(StoreReply) -> Option<A>, reply: Reply) -> Pending<A> {
     Pending::requested(read, |callback| {
-        callback(Ok(StoreReply { reply, intact_for_ns: None, now_ns: None }))
+        callback(Ok(StoreReply { reply, intact_for_ns: None, now_ns: None }));
     })
 }

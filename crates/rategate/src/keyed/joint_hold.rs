@@ -26,7 +26,7 @@ pub struct Estimate<'a, P: LimiterPolicy, C: Clock> {
     spared: u64,
 }
 
-impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
+impl<P: LimiterPolicy, C: Clock> Estimate<'_, P, C> {
     /// Holds the permits only if at least `permits` more are left.
     ///
     /// So callers with a smaller limit of their own can share a counter: with `max - n` permits

@@ -22,7 +22,7 @@ use crate::distributed::{MS, S};
 struct Uneven;
 
 impl Grid for Uneven {
-    fn text(&self) -> &str {
+    fn text(&self) -> &'static str {
         "150 and 250 ms in turn"
     }
 

@@ -231,7 +231,7 @@ mod tests {
                     }
                     _ if streams.is_empty() => {}
                     2..6 => {
-                        pool.set_demand(streams[random.usize(..streams.len())], random.u64(..99))
+                        pool.set_demand(streams[random.usize(..streams.len())], random.u64(..99));
                     }
                     _ => {
                         let stream = streams[random.usize(..streams.len())];

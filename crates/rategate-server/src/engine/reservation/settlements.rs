@@ -59,12 +59,13 @@ impl Settlements {
         });
         if self.settled.len() == self.settled.capacity() {
             // Less to spare than by doubling.
-            self.settled.reserve_exact(self.settled.len() / 8 + 16);
+            self.settled.reserve_exact((self.settled.len() / 8).saturating_add(16));
         }
         let at = u32::try_from(self.settled.len()).unwrap_or(u32::MAX);
         let number = self.first.wrapping_add(at);
-        let due_s = u32::try_from(due_ns.div_ceil(SECOND_NS)).unwrap_or(u32::MAX);
-        self.settled.push_back(Packed { id: words(id), names: low(names), due_s, outcome: packed });
+        let second = u32::try_from(due_ns.div_ceil(SECOND_NS)).unwrap_or(u32::MAX);
+        let (id_words, names) = (words(id), low(names));
+        self.settled.push_back(Packed { id: id_words, names, due_s: second, outcome: packed });
         let (settled, first) = (&self.settled, self.first);
         self.index.insert_unique(id, number, |&number| id_of(settled, first, number));
         is_new
@@ -96,7 +97,7 @@ impl Settlements {
     /// Forgets at most `max` of those whose time is over. Returns the number of ids forgotten, and
     /// `true` if there are more.
     pub(super) fn forget(&mut self, now_ns: u64, max: usize) -> (usize, bool) {
-        let mut forgotten = 0;
+        let mut forgotten = 0_usize;
         for _ in 0..max {
             let Some(&packed) = self.settled.front().filter(|packed| packed.is_over(now_ns)) else {
                 return (forgotten, false);
@@ -105,7 +106,7 @@ impl Settlements {
             if let Ok(known) = self.index.find_entry(id, |&number| number == first) {
                 known.remove();
                 self.large.remove(&id);
-                forgotten += 1;
+                forgotten = forgotten.saturating_add(1);
             }
             self.settled.pop_front();
             self.first = self.first.wrapping_add(1);
@@ -248,8 +249,7 @@ mod tests {
 
     #[test]
     fn ids_are_forgotten_at_their_time_and_a_new_one_of_the_same_name_is_not() {
-        let mut settlements = Settlements::default();
-        settlements.first = u32::MAX - 2;
+        let mut settlements = Settlements { first: u32::MAX - 2, ..Settlements::default() };
         let granted = |permits| outcome(&[permits], &[Verdict::Granted]);
         for id in 1..=6 {
             assert!(settlements.add(id, 0, id * SECOND_NS, granted(id)));

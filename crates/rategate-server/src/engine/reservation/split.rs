@@ -117,7 +117,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
             let is_counted = !matches!(item.target, Target::Descriptor { limit: None, .. });
             self.counts_here |= match found.as_slice() {
                 [] => is_counted,
-                rules => rules.iter().any(|(rule, ..)| ruled(*rule).is_some_and(has_counter)),
+                several => several.iter().any(|(rule, ..)| ruled(*rule).is_some_and(has_counter)),
             };
             self.here.push(at);
             return Ok(());

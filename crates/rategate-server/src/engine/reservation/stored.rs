@@ -101,7 +101,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let stored = ended.iter().map(|(result, _)| result.verdict);
     let verdicts: Vec<Verdict> = stored.chain(here.iter().copied()).collect();
     let counts = &inner.reservations.counts;
-    if verdicts.iter().any(|verdict| verdict.is_unavailable()) {
+    if verdicts.iter().any(Verdict::is_unavailable) {
         counts.unavailable();
     } else if is_repeated {
         counts.repeated();
