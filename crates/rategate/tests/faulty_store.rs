@@ -423,7 +423,8 @@ impl Bench {
         self.store.end(&self.plan, &self.key, ReservationId([id; 16]), end, Debt::FORGOTTEN)
     }
 
-    /// Sends what `submit` submits until it is delivered, and waits for a reply as long as callers do.
+    /// Sends what `submit` submits until it is delivered, and waits for a reply as long as callers
+    /// do.
     fn deliver<A>(&self, submit: impl Fn() -> Pending<A>) -> A {
         loop {
             let mut pending = submit();

@@ -67,8 +67,8 @@ pub(crate) struct RuleTable {
     /// organization. A call takes from them in the same step.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    /// The amount that a call counts: its "permits", one of "requests" for each call, or the "money"
-    /// that its usage costs. Default: "permits", and "money" for a rule with prices.
+    /// The amount that a call counts: its "permits", one of "requests" for each call, or the
+    /// "money" that its usage costs. Default: "permits", and "money" for a rule with prices.
     pub(crate) counts: Option<CountsText>,
     /// The weights of the units of a call's usage, whose sum it counts: { input = 1, cached =
     /// "0.1" }. The sum is rounded up once.
@@ -98,9 +98,9 @@ pub(crate) struct RuleTable {
     /// Limits at certain times of the week. The first that applies is in force.
     #[serde(default)]
     pub(crate) schedule: Vec<ScheduleTable>,
-    /// The extent to which the rule is enforced: "all"; "shadow" only counts; "soft" counts too, and
-    /// tells clients what is over; "12.5%" for that share of the keys, always the same ones. Default:
-    /// "all".
+    /// The extent to which the rule is enforced: "all"; "shadow" only counts; "soft" counts too,
+    /// and tells clients what is over; "12.5%" for that share of the keys, always the same ones.
+    /// Default: "all".
     pub(crate) enforce: Option<Text<Enforcement>>,
     /// The shares of the limit, as "80%", at which a call is warned: the one that reaches it.
     pub(crate) warn: Option<Vec<Text<Threshold>>>,

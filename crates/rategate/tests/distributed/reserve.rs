@@ -204,7 +204,8 @@ impl Fleet {
     }
 }
 
-/// An estimate that fits the borrowed permits is held and ended without a request, and as exactly as elsewhere.
+/// An estimate that fits the borrowed permits is held and ended without a request, and as exactly
+/// as elsewhere.
 #[test]
 fn a_node_holds_in_borrowed_permits() {
     let mut fleet = Fleet::new(1);
@@ -279,7 +280,8 @@ fn an_estimate_that_outlives_its_lease_returns_to_the_store() {
     assert_eq!(fleet.ended(survivor, 2, used(60)).outcome, EndOutcome::Unknown);
 }
 
-/// An estimate that the store was asked to hold is not held in borrowed permits too, if its reply was lost.
+/// An estimate that the store was asked to hold is not held in borrowed permits too, if its reply
+/// was lost.
 #[test]
 fn an_estimate_that_the_store_may_hold_is_held_once() {
     let mut fleet = Fleet::new(5);

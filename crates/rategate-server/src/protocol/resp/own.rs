@@ -160,6 +160,7 @@ pub(super) fn unique_id(word: &[u8], may_be_new: bool) -> Option<UniqueId> {
 
 /// Returns the id under which a charge is made once, or `None` inside for none. The form without an
 /// id has a number in the place of the rule's name.
+#[expect(clippy::option_option, reason = "an id, none, or another form")]
 fn once(words: CommandWords<'_>) -> Option<Option<UniqueId>> {
     unsigned(words.get(3)?)?;
     match words.at(1) {
