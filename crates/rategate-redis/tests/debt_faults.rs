@@ -152,7 +152,7 @@ fn a_debt_outlives_a_server_that_is_killed() {
             for _ in 0..3 {
                 thread::sleep(Duration::from_millis(150));
                 server.restart();
-                for indebted in all.iter() {
+                for indebted in &all {
                     indebted.used(&store);
                 }
             }
@@ -176,7 +176,7 @@ fn a_debt_outlives_a_server_that_stands_still() {
                 server.stall();
                 thread::sleep(Duration::from_millis(400));
                 server.resume();
-                for indebted in all.iter() {
+                for indebted in &all {
                     indebted.used(&store);
                 }
             }
@@ -212,7 +212,7 @@ fn a_replica_forgives_what_it_never_received() {
             port_of_primary = TcpListener::bind(("127.0.0.1", primary.port())).ok();
             replica.resume();
             replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
-            for indebted in all.iter() {
+            for indebted in &all {
                 indebted.used(&store);
             }
         });

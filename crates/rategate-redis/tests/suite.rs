@@ -91,6 +91,13 @@ fn estimates_are_held_as_by_the_core() {
 }
 
 #[test]
+fn estimates_are_held_in_calendars_as_by_the_core() {
+    for arena in Redis::each() {
+        println!("{} estimates held in calendars", reservations::calendars(&arena));
+    }
+}
+
+#[test]
 fn what_is_in_flight_is_counted() {
     Redis::each().for_each(|arena| flight::suite(&arena));
 }

@@ -49,6 +49,7 @@ fn the_memory_store_charges_as_the_core_does() {
 #[test]
 fn the_memory_store_reserves_as_the_core_does() {
     reservations::suite(&InMemory::new());
+    assert!(reservations::calendars(&InMemory::new()) > 1_000);
 }
 
 #[test]

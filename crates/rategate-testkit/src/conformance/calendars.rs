@@ -70,7 +70,7 @@ pub fn charges(arena: &impl Arena) -> u64 {
     played.sum()
 }
 
-fn cases() -> impl Iterator<Item = (String, Rule, u64, (u64, u64), u64)> {
+pub(super) fn cases() -> impl Iterator<Item = (String, Rule, u64, (u64, u64), u64)> {
     (1..).zip(CASES).map(
         |(seed, (unit, zone, anchor, every, permits, typical_us, from_s, steps))| {
             let spec = CalendarSpec::new(unit, zone).and_then(|spec| spec.anchored(anchor));
