@@ -72,6 +72,8 @@ end
 -- of `settle`.
 local function settle_alone(keys, args, at, now)
   if #args ~= at + 19 or args[at + 4] ~= 'g' or not now or now < 0 or now > LAST_US then return nil end
+  -- One that is withdrawn leaves no record.
+  if args[at + 16] == '2' then return nil end
   local record, key, d = redis.pcall('GET', keys[1]), keys[2], tonumber(args[at + 5])
   if type(record) ~= 'string' or is_over(keys[1]) then return nil end
   local held, keep_ms, ticket = string.match(record, '^r (%d+) (%d+) %d+ (%d+)$')

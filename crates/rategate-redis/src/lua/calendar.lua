@@ -65,6 +65,8 @@ function calendar.read(key, op, now, call)
   elseif pays then
     -- The borders of another calendar are unknown here: one has passed at least.
     local borders = tonumber(digest) == op.digest and math.max(1, op.number - tonumber(number)) or 1
+    -- What cannot be computed again from this state is kept.
+    if tonumber(digest) ~= op.digest or op.number <= tonumber(number) then cell.is_dirty = true end
     calendar_begin(cell, op, math.max(0, cell.used - borders * pays))
     calendar.adopt(cell, op, now)
   else
@@ -100,7 +102,7 @@ function calendar.opening_after(cell, op, _, holds, opens_us)
   for _, hold in ipairs(holds) do
     local permits, ticket = string.match(hold[2], '^(%d+):(%d+):')
     if hold[1] >= cell.end_us then break end
-    if tonumber(ticket) == cell.start_us then back = math.min(cell.used, back + tonumber(permits)) end
+    if tonumber(ticket) == cell.end_us then back = math.min(cell.used, back + tonumber(permits)) end
     if cell.used - back + op.permits <= op.most then
       cell.borders = 0
       return hold[1]
@@ -118,12 +120,23 @@ function calendar.tell(cell)
 end
 
 calendar.room, calendar.take, calendar.charge = window.room, window.take, window.charge
-calendar.back, calendar.undo, calendar.owed, calendar.credit = window.back, window.undo, window.owed, window.undo
-calendar.ticket, calendar.debt = window.ticket, window.debt
+calendar.undo, calendar.owed, calendar.credit, calendar.debt = window.undo, window.owed, window.undo, window.debt
 
-function calendar.give_back(cell, op, now, start_us, permits)
-  if cell.is_past then return 0 end
-  return window.give_back(cell, op, now, start_us, permits)
+-- Windows of two calendars may begin together. One that has ended ends before any that is begun.
+function calendar.back(cell, op, now, start_us, _, end_and_mark)
+  if end_and_mark ~= 2 * cell.end_us then return 0 end
+  return window.back(cell, op, now, start_us)
+end
+
+function calendar.ticket(cell)
+  return cell.end_us
+end
+
+function calendar.give_back(cell, _, _, end_us, permits)
+  if cell.is_past or end_us ~= cell.end_us then return 0 end
+  local back = math.min(permits, cell.used)
+  cell.used = cell.used - back
+  return back
 end
 
 -- Keeps a carried debt for as long as it lasts at most: no window is twice as long as the longest

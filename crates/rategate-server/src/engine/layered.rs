@@ -61,10 +61,16 @@ impl<'a> Layers<'a> {
             return Ok(None);
         };
         let items = request.items.iter().enumerate();
-        let items = items.map(|(nth, item)| Layer::of(live, (nth, item), request.verb));
+        let items =
+            items.map(|(at, item)| Layer::of(live, (item.nth.unwrap_or(at), item), request.verb));
         let items = items.collect::<Result<Vec<_>, _>>()?;
         let is_plain = items.iter().all(|layer| layer.parts.is_empty());
         Ok((!is_plain).then_some(Self { items }))
+    }
+
+    /// Returns `true` if any item comes under several rules.
+    pub(super) fn has_several(&self) -> bool {
+        self.items.iter().any(|layer| layer.parts.len() > 1)
     }
 
     /// Returns the items to be decided.

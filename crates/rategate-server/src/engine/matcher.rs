@@ -148,9 +148,7 @@ impl Matcher {
                 }
                 among.push(index);
                 matcher.is_layered = true;
-                continue;
-            }
-            if let Err(taken) = root.insert(&rule.entries, index, &mut matcher.is_layered) {
+            } else if let Err(taken) = root.insert(&rule.entries, index, &mut matcher.is_layered) {
                 return Err(LoadError::SameDescriptor {
                     first: rules.get(taken).map(|rule| Arc::clone(&rule.name)).unwrap_or_default(),
                     second: Arc::clone(&rule.name),

@@ -49,6 +49,9 @@ pub struct Item<'a> {
     pub refund: bool,
     /// `true` if the item counts as a quota whatever its rule is: Envoy's global quota mode.
     pub quota: bool,
+    /// The index of the item in its call, for rules of a descriptor by its index. `None` if that is
+    /// the index in the request.
+    pub nth: Option<usize>,
 }
 
 /// A reference to a counter.
@@ -134,13 +137,13 @@ impl<'a> Item<'a> {
     /// Creates an item that takes permits.
     #[must_use]
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
-        Self { target, permits, usage: None, refund: false, quota: false }
+        Self { target, permits, usage: None, refund: false, quota: false, nth: None }
     }
 
     /// Creates an item that takes the cost of a usage.
     #[must_use]
     pub const fn of_usage(target: Target<'a>, usage: Usage<'a>) -> Self {
-        Self { target, permits: 0, usage: Some(usage), refund: false, quota: false }
+        Self { usage: Some(usage), ..Self::of(target, 0) }
     }
 
     /// Returns what is done for the item in a request with this verb.
@@ -220,7 +223,7 @@ impl OwnedItem {
             Owned::Inline { limit, key } => Target::Inline { limit: *limit, key },
         };
         // The cost of a usage is known before an item is decided.
-        let (permits, usage) = (self.permits, None);
-        Item { target, permits, usage, refund: self.refund, quota: self.quota }
+        let Self { permits, refund, quota, .. } = *self;
+        Item { refund, quota, ..Item::of(target, permits) }
     }
 }

@@ -69,6 +69,15 @@ pub fn refused_reservations_leave_no_trace<A: Arena>(arena: &A) {
     let paced = StoreClient::new(&store, &[("l", log(3))], "k");
     let both = StoreClient::new(&store, &[("l", log(3)), ("f", in_flight(2))], "k");
     let (id, ttl_us) = (ReservationId([9; 16]), 1_000_000);
+    // What is withdrawn leaves none either, also of the only one.
+    let bucket: Rule = rategate::Gcra::per_second(10).burst(5).into();
+    let only = StoreClient::new(&store, &[("g", bucket)], "w");
+    for _ in 0..2 {
+        let held = only.reserve(3, id, ttl_us).unwrap();
+        assert!(!held.is_repeated && held.remaining == 2, "{held:?}");
+        let ended = only.end(id, ReservationEnd::Withdraw, Debt::FORGOTTEN).unwrap();
+        assert_eq!((ended.outcome, ended.remaining), (EndOutcome::Cancelled(3), 5));
+    }
     let is_nonsense = |error: Option<StoreError>| {
         assert!(
             matches!(&error, Some(StoreError::InvalidRequest(why)) if !why.is_empty()),

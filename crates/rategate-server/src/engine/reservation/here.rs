@@ -41,7 +41,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let verdicts = (verdicts, entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
-            let targets = items.iter().map(|item| item.target);
+            let targets = items.iter().map(|item| item.target).enumerate();
             let answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
             return Ok(Reserved { answer, is_repeated: true, ends_after_ns });
         }
@@ -97,7 +97,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
-            let answer = self.status(targets(), true, &verdicts);
+            let answer = self.status(targets().enumerate(), true, &verdicts);
             return Ok(Reserved { answer, is_repeated: true, ends_after_ns: None });
         }
         reservations.check_capacity()?;
@@ -144,10 +144,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         };
         drop(shard);
         let has_effect = verdicts.0.iter().all(|&verdict| end.has_effect(verdict));
-        let mut answer = self.status(targets(), has_effect, &verdicts);
+        let mut answer = self.status(targets().enumerate(), has_effect, &verdicts);
         if !is_repeated {
             answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
-            self.inner.notify_settled(targets(), &answer);
+            self.inner.notify_settled(targets().enumerate(), &answer);
         }
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
@@ -165,7 +165,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
                 let used: Vec<u64> = end.used(holds, costs)?;
-                let is_several = holds.len() > costs.len();
+                let is_several = self.inner.comes_under_several(costs);
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
                 for ((at, hold, rule), used) in std::mem::take(holds).into_iter().zip(used) {
@@ -192,7 +192,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     let held = held.map(|(counts, model)| Usage { counts, model: *model });
                     let estimate = permits.get(nth).copied().unwrap_or(0);
                     let item = Item::of(cost.target, cost.permits.unwrap_or(estimate));
-                    targets.push(Item { usage: cost.usage.or(held), ..item });
+                    targets.push(Item { usage: cost.usage.or(held), nth: Some(nth), ..item });
                     at.push(nth);
                 }
                 let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
@@ -224,16 +224,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok((verdicts, parts))
     }
 
-    /// Returns the status of each counter, with the verdicts of an operation that has been made.
-    /// Of rules that exist no longer there is none.
+    /// Returns the status of each counter, with the verdicts of an operation that has been made. The
+    /// targets have their indices in the call. Of rules that exist no longer there is none.
     pub(super) fn status<'a>(
         &self,
-        targets: impl Iterator<Item = Target<'a>>,
+        targets: impl Iterator<Item = (usize, Target<'a>)>,
         allowed: bool,
         (verdicts, parts): &Verdicts,
     ) -> Answer {
-        let result = |(at, (target, &verdict)): (usize, (Target<'_>, &Verdict))| {
-            let items = [Item::of(target, 0)];
+        let result = |((at, target), &verdict): ((usize, Target<'_>), &Verdict)| {
+            let items = [Item { nth: Some(at), ..Item::of(target, 0) }];
             let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
             let status = match self.decide(&request) {
                 Decided::Now(Ok(answer)) => answer.results.into_iter().next(),
@@ -254,6 +254,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             });
             result
         };
-        Answer { allowed, results: targets.zip(verdicts).enumerate().map(result).collect() }
+        Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
     }
 }

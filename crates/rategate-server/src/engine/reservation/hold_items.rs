@@ -9,6 +9,7 @@ use rategate::keyed::{JointDecision, try_hold_all};
 use rategate::{AnyPolicy, Clock, Limiter};
 use smallvec::SmallVec;
 
+use super::Cost;
 use crate::engine::Inner;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::counted::OwnLimit;
@@ -213,15 +214,26 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok(None)
     }
 
+    /// Returns `true` if any item comes under several rules.
+    pub(super) fn comes_under_several(&self, costs: &[Cost<'_>]) -> bool {
+        let live = self.live.load();
+        let items: SmallVec<[Item<'_>; 4]> =
+            costs.iter().map(|cost| Item::of(cost.target, 0)).collect();
+        let request = Request { verb: Verb::Reset, items: &items, counts_denied: false };
+        let layers = Layers::of(live.as_deref(), &request);
+        layers.is_ok_and(|layers| layers.is_some_and(|layers| layers.has_several()))
+    }
+
     /// Notifies the watchers of what has been refunded and charged at the end of a reservation.
     pub(super) fn notify_settled<'a>(
         &self,
-        targets: impl Iterator<Item = Target<'a>>,
+        targets: impl Iterator<Item = (usize, Target<'a>)>,
         answer: &Answer,
     ) {
         let live = self.live.load();
         let Some(live) = live.as_ref() else { return };
-        let items: Vec<_> = targets.map(|target| Item::of(target, 0)).collect();
+        let items: Vec<_> =
+            targets.map(|(nth, target)| Item { nth: Some(nth), ..Item::of(target, 0) }).collect();
         let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
         let Ok(layers) = Layers::of(Some(&**live), &request) else { return };
         let layered = layers.as_ref().map_or_else(|| items.clone(), Layers::items);

@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 
 use super::split::Split;
 use super::table::{Entry, State};
-use super::{Cost, End};
+use super::{Cost, End, Verdicts};
 use crate::engine::Engine;
 use crate::engine::answer::{ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::layered::strictest;
-use crate::engine::request::{Item, OwnedItem, Request, Verb};
+use crate::engine::request::{Item, OwnedItem, Request, Target, Verb};
 use crate::engine::unique_id::UniqueId;
 use crate::rule::Usage;
 
@@ -22,7 +22,7 @@ use crate::rule::Usage;
 type Results = Vec<(usize, ItemResult)>;
 
 /// The verdicts of a reservation that is known here, and the time for which it lasts.
-type Known = (SmallVec<[Verdict; 1]>, Option<NonZeroU64>);
+type Known = (Verdicts, Option<NonZeroU64>);
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Returns the reservation of an id, if this process has a part of it.
@@ -40,7 +40,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let now_ns = self.inner.clock.now_ns();
         match reservations.lock(id).entry(id, now_ns) {
             Some(entry) if !split.is_of(entry) => Err(EngineError::OtherItems),
-            Some(entry) => Ok(Some(entry.repeated_reserve(now_ns))),
+            Some(entry) => {
+                let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
+                Ok(Some(((verdicts, entry.parts.clone()), ends_after_ns)))
+            }
             None if split.counts_here => reservations.check_capacity().map(|()| None),
             None => Ok(None),
         }
@@ -63,7 +66,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if split.counts_here {
             reservations.check_capacity()?;
         }
-        let (answer, mut holds) = split.with_here(|items| self.inner.hold_items(items, ttl))?;
+        let held = split.with_here(|items| self.inner.hold_items(items, ttl));
+        let at = |at: usize| split.here.get(at).copied().unwrap_or(at);
+        let (answer, mut holds) = held.map_err(|error| match error {
+            EngineError::DuplicateItem { first, second } => {
+                EngineError::DuplicateItem { first: at(first), second: at(second) }
+            }
+            error => error,
+        })?;
         if answer.allowed && split.counts_here {
             for (at, ..) in &mut holds {
                 *at = split.here.get(*at).copied().unwrap_or(*at);
@@ -90,25 +100,22 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     pub(super) fn results_here(
         &self,
         split: &Split<C>,
-        verdicts: &[Verdict],
+        (verdicts, parts): &Verdicts,
         allowed: bool,
     ) -> Results {
         let own = |at: &usize| verdicts.get(*at).copied().unwrap_or(Verdict::Unknown);
-        let own: SmallVec<[Verdict; 4]> = split.here.iter().map(own).collect();
-        self.results_of(split, &own, allowed)
+        let own = split.here.iter().map(own).collect();
+        self.results_of(split, &(own, parts.clone()), allowed)
     }
 
     /// Returns the results of the items in this process; `verdicts` has one for each of those.
     pub(super) fn results_of(
         &self,
         split: &Split<C>,
-        verdicts: &[Verdict],
+        verdicts: &Verdicts,
         allowed: bool,
     ) -> Results {
-        let verdicts = (verdicts.iter().copied().collect(), Vec::new());
-        let answer = split.with_here(|items| {
-            self.status(items.iter().map(|item| item.target), allowed, &verdicts)
-        });
+        let answer = split.with_here(|items| self.status(indexed(items), allowed, verdicts));
         split.here.iter().copied().zip(answer.results).collect()
     }
 
@@ -120,17 +127,20 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         id: UniqueId,
         used: &[Option<u64>],
         end: End,
-    ) -> Result<(SmallVec<[Verdict; 4]>, bool), EngineError> {
+    ) -> Result<(Verdicts, bool), EngineError> {
         let reservations = &self.inner.reservations;
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 let verdict = if split.counts_here { Verdict::Unknown } else { Verdict::Granted };
-                return Ok((split.here.iter().map(|_| verdict).collect(), !split.counts_here));
+                let verdicts = split.here.iter().map(|_| verdict).collect();
+                return Ok(((verdicts, Vec::new()), !split.counts_here));
             }
             Some(entry) if entry.names != split.names => return Err(EngineError::OtherItems),
-            Some(Entry { state: State::Settled(verdicts), .. }) => (verdicts.clone(), true),
+            Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
+                ((verdicts.clone(), parts.clone()), true)
+            }
             Some(entry) => {
                 let verdicts = split.with_all(|items| {
                     let with_used = items.iter().zip(used);
@@ -143,17 +153,17 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     self.settle(entry, &costs, end)
                 })?;
                 shard.settled(id, verdicts.clone(), now_ns);
-                (verdicts.0, false)
+                (verdicts, false)
             }
         };
         drop(shard);
+        let (verdicts, parts) = verdicts;
         let own = |at: &usize| verdicts.get(*at).copied().unwrap_or(Verdict::Unknown);
-        let own: SmallVec<[Verdict; 4]> = split.here.iter().map(own).collect();
+        let own: Verdicts = (split.here.iter().map(own).collect(), parts);
         if !is_repeated {
             split.with_here(|items| {
-                let targets = || items.iter().map(|item| item.target);
-                let own = (own.iter().copied().collect(), Vec::new());
-                self.inner.notify_settled(targets(), &self.status(targets(), true, &own));
+                let settled = self.status(indexed(items), true, &own);
+                self.inner.notify_settled(indexed(items), &settled);
             });
         }
         Ok((own, is_repeated))
@@ -170,7 +180,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let items = self.items.iter().zip(&lists).enumerate().map(|(at, (item, lists))| {
             let usage = usages.get(at).and_then(Option::as_ref);
             let usage = usage.map(|(counts, model)| Usage { counts, model: *model });
-            Item { usage, ..item.item(lists) }
+            Item { usage, nth: Some(at), ..item.item(lists) }
         });
         act(&items.collect::<Vec<_>>())
     }
@@ -208,6 +218,11 @@ impl<C: Clock + Clone + 'static> Split<C> {
         };
         (0..self.items.len()).map(of_item).collect()
     }
+}
+
+/// Returns the targets of items with their indices in the call.
+fn indexed<'a>(items: &[Item<'a>]) -> impl Iterator<Item = (usize, Target<'a>)> {
+    items.iter().enumerate().map(|(at, item)| (item.nth.unwrap_or(at), item.target))
 }
 
 /// Returns how far an end is from one in time.

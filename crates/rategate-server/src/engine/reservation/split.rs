@@ -122,6 +122,11 @@ impl<C: Clock + Clone + 'static> Split<C> {
             self.here.push(at);
             return Ok(());
         }
+        // What is not limited has nothing to hold.
+        found.retain(|(rule, ..)| {
+            let limit = ruled(*rule).map(|ruled| ruled.counters.in_force().limit);
+            !matches!(limit, Some(Limit::Unlimited | Limit::Exempt))
+        });
         if !found.iter().all(is_in_store) {
             return Err(IN_PARTS);
         }

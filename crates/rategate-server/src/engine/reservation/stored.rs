@@ -90,7 +90,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
     let is_known = ended.iter().any(|(result, _)| has_ended(result.verdict))
-        || here.iter().any(|&verdict| has_ended(verdict));
+        || split.counts_here && here.0.iter().any(|&verdict| has_ended(verdict));
     for (item, (result, _)) in split.stored.iter().zip(&mut ended) {
         // What is not enforced may not have been held.
         if is_known && result.verdict == Verdict::Unknown && !split.is_enforced(item) {
@@ -99,7 +99,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     }
     is_repeated &= ended.iter().all(|(_, is_repeated)| *is_repeated);
     let stored = ended.iter().map(|(result, _)| result.verdict);
-    let verdicts: Vec<Verdict> = stored.chain(here.iter().copied()).collect();
+    let verdicts: Vec<Verdict> = stored.chain(here.0.iter().copied()).collect();
     let counts = &inner.reservations.counts;
     if verdicts.iter().any(Verdict::is_unavailable) {
         counts.unavailable();

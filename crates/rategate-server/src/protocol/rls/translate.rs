@@ -117,6 +117,12 @@ pub enum RlsError {
          is counted; charge what was used"
     )]
     UnknownId,
+    /// A store did not reply to a part of the end.
+    #[error(
+        "the store is unavailable, so not all is settled; send the same again: what is settled \
+         counts once"
+    )]
+    Unavailable,
     /// The reservation has ended otherwise.
     #[error(
         "`rategate.verb`: the reservation has been {0} before, and stays so. Nothing is counted"
@@ -130,7 +136,9 @@ impl RlsError {
         match self {
             Self::MalformedRequest(_) => RefusalReason::Malformed,
             Self::NoToken => RefusalReason::NoToken,
-            Self::EngineError(_) | Self::UnknownId | Self::Ended(_) => RefusalReason::EngineError,
+            Self::EngineError(_) | Self::UnknownId | Self::Unavailable | Self::Ended(_) => {
+                RefusalReason::EngineError
+            }
         }
     }
 }
@@ -291,6 +299,9 @@ fn operated(
     let reserved = if may_deny { Reserved::or_denied(reserved, 0)? } else { reserved? };
     if is_end && !reserved.answer.allowed {
         let verdicts = reserved.answer.results.iter().map(|result| result.verdict);
+        if verdicts.clone().any(|verdict| verdict.is_unavailable()) {
+            return Err(RlsError::Unavailable);
+        }
         return Err(verdicts
             .into_iter()
             .find_map(why_without_effect)
