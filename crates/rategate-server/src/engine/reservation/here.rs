@@ -224,8 +224,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok((verdicts, parts))
     }
 
-    /// Returns the status of each counter, with the verdicts of an operation that has been made. The
-    /// targets have their indices in the call. Of rules that exist no longer there is none.
+    /// Returns the status of each counter, with the verdicts of an operation that has been made.
+    /// The targets have their indices in the call. Of rules that exist no longer there is none.
     pub(super) fn status<'a>(
         &self,
         targets: impl Iterator<Item = (usize, Target<'a>)>,
