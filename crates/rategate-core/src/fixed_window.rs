@@ -340,7 +340,10 @@ impl Policy for FixedWindow {
     /// Lowers the window's count, at most to zero.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         let back = permits.min(self.used(state, now_ns));
-        state.used = state.used.saturating_sub(back);
+        if back > 0 {
+            self.count(state, now_ns, 0, Debt::FORGOTTEN);
+            state.used = state.used.saturating_sub(back);
+        }
         back
     }
 

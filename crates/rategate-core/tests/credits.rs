@@ -139,6 +139,9 @@ fn credits_come_back_with_their_grant() {
     assert_eq!((limit.refund(100, &grant, 6), limit.remaining(100)), (0, 10));
     assert_eq!(limit.credit(110, 9), 4, "what is used now are the credits");
     assert_eq!(limit.remaining(110), 14);
+    // Behind a debt that has been forgotten, too.
+    limit.charge(120, 50, Debt::FORGOTTEN).unwrap();
+    assert_eq!((limit.remaining(200), limit.credit(210, 3), limit.remaining(210)), (10, 3, 13));
 }
 
 /// Change: permits in use stay in use under other credits, and none are lost at a border.
