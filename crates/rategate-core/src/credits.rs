@@ -37,7 +37,11 @@ impl Allowance {
     }
 
     /// Returns the allowance with credits of at most its permits, which is what a window can leave.
-    pub(crate) const fn with_credits(self, credits: u64, max_used: u64) -> Result<Self, LimitError> {
+    pub(crate) const fn with_credits(
+        self,
+        credits: u64,
+        max_used: u64,
+    ) -> Result<Self, LimitError> {
         let permits = self.permits.get();
         let countable = max_used.saturating_sub(permits);
         let max = if permits < countable { permits } else { countable };

@@ -438,7 +438,8 @@ impl Portable for FixedWindow {
             let period_ns = u128::from(self.period_ns.get());
             let first = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
             let has_passed = first.on_clock() <= words.since().now_ns;
-            let borders = if has_passed { ns.div_ceil(period_ns) } else { ns.wrapping_div(period_ns) };
+            let borders =
+                if has_passed { ns.div_ceil(period_ns) } else { ns.wrapping_div(period_ns) };
             let borders = u64::try_from(borders).unwrap_or(u64::MAX);
             saved.used = self.allowance.after(saved.used, saved.is_carried, borders);
             window = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));

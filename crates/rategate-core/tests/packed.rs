@@ -88,7 +88,10 @@ fn a_value_decides_as_its_state_does() {
                     let takes_credits = matches!(
                         &policy, AnyPolicy::FixedWindow(window) if grant.remaining < window.credits()
                     );
-                    assert!(takes_credits || matches!(policy, AnyPolicy::CompactLog(_)), "{context}");
+                    assert!(
+                        takes_credits || matches!(policy, AnyPolicy::CompactLog(_)),
+                        "{context}"
+                    );
                     with_credits += u32::from(takes_credits);
                     crossed += 1;
                 }

@@ -90,7 +90,8 @@ impl Grants {
         let firsts = numbered.iter().map(|&(window, _)| window).filter(|&first| first <= last);
         let left = firsts.chain([last]).map(|first| {
             let in_row = numbered.iter().filter(|(window, _)| (first..=last).contains(window));
-            let started = in_row.fold(0_i128, |sum, &(_, permits)| sum.saturating_add(permits.into()));
+            let started =
+                in_row.fold(0_i128, |sum, &(_, permits)| sum.saturating_add(permits.into()));
             let windows = i128::from(last.saturating_sub(first)).saturating_add(1);
             let brought = windows.saturating_mul(permits.into());
             brought.saturating_add(credits.into()).saturating_sub(started)

@@ -73,7 +73,9 @@ impl Cells {
     }
 
     #[inline]
-    pub(super) const fn from_fields([cell_ns, held_ns, permits, credits_and_later]: [u64; 4]) -> Self {
+    pub(super) const fn from_fields(
+        [cell_ns, held_ns, permits, credits_and_later]: [u64; 4],
+    ) -> Self {
         let cell_ns = match NonZeroU64::new(cell_ns) {
             Some(cell_ns) => cell_ns,
             None => NonZeroU64::MIN,

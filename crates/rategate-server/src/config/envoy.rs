@@ -18,7 +18,7 @@ use serde::de::IgnoredAny;
 use super::calendar::WrittenCalendar;
 use super::de;
 use super::gather::{Gathered, Kind as Draft, Names};
-use super::limit::{Algorithm, UNLIMITED, Written};
+use super::limit::{Algorithm, Extra, UNLIMITED, Written};
 use super::limitador;
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
@@ -370,7 +370,8 @@ impl Reader<'_> {
             };
             written.map_err(|complaint| self.complain(key, complaint)).ok()
         });
-        self.build("", written, algorithm, table.burst)
+        let extra = Extra { burst: table.burst, ..Extra::default() };
+        self.build("", written, algorithm, extra)
     }
 
     /// Returns the algorithm by `algorithm`, `over` and `calendar`, which have to agree.

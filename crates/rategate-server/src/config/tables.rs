@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny};
 
 use super::calendar::WrittenCalendar;
+use super::credits::Credits;
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
 use super::text::{Grammar, Text, percent};

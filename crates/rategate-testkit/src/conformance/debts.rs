@@ -23,10 +23,8 @@ fn cases() -> Vec<Case> {
     let bucket: Rule = Gcra::new("10/s".parse().unwrap(), 7).unwrap().into();
     let odd = Gcra::new("7/3s".parse().unwrap(), 5).unwrap().into();
     let window: Rule = FixedWindow::new(7, Duration::from_secs(3), Anchor::Epoch).into();
-    let credits: Rule = FixedWindow::new(7, Duration::from_secs(3), Anchor::Epoch)
-        .with_credits(5)
-        .unwrap()
-        .into();
+    let credits: Rule =
+        FixedWindow::new(7, Duration::from_secs(3), Anchor::Epoch).with_credits(5).unwrap().into();
     let log = SlidingLog::new(7, Duration::from_secs(3));
     let grid = log.with_resolution(Duration::from_millis(10)).unwrap().into();
     let log: Rule = log.into();
