@@ -19,9 +19,7 @@ const WHOLE_PPM: u64 = 1_000_000;
 ///
 /// A bucket's rate is divided as its burst is: the partitions' bursts and rates add up to no
 /// more than the whole's. A fixed window becomes a log, as its grid would be that of the node's
-/// clock. A calendar quota stays one: its borders follow the time since 1970 on each clock. A
-/// partition has its share of what a window brings, and no credits: windows of other nodes may have
-/// used them.
+/// clock. A calendar quota stays one: its borders follow the time since 1970 on each clock.
 pub(super) fn partition(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule> {
     let total = rule.capacity();
     let share = share.min(total);
@@ -42,24 +40,13 @@ pub(super) fn partition(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule>
             part.with_resolution(Duration::from_nanos(log.resolution_ns())).ok().map(Rule::Log)
         }
         Rule::Window(window) => {
-            let share = part(share, window.permits(), total);
             SlidingLog::try_new(share, Duration::from_nanos(longer(window.period_ns(), drift_ppm)))
                 .ok()
                 .map(Rule::Log)
         }
-        Rule::Calendar(calendar) => {
-            let share = part(share, calendar.permits(), total);
-            calendar.with_permits(share).ok().map(Rule::Calendar)
-        }
+        Rule::Calendar(calendar) => calendar.with_permits(share).ok().map(Rule::Calendar),
         Rule::InFlight(..) => None,
     }
-}
-
-/// Returns the part of `permits` that `share` is of `total`, rounded down.
-fn part(share: u64, permits: u64, total: u64) -> u64 {
-    let part = u128::from(share).saturating_mul(permits.into());
-    let part = part.checked_div(total.into()).unwrap_or(0);
-    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 /// Returns the time that a fast clock shows when a length has passed.

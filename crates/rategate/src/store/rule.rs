@@ -40,6 +40,18 @@ impl Rule {
     }
 }
 
+impl Rule {
+    /// Returns the rule with windows that leave nothing to the next.
+    #[must_use]
+    pub fn without_credits(self) -> Self {
+        match self {
+            Self::Window(window) => window.with_credits(0).map_or(self, Self::Window),
+            Self::Calendar(calendar) => calendar.with_credits(0).map_or(self, Self::Calendar),
+            Self::Bucket(_) | Self::Log(_) | Self::InFlight(..) => self,
+        }
+    }
+}
+
 impl From<Gcra> for Rule {
     fn from(bucket: Gcra) -> Self {
         Self::Bucket(bucket)
