@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::charge::{Hold, Settled};
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_hold_all};
-use rategate::{AnyPolicy, Clock, Limiter};
+use rategate::{AnyPolicy, Clock};
 use smallvec::SmallVec;
 
 use super::Cost;
@@ -14,7 +14,7 @@ use crate::engine::Inner;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
-use crate::engine::counters::ActiveRule;
+use crate::engine::counters::{ActiveRule, Table};
 use crate::engine::decide::Seen;
 use crate::engine::error::EngineError;
 use crate::engine::key::Key;
@@ -53,8 +53,9 @@ const IN_FLIGHT: EngineError = EngineError::NotFor(
 struct Part<'t, C: Clock> {
     /// The index of its task.
     task: usize,
-    limiter: Limiter<AnyPolicy, C>,
-    /// The permits that its limiter grants beyond the limit.
+    table: &'t Table<C>,
+    key: &'t Key,
+    /// The permits that its table grants beyond the limit.
     spared: u64,
     item: &'t PendingItem<'t, C>,
     rule: &'t Arc<Rule>,
@@ -133,9 +134,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
                 continue;
             };
-            let limiter = table.limiter(key).map_err(EngineError::of)?;
             let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
-            let part = Part { task: index, limiter, spared, item, rule: &ruled.rule };
+            let part = Part { task: index, table, key, spared, item, rule: &ruled.rule };
             if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
@@ -294,14 +294,14 @@ fn of_rule<'t, C: Clock>(
 type Blocker = (usize, Option<std::num::NonZeroU64>);
 
 /// Holds all parts, or returns the one that denies.
-fn hold_all<C: Clock>(
+fn hold_all<C: Clock + Clone + 'static>(
     parts: &[Part<'_, C>],
     ttl: Duration,
     holds: &mut Holds<C>,
 ) -> Result<Option<Blocker>, EngineError> {
     let estimates: SmallVec<[_; 1]> = parts
         .iter()
-        .map(|part| part.limiter.estimate(part.item.permits).sparing(part.spared))
+        .map(|part| part.table.estimate(part.key, part.item.permits).sparing(part.spared))
         .collect();
     let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
     match try_hold_all(&estimates, ttl) {
