@@ -171,9 +171,9 @@ fn reservations(text: &mut Text, records: &[(Arc<Record>, Sum)], counts: &Reserv
     text.each("rule", records.iter().map(|(record, _)| (&*record.name, record.forgiven())));
 }
 
-/// Returns the figures of the rules that were ever reserved.
+/// Returns the figures of reservations by rule.
 fn holds(records: &[(Arc<Record>, Sum)]) -> impl Iterator<Item = (&str, HoldFigures)> {
-    records.iter().filter_map(|(record, _)| Some((&*record.name, record.holds()?)))
+    records.iter().map(|(record, _)| (&*record.name, record.holds()))
 }
 
 fn estimates(text: &mut Text, records: &[(Arc<Record>, Sum)]) {

@@ -138,9 +138,9 @@ impl Record {
         self.forgiven.load(Ordering::Relaxed)
     }
 
-    /// Returns the figures of its reservations, if there were any.
-    pub(super) fn holds(&self) -> Option<HoldFigures> {
-        self.holds.get().map(|holds| holds.read())
+    /// Returns the figures of its reservations.
+    pub(super) fn holds(&self) -> HoldFigures {
+        self.holds.get().map(|holds| holds.read()).unwrap_or_default()
     }
 
     #[cold]

@@ -39,7 +39,7 @@ fn nonsense_is_refused_with_its_key() {
         ("ttl = \"-1s\"", "ttl", "not a duration"),
         ("ttl = \"NaN\"", "ttl", "not a duration"),
         ("ttl = 30", "ttl", "a duration"),
-        ("ttl = \"11min\"", "ttl", "it is longer than `max_ttl`, which is 10min"),
+        ("ttl = \"11min\"", "ttl", "it is longer than `max_ttl`, which is 600s"),
         ("ttl = \"2s\"\nmax_ttl = \"1s\"", "ttl", "it is longer than `max_ttl`, which is 1s"),
         ("max_ttl = \"0ms\"", "max_ttl", "a duration of no time"),
         ("max_ttl = \"24h1ns\"", "max_ttl", "24h"),
@@ -109,7 +109,7 @@ fn limits_and_tiers_take_those_of_their_rule() {
         "default",
         &[("plan", "gold")],
     );
-    let line = "reserves:  for 1min unless a call states a time, 1h at most\n";
+    let line = "reserves:  for 60s unless a call states a time, 3600s at most\n";
     assert!(text.to_string().contains(line), "{text}");
 }
 

@@ -255,7 +255,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
         (r#"{"id":"ffeeddccbbaa99887766554433221100","rule":"all"}"#, 400, "/id", "only for"),
         (r#"{"ttl":"1s","rule":"all"}"#, 400, "/ttl", "only for the verb `reserve`"),
         (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
-        (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "10min at most"),
+        (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600s at most"),
         (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` lasts"),
         (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"NaN","rule":"all"}"#, 400, "/ttl", "write a time like"),

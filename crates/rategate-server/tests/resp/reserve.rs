@@ -373,7 +373,7 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         "ERR a reservation's id is 32 hexadecimal digits",
     );
     let ttl = "ERR ttl_ms is a number of milliseconds from 1 on, or - for the rules' own";
-    let time = "ERR a reservation of rule `tokens` lasts longer than 0, and 10min at most";
+    let time = "ERR a reservation of rule `tokens` lasts longer than 0, and 600s at most";
     let range = |least: u64, most: u64| {
         format!(
             "ERR item 0, counted from 0: `at_most` is {most} and `permits` {least}; a reservation \
