@@ -9,6 +9,7 @@ use rategate::charge::{Committed, Settled};
 use rategate_core::span::whole_ns;
 use smallvec::SmallVec;
 
+use super::held_item::EndedHold;
 use super::table::{Entry, OwnedUsage, PartVerdict, State};
 use super::{Cost, End, NOT_HELD, Reserved, Verdicts, check_number};
 use crate::engine::Engine;
@@ -16,7 +17,7 @@ use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::unique_id::UniqueId;
-use crate::rule::Usage;
+use crate::rule::Rule;
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Holds the permits of all items under an id, or of none.
@@ -29,7 +30,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, items.iter().map(|item| &item.target));
         let estimates = items.iter().map(|item| item.permits);
-        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
+        let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
@@ -38,22 +39,25 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 return Err(EngineError::OtherItems);
             }
             let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
-            let verdicts = (verdicts, entry.parts.clone());
+            let (verdicts, held) = ((verdicts, entry.parts.clone()), entry.held());
             drop(shard);
             reservations.counts.repeated();
             let targets = items.iter().map(|item| item.target).enumerate();
-            let answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            let mut answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            if answer.allowed {
+                answer.set_held(&held, 0..items.len());
+            }
             return Ok(Reserved { answer, is_repeated: true, ends_after_ns });
         }
         reservations.check_capacity()?;
-        let (answer, holds) = self.inner.hold_items(items, ttl)?;
+        let (answer, holds) = self.inner.hold_items(items, ttl, &[])?;
         if !answer.allowed {
             drop(shard);
             reservations.counts.denied();
             return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
         }
         // Where nothing is counted the reservation lasts as long as it would otherwise.
-        let last_ns = holds.iter().map(|(_, hold, _)| whole_ns(hold.ends_at())).max();
+        let last_ns = holds.iter().map(|held| whole_ns(held.hold.ends_at())).max();
         let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
         let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
@@ -81,7 +85,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let targets = || items.iter().map(|item| item.target);
         let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
         let permits = items.iter().map(|item| item.permits);
-        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
+        let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
@@ -160,17 +164,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         end: End,
     ) -> Result<Verdicts, EngineError> {
         let mut parts: Vec<PartVerdict> = Vec::new();
-        let was_open = matches!(entry.state, State::Open { .. });
-        let verdicts: SmallVec<[Verdict; 1]> = match &mut entry.state {
+        let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
-                let used: Vec<u64> = end.used(holds, costs)?;
+                let used = holds.iter().map(|held| held.ended().used(costs, end));
+                let used: SmallVec<[u64; 4]> = used.collect::<Result<_, _>>()?;
                 let is_several = self.inner.comes_under_several(costs);
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
-                for ((at, hold, rule), used) in std::mem::take(holds).into_iter().zip(used) {
+                for (held, used) in std::mem::take(holds).into_iter().zip(used) {
+                    let (at, permits, rule) = (held.at(), held.hold.permits(), held.rule);
                     // The limiter of a key is never closed.
-                    let Ok(committed) = hold.commit(used) else { continue };
+                    let Ok(committed) = held.hold.commit(used) else { continue };
+                    self.inner.report(&rule, &end.change(committed, permits, used));
                     if is_several {
                         parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
                     }
@@ -180,47 +186,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 }
                 verdicts
             }
-            State::Ended { counted } => {
-                let (usages, permits) = (&entry.usages, &entry.permits);
-                let usages =
-                    usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
-                let usages: Vec<_> = usages.collect();
-                let (mut targets, mut at) = (Vec::new(), Vec::new());
-                for (nth, cost) in costs.iter().enumerate().filter(|(at, _)| counted.contains(at)) {
-                    let is_as_held = cost.permits.is_none() && cost.usage.is_none();
-                    let held = usages.get(nth).and_then(Option::as_ref).filter(|_| is_as_held);
-                    let held = held.map(|(counts, model)| Usage { counts, model: *model });
-                    let estimate = permits.get(nth).copied().unwrap_or(0);
-                    let item = Item::of(cost.target, cost.permits.unwrap_or(estimate));
-                    targets.push(Item { usage: cost.usage.or(held), nth: Some(nth), ..item });
-                    at.push(nth);
-                }
-                let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
-                let charged = self.inner.decide_here(&charge)?;
-                let mut verdicts: SmallVec<[Verdict; 1]> =
-                    costs.iter().map(|_| Verdict::Late(0)).collect();
-                for (at, result) in at.into_iter().zip(charged.results) {
-                    let charged = result.part_verdicts(at).map(|(at, rule, verdict)| {
-                        let verdict = match verdict {
-                            Verdict::Charged(permits) => Verdict::Late(permits),
-                            verdict => verdict,
-                        };
-                        (at, rule, verdict)
-                    });
-                    parts.extend(charged);
-                    if let (Some(verdict), Verdict::Charged(permits)) =
-                        (verdicts.get_mut(at), result.verdict)
-                    {
-                        *verdict = Verdict::Late(permits);
-                    }
-                }
-                verdicts
-            }
+            State::Ended { held } => return self.inner.charge_late(held, costs, end),
             State::Settled(verdicts) => return Ok((verdicts.clone(), entry.parts.clone())),
         };
-        if was_open {
-            self.inner.reservations.counts.closed();
-        }
+        self.inner.reservations.counts.closed();
         Ok((verdicts, parts))
     }
 
@@ -255,5 +224,43 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             result
         };
         Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+    }
+}
+
+impl Answer {
+    /// Sets what is held of each item; `indices` are those of the items in the reservation.
+    pub(super) fn set_held(
+        &mut self,
+        held: &[EndedHold],
+        indices: impl Iterator<Item = usize>,
+    ) {
+        for (result, at) in self.results.iter_mut().zip(indices) {
+            result.set_held_of(held, at);
+        }
+    }
+}
+
+impl ItemResult {
+    /// Sets what is held of the item at an index, and of its parts, where anything is counted.
+    pub(super) fn set_held_of(&mut self, held: &[EndedHold], at: usize) {
+        let is_held = |held: &&EndedHold, rule: Option<&Arc<Rule>>| {
+            held.at() == at && rule.is_none_or(|rule| rule.name == held.rule.name)
+        };
+        if self.parts().is_empty() {
+            let own = held.iter().find(|held| is_held(held, None));
+            if own.is_some() || self.verdict == NOT_HELD {
+                self.set_held(own.map_or(0, |held| held.permits));
+            }
+            return;
+        }
+        let Some(detail) = &mut self.detail else { return };
+        let mut parts = std::mem::take(&mut detail.parts);
+        for part in &mut parts {
+            let own = held.iter().find(|held| is_held(held, part.rule.as_ref()));
+            if let Some(own) = own {
+                part.set_held(own.permits);
+            }
+        }
+        self.set_parts(parts);
     }
 }
