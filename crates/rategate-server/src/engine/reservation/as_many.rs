@@ -20,7 +20,7 @@ use crate::engine::error::EngineError;
 pub(super) const MAX_TRIES: usize = 4;
 
 /// Holds all parts, or returns the one that denies.
-pub(super) fn hold<C: Clock>(
+pub(super) fn hold<C: Clock + Clone + 'static>(
     parts: &mut [Part<'_, C>],
     ttl: Duration,
     holds: &mut TaskHolds<C>,
@@ -41,14 +41,14 @@ pub(super) fn hold<C: Clock>(
 
 /// Chooses the number of permits of each item by what is there. Returns `true` if any is more than
 /// the minimum, and none is known to have less.
-fn choose<C: Clock>(parts: &mut [Part<'_, C>]) -> bool {
+fn choose<C: Clock + Clone>(parts: &mut [Part<'_, C>]) -> bool {
     let (mut is_more, mut is_less) = (false, false);
     for at in 0..parts.len() {
         let Some(origin) = parts.get(at).map(|part| part.origin) else { break };
         let mut number = u64::MAX;
         for part in parts.iter().filter(|part| part.origin == origin && part.has_choice()) {
-            // The limiter of a key is never closed.
-            let room = part.limiter.remaining().unwrap_or(0).saturating_sub(part.spared);
+            // Where a full table has no number the minimum is tried, and the reason is told.
+            let room = part.table.remaining(part.key).unwrap_or(0).saturating_sub(part.spared);
             is_less |= room < part.least;
             if room < part.most {
                 number = number.min(room);

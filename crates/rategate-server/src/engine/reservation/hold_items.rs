@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::charge::Settled;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_hold_all};
-use rategate::{AnyPolicy, Clock, Limiter};
+use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::held_item::{HeldItem, Holds};
@@ -15,7 +15,7 @@ use crate::engine::Inner;
 use crate::engine::answer::{Answer, HoldChange, HoldOutcome, ItemResult, Verdict};
 use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
-use crate::engine::counters::ActiveRule;
+use crate::engine::counters::{ActiveRule, Table};
 use crate::engine::decide::Seen;
 use crate::engine::error::EngineError;
 use crate::engine::key::Key;
@@ -51,8 +51,9 @@ pub(super) struct Part<'t, C: Clock> {
     /// The index of its item in the call, and `true` if no other rule decides that.
     pub(super) origin: usize,
     alone: bool,
-    pub(super) limiter: Limiter<AnyPolicy, C>,
-    /// The permits that its limiter grants beyond the limit.
+    pub(super) table: &'t Table<C>,
+    pub(super) key: &'t Key,
+    /// The permits that its table grants beyond the limit.
     pub(super) spared: u64,
     /// The minimum and the maximum number of permits to hold, and the number that is tried.
     pub(super) least: u64,
@@ -139,16 +140,25 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
                 continue;
             };
-            let limiter = table.limiter(key).map_err(EngineError::of)?;
             let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
             let capacity = counted.map_or(in_force.capacity, |(window, _)| window.permits());
             let cut = |estimate| ruled.rule.hold_bounds.cut(estimate, capacity);
             let (least, most) = (item.permits, asked.at_most.unwrap_or(item.permits));
             let (least, most) = (cut(least), cut(most));
             let PartOf { origin, alone, .. } = *origin;
-            let (task, permits) = (index, most);
-            let part =
-                Part { task, origin, alone, limiter, spared, least, most, permits, item, ruled };
+            let part = Part {
+                task: index,
+                origin,
+                alone,
+                table,
+                key,
+                spared,
+                least,
+                most,
+                permits: most,
+                item,
+                ruled,
+            };
             if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
@@ -344,14 +354,14 @@ pub(super) type Blocker = (usize, Option<std::num::NonZeroU64>);
 pub(super) type TaskHolds<C> = SmallVec<[(usize, HeldItem<C>); 1]>;
 
 /// Holds all parts, or returns the one that denies.
-pub(super) fn hold_all<C: Clock>(
+pub(super) fn hold_all<C: Clock + Clone + 'static>(
     parts: &[Part<'_, C>],
     ttl: Duration,
     holds: &mut TaskHolds<C>,
 ) -> Result<Option<Blocker>, EngineError> {
     let estimates: SmallVec<[_; 1]> = parts
         .iter()
-        .map(|part| part.limiter.estimate(part.permits).sparing(part.spared))
+        .map(|part| part.table.estimate(part.key, part.permits).sparing(part.spared))
         .collect();
     let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
     match try_hold_all(&estimates, ttl) {

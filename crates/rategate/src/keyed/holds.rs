@@ -1,0 +1,57 @@
+//! Estimates of keys that are held until the true cost is known.
+
+use std::time::Duration;
+
+use rategate_core::concurrent::HasLockFree;
+use rategate_core::span::whole_ns;
+
+use super::Keyed;
+use super::joint_hold::Estimate;
+use super::key::Key;
+use crate::clock::Clock;
+use crate::decision::Denial;
+use crate::error::KeyedError;
+use crate::hold::Hold;
+
+impl<K: Key + ?Sized, P, C> Keyed<K, P, C>
+where
+    P: HasLockFree<State: Send> + Send + Sync + 'static,
+    C: Clock + Clone + 'static,
+{
+    /// Holds an estimate of `permits` for a key until the true cost is known, or reports a denial.
+    ///
+    /// See [`Limiter::try_hold`](crate::Limiter::try_hold). While anything is held, the key is
+    /// decided under the lock of its shard. [Statistics](Self::with_stats) do not count holds. To wait for a hold, use
+    /// [`Limiter::hold`](crate::Limiter::hold) of the key's [limiter](Self::limiter), in tasks
+    /// through [`AsyncLimiter::from`](crate::AsyncLimiter).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let tokens: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(1000).burst(1000));
+    /// let hold = tokens.try_hold("ann", 800, Duration::from_secs(60))?.unwrap();
+    /// assert!(tokens.try_hold("ann", 800, Duration::from_secs(60))?.is_err());
+    /// hold.commit(150)?;
+    /// assert_eq!(tokens.remaining("ann")?, 850);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire) and of [`limiter`](Self::limiter).
+    pub fn try_hold(
+        &self,
+        key: &K,
+        permits: u64,
+        ttl: Duration,
+    ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
+        self.table.try_hold(&self.location(key), permits, whole_ns(ttl))
+    }
+
+    /// Returns an estimate of a key, as one part of a call to [`try_hold_all`](super::try_hold_all).
+    pub fn estimate(&self, key: &K, permits: u64) -> Estimate<'_, P, C> {
+        Estimate::of_key(&self.table, self.location(key), permits)
+    }
+}
