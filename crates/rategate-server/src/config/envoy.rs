@@ -28,8 +28,8 @@ use super::source::{Source, SourceLocation};
 use super::tables::{PlaceText, Threshold};
 use super::text::Text;
 use crate::rule::{
-    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, HoldBounds, Limit, Look, OnUnavailable,
-    Over, Rule, Unit, Value,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, HoldBounds, Limit, Look,
+    OnUnavailable, Over, Rule, Unit, Value,
 };
 
 const UNITS: &str = "unit: is one of second, minute, hour, day, week, month, year";
@@ -336,8 +336,17 @@ impl Reader<'_> {
 
     /// Reports the keys that an unlimited descriptor cannot use.
     fn unlimited(&mut self) {
-        let refused =
-            ["unit", "algorithm", "over", "look", "burst", "calendar", "ttl", "max_ttl", "max_held"];
+        let refused = [
+            "unit",
+            "algorithm",
+            "over",
+            "look",
+            "burst",
+            "calendar",
+            "ttl",
+            "max_ttl",
+            "max_held",
+        ];
         for key in refused.into_iter().chain(["requests_per_unit", "unit_multiplier"]) {
             if self.node.child(key).is_none_or(|node| matches!(node.kind, Kind::Null)) {
                 continue;

@@ -10,7 +10,9 @@ use rategate_core::span;
 use super::limit::Algorithm;
 use crate::engine::Compiled;
 use crate::nearest::nearest;
-use crate::rule::{CounterLocation, Counts, DisplayLimit, Enforcement, HoldBounds, Limit, Rule, threshold};
+use crate::rule::{
+    CounterLocation, Counts, DisplayLimit, Enforcement, HoldBounds, Limit, Rule, threshold,
+};
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
 const MAX_LISTED: usize = 20;

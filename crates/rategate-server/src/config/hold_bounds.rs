@@ -47,7 +47,8 @@ impl Reader<'_> {
         algorithm: KnownAlgorithm,
     ) -> HoldBounds {
         let HoldKeys { ttl, max_ttl, max_held } = keys;
-        let written = [ttl.map(|_| "ttl"), max_ttl.map(|_| "max_ttl"), max_held.map(|_| "max_held")];
+        let written =
+            [ttl.map(|_| "ttl"), max_ttl.map(|_| "max_ttl"), max_held.map(|_| "max_held")];
         let key = written.into_iter().flatten().next();
         if let (Some(key), Some(Algorithm::Concurrency)) = (key, algorithm) {
             let message = "permits in flight are leased, not reserved; write `lease`";

@@ -12,8 +12,8 @@ use super::calendar;
 use super::limit::{Algorithm, Written};
 use super::metadata;
 use crate::rule::{
-    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, HoldBounds, Limit, Look, OnUnavailable,
-    Over, Prices, Rule, RuleSet, Scheduled, Unit, Value, Weight, Weights, threshold,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, HoldBounds, Limit, Look,
+    OnUnavailable, Over, Prices, Rule, RuleSet, Scheduled, Unit, Value, Weight, Weights, threshold,
 };
 
 /// The error of a rule that the native format cannot express.
@@ -178,7 +178,10 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
         ("most_debt", (rule.debt.max_ns() < u64::MAX).then(|| lease(rule.debt.max_ns()))),
         ("enforce", enforce.as_deref().map(quoted)),
         ("ttl", (holds.ttl != default_ttl).then(|| duration(holds.ttl))),
-        ("max_ttl", (holds.max_ttl != HoldBounds::DEFAULT.max_ttl).then(|| duration(holds.max_ttl))),
+        (
+            "max_ttl",
+            (holds.max_ttl != HoldBounds::DEFAULT.max_ttl).then(|| duration(holds.max_ttl)),
+        ),
         ("max_held", holds.max_held.map(|share| quoted(&threshold(share)))),
         ("warn", list(rule.warn.iter().map(|share| quoted(&threshold(*share))))),
     ]

@@ -16,11 +16,8 @@ pub struct HoldBounds {
 
 impl HoldBounds {
     /// The bounds of a rule that states none.
-    pub const DEFAULT: Self = Self {
-        ttl: Duration::from_secs(60),
-        max_ttl: Duration::from_secs(600),
-        max_held: None,
-    };
+    pub const DEFAULT: Self =
+        Self { ttl: Duration::from_secs(60), max_ttl: Duration::from_secs(600), max_held: None };
 
     /// The maximum of a rule's own maximum time.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);

@@ -124,7 +124,11 @@ fn one_reservation_holds_a_share_of_the_limit_and_the_rest_is_charged() {
         assert_eq!((again.is_repeated, held(&again)), (true, vec![Some(250)]));
     }
     let other = try_reserve(&engine, 1, &[Item::of(of("t"), 4_999)]);
-    assert_eq!(other, Err(EngineError::OtherItems), "an estimate is what was sent, not what is cut");
+    assert_eq!(
+        other,
+        Err(EngineError::OtherItems),
+        "an estimate is what was sent, not what is cut"
+    );
     assert_eq!(left(&engine, "t"), 0);
     let denied = reserve(&engine, 5, &[Item::of(of("t"), 1)]);
     assert_eq!((denied.answer.allowed, held(&denied)), (false, vec![None]));
@@ -267,14 +271,18 @@ fn a_commit_is_judged_by_the_rules_of_the_reservation() {
     let prices = Weights::new([("output".into(), third)]).unwrap();
     let prices = Prices::new([(Arc::from("m"), prices)].into()).unwrap();
     let money = Rule { counts: Counts::Money(prices.into()), ..per_minute("m", &["t"], 1_000) };
-    let free = Rule { limit: Limit::Unlimited, counts: Counts::Requests, ..per_minute("free", &["t"], 1) };
+    let free =
+        Rule { limit: Limit::Unlimited, counts: Counts::Requests, ..per_minute("free", &["t"], 1) };
     let (engine, _) = engine(vec![money, free]);
     let entries: [(&[u8], &[u8]); 1] = [(b"t", b"1")];
     let target = Target::Descriptor { domain: "d", entries: &entries, limit: None };
     let usage = |count: &'static [(&str, u64)]| Usage { counts: count, model: Some("m") };
     let item = Item::of_usage(target, usage(&[("output", 100)]));
     let reserved = reserve(&engine, 1, &[item]);
-    assert_eq!((held(&reserved), reserved.answer.results[0].parts()[0].cost()), (vec![Some(300)], Some(300)));
+    assert_eq!(
+        (held(&reserved), reserved.answer.results[0].parts()[0].cost()),
+        (vec![Some(300)], Some(300))
+    );
     let permits = Cost { target, permits: Some(5), usage: None };
     let refused = now(engine.commit(id(1), &[permits]));
     assert_eq!(refused, Err(EngineError::Cost { rule: "m".into(), why: CostError::NoUsage }));
@@ -329,9 +337,10 @@ fn random_ranges_hold_what_a_number_says() {
     };
     let names = ["t", "u", "v"];
     let shares = [None, Some(5_000_u16), Some(1_000)];
-    let rules = names.iter().zip(shares).map(|(name, share)| {
-        bounded(per_minute(name, &[name], 1_000), 50, 600, share)
-    });
+    let rules = names
+        .iter()
+        .zip(shares)
+        .map(|(name, share)| bounded(per_minute(name, &[name], 1_000), 50, 600, share));
     let (engine, _) = engine(rules.collect());
     let mut used = [0_u64; 3];
     let mut open: Vec<(u64, Vec<(usize, u64)>)> = Vec::new();
@@ -358,7 +367,11 @@ fn random_ranges_hold_what_a_number_says() {
                 used = [0; 3];
                 open.clear();
                 for name in names {
-                    ask(&engine, rategate_server::engine::Verb::Reset, &[(&format!("{name}=1"), 0)]);
+                    ask(
+                        &engine,
+                        rategate_server::engine::Verb::Reset,
+                        &[(&format!("{name}=1"), 0)],
+                    );
                 }
             }
             continue;

@@ -260,7 +260,12 @@ fn reservations_that_are_none_say_what_would_be_right() {
         (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"NaN","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","rule":"all","permits":6,"at_most":5}"#, 400, "/at_most", "is 5 and"),
-        (r#"{"verb":"reserve","rule":"all","permits":0,"at_most":5}"#, 400, "/at_most", "at least 1"),
+        (
+            r#"{"verb":"reserve","rule":"all","permits":0,"at_most":5}"#,
+            400,
+            "/at_most",
+            "at least 1",
+        ),
         (r#"{"verb":"reserve","rule":"all","at_most":0}"#, 400, "/at_most", "`at_most` is 0"),
         (
             r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"per_user","key":"1","at_most":0}]}"#,

@@ -317,9 +317,8 @@ fn what_reservations_hold_is_a_gauge_of_their_rule() {
     let values: [&[u8]; 1] = [b"a"];
     let target = Target::Rule { name: "per-address", values: &values };
     let id = |number| UniqueId([number; 16]);
-    let held = |bench: &Bench| {
-        scrape(bench).value("rategate_held_permits", &[("rule", "per-address")])
-    };
+    let held =
+        |bench: &Bench| scrape(bench).value("rategate_held_permits", &[("rule", "per-address")]);
     let reserve = |number, permits| {
         now(bench.engine.reserve(id(number), DEFAULT_TTL, &[Item::of(target, permits)])).unwrap()
     };
@@ -379,20 +378,23 @@ fn what_is_forgiven_is_counted() {
     else {
         panic!("a charge")
     };
-    let forgiven = |bench: &Bench| {
-        scrape(bench).value("rategate_forgiven_total", &[("rule", "per-address")])
-    };
+    let forgiven =
+        |bench: &Bench| scrape(bench).value("rategate_forgiven_total", &[("rule", "per-address")]);
     assert!(booked < 1_000_000);
     let first = forgiven(&bench);
     assert_eq!(first, (1_000_000 - booked) as f64);
     let values: [&[u8]; 1] = [b"b"];
     let target = Target::Rule { name: "per-address", values: &values };
     let id = UniqueId([1; 16]);
-    assert!(now(bench.engine.reserve(id, DEFAULT_TTL, &[Item::of(target, 1)])).unwrap().answer.allowed);
+    assert!(
+        now(bench.engine.reserve(id, DEFAULT_TTL, &[Item::of(target, 1)])).unwrap().answer.allowed
+    );
     let cost = Cost { target, permits: Some(1_000_001), usage: None };
     let settled = now(bench.engine.commit(id, &[cost])).unwrap();
-    let rategate_server::engine::Verdict::Committed(rategate::charge::Settled::Owed { forgiven: more, .. }) =
-        settled.answer.results[0].verdict
+    let rategate_server::engine::Verdict::Committed(rategate::charge::Settled::Owed {
+        forgiven: more,
+        ..
+    }) = settled.answer.results[0].verdict
     else {
         panic!("owed")
     };

@@ -120,9 +120,8 @@ fn an_estimate_that_does_not_fit_is_denied_and_leaves_its_id_unused() {
 fn a_proxy_reserves_as_many_as_there_are() {
     let (engine, _, server) = served(100, Driver::Own);
     let mut proxy = Proxy::new(&server);
-    let of = |id, most| {
-        [("rategate.id", id), ("rategate.verb", "reserve"), ("rategate.at_most", most)]
-    };
+    let of =
+        |id, most| [("rategate.id", id), ("rategate.verb", "reserve"), ("rategate.at_most", most)];
     for _ in 0..2 {
         assert_eq!(proxy.send(&of(UUID, "60"), Some(10)), OK);
         assert_eq!(left(&engine, "tokens", "a"), (40, 0));
@@ -221,8 +220,11 @@ fn entries_that_are_wrong_are_named() {
     ] {
         refused(vec![of(&stated, Some(5))], 0, entry);
         // A ttl without a verb is wrong where the call is a take; here the verbs differ first.
-        let entry =
-            if stated.len() == 2 && stated[1].0 == entry && entry != reserve.0 { reserve.0 } else { entry };
+        let entry = if stated.len() == 2 && stated[1].0 == entry && entry != reserve.0 {
+            reserve.0
+        } else {
+            entry
+        };
         refused(vec![of(&[id, reserve], Some(5)), of(&stated, Some(5))], 1, entry);
     }
     // A call is one operation.

@@ -60,17 +60,16 @@ fn shared(rule: Rule, share: u16) -> Rule {
 #[test]
 fn a_store_holds_as_many_as_it_has() {
     let world = World::new();
-    let server = world.server(vec![stored("s", 1_000), stored("t", 50), bucket("here", &["who"], 20)]);
+    let server =
+        world.server(vec![stored("s", 1_000), stored("t", 50), bucket("here", &["who"], 20)]);
     let all = [range("s", 1, 5_000), range("t", 10, 80), range("here", 1, 90)];
     let reserved = world.hold(&server, 1, &all);
     assert_eq!(held(&reserved), [Some(1_000), Some(50), Some(20)]);
     let again = world.hold(&server, 1, &all);
     assert_eq!((again.is_repeated, held(&again)), (true, held(&reserved)));
     let denied = world.hold(&server, 2, &[range("s", 1, 5_000)]);
-    let in_one = Verdict::Denied {
-        retry_after_ns: std::num::NonZeroU64::new(SECOND),
-        enforced: true,
-    };
+    let in_one =
+        Verdict::Denied { retry_after_ns: std::num::NonZeroU64::new(SECOND), enforced: true };
     assert_eq!((verdicts(&denied), held(&denied)), (vec![in_one], vec![None]));
     world.used(&server, 1, &[("s", 400), ("t", 50), ("here", 0)]);
     let rest = world.hold(&server, 2, &[range("s", 1, 5_000)]);
@@ -86,14 +85,18 @@ fn a_store_holds_as_many_as_it_has() {
         assert!(is_other, "{range:?}");
     }
     assert_eq!(world.left(&server, "s", "x"), Some(0), "what is refused changes nothing");
-    assert_eq!(verdicts(&world.used(&other, 2, &[("s", 600)])), [Verdict::Committed(Settled::Even)]);
+    assert_eq!(
+        verdicts(&world.used(&other, 2, &[("s", 600)])),
+        [Verdict::Committed(Settled::Even)]
+    );
 }
 
 /// An item of a denied reservation holds nothing, whatever number it was tried with.
 #[test]
 fn a_denial_withdraws_what_was_held_of_the_others() {
     let world = World::new();
-    let server = world.server(vec![stored("s", 1_000), stored("t", 50), bucket("here", &["who"], 20)]);
+    let server =
+        world.server(vec![stored("s", 1_000), stored("t", 50), bucket("here", &["who"], 20)]);
     for items in [
         [range("s", 1, 5_000), range("t", 51, 80), range("here", 1, 90)],
         [range("s", 1, 5_000), range("t", 1, 80), range("here", 21, 90)],
@@ -273,14 +276,19 @@ fn a_store_says_what_a_usage_costs_and_warns() {
         warn: vec![5_000, 9_000],
         ..rule
     };
-    let server = world.server(vec![rule("s", stored("s", 1_000)), rule("here", bucket("h", &["who"], 1_000))]);
+    let server = world
+        .server(vec![rule("s", stored("s", 1_000)), rule("here", bucket("h", &["who"], 1_000))]);
     let usage = |count: &'static [(&str, u64)]| Usage { counts: count, model: None };
     for name in ["s", "here"] {
         let number = if name == "s" { 1 } else { 2 };
         let item = Item::of_usage(of(name), usage(&[("output", 100)]));
         let reserved = world.hold(&server, number, &[item]);
         let [result] = &reserved.answer.results[..] else { panic!("one item") };
-        assert_eq!((result.cost(), result.held(), result.warning()), (Some(600), Some(600), Some(5_000)), "{name}");
+        assert_eq!(
+            (result.cost(), result.held(), result.warning()),
+            (Some(600), Some(600), Some(5_000)),
+            "{name}"
+        );
         let used = Cost { target: of(name), permits: None, usage: Some(usage(&[("output", 160)])) };
         let settled = world.wait(server.commit(id(number), &[used])).0.unwrap();
         assert_eq!(settled.answer.results[0].warning(), Some(9_000), "{name}");

@@ -229,11 +229,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 
 impl Answer {
     /// Sets what is held of each item; `indices` are those of the items in the reservation.
-    pub(super) fn set_held(
-        &mut self,
-        held: &[EndedHold],
-        indices: impl Iterator<Item = usize>,
-    ) {
+    pub(super) fn set_held(&mut self, held: &[EndedHold], indices: impl Iterator<Item = usize>) {
         for (result, at) in self.results.iter_mut().zip(indices) {
             result.set_held_of(held, at);
         }

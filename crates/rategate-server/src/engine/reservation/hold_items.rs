@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rategate::Clock;
 use rategate::charge::Settled;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_hold_all};
-use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::held_item::{HeldItem, Holds};

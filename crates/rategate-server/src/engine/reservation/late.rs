@@ -24,7 +24,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         costs: &[Cost<'_>],
         end: End,
     ) -> Result<Verdicts, EngineError> {
-        let used: Vec<u64> = held.iter().map(|held| held.used(costs, end)).collect::<Result<_, _>>()?;
+        let used: Vec<u64> =
+            held.iter().map(|held| held.used(costs, end)).collect::<Result<_, _>>()?;
         let live = self.live.load();
         let live = live.as_ref().ok_or(EngineError::NotLoaded)?;
         let items: SmallVec<[Item<'_>; 4]> =
@@ -34,7 +35,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let layers = Layers::of(Some(&**live), &request)?;
         let layered = layers.as_ref().map_or_else(|| items.to_vec(), Layers::items);
         let is_several = layers.as_ref().is_some_and(Layers::has_several);
-        let (mut charges, mut of): (Vec<Item<'_>>, Vec<(&EndedHold, u64)>) = (Vec::new(), Vec::new());
+        let (mut charges, mut of): (Vec<Item<'_>>, Vec<(&EndedHold, u64)>) =
+            (Vec::new(), Vec::new());
         for (nth, item) in layered.iter().enumerate() {
             let origin = layers.as_ref().map_or(nth, |layers| layers.origin(nth));
             let rule = live.rule_of(&item.target);

@@ -73,7 +73,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if split.counts_here {
             reservations.check_capacity()?;
         }
-        let held = split.with_here(|items| self.inner.hold_items(items, ttl, &split.replaced_rules));
+        let held =
+            split.with_here(|items| self.inner.hold_items(items, ttl, &split.replaced_rules));
         let at = |at: usize| split.here.get(at).copied().unwrap_or(at);
         let (answer, mut holds) = held.map_err(|error| match error {
             EngineError::DuplicateItem { first, second } => {

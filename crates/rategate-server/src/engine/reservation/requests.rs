@@ -135,7 +135,10 @@ impl<C: Clock + Clone + 'static> Split<C> {
         self.live.ruled.get(item.rule).is_none_or(|ruled| ruled.is_enforced(&item.key))
     }
 
-    pub(super) fn remote(&self, item: &StoredItem) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
+    pub(super) fn remote(
+        &self,
+        item: &StoredItem,
+    ) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
         let (ruled, remote) = self.live.remote(item.rule).ok_or(EngineError::NotLoaded)?;
         Ok((ruled, &**remote))
     }

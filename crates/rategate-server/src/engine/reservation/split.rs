@@ -233,9 +233,8 @@ impl<C: Clock + Clone + 'static> Live<C> {
         let layers = Layers::of(Some(self), &request)?;
         let layered = layers.as_ref().map_or_else(|| items.to_vec(), Layers::items);
         let plain = |origin| PartOf { origin, alone: true, cost: None };
-        let origins = layers
-            .as_ref()
-            .map_or_else(|| (0..items.len()).map(plain).collect(), Layers::origins);
+        let origins =
+            layers.as_ref().map_or_else(|| (0..items.len()).map(plain).collect(), Layers::origins);
         let mut all: Vec<AllFound> = items.iter().map(|_| AllFound::new()).collect();
         for (item, PartOf { origin, alone, cost }) in layered.iter().zip(origins) {
             if let (Some(own), Some((rule, key))) = (all.get_mut(origin), self.found(&item.target))

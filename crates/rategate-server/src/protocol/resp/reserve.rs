@@ -129,7 +129,8 @@ fn read<'a>(
     let mut ttl = None;
     if is_new && words.at(2) != b"-" {
         let Some(ttl_ms) = unsigned(words.at(2)) else {
-            reply.error("ERR ttl_ms is a number of milliseconds from 1 on, or - for the rules' own");
+            reply
+                .error("ERR ttl_ms is a number of milliseconds from 1 on, or - for the rules' own");
             return None;
         };
         ttl = Some(Duration::from_millis(ttl_ms));

@@ -11,8 +11,8 @@ use super::metadata;
 use super::reply::{Form, Options};
 use super::verbs::{self, Stated, StatedVerb};
 use crate::engine::{
-    Answer, Cost, Decided, Engine, EngineError, Item, QuotaTerms, Quotas, Request,
-    Reserved, Target, UniqueId, Verb, Verdict,
+    Answer, Cost, Decided, Engine, EngineError, Item, QuotaTerms, Quotas, Request, Reserved,
+    Target, UniqueId, Verb, Verdict,
 };
 use crate::net::RefusalReason;
 
@@ -308,7 +308,8 @@ fn ask_stated(
     let items: SmallVec<[Item<'_>; 2]> =
         items.map(|item| Item { at_most: stated.at_most, ..item }).collect();
     Ok(operate(engine, id, operation, &items).then(|reserved| {
-        let named = reserved.map_err(|error| error.named(|problem| verbs::wrong(0, verbs::TTL, &problem)));
+        let named =
+            reserved.map_err(|error| error.named(|problem| verbs::wrong(0, verbs::TTL, &problem)));
         Ok(named?.answer)
     }))
 }
