@@ -47,7 +47,7 @@ fn choose<C: Clock + Clone>(parts: &mut [Part<'_, C>]) -> bool {
         let Some(origin) = parts.get(at).map(|part| part.origin) else { break };
         let mut number = u64::MAX;
         for part in parts.iter().filter(|part| part.origin == origin && part.has_choice()) {
-            // A key without capacity has nothing: the try says so.
+            // Where a full table has no number the minimum is tried, and the reason is told.
             let room = part.table.remaining(part.key).unwrap_or(0).saturating_sub(part.spared);
             is_less |= room < part.least;
             if room < part.most {
