@@ -11,6 +11,7 @@ use super::credits::Credits;
 use super::de;
 use super::error::Problem;
 use super::gather::{Gathered, Kind, Names};
+use super::hold_bounds::HoldKeys;
 use super::limit::{Algorithm, Extra, LEASE_NS, NOTHING, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Node};
@@ -177,6 +178,7 @@ impl Reader<'_> {
             let message = "permits in flight are as many as a call asks for";
             self.complain(if table.counts.is_some() { "counts" } else { "weights" }, message);
         }
+        let hold_bounds = self.hold_bounds(HoldKeys::of_rule(table), algorithm);
         let entries = table.entries.iter().zip(self.node.elements("match"));
         let entries = entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
         Rule {
@@ -207,6 +209,7 @@ impl Reader<'_> {
                 table.credits.as_ref().map(|text| text.0),
             ),
             location,
+            hold_bounds,
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
             on_unavailable,
             max_keys: table.keys.map(Into::into),
