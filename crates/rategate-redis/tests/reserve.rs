@@ -10,7 +10,7 @@ use crate::common::value;
 use fastrand::Rng;
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::store::{
-    EndOutcome, ReservationEnd, ReserveReply, ReserveVerdict, Unavailable, Verdict,
+    EndOutcome, ReservationEnd, ReserveReply, ReserveVerdict, StoreError, Unavailable, Verdict,
 };
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
@@ -336,7 +336,7 @@ fn a_foreign_key_holds_nothing() {
                 }
                 let reply = store.send(estimates.command(Settings::default()), NOW_US);
                 let content = estimates.read(&reply).unwrap().content;
-                assert!(matches!(&content[0], Err(Unavailable::Key(_))), "{content:?}");
+                assert!(matches!(&content[0], Err(StoreError::Unavailable(Unavailable::Key(_)))), "{content:?}");
                 assert!(content[1].is_ok(), "{content:?}");
                 let mut ends = Ends::new();
                 for name in ["k", "other"] {
@@ -344,7 +344,7 @@ fn a_foreign_key_holds_nothing() {
                 }
                 let reply = store.send(ends.command(Settings::default()), NOW_US);
                 let content = ends.read(&reply).unwrap().content;
-                assert!(matches!(&content[0], Err(Unavailable::Key(_))), "{content:?}");
+                assert!(matches!(&content[0], Err(StoreError::Unavailable(Unavailable::Key(_)))), "{content:?}");
                 assert!(content[1].is_ok(), "{content:?}");
                 let left = store.peek(&plan_of("b", bucket), &key("k"), 1, NOW_US);
                 assert_eq!(granted(left).remaining, 9);
@@ -572,7 +572,7 @@ fn earlier_functions_lose_no_hold() {
             assert_eq!((wait_us(reply), reply.remaining), (None, 4), "{name}");
             for _ in 0..3 {
                 let verdict = earlier(&mut client);
-                assert!(matches!(verdict, Err(Unavailable::Key(_))), "{name}: {verdict:?}");
+                assert!(matches!(verdict, Err(StoreError::Unavailable(Unavailable::Key(_)))), "{name}: {verdict:?}");
             }
             let mut ends = Ends::new();
             ends.push(&plan, &key(name), id_of(1), commit(2), Debt::FORGOTTEN).unwrap();

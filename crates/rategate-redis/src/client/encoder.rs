@@ -93,8 +93,10 @@ impl Encoder {
     fn charges(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut charges = Charges::new();
         for request in items.iter().filter_map(Item::request) {
-            let StoreRequest::Charge { plan, key, permits, debt } = request else { continue };
-            charges.push(plan, &self.keys.key(key), *permits, *debt)?;
+            let StoreRequest::Charge { plan, key, permits, debt, once } = request else {
+                continue;
+            };
+            charges.push(plan, &self.keys.key(key), *permits, (*debt, *once))?;
         }
         let command = charges.command(settings);
         Ok(if self.is_within_memory { command.within_memory() } else { command })
@@ -127,9 +129,9 @@ impl Encoder {
         settings: Settings,
     ) -> Result<Command, RequestError> {
         match request {
-            StoreRequest::Credit { plan, key, permits } => {
+            StoreRequest::Credit { plan, key, permits, once } => {
                 let permits = permits.get().min(plan.maximum());
-                returns::credit(plan, &self.keys.key(key), permits, settings)
+                returns::credit(plan, &self.keys.key(key), permits, *once, settings)
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 let key = self.keys.key(key);

@@ -104,9 +104,16 @@ impl Item {
     /// Returns `true` if the store decides the request once, however often it arrives, and a
     /// waiter wants the reply.
     pub(crate) const fn counts_once(&self) -> bool {
-        let request = self.request();
         self.is_waited_for()
-            && matches!(request, Some(StoreRequest::Reserve { .. } | StoreRequest::End { .. }))
+            && matches!(
+                self.request(),
+                Some(
+                    StoreRequest::Reserve { .. }
+                        | StoreRequest::End { .. }
+                        | StoreRequest::Charge { once: Some(_), .. }
+                        | StoreRequest::Credit { once: Some(_), .. }
+                )
+            )
     }
 
     /// Counts another attempt, and returns `true` if the request may be sent again.

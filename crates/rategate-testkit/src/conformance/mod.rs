@@ -38,6 +38,7 @@ pub mod debts;
 pub mod flight;
 pub mod laws;
 pub mod members;
+pub mod once;
 pub mod reservations;
 pub mod scenarios;
 pub mod traffic;
@@ -82,6 +83,7 @@ pub fn suite(arena: &impl Arena) {
     laws::suite(arena);
     traffic::suite(arena);
     reservations::suite(arena);
+    once::suite(arena);
     flight::suite(arena);
     members::suite(arena);
 }

@@ -134,7 +134,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             }
             _ => reply,
         };
-        let charge = StoreRequest::Charge { plan, key, permits: 0, debt };
+        let charge = StoreRequest::Charge { plan, key, permits: 0, debt, once: None };
         Pending::requested(StoreReply::reserved, |callback| {
             inner.store.submit(charge, Box::new(move |reply| callback(reply.map(held))));
         })
