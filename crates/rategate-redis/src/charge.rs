@@ -11,7 +11,7 @@ use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
-use crate::limit::{Limit, MAX_WINDOW_PERMITS, Row};
+use crate::limit::{Bounds, Limit, MAX_WINDOW_PERMITS, Row};
 use crate::plan::Plan;
 use crate::reply::{Decoded, Numbers, Outcomes, Status, Value, foreign_key, outcomes};
 use crate::reserve::MEMORY_MS;
@@ -25,16 +25,16 @@ pub struct Charges<'a> {
     rows: Vec<Row>,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
-    bounds: Bounds,
+    bounds: DebtBounds,
     requests: Vec<(&'a Plan, u64)>,
 }
 
-/// The bounds of debts among the arguments of a call: that of a calendar depends on the time.
+/// The bounds of debts among the arguments of a call: those of a calendar depend on the time.
 #[derive(Debug, Default)]
-pub(crate) struct Bounds(Vec<(usize, Limit, Debt)>);
+pub(crate) struct DebtBounds(Vec<(usize, Limit, Debt)>);
 
-impl Bounds {
-    /// Adds the arguments for the debt of a limit: its bound, and whether it is carried.
+impl DebtBounds {
+    /// Adds the arguments for the debt of a limit: its bounds, and whether it is carried.
     pub(crate) fn push(&mut self, args: &mut Vec<Vec<u8>>, limit: Limit, debt: Debt) {
         self.0.push((args.len(), limit, debt));
         args.push(Vec::new());
@@ -45,9 +45,12 @@ impl Bounds {
     pub(crate) fn filled(&self, args: &[Vec<u8>], around_us: u64) -> Vec<Vec<u8>> {
         let mut args = args.to_vec();
         for &(at, limit, debt) in &self.0 {
-            let bound = limit.charge_bound(debt, around_us).unwrap_or(0);
+            let bounds = limit.charge_bounds(debt, around_us).unwrap_or(Bounds::One(0));
             if let Some(arg) = args.get_mut(at) {
-                *arg = number(bound);
+                *arg = match bounds {
+                    Bounds::One(bound) => number(bound),
+                    Bounds::OfWindows(bounds) => bounds.map(number).join(&b':'),
+                };
             }
         }
         args
@@ -127,7 +130,7 @@ pub(crate) fn check(plan: &Plan, debt: Debt) -> Result<(), RequestError> {
     if charged(plan).next().is_none() {
         return Err(RequestError::CountsInFlight);
     }
-    let takes = |(_, limit): (&str, &Limit)| limit.charge_bound(debt, 0).is_some();
+    let takes = |(_, limit): (&str, &Limit)| limit.charge_bounds(debt, 0).is_some();
     if charged(plan).all(takes) { Ok(()) } else { Err(RequestError::CarriedByLog) }
 }
 

@@ -13,7 +13,7 @@ use rategate_core::debt::{Charged, Debt};
 use rategate_core::verdict::Settled;
 
 use crate::batch::{MAX_DECISIONS, head, row_number, rows_of};
-use crate::charge::{self, Bounds};
+use crate::charge::{self, DebtBounds};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
@@ -52,7 +52,7 @@ impl<'a> Estimates<'a> {
     }
 
     /// Adds a request to hold `permits` of a key under an id for `ttl_ns`, rounded up to whole
-    /// microseconds.
+    /// microseconds, where as many more as are `spared` would pass.
     ///
     /// # Errors
     ///
@@ -63,19 +63,21 @@ impl<'a> Estimates<'a> {
         &mut self,
         plan: &'a Plan,
         key: &Key,
-        permits: u64,
+        (permits, spared): (u64, u64),
         (id, ttl_ns): (ReservationId, NonZeroU64),
     ) -> Result<(), RequestError> {
         if self.requests.len() >= MAX_DECISIONS {
             return Err(RequestError::Full);
         }
         let lasts_us = lasts_us(plan, ttl_ns)?;
+        let judged = rows_of(plan, permits.saturating_add(spared))?;
         let rows = rows_of(plan, permits)?;
         self.args.push(count(rows.len()));
         self.args.push(id.0.to_vec());
         self.args.push(number(lasts_us));
         self.args.push(number(lasts_us.div_ceil(1_000).max(MEMORY_MS)));
-        for row in rows {
+        self.args.push(number((spared > 0).into()));
+        for row in rows.into_iter().chain(judged.into_iter().filter(|_| spared > 0)) {
             self.args.push(number(row_number(&mut self.rows, row)));
         }
         self.keys.extend(keys_of(plan, key, id));
@@ -110,7 +112,7 @@ pub struct Ends<'a> {
     rows: Vec<Row>,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
-    bounds: Bounds,
+    bounds: DebtBounds,
     requests: Vec<(&'a Plan, ReservationEnd)>,
 }
 

@@ -240,7 +240,9 @@ fn earlier_functions_lose_no_debt() {
                 let is_foreign = name == "bucket" || name == "carried";
                 match earlier(&mut client) {
                     Ok(Verdict::Denied(_)) => assert!(!is_foreign, "{name}"),
-                    Err(StoreError::Unavailable(Unavailable::Key(_))) => assert!(is_foreign, "{name}"),
+                    Err(StoreError::Unavailable(Unavailable::Key(_))) => {
+                        assert!(is_foreign, "{name}")
+                    }
                     other => panic!("{name}: {other:?}"),
                 }
             }
@@ -466,7 +468,10 @@ fn a_foreign_key_is_charged_nothing() {
             charges.push(&plan, &key("other"), 7, (Debt::FORGOTTEN, None)).unwrap();
             let reply = store.send(charges.command(Settings::default()), NOW_US);
             let content = charges.read(&reply).unwrap().content;
-            assert!(matches!(&content[0], Err(StoreError::Unavailable(Unavailable::Key(_)))), "{content:?}");
+            assert!(
+                matches!(&content[0], Err(StoreError::Unavailable(Unavailable::Key(_)))),
+                "{content:?}"
+            );
             assert!(content[1].is_ok(), "{content:?}");
             let left = store.peek(&plan_of("b", bucket), &key("k"), 1, NOW_US);
             assert_eq!(granted(left).remaining, 9);
@@ -513,7 +518,10 @@ fn what_takes_no_charge_is_refused() {
     let refused = charges.push(&plan, &key("k"), 1, (Debt::FORGOTTEN, None));
     assert_eq!(refused, Err(RequestError::CountsInFlight));
     let plan = plan_of("l", log);
-    assert_eq!(charges.push(&plan, &key("k"), 1, (Debt::CARRIED, None)), Err(RequestError::CarriedByLog));
+    assert_eq!(
+        charges.push(&plan, &key("k"), 1, (Debt::CARRIED, None)),
+        Err(RequestError::CarriedByLog)
+    );
     assert_eq!(charges.push(&plan, &key("k"), 1, (Debt::FORGOTTEN, None)), Ok(()));
     assert_eq!(charges.command(Settings::default()).verb(), Verb::Charge);
     let within = charges.command(Settings::default()).within_memory();

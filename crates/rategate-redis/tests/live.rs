@@ -129,7 +129,11 @@ fn what_a_store_refuses_is_known() {
         client.ok(&["LPUSH", key, "x"]);
         let batch = one(&plan, 1);
         let answer = read(&batch, &client.ok(&words));
-        assert!(matches!(answer.content[..], [Err(StoreError::Unavailable(Unavailable::Key(_)))]), "{:?}", answer.content);
+        assert!(
+            matches!(answer.content[..], [Err(StoreError::Unavailable(Unavailable::Key(_)))]),
+            "{:?}",
+            answer.content
+        );
         // Nothing was taken or written under the other limits either.
         assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(1));
         client.ok(&["DEL", key]);

@@ -17,7 +17,7 @@ local function charge_all(ops, cells, now, args, at)
   local booked
   for index, op in ipairs(ops) do
     local from, cell = at + 4 * (index - 1), cells[index]
-    local own = op.kind.charge(cell, op, now, tonumber(args[from + 1]), tonumber(args[from + 2]), args[from + 3] == '1')
+    local own = op.kind.charge(cell, op, now, tonumber(args[from + 1]), bound_of(op, args[from + 2]), args[from + 3] == '1')
     if own > 0 then cell.is_dirty = true end
     booked = math.min(booked or own, own)
   end

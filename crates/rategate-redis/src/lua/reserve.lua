@@ -44,6 +44,15 @@ local function tell_all(ops, cells, now, reply)
   end
 end
 
+-- Returns the bound of a charge. That of a calendar may differ in the three windows that come with a
+-- call: "before:around:after".
+local function bound_of(op, text)
+  local bound = tonumber(text)
+  if bound then return bound end
+  local bounds = { string.match(text, '^(%d+):(%d+):(%d+)$') }
+  return tonumber(bounds[op.nth])
+end
+
 -- Returns by how many permits any limit is exceeded.
 local function debt_of_all(ops, cells, now)
   local debt = 0
@@ -104,7 +113,8 @@ end
 
 -- Holds estimates. Arguments of each, whose keys are that of the record and those of its limits:
 --
---   limits  id  ttl_us  keep_ms  (number of the limit)...
+--   limits  id  ttl_us  keep_ms  1 if permits are spared  (number of the limit)...
+--   (number of the limit with the spared permits)... if any are
 --
 -- The reply to each is 1 and the time until the end, or 0 and the number of microseconds until the
 -- same call passes, -1 if time alone cannot help; those of a known id; or 3 and 0 for a key that
@@ -119,9 +129,10 @@ function verbs.reserve(keys, args, at)
   local reply, key_at, count = { 1, now, 0 }, 1, #args
   while at <= count do
     local limits, id, ttl_us, keep_ms = tonumber(args[at]), args[at + 1], tonumber(args[at + 2]), tonumber(args[at + 3])
+    local is_sparing = args[at + 4] == '1'
     local record = keys[key_at]
     local words = record_of(call, record)
-    local ops, cells, is_foreign = cells_of(call, keys, key_at + 1, args, at + 4, limits, 1)
+    local ops, cells, is_foreign = cells_of(call, keys, key_at + 1, args, at + 5, limits, 1)
     if is_foreign or words == FOREIGN then
       foreign(ops, reply)
     else
@@ -129,7 +140,12 @@ function verbs.reserve(keys, args, at)
       if words then
         status, number = reserve_again(words, ops, cells, now, id)
       else
-        local opens_us = opening_of(ops, cells, now, false)
+        local judged = ops
+        if is_sparing then
+          judged = {}
+          for index = 1, limits do judged[index] = call.ops[tonumber(args[at + 4 + limits + index])] end
+        end
+        local opens_us = opening_of(judged, cells, now, false)
         for _, cell in ipairs(cells) do opens_us = opens_us and math.max(opens_us, full_until(cell, now)) end
         status, number = 0, opens_us and opens_us - now or -1
         if opens_us == now then
@@ -140,7 +156,7 @@ function verbs.reserve(keys, args, at)
       reply[#reply + 1], reply[#reply + 2] = status, number
       tell_all(ops, cells, now, reply)
     end
-    at, key_at = at + 4 + limits, key_at + 1 + limits
+    at, key_at = at + 5 + (is_sparing and 2 or 1) * limits, key_at + 1 + limits
   end
   return finish_in_place(call, reply, 'hold')
 end
@@ -209,7 +225,7 @@ function verbs.settle(keys, args, at)
         local terms = {}
         for index = 1, limits do
           local from = at + 4 + 3 * (index - 1)
-          terms[index] = { tonumber(args[from + 1]), args[from + 2] == '1' }
+          terms[index] = { bound_of(ops[index], args[from + 1]), args[from + 2] == '1' }
         end
         status, outcome = 1, settle_all(words, ops, cells, now, id, used, args[at + 3] ~= '0', terms)
         local ended = { 'e', words[2] }

@@ -122,7 +122,7 @@ impl Store {
     ) -> ReserveReply {
         let mut estimates = Estimates::new();
         let ttl_ns = NonZeroU64::new(ttl_us * 1_000).unwrap();
-        estimates.push(plan, key, permits, (id_of(id), ttl_ns)).unwrap();
+        estimates.push(plan, key, (permits, 0), (id_of(id), ttl_ns)).unwrap();
         let value = self.send(estimates.command(Settings::default()), now_us);
         estimates.read(&value).unwrap().content.remove(0).unwrap()
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rategate::charge::Debt;
 use rategate::store::{
-    ChargeReply, CreditReply, Denial, EndReply, Grant, Key, LeaseId, Receipt, ReservationEnd, ReservationId,
-    ReserveReply, Rule, Store, StoreError, StoreReply, StoreRequest, Verdict,
+    ChargeReply, CreditReply, Denial, EndReply, Grant, Key, LeaseId, Receipt, ReservationEnd,
+    ReservationId, ReserveReply, Rule, Store, StoreError, StoreReply, StoreRequest, Verdict,
 };
 
 /// A time longer than any store's budget.
@@ -148,9 +148,21 @@ impl<S: Store> StoreClient<S> {
         id: ReservationId,
         ttl_us: u64,
     ) -> Result<ReserveReply, StoreError> {
+        self.reserve_sparing(permits, id, ttl_us, 0)
+    }
+
+    /// Holds an estimate under an id, for so many microseconds, where as many more permits as are
+    /// spared would pass.
+    pub fn reserve_sparing(
+        &self,
+        permits: u64,
+        id: ReservationId,
+        ttl_us: u64,
+        spared: u64,
+    ) -> Result<ReserveReply, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         let ttl_ns = number(ttl_us * 1_000);
-        let reply = self.submit(StoreRequest::Reserve { plan, key, permits, id, ttl_ns });
+        let reply = self.submit(StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared });
         reply.map(|reply| reply.reserved().expect("a reply that is not to a reservation"))
     }
 

@@ -64,8 +64,7 @@ impl Queue {
     /// Returns the charge of a key to be sent next: the one before again, unless it is too old.
     fn next(&mut self, key: &Key, now_ns: u64) -> Option<Sent> {
         let waiting = self.by_key.get_mut(key)?;
-        let is_over =
-            |sent: &Sent| now_ns.saturating_sub(sent.since_ns) >= SENT_AGAIN_FOR_NS;
+        let is_over = |sent: &Sent| now_ns.saturating_sub(sent.since_ns) >= SENT_AGAIN_FOR_NS;
         let too_old = waiting.sent.take_if(|sent| is_over(sent));
         if waiting.sent.is_none() && waiting.more > 0 {
             let permits = std::mem::take(&mut waiting.more);
@@ -170,8 +169,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         };
         let (plan, debt, once) = (Arc::clone(&self.store_plan), self.debt, Some(id));
         let inner = Arc::clone(self);
-        let request =
-            StoreRequest::Charge { plan, key: Key::clone(&key), permits, debt, once };
+        let request = StoreRequest::Charge { plan, key: Key::clone(&key), permits, debt, once };
         self.store.submit(
             request,
             Box::new(move |answer| {

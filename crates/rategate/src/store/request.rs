@@ -154,6 +154,9 @@ pub enum StoreRequest<P> {
         id: ReservationId,
         /// The time after which the reservation ends by itself, as if cancelled then.
         ttl_ns: NonZeroU64,
+        /// The permits of each limit that reservations leave free: the estimate is held only where
+        /// as many more would pass. 0 for all of the limit.
+        spared: u64,
     },
     /// Ends a reservation: an excess comes back, a shortfall is charged.
     ///

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use rategate_core::debt::Debt;
 
 use super::{
-    Callback, ChargeReply, CreditReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt,
-    Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply,
+    Callback, ChargeReply, CreditReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId,
+    Receipt, Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply,
     StoreRequest, Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
@@ -129,7 +129,7 @@ pub trait StoreExt<P> {
         (id, ttl_ns): (ReservationId, NonZeroU64),
     ) -> Pending<ReserveReply> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Reserve { plan, key, permits, id, ttl_ns })
+        self.call(StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared: 0 })
             .read_as(StoreReply::reserved)
     }
 

@@ -115,8 +115,7 @@ impl Entry {
         let mut retry_after_ns = Some(0_u64);
         for limit in plan.limits().iter().filter(|limit| !limit.holds()) {
             let limits_wait_ns = self.seen(limit, now_ns).wait_for_any_ns(limit, now_ns, permits);
-            retry_after_ns =
-                retry_after_ns.zip(limits_wait_ns).map(|(one, other)| one.max(other));
+            retry_after_ns = retry_after_ns.zip(limits_wait_ns).map(|(one, other)| one.max(other));
         }
         let remaining = self.remaining(plan, now_ns);
         ChargeReply { charged, is_repeated: false, remaining, retry_after_ns }

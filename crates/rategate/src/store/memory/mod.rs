@@ -222,8 +222,8 @@ impl<C: Clock> MemoryStore<C> {
             StoreRequest::Charge { plan, key, permits, debt, once } => {
                 self.charge(&key, Charge { plan: &plan, permits, debt, once })
             }
-            StoreRequest::Reserve { plan, key, permits, id, ttl_ns } => {
-                self.reserve(&key, Estimate { plan: &plan, permits, id, ttl_ns })
+            StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } => {
+                self.reserve(&key, Estimate { plan: &plan, permits, id, ttl_ns, spared })
             }
             StoreRequest::End { plan, key, id, end, debt } => {
                 self.end(&key, Ending { plan: &plan, id, end, debt })

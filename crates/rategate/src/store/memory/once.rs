@@ -69,9 +69,7 @@ impl<C: Clock> MemoryStore<C> {
             let (permits, is_repeated) = match known {
                 Some(OnceOutcome::Charged(_)) => return Err(StoreError::OtherRequest),
                 Some(OnceOutcome::Credited(permits)) => (permits, true),
-                None => {
-                    (entry.credit(plan, permits.get().min(plan.capacity()), now_ns), false)
-                }
+                None => (entry.credit(plan, permits.get().min(plan.capacity()), now_ns), false),
             };
             let is_new = !is_repeated && (once.is_some() || permits > 0);
             let reply = Reply::Credited(CreditReply { permits, is_repeated });

@@ -33,6 +33,15 @@ pub(super) struct Estimate<'a> {
     pub(super) permits: NonZeroU64,
     pub(super) id: ReservationId,
     pub(super) ttl_ns: NonZeroU64,
+    /// The permits that it leaves free.
+    pub(super) spared: u64,
+}
+
+impl Estimate<'_> {
+    /// Returns the permits that have to be free.
+    pub(super) const fn needed(&self) -> NonZeroU64 {
+        self.permits.saturating_add(self.spared)
+    }
 }
 
 /// A request to end a reservation.
@@ -83,7 +92,7 @@ impl Entry {
         now_ns: u64,
         admit: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(ReserveReply, Option<u64>), StoreError> {
-        let Estimate { plan, permits, id, ttl_ns } = estimate;
+        let Estimate { plan, permits, id, ttl_ns, .. } = estimate;
         let known = self.reservation(id).map(|known| (known.permits(), known.ends_in_ns(now_ns)));
         let mut due_ns = None;
         let verdict = match known {
@@ -93,7 +102,9 @@ impl Entry {
             Some((_, Ok(Some(ends_in_ns)))) => ReserveVerdict::Held { ends_in_ns },
             Some((_, _)) => ReserveVerdict::Ended,
             None => {
-                let wanted = PermitRequest { plan, permits, lease: None, is_debit: false };
+                let permits_needed = estimate.needed();
+                let wanted =
+                    PermitRequest { plan, permits: permits_needed, lease: None, is_debit: false };
                 if let Judged::Denied(Denial { retry_after_ns, .. }) = self.judge(wanted, now_ns) {
                     ReserveVerdict::Denied { retry_after_ns }
                 } else {

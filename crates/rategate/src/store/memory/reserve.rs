@@ -9,9 +9,9 @@ use crate::store::{Key, Reply, StoreError, Unavailable};
 
 impl<C: Clock> MemoryStore<C> {
     pub(super) fn reserve(&self, key: &Key, estimate: Estimate<'_>) -> Result<Reply, StoreError> {
-        let Estimate { plan, permits, id, .. } = estimate;
+        let Estimate { plan, id, .. } = estimate;
         refuse_if(plan.holds(), "permits in flight are leased, not reserved")?;
-        plan.check(permits.get()).map_err(StoreError::Exceeds)?;
+        plan.check(estimate.needed().get()).map_err(StoreError::Exceeds)?;
         if self.ids.is_full() {
             self.forget_ids();
         }
