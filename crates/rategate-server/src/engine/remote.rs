@@ -288,8 +288,7 @@ fn call<C: Clock + Clone + 'static>(
         Verb::Peek if is_counted => State::Peeking(remote.peek(&key, 1), None),
         Verb::Charge if ruled.is_in_flight() => return Err(EngineError::NOT_CHARGED_IN_FLIGHT),
         Verb::Charge if !is_exact => {
-            let why = "permits leased from a store are not charged; write store = \"exact\"";
-            return Err(EngineError::NotFor(why));
+            return Err(EngineError::NOT_CHARGED_LEASED);
         }
         Verb::Charge => match NonZeroU64::new(item.permits) {
             Some(permits) => State::Charging(remote.charge(&key, permits)),
@@ -478,5 +477,8 @@ pub(super) fn set_reset(rule: &Rule, result: &mut ItemResult, now_ns: u64) {
 }
 
 pub(super) fn of_store(error: &StoreError) -> EngineError {
-    EngineError::Store(error.to_string().into())
+    match error {
+        StoreError::OtherRequest => EngineError::OtherItems,
+        error => EngineError::Store(error.to_string().into()),
+    }
 }

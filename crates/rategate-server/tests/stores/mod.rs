@@ -3,8 +3,10 @@
 
 mod charge;
 mod counted;
+mod counted_reserve;
 mod held;
 mod nothing;
+mod once;
 mod real;
 mod reserve;
 mod reserve_real;

@@ -32,6 +32,7 @@ mod here;
 mod hold_items;
 mod in_progress;
 mod local_part;
+mod once;
 mod requests;
 mod settlements;
 mod split;
@@ -118,7 +119,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         match split {
             Ok(None) => Decided::Now(self.reserve_here(id, ttl, items)),
             Ok(Some(split)) => match split.check_estimates() {
-                Ok(()) => now_or_later(Box::pin(stored::reserve(self.clone(), split, id, ttl))),
+                Ok(()) => {
+                    let engine = self.clone();
+                    now_or_later(Box::pin(async move {
+                        stored::reserve(&engine, &split, id, ttl).await
+                    }))
+                }
                 Err(error) => Decided::Now(Err(error)),
             },
             Err(error) => Decided::Now(Err(error)),
@@ -166,7 +172,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     Err(error) => return Decided::Now(Err(error)),
                 };
                 let here = costs.iter().map(|cost| cost.permits).collect();
-                now_or_later(Box::pin(stored::end(self.clone(), split, id, (here, used), end)))
+                let engine = self.clone();
+                now_or_later(Box::pin(async move {
+                    stored::end(&engine, &split, id, (here, used), end).await
+                }))
             }
             Err(error) => Decided::Now(Err(error)),
         }

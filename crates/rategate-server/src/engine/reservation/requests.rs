@@ -1,6 +1,7 @@
 //! The requests of reservations to a store, and the results of its replies.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::Clock;
@@ -17,8 +18,8 @@ use crate::engine::error::EngineError;
 use crate::engine::remote::{of_store, set_reset};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
-use crate::engine::{Inner, key};
-use crate::rule::{CounterLocation, OnUnavailable};
+use crate::engine::{Inner, counted, key};
+use crate::rule::{CounterLocation, Limit, OnUnavailable};
 
 /// The time after which a caller sends the same again if a store did not reply.
 const RETRY_AFTER_NS: Option<NonZeroU64> = NonZeroU64::new(1_000_000_000);
@@ -59,7 +60,12 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut replies = Vec::with_capacity(self.stored.len());
         for item in &self.stored {
             let (ruled, remote) = self.remote(item)?;
-            replies.push(remote.reserve(&in_store(ruled, item), item.permits, id_there, ttl));
+            let spared = match ruled.rule.limit {
+                Limit::Counted(window) => window.spared_in_store(),
+                _ => 0,
+            };
+            let permits = (item.permits, spared);
+            replies.push(remote.reserve(&in_store(ruled, item), permits, id_there, ttl));
         }
         let (mut estimates, mut failed) = (Vec::with_capacity(replies.len()), None);
         for (item, reply) in self.stored.iter().zip(replies) {
@@ -166,13 +172,16 @@ impl<C: Clock + Clone + 'static> Split<C> {
         self.live.ruled.get(item.rule).is_none_or(|ruled| ruled.is_enforced(&item.key))
     }
 
-    fn remote(&self, item: &StoredItem) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
+    pub(super) fn remote(
+        &self,
+        item: &StoredItem,
+    ) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
         let (ruled, remote) = self.live.remote(item.rule).ok_or(EngineError::NotLoaded)?;
         Ok((ruled, &**remote))
     }
 }
 
-fn in_store<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> Vec<u8> {
+pub(super) fn in_store<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> Vec<u8> {
     key::in_store(&ruled.rule.name, &item.key).to_vec()
 }
 
@@ -242,12 +251,18 @@ fn of_end<C: Clock + Clone>(
     Ok((status(inner, ruled, verdict, (remaining, debt)), is_repeated))
 }
 
-fn status<C: Clock + Clone>(
+pub(super) fn status<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
     verdict: Verdict,
     (remaining, debt): (u64, u64),
 ) -> ItemResult {
+    if let Limit::Counted(window) = ruled.rule.limit {
+        let used = window.used_in_store(remaining);
+        let now_ns = inner.clock.now_ns();
+        let counted = counted::result(window, ruled.rule.display_limit, (verdict, used), now_ns);
+        return ItemResult { rule: Some(Arc::clone(&ruled.rule)), ..counted };
+    }
     // The remainder of this server's lease is not the remainder of the limit.
     let remaining = (ruled.rule.location == CounterLocation::StoreExact).then_some(remaining);
     let mut result = ItemResult { remaining, debt, ..ruled.result(verdict) };
@@ -255,7 +270,7 @@ fn status<C: Clock + Clone>(
     result
 }
 
-const fn unavailable(admitted: bool) -> Verdict {
+pub(super) const fn unavailable(admitted: bool) -> Verdict {
     let retry_after_ns = if admitted { None } else { RETRY_AFTER_NS };
     Verdict::Unavailable { admitted, retry_after_ns }
 }
