@@ -6,7 +6,7 @@ use fastrand::Rng;
 use rategate::{Clock as _, ManualClock};
 use rategate_server::engine::{
     Cost, Decided, Engine, EngineError, EngineSettings, Item, ItemResult, Request, Reserved,
-    Target, UniqueId, Verb,
+    Target, UniqueId, Verb, Verdict,
 };
 use rategate_server::rule::{CounterLocation, Rule};
 
@@ -14,7 +14,8 @@ use crate::engine::common::SECOND;
 use crate::stores::counted::rules;
 use crate::stores::{World, rule_set};
 
-const NAMES: [&str; 7] = ["n", "d", "t", "s", "l", "q", "r"];
+/// All rules but the one that is not enforced: what a store does not hold of it is unknown there.
+const NAMES: [&str; 6] = ["n", "d", "t", "l", "q", "r"];
 
 /// An operation of a story.
 enum Step {
@@ -38,11 +39,16 @@ fn of(name: &str) -> Target<'_> {
     Target::Rule { name, values: &[b"ann"] }
 }
 
-fn seen(reserved: Result<Reserved, EngineError>) -> Result<Seen, String> {
+/// The wait of a denied call without an id is not compared: a store that only counts names the end of
+/// the window, also where a hold ends sooner.
+fn seen(step: &Step, reserved: Result<Reserved, EngineError>) -> Result<Seen, String> {
     let Reserved { answer, is_repeated, ends_after_ns } =
         reserved.map_err(|error| error.to_string())?;
     let result = |result: &ItemResult| {
-        let verdict = format!("{:?}", result.verdict);
+        let verdict = match (step, result.verdict) {
+            (Step::Ask(..), Verdict::Denied { enforced, .. }) => format!("denied: {enforced}"),
+            (_, verdict) => format!("{verdict:?}"),
+        };
         (verdict, result.limit, result.remaining, result.debt, result.reset_after_ns)
     };
     let results = answer.results.iter().map(result).collect();
@@ -72,8 +78,7 @@ fn make(engine: &Engine<ManualClock>, step: &Step) -> Decided<Reserved> {
         }
         Step::Reserve(id, ttl, all) => engine.reserve(*id, *ttl, &items(all)),
         Step::Commit(id, costs) => {
-            let cost =
-                |&(name, permits)| Cost { target: of(name), permits, usage: None };
+            let cost = |&(name, permits)| Cost { target: of(name), permits, usage: None };
             engine.commit(*id, &costs.iter().map(cost).collect::<Vec<_>>())
         }
         Step::Cancel(id, names) => {
@@ -91,7 +96,7 @@ struct Known {
 
 fn next_step(random: &mut Rng, known: &mut Vec<Known>, next: &mut u64) -> Step {
     let permits = |random: &mut Rng| match random.u8(..8) {
-        0 => 1 << 33,
+        0 => 100_000,
         1 => random.u64(1..1_500),
         _ => random.u64(1..4),
     };
@@ -128,9 +133,7 @@ fn next_step(random: &mut Rng, known: &mut Vec<Known>, next: &mut u64) -> Step {
         }
         _ => match old.and_then(|at| known.get(at)) {
             None => Step::Ask(Verb::Peek, vec![("d", 1)]),
-            Some(Known { id, names }) if random.u8(..4) == 0 => {
-                Step::Cancel(*id, names.clone())
-            }
+            Some(Known { id, names }) if random.u8(..4) == 0 => Step::Cancel(*id, names.clone()),
             Some(Known { id, names }) => {
                 let used = |random: &mut Rng| match random.u8(..4) {
                     0 => None,
@@ -152,8 +155,7 @@ fn counted_windows_are_reserved_in_a_store_as_in_this_process() {
         let world = World::new();
         let rules = |location| -> Vec<Rule> { rules(location) };
         let stored = world.server(rules(CounterLocation::StoreExact));
-        let here: Engine<ManualClock> =
-            Engine::new(world.clock.clone(), EngineSettings::default());
+        let here: Engine<ManualClock> = Engine::new(world.clock.clone(), EngineSettings::default());
         here.load(rule_set(rules(CounterLocation::Here))).unwrap();
         let random = &mut Rng::with_seed(seed);
         let (mut known, mut next) = (Vec::new(), 0);
@@ -170,8 +172,8 @@ fn counted_windows_are_reserved_in_a_store_as_in_this_process() {
                 if again > 0 && matches!(made, Step::Ask(..)) {
                     continue;
                 }
-                let theirs = seen(world.wait(make(&stored, &made)).0);
-                let ours = seen(world.wait(make(&here, &made)).0);
+                let theirs = seen(&made, world.wait(make(&stored, &made)).0);
+                let ours = seen(&made, world.wait(make(&here, &made)).0);
                 assert_eq!(theirs, ours, "seed {seed}, step {step}, again {again}");
                 if let (Ok(ours), Step::Reserve(..)) = (&ours, &made) {
                     *if ours.allowed { &mut held } else { &mut denied } += 1;

@@ -280,10 +280,9 @@ fn what_a_store_does_not_hold_says_so() {
         Rule { location: leased, ..stored("leased", 5) },
         bucket("here", &["who"], 5),
     ]);
-    for (items, why) in [
-        ([("s", 1), ("oven", 1)], "in flight"),
-        ([("s", 0), ("here", 1)], "at least one"),
-    ] {
+    for (items, why) in
+        [([("s", 1), ("oven", 1)], "in flight"), ([("s", 0), ("here", 1)], "at least one")]
+    {
         let refused = world.try_reserve(&server, 1, &items);
         let Err(EngineError::NotFor(text)) = refused else { panic!("{items:?}: {refused:?}") };
         assert!(text.contains(why), "{items:?}: {text}");

@@ -127,9 +127,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let _operation = self.inner.reservations.in_progress.begin(id).await;
         let (mut results, mut is_repeated) = self.count_stored(split, id, verb).await?;
         if !split.here.is_empty() {
-            let own = split.with_here(|items| {
-                self.once_here(id, &Request { verb, items, counts_denied })
-            })?;
+            let own = split
+                .with_here(|items| self.once_here(id, &Request { verb, items, counts_denied }))?;
             is_repeated &= own.is_repeated || !split.counts_here;
             results.extend(split.here.iter().copied().zip(own.answer.results));
         }
@@ -170,7 +169,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ) -> Result<(ItemResult, bool), EngineError> {
         let (ruled, _) = split.remote(item)?;
         let inner = &*self.inner;
-        let peek = async |verdict| peeked(inner, &split.live, (item.rule, &item.key), verdict).await;
+        let peek =
+            async |verdict| peeked(inner, &split.live, (item.rule, &item.key), verdict).await;
         let (mut result, is_repeated) = match sent {
             Sent::Charge(charge) => match charge.await {
                 Ok(ChargeReply { charged, is_repeated, remaining, .. }) => {

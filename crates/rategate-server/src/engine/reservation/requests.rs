@@ -15,7 +15,7 @@ use super::split::{Split, StoredItem};
 use crate::engine::answer::{ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
-use crate::engine::remote::{of_store, set_reset};
+use crate::engine::remote::{of_store, peeked, set_reset};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
 use crate::engine::{Inner, counted, key};
@@ -70,7 +70,15 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let (mut estimates, mut failed) = (Vec::with_capacity(replies.len()), None);
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            match estimate(inner, ruled, item, reply.await) {
+            let reply = reply.await;
+            if let Err(StoreError::Exceeds(_)) = reply {
+                let enforced = ruled.is_enforced(&item.key);
+                let never = Verdict::Denied { retry_after_ns: None, enforced };
+                let status = peeked(inner, &self.live, (item.rule, &item.key), never).await?;
+                estimates.push(Estimate::of(status));
+                continue;
+            }
+            match estimate(inner, ruled, item, reply) {
                 Ok(estimate) => estimates.push(estimate),
                 Err(error) => {
                     failed = failed.or(Some(error));
@@ -207,9 +215,6 @@ fn estimate<C: Clock + Clone>(
         |verdict| Estimate::of(ItemResult { remaining: None, ..ruled.result(verdict) });
     let ReserveReply { verdict, is_repeated, remaining, debt } = match reply {
         Ok(reply) => reply,
-        Err(StoreError::Exceeds(_)) => {
-            return Ok(without_status(Verdict::Denied { retry_after_ns: None, enforced }));
-        }
         Err(StoreError::Unavailable(_)) => {
             let admitted = !enforced || ruled.rule.on_unavailable == OnUnavailable::Admit;
             return Ok(without_status(unavailable(admitted)));

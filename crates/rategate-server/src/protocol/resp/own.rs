@@ -29,7 +29,8 @@ use super::lease;
 use super::number::{put_or_minus_one, unsigned};
 use super::session::Session;
 use crate::engine::{
-    Answer, Decided, EngineError, Item, ItemResult, Request, Reserved, Target, UniqueId, Verb, Verdict,
+    Answer, Decided, EngineError, Item, ItemResult, Request, Reserved, Target, UniqueId, Verb,
+    Verdict,
 };
 use crate::net::RefusalReason;
 use crate::rule::{CounterLocation, Enforcement, Limit, Rule, Value};
