@@ -34,6 +34,7 @@ use std::sync::Arc;
 use rategate::store::Store;
 
 pub mod calendars;
+pub mod crowds;
 pub mod debts;
 pub mod flight;
 pub mod laws;
@@ -84,6 +85,7 @@ pub fn suite(arena: &impl Arena) {
     traffic::suite(arena);
     reservations::suite(arena);
     once::suite(arena);
+    crowds::suite(arena, 4);
     flight::suite(arena);
     members::suite(arena);
 }
