@@ -16,6 +16,7 @@
 //!   and refund nothing.
 //! * **Reservations** are held by the store under their id:
 //!   see [`reserve`](super::Engine::reserve).
+//! * **Requests with an id** count once in the store: see [`once`](super::Engine::once).
 //! * **Refunds** need no grant, as in this process: a store credits permits up to full, by the
 //!   caller's word. While unavailable it credits nothing. Permits in flight are
 //!   [released](super::LeaseVerb::Release) instead.

@@ -17,6 +17,7 @@
 //!
 //! # Rules in a store
 //!
+//! * **Requests with an id** count once there, at whichever server: see [`Engine::once`].
 //! * **Any server** ends what another holds in the store, also after a restart: the id is known to
 //!   the store, of each counter apart. Only of the items in this process this server alone knows.
 //! * **First the store, then this process.** The items in the store are held at once, and then the
