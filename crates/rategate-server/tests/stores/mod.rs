@@ -7,6 +7,7 @@ mod counted_reserve;
 mod held;
 mod nothing;
 mod once;
+mod ranges;
 mod real;
 mod reserve;
 mod reserve_real;

@@ -54,6 +54,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Ok(Some(split)) => split,
             Err(error) => return Decided::Now(Err(error)),
         };
+        let split = split.whole();
         if verb == Verb::Take
             && let Err(error) = split.check_estimates()
         {
@@ -188,14 +189,23 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Sent::Nothing(verdict) => return Ok((peek(verdict).await?, true)),
         };
         if !is_repeated {
-            result.warn(item.permits);
-            split.notify(inner, item, item.permits, &result);
+            result.warn(item.asked);
+            split.notify(inner, item, item.asked, &result);
         }
-        Ok((result, is_repeated))
+        Ok((item.with_cost(result), is_repeated))
     }
 }
 
 impl<C: Clock + Clone + 'static> Split<C> {
+    /// Returns the items with the permits that were asked for: no share bounds a take.
+    fn whole(mut self) -> Self {
+        for item in &mut self.stored {
+            (item.least, item.most, item.first) = (item.asked, item.asked, item.asked);
+            item.is_cut = false;
+        }
+        self
+    }
+
     /// Sends the charge or the refund of an item.
     fn send(&self, item: &StoredItem, id: ReservationId, verb: Verb) -> Result<Sent, EngineError> {
         let (ruled, remote) = self.remote(item)?;
@@ -216,8 +226,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
 /// Returns the permits that the store counts of an item.
 fn counted<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> u64 {
     match ruled.rule.limit {
-        Limit::Counted(_) => CountedWindow::counted_in_store(item.permits),
-        _ => item.permits,
+        Limit::Counted(_) => CountedWindow::counted_in_store(item.asked),
+        _ => item.asked,
     }
 }
 
