@@ -8,14 +8,16 @@ kinds.k = calendar
 -- Picks the window around the clock. A call that names other windows is refused as a whole.
 function calendar.place(op, now)
   if now >= op.b1 and now < op.b2 then
-    op.start_us, op.end_us = op.b1, op.b2
+    op.start_us, op.end_us, op.nth = op.b1, op.b2, 2
   elseif now >= op.b0 and now < op.b1 then
-    op.start_us, op.end_us, op.number = op.b0, op.b1, op.number - 1
+    op.start_us, op.end_us, op.nth, op.number = op.b0, op.b1, 1, op.number - 1
   elseif now >= op.b2 and now < op.b3 then
-    op.start_us, op.end_us, op.number = op.b2, op.b3, op.number + 1
+    op.start_us, op.end_us, op.nth, op.number = op.b2, op.b3, 3, op.number + 1
   else
     error(string.format('RATEGATE OTHER TIME %d ', now))
   end
+  -- No window is twice as long as the longest of three.
+  op.later_us = 2 * math.max(op.b1 - op.b0, op.b2 - op.b1, op.b3 - op.b2)
 end
 
 -- Begins the window around the clock with a count.
@@ -30,8 +32,7 @@ function calendar.pass(cell, _, now)
 end
 
 function calendar.read(key, op, now, call)
-  local longest_us = math.max(op.b1 - op.b0, op.b2 - op.b1, op.b3 - op.b2)
-  local cell = { key = key, later_us = 2 * longest_us }
+  local cell = { key = key, later_us = op.later_us }
   calendar_begin(cell, op, 0)
   local text, pays, replaces, open = read_state(key, call)
   cell.replaces = replaces
@@ -83,7 +84,7 @@ function calendar.adopt(cell, op)
   end
   if cell.digest ~= op.digest then
     calendar_begin(cell, op, cell.used)
-    cell.is_dirty = true
+    cell.later_us, cell.is_dirty = op.later_us, true
   end
 end
 
@@ -139,8 +140,7 @@ function calendar.give_back(cell, _, _, end_us, permits)
   return back
 end
 
--- Keeps a carried debt for as long as it lasts at most: no window is twice as long as the longest
--- of three.
+-- Keeps a carried debt for as long as it lasts at most.
 function calendar.write(cell, now)
   local text = string.format('%d:%d:%d:%d:%d', cell.start_us, cell.end_us, cell.number, cell.digest, cell.used)
   local later = cell.mark and math.max(1, steps_up(cell.used, cell.mark)) - 1 or 0

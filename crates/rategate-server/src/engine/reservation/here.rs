@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::held_item::EndedHold;
 use super::table::{Entry, OwnedUsage, PartVerdict, State};
-use super::{Cost, End, NOT_HELD, Reserved, Verdicts, check_number};
+use super::{Cost, End, NOT_HELD, Reserved, Verdicts};
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::request::{Item, Request, Target, Verb};
@@ -71,17 +71,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(Reserved { answer, is_repeated: false, ends_after_ns: NonZeroU64::new(left_ns) })
     }
 
-    /// Decides a request once: the same again under its id changes nothing, and gets the verdicts
-    /// of the first. A denied one leaves its id unused.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::OtherItems`] if the id is of another request or a reservation;
-    /// [`EngineError::NotFor`] if an item is of a rule whose counters are in a store;
-    /// [`EngineError::NoCapacity`]; and those of the request.
-    pub fn once(&self, id: UniqueId, request: &Request<'_>) -> Result<Reserved, EngineError> {
+    /// Decides a request once all of whose counters are in this process.
+    pub(super) fn once_here(
+        &self,
+        id: UniqueId,
+        request: &Request<'_>,
+    ) -> Result<Reserved, EngineError> {
         let Request { verb, items, .. } = *request;
-        check_number(items.len())?;
         let reservations = &self.inner.reservations;
         let targets = || items.iter().map(|item| item.target);
         let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
