@@ -31,6 +31,16 @@ fn rounds() -> usize {
     said.map_or(6, |said| said.parse().expect("RATEGATE_KILLED is a number"))
 }
 
+/// A process that is killed when this is dropped.
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A connection to the service that is kept.
 struct Client(BufReader<TcpStream>);
 
@@ -167,17 +177,17 @@ fn what_a_killed_client_held_in_a_store_is_free_after_its_time() {
     let Some(program) = on_path("redis-server") else { return };
     let address = free_address();
     let port = address.rsplit(':').next().unwrap();
-    let mut redis = Command::new(program)
+    let redis = Command::new(program)
         .args(["--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"])
         .current_dir(folder("killed_client_redis"))
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
+    let _redis = Stopped(redis);
     assert!(answers(&address), "Redis does not start");
     let store = format!(
-        "store = \"exact\"\non_unavailable = \"deny\"\n[store]\nurl = \"redis://{address}\"\n"
+        "store = \"exact\"\non_unavailable = \"deny\"\n[store]\nurl = \"redis://{address}\"\n\
+         budget = \"5s\"\n"
     );
     play("in a store", &serving("killed_client_stored", &store), true);
-    let _ = redis.kill();
-    let _ = redis.wait();
 }
