@@ -65,7 +65,7 @@ fn of_holds<L: Holding>(fresh: &L) -> Made<f64> {
 fn reservations(key: impl Fn(u64) -> u64) -> Made<(f64, f64)> {
     let engine = Engine::new(MonotonicClock::new(), EngineSettings::default());
     let rules = "[[rule]]\nname = \"r\"\ndomain = \"d\"\nmatch = [{ key = \"r\" }]\n\
-                 limit = { permits = 1000, per = \"1s\", burst = 1000000000 }\n";
+                 limit = \"1000000/s\"\nburst = 1000000000\n";
     engine.load_compiled(&load_text("bench.toml", rules)?.rules)?;
     let id = |number: u64| UniqueId((u128::from(number) << 64).to_be_bytes());
     let region = Region::new(ALLOCATOR);

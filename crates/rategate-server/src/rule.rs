@@ -3,6 +3,7 @@
 
 mod counted;
 mod counts;
+mod hold_bounds;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 
 pub use self::counted::CountedWindow;
 pub use self::counts::{CostError, Counts, Dimension, Prices, Usage, Weight, Weights};
+pub use self::hold_bounds::HoldBounds;
 
 /// A set of rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +88,8 @@ pub struct Rule {
     /// The time for which permits in flight are held unless renewed, in nanoseconds, for a limit
     /// of concurrency. Defaults to [`HELD_NS`].
     pub held_ns: u64,
+    /// The bounds on its reservations.
+    pub hold_bounds: HoldBounds,
     /// The decision while the store is unavailable.
     pub on_unavailable: OnUnavailable,
     /// The maximum number of keys that the rule keeps in memory.

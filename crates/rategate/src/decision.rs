@@ -60,9 +60,7 @@ impl Decision {
     pub(crate) const fn of(verdict: &verdict::Verdict) -> Self {
         match verdict {
             verdict::Verdict::Granted(grant) => Self::Granted(Grant::as_promised(grant)),
-            verdict::Verdict::Denied(denial) => {
-                Self::Denied(Denial { retry_after_ns: denial.retry_after_ns })
-            }
+            verdict::Verdict::Denied(denial) => Self::Denied(Denial::of(denial)),
         }
     }
 }
@@ -194,6 +192,11 @@ pub struct Denial {
 }
 
 impl Denial {
+    /// Converts the core's denial.
+    pub(crate) const fn of(denial: &verdict::Denial) -> Self {
+        Self { retry_after_ns: denial.retry_after_ns }
+    }
+
     /// Returns how long until the same try passes, if no other call comes first.
     ///
     /// It is exact: one nanosecond sooner the try is still denied. A waiter that is due and has

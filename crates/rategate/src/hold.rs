@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::LimiterPolicy;
+use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{self, Committed};
+use rategate_core::ledger::Ledger;
 use rategate_core::span::whole_ns;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -15,6 +16,7 @@ use crate::decision::{Decision, Denial};
 use crate::error::{AcquireError, Closed, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::shared::Shared;
+use crate::status::{Status, status};
 
 /// Permits held for an operation whose cost is known later, returned by [`Limiter::try_hold`] and
 /// [`Limiter::hold`].
@@ -53,10 +55,34 @@ use crate::shared::Shared;
 /// ```
 #[must_use = "dropped, a hold is cancelled"]
 pub struct Hold<P: LimiterPolicy, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<P::Limit, C>>,
-    class: ClassId,
+    owner: Owner<P, C>,
     has_ended: bool,
     held: holds::Hold,
+}
+
+/// The limit that keeps what is held.
+enum Owner<P: LimiterPolicy, C: Clock> {
+    Limiter(Arc<Shared<P::Limit, C>>, ClassId),
+    /// That of a key, which has no limiter of its own.
+    Key(Arc<dyn KeysWithHolds>, KeyName),
+}
+
+/// A key of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyName {
+    pub(crate) id: [u64; 2],
+    pub(crate) tier: usize,
+}
+
+/// A table of limits that keep what is held.
+pub(crate) trait KeysWithHolds: Send + Sync {
+    /// Ends a hold of a key.
+    fn commit(
+        &self,
+        name: KeyName,
+        hold: holds::Hold,
+        actual: u64,
+    ) -> Result<(Committed, Status), Closed>;
 }
 
 /// An estimate that a waiter holds from its grant on.
@@ -92,7 +118,15 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         permits: u64,
         ttl: Duration,
     ) -> Result<Result<Hold<P, C>, Denial>, TryAcquireError> {
-        let decided = self.shared().try_hold(permits, whole_ns(ttl));
+        self.try_hold_ns(permits, whole_ns(ttl))
+    }
+
+    pub(crate) fn try_hold_ns(
+        &self,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<Result<Hold<P, C>, Denial>, TryAcquireError> {
+        let decided = self.shared().try_hold(permits, ttl_ns);
         if let Some(stats) = self.shared().stats() {
             stats.record_try(permits, &decided.map(|(decision, _)| decision));
         }
@@ -140,12 +174,56 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 
     pub(crate) fn held(&self, hold: holds::Hold) -> Hold<P, C> {
-        let class = self.request(0).class;
-        Hold { shared: Arc::clone(self.shared()), class, has_ended: false, held: hold }
+        let owner = Owner::Limiter(Arc::clone(self.shared()), self.request(0).class);
+        Hold { owner, has_ended: false, held: hold }
+    }
+}
+
+impl<P: HasLockFree, C: Clock> Limiter<P, C> {
+    /// Ends a hold of which the caller has no guard.
+    pub(crate) fn commit_held(
+        &self,
+        hold: holds::Hold,
+        actual: u64,
+    ) -> Result<(Committed, Status), Closed> {
+        self.shared().commit_with_status((self.request(0).class, hold), actual)
+    }
+}
+
+impl<P: HasLockFree, C: Clock> Shared<Ledger<P>, C> {
+    fn commit_with_status(
+        &self,
+        (class, hold): (ClassId, holds::Hold),
+        actual: u64,
+    ) -> Result<(Committed, Status), Closed> {
+        let debt = self.debt_terms();
+        self.section_in_order(|section| {
+            let committed = section.commit(class, hold, actual, debt);
+            (committed, status(section))
+        })
+    }
+}
+
+impl<P: HasLockFree, C: Clock> Hold<P, C> {
+    /// Ends the hold as [`commit`](Self::commit) does, and returns the limit's status after that.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn commit_with_status(mut self, actual: u64) -> Result<(Committed, Status), Closed> {
+        self.has_ended = true;
+        match &self.owner {
+            Owner::Limiter(shared, class) => shared.commit_with_status((*class, self.held), actual),
+            Owner::Key(table, name) => table.commit(*name, self.held, actual),
+        }
     }
 }
 
 impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
+    pub(crate) fn of_key(table: Arc<dyn KeysWithHolds>, name: KeyName, held: holds::Hold) -> Self {
+        Self { owner: Owner::Key(table, name), has_ended: false, held }
+    }
+
     /// Returns the number of permits held.
     #[must_use]
     pub const fn permits(&self) -> u64 {
@@ -181,8 +259,13 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
     fn end(&mut self, actual: u64) -> Result<Committed, Closed> {
         self.has_ended = true;
         let hold = self.held;
-        let (class, debt) = (self.class, self.shared.debt_terms());
-        self.shared.section_in_order(|section| section.commit(class, hold, actual, debt))
+        match &self.owner {
+            Owner::Limiter(shared, class) => {
+                let debt = shared.debt_terms();
+                shared.section_in_order(|section| section.commit(*class, hold, actual, debt))
+            }
+            Owner::Key(table, name) => Ok(table.commit(*name, hold, actual)?.0),
+        }
     }
 }
 
@@ -199,6 +282,15 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for Hold<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] =
             [("permits", &self.held.permits), ("ends_at", &self.ends_at())];
-        self.shared.fmt_as(f, "Hold", &own)
+        match &self.owner {
+            Owner::Limiter(shared, _) => shared.fmt_as(f, "Hold", &own),
+            Owner::Key(..) => {
+                let mut shown = f.debug_struct("Hold");
+                own.iter().for_each(|(name, value)| {
+                    shown.field(name, value);
+                });
+                shown.finish_non_exhaustive()
+            }
+        }
     }
 }

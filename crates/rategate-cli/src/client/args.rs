@@ -170,12 +170,17 @@ pub(crate) struct ReserveArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     pub(super) permits: u64,
 
+    /// Hold as many permits as there are, from --permits up to N; their number is printed behind
+    /// the id
+    #[arg(long, value_name = "N", conflicts_with = "usage")]
+    pub(super) at_most: Option<u64>,
+
     #[command(flatten)]
     pub(super) usage: UsageArgs,
 
-    /// Time after which it ends by itself, at most 10 minutes: longer than the operation can last
-    #[arg(long, value_name = "TIME", default_value = "60s")]
-    pub(super) ttl: String,
+    /// Time after which it ends by itself: longer than the operation can last [default: the rule's]
+    #[arg(long, value_name = "TIME")]
+    pub(super) ttl: Option<String>,
 
     /// Id of 32 hexadecimal digits, to repeat the command safely [default: a new one]
     #[arg(long, value_name = "ID")]
@@ -320,6 +325,8 @@ Examples:
   id=$(rategate reserve tokens alice -n 800 --ttl 30s) || exit
   tokens=$(./ask-the-model)
   rategate commit $id tokens alice -n $tokens
+
+  rategate reserve tokens alice --at-most 800 | { read -r id held; ./ask-the-model $id $held; }
 
 Exit status:
   0    held; the id is printed

@@ -12,6 +12,9 @@ use crate::policy::{Bucket, Policy, Taken};
 use crate::refund::Refund;
 use crate::verdict::{Grant, Ticket};
 
+/// The approximate bytes of a hold.
+const BYTES: usize = 256;
+
 /// The holds that have not ended, and what else few limits have: it is apart to keep them small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds {
@@ -77,6 +80,12 @@ impl<P: Policy> Ledger<P> {
         let mut copy = self.clone();
         copy.pass_to(now_ns);
         Some(copy)
+    }
+
+    /// Returns the approximate bytes of what is held.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.holds.as_ref().map_or(0, |holds| holds.by_end.len().saturating_mul(BYTES))
     }
 
     /// Returns `true` if anything is held.

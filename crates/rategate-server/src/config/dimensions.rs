@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::hold_bounds::HoldKeys;
 use super::limit::Algorithm;
 use super::naming;
 use super::node::Node;
@@ -103,6 +104,8 @@ impl Reader<'_> {
             Some(own) => self.warnings(Some(own), algorithm),
             None => rule.warn.clone(),
         };
+        let hold_keys = HoldKeys::of_limit(limit).or(HoldKeys::of_rule(table));
+        let hold_bounds = self.hold_bounds(hold_keys, algorithm);
         let name = self.dimension_name(limit.name.as_deref(), rule)?;
         let location = self.location("name");
         let full: Arc<str> = format!("{}/{name}", rule.name).into();
@@ -119,6 +122,7 @@ impl Reader<'_> {
             debt,
             enforcement: limit.enforce.as_ref().map_or(rule.enforcement, |text| text.0),
             schedule,
+            hold_bounds,
             origin: location.origin(),
             ..rule.clone()
         };

@@ -1,8 +1,8 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, with one domain in each
 //! file. A file that is a list is Limitador's (`limitador`).
 //!
-//! It also has the keys `algorithm`, `over`, `look`, `burst`, `calendar`, `store`, `lease` and
-//! `on_unavailable`.
+//! It also has the keys `algorithm`, `over`, `look`, `burst`, `calendar`, `store`, `lease`,
+//! `on_unavailable`, `ttl`, `max_ttl` and `max_held`.
 //!
 //! By default its limits are windows of the wall clock in UTC that count every hit, denied or
 //! not. So moving here changes no decision.
@@ -18,17 +18,18 @@ use serde::de::IgnoredAny;
 use super::calendar::WrittenCalendar;
 use super::de;
 use super::gather::{Gathered, Kind as Draft, Names};
+use super::hold_bounds::HoldKeys;
 use super::limit::{Algorithm, UNLIMITED, Written};
 use super::limitador;
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
 use super::rules::{KnownAlgorithm, Reader};
 use super::source::{Source, SourceLocation};
-use super::tables::PlaceText;
+use super::tables::{PlaceText, Threshold};
 use super::text::Text;
 use crate::rule::{
-    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable,
-    Over, Rule, Unit, Value,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, HoldBounds, Limit, Look,
+    OnUnavailable, Over, Rule, Unit, Value,
 };
 
 const UNITS: &str = "unit: is one of second, minute, hour, day, week, month, year";
@@ -81,6 +82,9 @@ struct RateLimit {
     store: Option<PlaceText>,
     lease: Option<Text<Duration>>,
     on_unavailable: Option<OnUnavailable>,
+    ttl: Option<Text<Duration>>,
+    max_ttl: Option<Text<Duration>>,
+    max_held: Option<Text<Threshold>>,
 }
 
 /// The zone of windows that follow a calendar, and the local time from which they are counted.
@@ -103,6 +107,7 @@ struct Counted {
     replaces: Vec<(String, SourceLocation)>,
     limit: (Limit, DisplayLimit),
     counters: (CounterLocation, OnUnavailable),
+    hold_bounds: HoldBounds,
 }
 
 /// Reads a file.
@@ -218,12 +223,13 @@ impl Reader<'_> {
                     replaces: Vec::new(),
                     limit: (Limit::Exempt, UNLIMITED),
                     counters: (CounterLocation::Here, OnUnavailable::Local),
+                    hold_bounds: HoldBounds::DEFAULT,
                 })
             }
             None => None,
         };
         let is_faulty = level.is_faulty || self.all.problems.len() > before;
-        if let Some(Counted { given, replaces, limit, counters }) = counted {
+        if let Some(Counted { given, replaces, limit, counters, hold_bounds }) = counted {
             let is_shadow = is(table.shadow_mode);
             let rule = Rule {
                 name: name.into(),
@@ -248,6 +254,7 @@ impl Reader<'_> {
                 schedule: Vec::new(),
                 location: counters.0,
                 held_ns: HELD_NS,
+                hold_bounds,
                 on_unavailable: counters.1,
                 max_keys: None,
                 origin: location.origin(),
@@ -298,8 +305,14 @@ impl Reader<'_> {
         let is_calendar = table.calendar.is_some();
         let algorithm = if is_calendar { Algorithm::Calendar } else { Algorithm::CountedWindow };
         let counters = reader.counters(counters, Some(algorithm));
+        let keys = HoldKeys {
+            ttl: table.ttl.as_ref(),
+            max_ttl: table.max_ttl.as_ref(),
+            max_held: table.max_held.as_ref(),
+        };
+        let hold_bounds = reader.hold_bounds(keys, Some(algorithm));
         let given = table.name.as_deref().unwrap_or_default().into();
-        Counted { given, replaces, limit, counters }
+        Counted { given, replaces, limit, counters, hold_bounds }
     }
 
     fn replaces(&mut self, table: &RateLimit) -> Vec<(String, SourceLocation)> {
@@ -323,7 +336,17 @@ impl Reader<'_> {
 
     /// Reports the keys that an unlimited descriptor cannot use.
     fn unlimited(&mut self) {
-        let refused = ["unit", "algorithm", "over", "look", "burst", "calendar"];
+        let refused = [
+            "unit",
+            "algorithm",
+            "over",
+            "look",
+            "burst",
+            "calendar",
+            "ttl",
+            "max_ttl",
+            "max_held",
+        ];
         for key in refused.into_iter().chain(["requests_per_unit", "unit_multiplier"]) {
             if self.node.child(key).is_none_or(|node| matches!(node.kind, Kind::Null)) {
                 continue;

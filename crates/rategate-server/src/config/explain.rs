@@ -10,7 +10,9 @@ use rategate_core::span;
 use super::limit::Algorithm;
 use crate::engine::Compiled;
 use crate::nearest::nearest;
-use crate::rule::{CounterLocation, Counts, DisplayLimit, Enforcement, Limit, Rule, threshold};
+use crate::rule::{
+    CounterLocation, Counts, DisplayLimit, Enforcement, HoldBounds, Limit, Rule, threshold,
+};
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
 const MAX_LISTED: usize = 20;
@@ -264,6 +266,15 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     if !rule.warn.is_empty() {
         let all: Vec<_> = rule.warn.iter().map(|share| threshold(*share)).collect();
         writeln!(f, "warns:     at {}", all.join(", "))?;
+    }
+    let HoldBounds { ttl, max_ttl, max_held } = rule.hold_bounds;
+    if rule.hold_bounds != HoldBounds::DEFAULT {
+        let [ttl, max_ttl] = [ttl, max_ttl].map(|time| span::Text(span::whole_ns(time)));
+        write!(f, "reserves:  for {ttl} unless a call states a time, {max_ttl} at most")?;
+        match max_held {
+            Some(share) => writeln!(f, ", of {} of the limit", threshold(share))?,
+            None => f.write_str("\n")?,
+        }
     }
     if rule.quota {
         f.write_str("quota:     a call is over only if all its quotas are\n")?;

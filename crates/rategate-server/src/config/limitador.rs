@@ -23,8 +23,8 @@ use super::node::{Kind, Node};
 use super::rules::Reader;
 use crate::engine::MAX_ITEMS;
 use crate::rule::{
-    CounterLocation, Counts, Enforcement, Entry, HELD_NS, Look, OnUnavailable, Over, Rule, Unit,
-    Value,
+    CounterLocation, Counts, Enforcement, Entry, HELD_NS, HoldBounds, Look, OnUnavailable, Over,
+    Rule, Unit, Value,
 };
 
 const CONDITION: &str = "a condition is like descriptors[0].method == 'GET'; write a rule in TOML \
@@ -118,6 +118,7 @@ impl Reader<'_> {
             schedule: Vec::new(),
             location: CounterLocation::Here,
             held_ns: HELD_NS,
+            hold_bounds: HoldBounds::DEFAULT,
             on_unavailable: OnUnavailable::Local,
             max_keys: None,
             origin: location.origin(),

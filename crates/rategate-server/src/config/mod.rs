@@ -15,6 +15,7 @@ mod error;
 mod explain;
 mod files;
 mod gather;
+mod hold_bounds;
 mod layers;
 mod limit;
 mod limitador;

@@ -10,6 +10,7 @@ use rategate::charge::Debt;
 use super::de;
 use super::error::Problem;
 use super::gather::{Gathered, Kind, Names};
+use super::hold_bounds::HoldKeys;
 use super::limit::{Algorithm, LEASE_NS, NOTHING, Written, check_burst};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Node};
@@ -175,6 +176,7 @@ impl Reader<'_> {
             let message = "permits in flight are as many as a call asks for";
             self.complain(if table.counts.is_some() { "counts" } else { "weights" }, message);
         }
+        let hold_bounds = self.hold_bounds(HoldKeys::of_rule(table), algorithm);
         let entries = table.entries.iter().zip(self.node.elements("match"));
         let entries = entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
         Rule {
@@ -200,6 +202,7 @@ impl Reader<'_> {
             detailed_metric: table.detailed_metric,
             schedule: self.schedule(&table.schedule, algorithm, self.is_here(table.store)),
             location,
+            hold_bounds,
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
             on_unavailable,
             max_keys: table.keys.map(Into::into),

@@ -104,6 +104,14 @@ pub(crate) struct RuleTable {
     pub(crate) enforce: Option<Text<Enforcement>>,
     /// The shares of the limit, as "80%", at which a call is warned: the one that reaches it.
     pub(crate) warn: Option<Vec<Text<Threshold>>>,
+    /// The time of a reservation that states none. Default: 60s, or
+    /// `max_ttl` if that is less.
+    pub(crate) ttl: Option<Text<Duration>>,
+    /// The maximum time of a reservation, 24h at most. Default: 10min.
+    pub(crate) max_ttl: Option<Text<Duration>>,
+    /// The share of the limit, as "50%", that one reservation holds at most. An estimate beyond it
+    /// is cut to it, and what was used beyond it is charged. Default: all of it.
+    pub(crate) max_held: Option<Text<Threshold>>,
     /// Make the rule a quota: a call is over only if all of its quotas are.
     #[serde(default)]
     pub(crate) quota: bool,
@@ -161,6 +169,15 @@ pub(crate) struct DimensionTable {
     pub(crate) enforce: Option<Text<Enforcement>>,
     /// The shares of the limit at which a call is warned. Default: those of the rule.
     pub(crate) warn: Option<Vec<Text<Threshold>>>,
+    /// The time of a reservation that states none. Default: that of the rule.
+    pub(crate) ttl: Option<Text<Duration>>,
+    /// The maximum time of a reservation, 24h at most. Default: that of
+    /// the rule.
+    pub(crate) max_ttl: Option<Text<Duration>>,
+    /// The share of the limit, as "50%", that one reservation holds at most. An estimate beyond it
+    /// is cut to it, and what was used beyond it is charged. Default: that of
+    /// the rule.
+    pub(crate) max_held: Option<Text<Threshold>>,
     /// Limits at certain times of the week.
     #[serde(default)]
     pub(crate) schedule: Vec<ScheduleTable>,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::AnyPolicy;
 use rategate_core::span;
@@ -11,8 +12,8 @@ use super::calendar;
 use super::limit::{Algorithm, Written};
 use super::metadata;
 use crate::rule::{
-    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, Look, OnUnavailable,
-    Over, Prices, Rule, RuleSet, Scheduled, Unit, Value, Weight, Weights, threshold,
+    CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, HoldBounds, Limit, Look,
+    OnUnavailable, Over, Prices, Rule, RuleSet, Scheduled, Unit, Value, Weight, Weights, threshold,
 };
 
 /// The error of a rule that the native format cannot express.
@@ -158,6 +159,8 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
         Enforcement::Soft => Some("soft".to_owned()),
         Enforcement::Share(share) => Some(format!("{:.2}%", f64::from(share) / 100.0)),
     };
+    let holds = rule.hold_bounds;
+    let default_ttl = HoldBounds::DEFAULT.ttl.min(holds.max_ttl);
     let (counts, weights) = match &rule.counts {
         Counts::Permits => (None, None),
         Counts::Requests => (Some("requests"), None),
@@ -174,6 +177,12 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
         ("debt", rule.debt.is_carried().then(|| quoted("carry"))),
         ("most_debt", (rule.debt.max_ns() < u64::MAX).then(|| lease(rule.debt.max_ns()))),
         ("enforce", enforce.as_deref().map(quoted)),
+        ("ttl", (holds.ttl != default_ttl).then(|| duration(holds.ttl))),
+        (
+            "max_ttl",
+            (holds.max_ttl != HoldBounds::DEFAULT.max_ttl).then(|| duration(holds.max_ttl)),
+        ),
+        ("max_held", holds.max_held.map(|share| quoted(&threshold(share)))),
         ("warn", list(rule.warn.iter().map(|share| quoted(&threshold(*share))))),
     ]
 }
@@ -310,6 +319,10 @@ fn list(items: impl Iterator<Item = String>) -> Option<String> {
 
 fn lease(ns: u64) -> String {
     quoted(&span::Text(ns).to_string())
+}
+
+fn duration(duration: Duration) -> String {
+    lease(span::whole_ns(duration))
 }
 
 fn quoted(text: &str) -> String {

@@ -50,6 +50,9 @@ pub struct ItemResult {
 pub struct Detail {
     /// The cost of the usage of the item, which is what it counts.
     pub cost: Option<u64>,
+    /// The permits that the reservation of the request holds; of an item of several rules, the most
+    /// in any of them.
+    pub held: Option<u64>,
     /// The highest share of the limit, of 10 000, that was reached by this item and is to be warned
     /// of.
     pub warning: Option<u16>,
@@ -222,6 +225,17 @@ impl ItemResult {
         self.detail.as_ref()?.cost
     }
 
+    /// Returns the permits that the reservation of the request holds, if it lasts and the item is
+    /// counted; of an item of several rules, the most in any of them.
+    #[must_use]
+    pub fn held(&self) -> Option<u64> {
+        self.detail.as_ref()?.held
+    }
+
+    pub(super) fn set_held(&mut self, permits: u64) {
+        self.detail.get_or_insert_default().held = Some(permits);
+    }
+
     /// Returns `true` if the item is over a soft limit, of which clients are told.
     #[must_use]
     pub fn is_soft(&self) -> bool {
@@ -320,6 +334,49 @@ pub trait Watch: Send + Sync + Debug {
     /// `now_ns` by the engine's clock. No lock is held. It runs on the path of each decision, so
     /// it should take no longer than the decision itself.
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult);
+
+    /// Called after a reservation began, was denied or ended in the rule, each time once. No lock is
+    /// held that a decision needs.
+    fn reservation(&self, _change: &HoldChange) {}
+}
+
+/// A change of a reservation in one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldChange {
+    /// The outcome of the operation.
+    pub outcome: HoldOutcome,
+    /// The permits of this process that are held from now on.
+    pub taken: u64,
+    /// The permits of this process that are held no longer.
+    pub released: u64,
+    /// The difference of what was used and what was held, where both are known.
+    pub error: Option<u64>,
+    /// The permits that were used and not charged, since a debt has a bound.
+    pub forgiven: u64,
+}
+
+/// The outcome of an operation on a reservation in one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldOutcome {
+    /// Permits are held.
+    Held,
+    /// The rule denied the reservation.
+    Denied,
+    /// It was committed in time.
+    Committed,
+    /// It was cancelled in time.
+    Cancelled,
+    /// It was committed or cancelled after its end.
+    Late,
+    /// It ended by its time.
+    Expired,
+}
+
+impl HoldChange {
+    /// Creates a change of nothing but the number of operations.
+    pub(super) const fn of(outcome: HoldOutcome) -> Self {
+        Self { outcome, taken: 0, released: 0, error: None, forgiven: 0 }
+    }
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         request: &Request<'_>,
         mut seen: Seen,
     ) -> Result<bool, EngineError> {
-        replace(tasks);
+        replace(tasks, &[]);
         merge(tasks);
         if self.settings.counting == Counting::Stop {
             self.uncharge_fitting(tasks)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::error::{KeyedError, LimitError, RateError};
+use rategate_core::span;
 
 use crate::rule::CostError;
 
@@ -14,6 +15,11 @@ fn values(count: usize) -> String {
         1 => "1 value".to_owned(),
         many => format!("{many} values"),
     }
+}
+
+/// Formats the rule that an error is about.
+fn of_rule(rule: Option<&str>) -> String {
+    rule.map_or_else(String::new, |rule| format!(" of rule `{rule}`"))
 }
 
 /// An error instead of an answer. Nothing was taken.
@@ -91,10 +97,29 @@ pub enum EngineError {
     )]
     OtherItems,
     /// A time of a reservation that is 0 or too long.
-    #[error("a reservation lasts longer than 0, and {} s at most", max.as_secs())]
+    #[error(
+        "a reservation{} lasts longer than 0, and {} at most",
+        of_rule(rule.as_deref()),
+        span::Text(span::whole_ns(*max))
+    )]
     Ttl {
+        /// The rule with the smallest maximum, unless no rule has one.
+        rule: Option<Arc<str>>,
         /// The maximum time.
         max: Duration,
+    },
+    /// A range of permits to hold that is none.
+    #[error(
+        "item {item}, counted from 0: `at_most` is {most} and `permits` {least}; a reservation \
+         holds from at least 1 permit to as many as `at_most`"
+    )]
+    AtMost {
+        /// The index of the item.
+        item: usize,
+        /// The minimum number of permits.
+        least: u64,
+        /// The maximum number of permits.
+        most: u64,
     },
     /// The cost of an item's usage is unknown.
     #[error("rule `{rule}` {why}")]

@@ -39,8 +39,21 @@ struct Part<'a> {
     values: SmallVec<[&'a [u8]; 4]>,
     /// The permits that the item counts.
     permits: u64,
+    /// The maximum number of permits that a reservation of the item holds, if that is more.
+    at_most: Option<u64>,
     /// These permits, if they are the cost of a usage.
     cost: Option<u64>,
+}
+
+/// The origin of an item to be decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartOf {
+    /// The index of the original item.
+    pub(super) origin: usize,
+    /// `true` if no other rule decides the original item.
+    pub(super) alone: bool,
+    /// The cost of a usage, which is what the item counts.
+    pub(super) cost: Option<u64>,
 }
 
 /// The costs of the parts of each original item that has parts.
@@ -82,10 +95,22 @@ impl<'a> Layers<'a> {
             }
             items.extend(parts.iter().map(|part| {
                 let target = Target::Rule { name: &part.rule.name, values: &part.values };
-                Item { target, permits: part.permits, usage: None, ..*item }
+                let Part { permits, at_most, .. } = *part;
+                Item { target, permits, at_most, usage: None, ..*item }
             }));
         }
         items
+    }
+
+    /// Returns the origins of the items to be decided, in their order.
+    pub(super) fn origins(&self) -> Vec<PartOf> {
+        let layers = self.items.iter().enumerate();
+        let origins = layers.flat_map(|(origin, Layer { parts, .. })| {
+            let alone = parts.len() <= 1;
+            let costs = (0..parts.len().max(1)).map(|at| parts.get(at).and_then(|part| part.cost));
+            costs.map(move |cost| PartOf { origin, alone, cost })
+        });
+        origins.collect()
     }
 
     /// Returns the index of the original item of an item to be decided.
@@ -155,9 +180,11 @@ impl<'a> Layer<'a> {
         let part = |rule: &&'a Arc<Rule>| {
             let values = rule.values_in(&entries).unwrap_or_default();
             let permits = rule.amount(item, verb, alone)?;
+            let most = item.at_most.map(|permits| Item { permits, ..*item });
+            let most = most.map(|item| rule.amount(&item, verb, alone)).transpose()?;
             let is_cost = matches!(rule.counts, Counts::Usage(_) | Counts::Money(_));
             let cost = item.usage.filter(|_| is_cost).map(|_| permits);
-            Ok(Part { rule, values, permits, cost })
+            Ok(Part { rule, values, permits, at_most: most, cost })
         };
         let parts = rules.iter().map(part).collect::<Result<_, EngineError>>()?;
         Ok(Self { parts, ..plain })
@@ -244,17 +271,28 @@ fn folded(shape: Shape, answer: Answer) -> Answer {
         let parts: Vec<ItemResult> = parts.collect();
         match parts.as_slice() {
             [_] => parts.into_iter().next(),
-            several => {
-                let mut strictest = strictest(several)?.clone();
-                strictest.detail.get_or_insert_default().parts = parts;
-                Some(strictest)
-            }
+            _ => ItemResult::of_parts(parts),
         }
     });
     Answer { allowed: answer.allowed, results: results.collect() }
 }
 
 impl ItemResult {
+    /// Returns the result of an item of several rules: that of the strictest, with all of them, and
+    /// with the most that is held in any.
+    fn of_parts(parts: Vec<Self>) -> Option<Self> {
+        let mut strictest = strictest(&parts)?.clone();
+        strictest.set_parts(parts);
+        Some(strictest)
+    }
+
+    /// Sets the results of its rules, and what is held of it to the most that is held in any.
+    pub(super) fn set_parts(&mut self, parts: Vec<Self>) {
+        let held = parts.iter().filter_map(Self::held).max();
+        let detail = self.detail.get_or_insert_default();
+        (detail.held, detail.parts) = (held, parts);
+    }
+
     /// Sets the verdicts of its parts, and its own to that of the strictest.
     pub(super) fn set_verdicts(&mut self, verdict_of: impl Fn(&Rule) -> Option<Verdict>) {
         let Some(detail) = self.detail.as_mut() else { return };

@@ -70,6 +70,8 @@ pub(super) struct Live<C: Clock> {
     pub(super) ruled: Vec<ActiveRule<C>>,
     /// `true` if the counters of any rule are elsewhere.
     pub(super) has_remotes: bool,
+    /// `true` if any rule has a time of reservations of its own.
+    pub(super) bounds_holds: bool,
 }
 
 /// The names of rules by what a change of the rules did to them.
@@ -150,7 +152,8 @@ impl<C: Clock + Clone> Live<C> {
             loaded.removed = removed.map(|rule| Arc::clone(&rule.name)).collect();
         }
         let has_remotes = at_work.iter().any(|ruled| ruled.remote.is_some());
-        Ok((Self { set, matcher, ruled: at_work, has_remotes }, loaded))
+        let bounds_holds = Self::has_hold_times(matcher.rules());
+        Ok((Self { set, matcher, ruled: at_work, has_remotes, bounds_holds }, loaded))
     }
 
     /// Puts the limits of the rules into force, for `wall_ns` of the wall clock.

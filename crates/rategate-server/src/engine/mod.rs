@@ -40,7 +40,9 @@ use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 pub use rategate_protocol::rls::Override;
 
-pub use self::answer::{Answer, Decided, Detail, ItemResult, Later, Observer, Verdict, Watch};
+pub use self::answer::{
+    Answer, Decided, Detail, HoldChange, HoldOutcome, ItemResult, Later, Observer, Verdict, Watch,
+};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, CallerSpanGuard, TRACEPARENT, within};
 use self::decide::Seen;
@@ -331,7 +333,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let ahead_ns = wall_ns.wrapping_sub(inner.clock.now_ns());
         inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
         self.drop_unused_rules();
-        inner.reservations.tick(inner.clock.now_ns());
+        inner.reservations.tick(inner.clock.now_ns(), |held| inner.report_expired(held));
         inner.pools.tick(inner.clock.now_ns());
         let Some(_loading) = self.loading() else { return };
         if let Some(live) = &*inner.live.load() {

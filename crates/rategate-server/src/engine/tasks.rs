@@ -74,19 +74,23 @@ pub(super) fn takes<'t, 'a, C: Clock + Clone>(
     })
 }
 
-/// Marks the items whose rules are replaced by another rule of the request.
-pub(super) fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
+/// Marks the items whose rules are replaced by another rule of the request, or are `replaced` by one
+/// in a store.
+pub(super) fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>, replaced: &[Arc<str>]) {
     let rules = tasks.iter().filter_map(|task| match task {
         Task::Acquisition(item) => Some(Arc::clone(&item.counter.ruled()?.rule)),
         Task::Done(_) => None,
     });
     let rules: SmallVec<[_; 4]> = rules.filter(|rule| !rule.replaces.is_empty()).collect();
-    for task in tasks.iter_mut().filter(|_| !rules.is_empty()) {
+    let is_replaced = |name: &Arc<str>| {
+        replaced.contains(name) || rules.iter().any(|rule| rule.replaces.contains(name))
+    };
+    for task in tasks.iter_mut().filter(|_| !rules.is_empty() || !replaced.is_empty()) {
         if let Task::Acquisition(item) = task
             && let Some(ruled) = item.counter.ruled()
             // An unlimited rule limits nothing, so there is nothing to replace.
             && ruled.counters.in_force().limit != Limit::Unlimited
-            && rules.iter().any(|rule| rule.replaces.contains(&ruled.rule.name))
+            && is_replaced(&ruled.rule.name)
         {
             *task = Task::Done(ruled.result(Verdict::Replaced));
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+use super::hold_tally::{ENDS, HoldFigures, OUTCOMES as OUTCOMES_OF_HOLDS};
 use super::record::Record;
 use super::status::{Protocol, ServerStatus, Store};
 use super::tally::{Kind, Sum};
@@ -64,7 +65,8 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     decisions(&mut text, &records);
     waits(&mut text, &records);
     usages(&mut text, &records, view);
-    reservations(&mut text, &view.reservations());
+    reservations(&mut text, &records, &view.reservations());
+    estimates(&mut text, &records);
     service(&mut text, observe.status());
     snapshot(&mut text, observe.status());
     names(&mut text, &records);
@@ -145,17 +147,48 @@ fn usages(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
     text.each("rule", usages.iter().map(|(rule, taken)| (&**rule, taken.overflows)));
 }
 
-fn reservations(text: &mut Text, counts: &ReservationCounts) {
-    let ReservationCounts { open, known, held, denied, committed, cancelled, .. } = *counts;
-    let ReservationCounts { late, expired, repeated, unknown, unavailable, .. } = *counts;
-    text.metric("rategate_reservations_total", "counter", "Operations on reservations by outcome");
-    let outcomes = [("held", held), ("denied", denied), ("committed", committed)];
-    text.each("outcome", outcomes);
-    text.each("outcome", [("cancelled", cancelled), ("late", late), ("expired", expired)]);
+fn reservations(text: &mut Text, records: &[(Arc<Record>, Sum)], counts: &ReservationCounts) {
+    let ReservationCounts { open, known, repeated, unknown, unavailable, .. } = *counts;
+    let what = "Operations on reservations by outcome, of each of their rules if they are of any";
+    text.metric("rategate_reservations_total", "counter", what);
+    for (rule, figures) in holds(records) {
+        for ((_, outcome), count) in OUTCOMES_OF_HOLDS.iter().zip(figures.outcomes) {
+            text.line(&[("rule", rule), ("outcome", outcome)], count);
+        }
+    }
     let others = [("repeated", repeated), ("unknown", unknown), ("unavailable", unavailable)];
     text.each("outcome", others);
+    let what = "Ends of reservations whose id is unknown";
+    text.metric("rategate_unknown_ids_total", "counter", what);
+    text.line(&[], unknown);
     text.metric("rategate_reservations", "gauge", "Reservations that last, or are remembered");
     text.each("state", [("open", open), ("ended", known.saturating_sub(open))]);
+    let what = "Permits of counters in this process that reservations hold";
+    text.metric("rategate_held_permits", "gauge", what);
+    text.each("rule", holds(records).map(|(rule, figures)| (rule, figures.held)));
+    let what = "Permits of debts that were forgiven, since a debt has a bound";
+    text.metric("rategate_forgiven_total", "counter", what);
+    text.each("rule", records.iter().map(|(record, _)| (&*record.name, record.forgiven())));
+}
+
+/// Returns the figures of reservations by rule.
+fn holds(records: &[(Arc<Record>, Sum)]) -> impl Iterator<Item = (&str, HoldFigures)> {
+    records.iter().map(|(record, _)| (&*record.name, record.holds()))
+}
+
+fn estimates(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
+    let what = "Differences of what reservations held and what was used";
+    text.metric("rategate_estimate_error_permits", "histogram", what);
+    for (rule, figures) in holds(records) {
+        let mut cumulative = 0_u64;
+        let ends = ENDS.iter().map(u64::to_string).chain(["+Inf".to_owned()]);
+        for (end, count) in ends.zip(figures.errors) {
+            cumulative = cumulative.wrapping_add(count);
+            text.value("_bucket", &[("rule", rule), ("le", &end)], &cumulative.to_string());
+        }
+        text.value("_sum", &[("rule", rule)], &figures.errors_sum.to_string());
+        text.value("_count", &[("rule", rule)], &cumulative.to_string());
+    }
 }
 
 fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {

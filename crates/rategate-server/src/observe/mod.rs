@@ -13,6 +13,7 @@ pub mod admin;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod denials;
+mod hold_tally;
 mod metrics;
 mod name;
 mod record;

@@ -1,7 +1,8 @@
 //! The record of one rule: its watcher on the path of each decision, and its readers.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use rategate::keyed::{Hashing, Seeds};
@@ -9,12 +10,13 @@ use rategate::keyed::{Hashing, Seeds};
 #[cfg(feature = "dashboard")]
 use super::dashboard::Recorder;
 use super::denials::{Denial, Denials, Events, Why, log_warning};
+use super::hold_tally::{HoldFigures, HoldTally};
 use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
 use super::top_keys::{Ranking, TopKeys, Weight};
 use super::waits::Buckets;
 use super::{lock, name, summary};
-use crate::engine::{ItemResult, Verdict, Watch};
+use crate::engine::{HoldChange, ItemResult, Verdict, Watch};
 use crate::rule::Rule;
 
 /// The length of a window of waits. The previous window is kept too.
@@ -34,6 +36,10 @@ pub(super) struct Record {
     pub(super) denials: Denials,
     /// The numbers of items that reached a share of the limit, by the share.
     warnings: Mutex<BTreeMap<u16, u64>>,
+    /// The permits of debts that were forgiven.
+    forgiven: AtomicU64,
+    /// The counters of its reservations, if there were any.
+    holds: OnceLock<Box<HoldTally>>,
     series: Mutex<Series>,
     waits: Mutex<Waits>,
     sentence: Mutex<(u64, Arc<str>)>,
@@ -67,6 +73,8 @@ impl Record {
             recorder,
             denials: Denials::default(),
             warnings: Mutex::default(),
+            forgiven: AtomicU64::new(0),
+            holds: OnceLock::new(),
             series: Mutex::default(),
             waits: Mutex::default(),
             sentence: Mutex::new((0, Arc::from(""))),
@@ -125,6 +133,16 @@ impl Record {
         lock(&self.warnings).clone()
     }
 
+    /// Returns the number of permits of debts that were forgiven.
+    pub(super) fn forgiven(&self) -> u64 {
+        self.forgiven.load(Ordering::Relaxed)
+    }
+
+    /// Returns the figures of its reservations.
+    pub(super) fn holds(&self) -> HoldFigures {
+        self.holds.get().map(|holds| holds.read()).unwrap_or_default()
+    }
+
     #[cold]
     fn note_warning(&self, now_ns: u64, key: &[u8], share: u16, result: &ItemResult) {
         {
@@ -162,6 +180,13 @@ impl Watch for Record {
         for share in result.reached(permits) {
             self.note_warning(now_ns, key, share, result);
         }
+        if let Verdict::Charged(counted) = result.verdict
+            && counted < permits
+            && !matches!(result.limit, 0 | u64::MAX)
+        {
+            // Where nothing is counted, no debt is forgiven.
+            self.forgiven.fetch_add(permits.saturating_sub(counted), Ordering::Relaxed);
+        }
         let permits = match result.verdict {
             Verdict::Refunded(counted) | Verdict::Charged(counted) => counted,
             _ => permits,
@@ -196,6 +221,13 @@ impl Watch for Record {
             }
             _ => {}
         }
+    }
+
+    fn reservation(&self, change: &HoldChange) {
+        if change.forgiven > 0 {
+            self.forgiven.fetch_add(change.forgiven, Ordering::Relaxed);
+        }
+        self.holds.get_or_init(Box::default).note(change);
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'stati
         EngineError::DuplicateItem { .. } => (StatusCode::BAD_REQUEST, "duplicate"),
         EngineError::OtherItems => (StatusCode::CONFLICT, "other_items"),
         EngineError::Ttl { .. } => (StatusCode::BAD_REQUEST, "invalid_ttl"),
+        EngineError::AtMost { .. } => (StatusCode::BAD_REQUEST, "invalid_at_most"),
         EngineError::Cost { .. } => (StatusCode::BAD_REQUEST, "invalid_usage"),
         EngineError::NotFor(_) | EngineError::NotAssigned { .. } => {
             (StatusCode::BAD_REQUEST, "not_for_this_limit")

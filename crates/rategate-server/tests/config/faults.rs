@@ -62,6 +62,9 @@ limit = "100/min"
 algorithm = "gcra"
 burst = 10
 enforce = "all"
+ttl = "30s"
+max_ttl = "5min"
+max_held = "50%"
 quota = false
 replaces = ["other"]
 detailed_metric = false
@@ -100,6 +103,9 @@ descriptors:
       unit_multiplier: 2
       algorithm: gcra
       burst: 3
+      ttl: 30s
+      max_ttl: 5min
+      max_held: 50%
       replaces: [ { name: user } ]
     shadow_mode: true
     quota_mode: false

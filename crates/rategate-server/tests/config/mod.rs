@@ -8,6 +8,7 @@ mod envoy_env;
 mod faults;
 mod files;
 mod fuzz;
+mod hold_bounds;
 mod laws;
 mod layers;
 mod limitador;

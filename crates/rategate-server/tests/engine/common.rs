@@ -62,6 +62,7 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         schedule: Vec::new(),
         location: CounterLocation::Here,
         held_ns: HELD_NS,
+        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
         on_unavailable: OnUnavailable::Local,
         descriptor: None,
         look: rategate_server::rule::Look::Debt,

@@ -3,6 +3,7 @@
 mod charge;
 pub(crate) mod common;
 mod figures;
+mod held;
 mod inline;
 mod laws;
 mod random;

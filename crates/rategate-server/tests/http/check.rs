@@ -248,15 +248,37 @@ fn reservations_that_are_none_say_what_would_be_right() {
     let id = r#""id":"ffeeddccbbaa99887766554433221100""#;
     let reserve = format!(r#"{{"verb":"reserve",{id},"rule":"per_user","key":"1"}}"#);
     assert_eq!(service.check(&reserve)["allowed"], true);
-    let cases: [(&str, u16, &str, &str); 10] = [
+    let cases: [(&str, u16, &str, &str); 17] = [
         (r#"{"verb":"reserve","id":"ff","rule":"all"}"#, 400, "/id", "32 hexadecimal digits"),
         (r#"{"verb":"commit","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"verb":"cancel","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"id":"ffeeddccbbaa99887766554433221100","rule":"all"}"#, 400, "/id", "only for"),
         (r#"{"ttl":"1s","rule":"all"}"#, 400, "/ttl", "only for the verb `reserve`"),
         (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
-        (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600 s at most"),
-        (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "600 s at most"),
+        (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600s at most"),
+        (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` lasts"),
+        (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "write a time like"),
+        (r#"{"verb":"reserve","ttl":"NaN","rule":"all"}"#, 400, "/ttl", "write a time like"),
+        (r#"{"verb":"reserve","rule":"all","permits":6,"at_most":5}"#, 400, "/at_most", "is 5 and"),
+        (
+            r#"{"verb":"reserve","rule":"all","permits":0,"at_most":5}"#,
+            400,
+            "/at_most",
+            "at least 1",
+        ),
+        (r#"{"verb":"reserve","rule":"all","at_most":0}"#, 400, "/at_most", "`at_most` is 0"),
+        (
+            r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"per_user","key":"1","at_most":0}]}"#,
+            400,
+            "/items/1/at_most",
+            "item 1, counted from 0",
+        ),
+        (
+            r#"{"verb":"commit","id":"ffeeddccbbaa99887766554433221100","items":[{"rule":"all","at_most":9}]}"#,
+            400,
+            "/items/0/at_most",
+            "only for the verb `reserve`",
+        ),
         (r#"{"verb":"reserve","rule":"ovens","key":"1"}"#, 400, "", "they are leased"),
         (r#"{"verb":"reserve","limit":"1/s","key":"1"}"#, 400, "", "a reservation is of rules"),
     ];
@@ -272,6 +294,32 @@ fn reservations_that_are_none_say_what_would_be_right() {
         assert!(pointer.is_empty() || error["pointer"] == pointer, "{body}: {error}");
         assert!(error["detail"].as_str().unwrap().contains(detail), "{body}: {error}");
     }
+}
+
+/// What is held is in the reply, also in that to the same call again.
+#[test]
+fn a_reservation_of_a_range_says_what_it_holds() {
+    let service = plain();
+    let capacity = service.check(r#"{"verb":"peek","rule":"per_user","key":"9"}"#);
+    let capacity = capacity["items"][0]["remaining"].as_u64().unwrap();
+    let reserve = |id: &str, least: u64| {
+        let item = json!({"rule": "per_user", "key": "9", "permits": least, "at_most": 1_000_000});
+        service.check(&json!({"verb": "reserve", "id": id, "items": [item]}).to_string())
+    };
+    let id = "0123456789abcdef0123456789abcdef";
+    let first = reserve(id, 1);
+    assert_eq!((&first["allowed"], &first["items"][0]["held"]), (&json!(true), &json!(capacity)));
+    assert_eq!(first["reservation"]["ends_after_ms"], 60_000);
+    let again = reserve(id, 1);
+    assert_eq!((&again["repeated"], &again["items"][0]["held"]), (&json!(true), &json!(capacity)));
+    let denied = reserve("0123456789abcdef0123456789abcdee", 1);
+    assert_eq!((&denied["allowed"], &denied["items"][0]["held"]), (&json!(false), &Json::Null));
+    let cancel = json!({"verb": "cancel", "id": id, "rule": "per_user", "key": "9"});
+    let cancelled = service.check(&cancel.to_string());
+    assert_eq!(cancelled["items"][0]["refunded"], capacity);
+    assert_eq!(cancelled["items"][0]["held"], Json::Null);
+    let single = json!({"verb": "reserve", "rule": "per_user", "key": "9", "at_most": 1_000_000});
+    assert_eq!(service.check(&single.to_string())["items"][0]["held"], capacity);
 }
 
 /// Takes, renews or releases a lease of that many ovens.

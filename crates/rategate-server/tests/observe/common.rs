@@ -52,6 +52,7 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
         schedule: Vec::new(),
         location: CounterLocation::Here,
         held_ns: HELD_NS,
+        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
         on_unavailable: OnUnavailable::Local,
         max_keys: Some(1_000),
         origin: Origin { file: Arc::new(PathBuf::from("limits.toml")), line: 3, column: 1 },

@@ -296,14 +296,110 @@ fn reservations_are_counted_and_so_are_their_permits() {
         ("cancelled", 0.0),
         ("late", 1.0),
         ("expired", 1.0),
-        ("repeated", 1.0),
-        ("unknown", 1.0),
     ] {
+        let labels = [("rule", "per-address"), ("outcome", outcome)];
+        let total = scrape.value("rategate_reservations_total", &labels);
+        assert!((total - expected).abs() < 0.5, "{outcome}: {total}");
+    }
+    for (outcome, expected) in [("repeated", 1.0), ("unknown", 1.0), ("unavailable", 0.0)] {
         let total = scrape.value("rategate_reservations_total", &[("outcome", outcome)]);
         assert!((total - expected).abs() < 0.5, "{outcome}: {total}");
     }
+    assert_eq!(scrape.value("rategate_unknown_ids_total", &[]), 1.0);
     let state = |state| scrape.value("rategate_reservations", &[("state", state)]);
     assert_eq!((state("open"), state("ended")), (0.0, 3.0));
+}
+
+/// What is held, and how wrong estimates were, whatever way a reservation ends.
+#[test]
+fn what_reservations_hold_is_a_gauge_of_their_rule() {
+    let bench = Bench::new(rules());
+    let values: [&[u8]; 1] = [b"a"];
+    let target = Target::Rule { name: "per-address", values: &values };
+    let id = |number| UniqueId([number; 16]);
+    let held =
+        |bench: &Bench| scrape(bench).value("rategate_held_permits", &[("rule", "per-address")]);
+    let reserve = |number, permits| {
+        now(bench.engine.reserve(id(number), DEFAULT_TTL, &[Item::of(target, permits)])).unwrap()
+    };
+    let used = |number, permits| {
+        let cost = Cost { target, permits, usage: None };
+        now(bench.engine.commit(id(number), &[cost])).unwrap()
+    };
+    for (number, permits) in [(0, 4), (1, 5), (2, 6), (3, 1), (4, 2)] {
+        assert!(reserve(number, permits).answer.allowed);
+    }
+    assert_eq!(held(&bench), 18.0);
+    assert!(reserve(0, 4).is_repeated);
+    used(0, Some(1));
+    used(0, Some(1));
+    used(1, Some(15));
+    now(bench.engine.cancel(id(2), &[target])).unwrap();
+    assert_eq!(held(&bench), 3.0);
+    bench.clock.advance(DEFAULT_TTL);
+    // One is committed before its end is noticed, the other after that.
+    used(3, Some(2));
+    assert_eq!(held(&bench), 2.0);
+    bench.engine.tick(0);
+    assert_eq!(held(&bench), 0.0);
+    used(4, None);
+    let scrape = scrape(&bench);
+    let of = |outcome| {
+        let labels = [("rule", "per-address"), ("outcome", outcome)];
+        scrape.value("rategate_reservations_total", &labels)
+    };
+    assert_eq!([of("held"), of("committed"), of("cancelled")], [5.0, 2.0, 1.0]);
+    assert_eq!([of("late"), of("expired"), of("denied")], [2.0, 1.0, 0.0]);
+    let bucket = |le| {
+        let labels = [("rule", "per-address"), ("le", le)];
+        scrape.value("rategate_estimate_error_permits_bucket", &labels)
+    };
+    // Of 3, 10, 1 and 0 permits; a cancellation says nothing about its estimate.
+    let buckets = ["0", "1", "10", "1000000", "+Inf"].map(bucket);
+    assert_eq!(buckets, [1.0, 2.0, 4.0, 4.0, 4.0]);
+    let rule = [("rule", "per-address")];
+    assert_eq!(scrape.value("rategate_estimate_error_permits_sum", &rule), 14.0);
+    assert_eq!(scrape.value("rategate_estimate_error_permits_count", &rule), 4.0);
+}
+
+/// What a bound on debts lets go is counted, of charges and of commits.
+#[test]
+fn what_is_forgiven_is_counted() {
+    let mut all = rules();
+    let at = all.rules.iter().position(|rule| &*rule.name == "per-address").unwrap();
+    all.rules[at].debt = rategate::charge::Debt::CARRIED.at_most(std::time::Duration::from_secs(1));
+    let bench = Bench::new(all);
+    let values: [&[u8]; 1] = [b"a"];
+    let target = Target::Rule { name: "per-address", values: &values };
+    let items = [Item::of(target, 1_000_000)];
+    let request = Request { verb: Verb::Charge, items: &items, counts_denied: false };
+    let Decided::Now(answer) = bench.engine.decide(&request) else { panic!("it is here") };
+    let rategate_server::engine::Verdict::Charged(booked) = answer.unwrap().results[0].verdict
+    else {
+        panic!("a charge")
+    };
+    let forgiven =
+        |bench: &Bench| scrape(bench).value("rategate_forgiven_total", &[("rule", "per-address")]);
+    assert!(booked < 1_000_000);
+    let first = forgiven(&bench);
+    assert_eq!(first, (1_000_000 - booked) as f64);
+    let values: [&[u8]; 1] = [b"b"];
+    let target = Target::Rule { name: "per-address", values: &values };
+    let id = UniqueId([1; 16]);
+    assert!(
+        now(bench.engine.reserve(id, DEFAULT_TTL, &[Item::of(target, 1)])).unwrap().answer.allowed
+    );
+    let cost = Cost { target, permits: Some(1_000_001), usage: None };
+    let settled = now(bench.engine.commit(id, &[cost])).unwrap();
+    let rategate_server::engine::Verdict::Committed(rategate::charge::Settled::Owed {
+        forgiven: more,
+        ..
+    }) = settled.answer.results[0].verdict
+    else {
+        panic!("owed")
+    };
+    assert!(more > 0);
+    assert_eq!(forgiven(&bench), first + more as f64);
 }
 
 /// An item that reaches two shares of its limit counts for each.

@@ -254,6 +254,29 @@ fn one_rule_is_held_and_ended_in_each_way() {
     }
 }
 
+/// The reply says how many are held, also that to the same command again.
+#[test]
+fn as_many_are_held_as_there_are() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let user = format!("user{version}");
+        let mut ask = |words: &str| client.ask(&words.replace("ann", &user));
+        let first = ask("RATEGATE.RESERVE * - tokens 1..700 ann m");
+        assert_eq!(reported(&first), of("granted", 700, 300));
+        let ends = first.named("ends_after_ms").int();
+        assert!((59_000..=60_000).contains(&ends), "{ends}: the rule's own time");
+        let id = format!("{}{version}", &ID[..31]);
+        for _ in 0..2 {
+            let held = ask(&format!("RATEGATE.RESERVE {id} 60000 ITEMS 1 tokens 1..5000 2 ann m"));
+            assert_eq!(items(&held), [of("granted", 300, 0)]);
+        }
+        let denied = ask("RATEGATE.RESERVE * 60000 tokens 1..5000 ann m");
+        assert_eq!(reported(&denied), of("denied", 0, 0));
+        let end = ask(&format!("RATEGATE.COMMIT {id} tokens 100 ann m"));
+        assert_eq!(reported(&end), of("committed", 200, 200));
+    }
+}
+
 /// The permits of a client that died come back, and what it says later is charged whole.
 #[test]
 fn a_late_commit_is_charged_once() {
@@ -349,8 +372,14 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         "ERR a reservation's id is 32 hexadecimal digits, or * to draw a new one",
         "ERR a reservation's id is 32 hexadecimal digits",
     );
-    let ttl = "ERR ttl_ms is a number of milliseconds from 1 to 600000";
-    let time = "ERR a reservation lasts longer than 0, and 600 s at most";
+    let ttl = "ERR ttl_ms is a number of milliseconds from 1 on, or - for the rules' own";
+    let time = "ERR a reservation of rule `tokens` lasts longer than 0, and 600s at most";
+    let range = |least: u64, most: u64| {
+        format!(
+            "ERR item 0, counted from 0: `at_most` is {most} and `permits` {least}; a reservation \
+             holds from at least 1 permit to as many as `at_most`"
+        )
+    };
     let number = "ERR permits is not an integer or out of range";
     let others = "ERR the id is of another operation, other items or other permits; send what it \
                   was first sent with, in the same order, or draw a new one";
@@ -372,6 +401,16 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         ("RESERVE * 600001 tokens 1 ann m", time),
         ("RESERVE * 9 tokens -1 ann m", number),
         ("RESERVE * 9 tokens many ann m", number),
+        ("RESERVE * 9 tokens 2..1 ann m", &range(2, 1)),
+        ("RESERVE * 9 tokens 0..5 ann m", &range(0, 5)),
+        ("RESERVE * 9 tokens 1..-5 ann m", number),
+        ("RESERVE * 9 tokens ..5 ann m", number),
+        ("RESERVE * 9 tokens 1.. ann m", number),
+        ("RESERVE * 9 tokens 1..2..3 ann m", number),
+        ("RESERVE * 9 tokens 1...5 ann m", number),
+        ("RESERVE * 9 tokens NaN..5 ann m", number),
+        ("RESERVE * 9 tokens 1..18446744073709551616 ann m", number),
+        ("COMMIT {ID} tokens 1..5 ann m", number),
         ("RESERVE * 9 tokens 1 ann", "ERR rule `tokens` needs 2 values, and 1 is given"),
         ("RESERVE * 9 none 1", "ERR there is no rule `none`"),
         ("RESERVE * 9 ITEMS 0", counts),

@@ -56,6 +56,7 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
         schedule: Vec::new(),
         location: rategate_server::rule::CounterLocation::Here,
         held_ns: rategate_server::rule::HELD_NS,
+        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
         on_unavailable: rategate_server::rule::OnUnavailable::Local,
         descriptor: None,
         look: rategate_server::rule::Look::Debt,

@@ -115,6 +115,28 @@ fn an_estimate_that_does_not_fit_is_denied_and_leaves_its_id_unused() {
     }
 }
 
+/// A proxy that knows no number holds what there is, and commits what was used.
+#[test]
+fn a_proxy_reserves_as_many_as_there_are() {
+    let (engine, _, server) = served(100, Driver::Own);
+    let mut proxy = Proxy::new(&server);
+    let of =
+        |id, most| [("rategate.id", id), ("rategate.verb", "reserve"), ("rategate.at_most", most)];
+    for _ in 0..2 {
+        assert_eq!(proxy.send(&of(UUID, "60"), Some(10)), OK);
+        assert_eq!(left(&engine, "tokens", "a"), (40, 0));
+    }
+    let other = "00000000000000000000000000000001";
+    for _ in 0..2 {
+        assert_eq!(proxy.send(&of(other, "5000"), Some(10)), OK);
+        assert_eq!(left(&engine, "tokens", "a"), (0, 0));
+    }
+    let denied = of("00000000000000000000000000000002", "5000");
+    assert_eq!(proxy.send(&denied, Some(1)), OVER_LIMIT);
+    assert_eq!(proxy.send(&[("rategate.id", other), ("rategate.verb", "commit")], Some(45)), OK);
+    assert_eq!(left(&engine, "tokens", "a"), (0, 5));
+}
+
 #[test]
 fn a_commit_without_hits_used_what_was_held_and_one_of_no_hits_nothing() {
     let (engine, _, server) = served(100, Driver::Own);
@@ -185,13 +207,24 @@ fn entries_that_are_wrong_are_named() {
         (vec![id, reserve, ("rategate.ttl", "11min")], "rategate.ttl"),
         (vec![id, ("rategate.verb", "commit"), ("rategate.ttl", "1s")], "rategate.ttl"),
         (vec![id, ("rategate.ttl", "1s")], "rategate.ttl"),
+        (vec![id, reserve, ("rategate.ttl", "25h")], "rategate.ttl"),
+        (vec![id, reserve, ("rategate.at_most", "")], "rategate.at_most"),
+        (vec![id, reserve, ("rategate.at_most", "0")], "rategate.at_most"),
+        (vec![id, reserve, ("rategate.at_most", "-5")], "rategate.at_most"),
+        (vec![id, reserve, ("rategate.at_most", "NaN")], "rategate.at_most"),
+        (vec![id, reserve, ("rategate.at_most", "4")], "rategate.at_most"),
+        (vec![id, ("rategate.verb", "commit"), ("rategate.at_most", "9")], "rategate.at_most"),
+        (vec![id, ("rategate.at_most", "9")], "rategate.at_most"),
         (vec![id, reserve, reserve], "rategate.verb"),
         (vec![id, reserve, ("rategate.tll", "1s")], "rategate.tll"),
     ] {
         refused(vec![of(&stated, Some(5))], 0, entry);
         // A ttl without a verb is wrong where the call is a take; here the verbs differ first.
-        let entry =
-            if stated.len() == 2 && stated[1].0 == "rategate.ttl" { reserve.0 } else { entry };
+        let entry = if stated.len() == 2 && stated[1].0 == entry && entry != reserve.0 {
+            reserve.0
+        } else {
+            entry
+        };
         refused(vec![of(&[id, reserve], Some(5)), of(&stated, Some(5))], 1, entry);
     }
     // A call is one operation.

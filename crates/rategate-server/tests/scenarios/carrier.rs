@@ -197,6 +197,7 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         schedule: Vec::new(),
         location: CounterLocation::Here,
         held_ns: rategate_server::rule::HELD_NS,
+        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
         on_unavailable: OnUnavailable::Local,
         descriptor: None,
         look: rategate_server::rule::Look::Debt,

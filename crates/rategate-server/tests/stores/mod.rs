@@ -5,6 +5,7 @@ mod charge;
 mod counted;
 mod held;
 mod nothing;
+mod ranges;
 mod real;
 mod reserve;
 mod reserve_real;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use rategate_core::concurrent::{Concurrent, HasLockFree};
 use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit as _;
 
 use super::eviction_cursor::EvictionCursor;
 use super::key::private::Words;
@@ -136,6 +137,16 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
         &self.rows
     }
 
+    /// Ends the holds whose time is over.
+    #[cfg(feature = "serde")]
+    pub(super) fn end_holds(&mut self, now_ns: u64) {
+        for entry in &mut self.rows {
+            if let EntryForm::Ledger(ledger) = &mut entry.form {
+                ledger.end_holds(now_ns);
+            }
+        }
+    }
+
     /// Returns an entry's limit, and the policy that governs it.
     pub(super) fn version_and_form(
         &mut self,
@@ -217,7 +228,8 @@ impl<P: HasLockFree, C> EntryForm<P, C> {
         match self {
             Self::State(state) => policy.heap_bytes(state),
             Self::Ledger(ledger) => {
-                size_of::<Ledger<P>>().saturating_add(policy.heap_bytes(ledger.state()))
+                let own = size_of::<Ledger<P>>().saturating_add(policy.heap_bytes(ledger.state()));
+                own.saturating_add(ledger.held_bytes())
             }
             Self::Limiter(_) => LIMITER_BYTES,
             Self::Taken => 0,

@@ -119,28 +119,54 @@ impl error::Error for TryAllError {
 /// [`TryAllError`], with [`KeyedError::Duplicate`] where two parts are of one key or one
 /// limiter.
 pub fn try_all(attempts: &[Acquisition<'_>]) -> Result<JointDecision, TryAllError> {
+    decide_together(
+        attempts.len(),
+        |at, guarded_by| match attempts.get(at) {
+            Some(attempt) => attempt.limit.lock(guarded_by),
+            None => Err(KeyedError::Closed),
+        },
+        |guards| {
+            let mut grants = Vec::with_capacity(attempts.len());
+            for (_, guard) in guards {
+                guard.take(&mut grants);
+            }
+            grants
+        },
+    )
+}
+
+/// Decides about `parts` limits together, of which `lock` returns the locks, and takes everything
+/// by `take`, or nothing. The result has the parts in their order.
+pub(super) fn decide_together<'a, T>(
+    parts: usize,
+    lock: impl Fn(usize, GuardedBy) -> Result<Box<dyn Lock + 'a>, KeyedError>,
+    mut take: impl FnMut(&mut [(Order, Box<dyn Held + '_>)]) -> Vec<(usize, T)>,
+) -> Result<JointDecision<T>, TryAllError> {
     // The lock that guards a key's limit can change until it is taken: then the call starts over.
-    let mut spilled = vec![false; attempts.len()];
+    let mut guarded_by = vec![GuardedBy::Shard; parts];
     loop {
-        if let Some(decided) = try_once(attempts, &mut spilled)? {
+        let mut locks = Vec::with_capacity(parts);
+        for (at, &guarded_by) in guarded_by.iter().enumerate() {
+            let lock = lock(at, guarded_by).map_err(|error| TryAllError { at, error })?;
+            locks.push((lock.order(), at, lock));
+        }
+        locks.sort_by_key(|&(order, at, _)| (order, at));
+        if let Some(decided) = decide_behind(&locks, &mut guarded_by, &mut take)? {
             return Ok(decided);
         }
     }
 }
 
-fn try_once(
-    attempts: &[Acquisition<'_>],
-    spilled: &mut [bool],
-) -> Result<Option<JointDecision>, TryAllError> {
-    let mut locks = Vec::with_capacity(attempts.len());
-    for (at, (attempt, &spilled)) in attempts.iter().zip(&*spilled).enumerate() {
-        let lock = attempt.limit.lock(spilled).map_err(|error| TryAllError { at, error })?;
-        locks.push((lock.order(), at, lock));
-    }
-    locks.sort_by_key(|&(order, at, _)| (order, at));
+/// Takes the locks in their order and decides behind them. Returns `None` if a limit is behind
+/// another lock.
+fn decide_behind<T>(
+    locks: &[(Order, usize, Box<dyn Lock + '_>)],
+    guarded_by: &mut [GuardedBy],
+    take: impl FnOnce(&mut [(Order, Box<dyn Held + '_>)]) -> Vec<(usize, T)>,
+) -> Result<Option<JointDecision<T>>, TryAllError> {
     let mut guards: Vec<(Order, Box<dyn Held + '_>)> = Vec::with_capacity(locks.len());
     let mut entered = Ok(());
-    for (order, at, lock) in &locks {
+    for (order, at, lock) in locks {
         if guards.last().is_none_or(|(locked_order, _)| locked_order != order) {
             match lock.guard() {
                 Ok(guard) => guards.push((*order, guard)),
@@ -156,16 +182,23 @@ fn try_once(
             break;
         }
     }
-    let outcome = match entered {
-        Ok(()) => agree(&mut guards).map(|agreed| Some(agreed.decision(|| take(&mut guards)))),
-        Err((at, EnterError::Failed(error))) => Err(TryAllError { at, error }),
-        Err((at, EnterError::Spilled)) => {
-            if let Some(spilled) = spilled.get_mut(at) {
-                *spilled = true;
-            }
-            Ok(None)
+    let mut moved = |at: usize, to: GuardedBy| {
+        if let Some(guarded_by) = guarded_by.get_mut(at) {
+            *guarded_by = to;
         }
-        Err((_, EnterError::Moved)) => Ok(None),
+        Ok(None)
+    };
+    let outcome = match entered {
+        Ok(()) => agree(&mut guards).map(|agreed| {
+            Some(agreed.decision(|| {
+                let mut taken = take(&mut guards);
+                taken.sort_by_key(|&(at, _)| at);
+                taken.into_iter().map(|(_, taken)| taken).collect()
+            }))
+        }),
+        Err((at, EnterError::Failed(error))) => Err(TryAllError { at, error }),
+        Err((at, EnterError::Spilled)) => moved(at, GuardedBy::Spill),
+        Err((at, EnterError::Moved)) => moved(at, GuardedBy::Limiter),
     };
     // Release all locks first: the actions wake waiters, and reconfigure limiters of keys.
     let after: Vec<AfterUnlock<'_>> =
@@ -177,14 +210,14 @@ fn try_once(
 }
 
 /// The first instant at which all limits open.
-pub(super) enum Agreed {
+enum Agreed {
     Now,
     Later { retry_after: Option<Duration>, by: usize },
 }
 
 impl Agreed {
     /// Returns the decision, for which `take` takes everything.
-    pub(super) fn decision<T>(self, take: impl FnOnce() -> Vec<T>) -> JointDecision<T> {
+    fn decision<T>(self, take: impl FnOnce() -> Vec<T>) -> JointDecision<T> {
         match self {
             Self::Now => JointDecision::Granted(take()),
             Self::Later { retry_after, by } => JointDecision::Denied { retry_after, by },
@@ -193,9 +226,7 @@ impl Agreed {
 }
 
 /// Finds the first instant at which all limits open.
-pub(super) fn agree<H: Held + ?Sized>(
-    guards: &mut [(Order, Box<H>)],
-) -> Result<Agreed, TryAllError> {
+fn agree(guards: &mut [(Order, Box<dyn Held + '_>)]) -> Result<Agreed, TryAllError> {
     let later =
         |wait_ns, by| Ok(Agreed::Later { retry_after: Some(Duration::from_nanos(wait_ns)), by });
     let (mut wait_ns, mut by) = (0, 0);
@@ -222,15 +253,6 @@ pub(super) fn agree<H: Held + ?Sized>(
     }
 }
 
-fn take(guards: &mut [(Order, Box<dyn Held + '_>)]) -> Vec<Grant> {
-    let mut grants = Vec::with_capacity(guards.len());
-    for (_, guard) in guards {
-        guard.take(&mut grants);
-    }
-    grants.sort_by_key(|&(at, _)| at);
-    grants.into_iter().map(|(_, grant)| grant).collect()
-}
-
 /// A lock's rank and its address in memory: locks are taken in this order, limiters before
 /// shards.
 pub(crate) type Order = (u8, usize);
@@ -246,8 +268,21 @@ pub(crate) type AfterUnlock<'a> = Box<dyn FnOnce() + 'a>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockedRequest {
     pub(crate) permits: u64,
+    /// The permits that have to be left beside those of the request.
+    pub(crate) spared: u64,
     pub(crate) key: [u64; 2],
     pub(crate) tier: usize,
+}
+
+/// The lock behind which a key's limit was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuardedBy {
+    /// That of the key's shard.
+    Shard,
+    /// That of the key's own limiter.
+    Limiter,
+    /// That of the limit that keys share for which the table has no capacity.
+    Spill,
 }
 
 /// The reason why a limit is not behind the lock that was taken for it.
@@ -262,10 +297,8 @@ pub(crate) enum EnterError {
 
 /// One limit of several.
 pub(crate) trait JointLimit: fmt::Debug {
-    /// Returns the lock that guards it at the moment.
-    ///
-    /// A key without a slot is guarded by the lock of the limit that it shares.
-    fn lock(&self, is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError>;
+    /// Returns the lock that guards it, of a key the one behind which it was found last.
+    fn lock(&self, guarded_by: GuardedBy) -> Result<Box<dyn Lock + '_>, KeyedError>;
 }
 
 /// A lock to be taken.
@@ -287,6 +320,9 @@ pub(crate) trait Held {
     /// Takes everything.
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>);
 
+    /// Takes everything, and holds it for `ttl_ns`.
+    fn hold(&mut self, ttl_ns: u64, holds: &mut Vec<(usize, Hold)>);
+
     /// Releases the lock.
     fn release<'a>(self: Box<Self>) -> AfterUnlock<'a>
     where
@@ -298,7 +334,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     #[must_use]
     pub fn attempt(&self, permits: u64) -> Acquisition<'_> {
         let twice = KeyedError::Duplicate;
-        Acquisition::of(JointLimiter { limiter: self.clone(), permits, twice })
+        Acquisition::of(JointLimiter { limiter: self.clone(), permits, spared: 0, twice })
     }
 }
 
@@ -312,6 +348,8 @@ impl<'a> Acquisition<'a> {
 pub(crate) struct JointLimiter<P: LimiterPolicy, C> {
     pub(crate) limiter: Limiter<P, C>,
     pub(crate) permits: u64,
+    /// The permits that have to be left beside those.
+    pub(crate) spared: u64,
     /// The error if another part is of this limiter too.
     pub(crate) twice: KeyedError,
 }
@@ -323,7 +361,7 @@ impl<P: LimiterPolicy, C> fmt::Debug for JointLimiter<P, C> {
 }
 
 impl<P: LimiterPolicy, C: Clock> JointLimit for JointLimiter<P, C> {
-    fn lock(&self, _is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError> {
+    fn lock(&self, _guarded_by: GuardedBy) -> Result<Box<dyn Lock + '_>, KeyedError> {
         Ok(Box::new(Self { limiter: self.limiter.clone(), ..*self }))
     }
 }
@@ -334,27 +372,18 @@ impl<P: LimiterPolicy, C: Clock> Lock for JointLimiter<P, C> {
     }
 
     fn request(&self) -> LockedRequest {
-        LockedRequest { permits: self.permits, key: [0; 2], tier: 0 }
+        let Self { permits, spared, .. } = *self;
+        LockedRequest { permits, spared, key: [0; 2], tier: 0 }
     }
 
     fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
-        Ok(Box::new(self.locked()?))
-    }
-}
-
-impl<P: LimiterPolicy, C: Clock> JointLimiter<P, C> {
-    pub(super) fn locked(&self) -> Result<LimiterLockGuard<'_, P::Limit, C>, KeyedError> {
-        Ok(LimiterLockGuard {
-            guard: self.limiter.guard()?,
-            wanted: None,
-            spared: 0,
-            twice: self.twice,
-        })
+        let guard = self.limiter.guard()?;
+        Ok(Box::new(LimiterLockGuard { guard, wanted: None, spared: 0, twice: self.twice }))
     }
 }
 
 /// The lock of a limiter that is held, and the part of the call that it decides.
-pub(super) struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
+struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
     guard: LimiterGuard<'a, L, C>,
     wanted: Option<(usize, u64)>,
     /// The permits that have to be left beside those of the part.
@@ -362,28 +391,12 @@ pub(super) struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
     twice: KeyedError,
 }
 
-impl<L: Concurrent, C: Clock> LimiterLockGuard<'_, L, C> {
-    pub(super) fn sparing(self, spared: u64) -> Self {
-        Self { spared, ..self }
-    }
-
-    /// Holds what has been found to fit. Returns it with the index of the part.
-    pub(super) fn hold(&mut self, ttl_ns: u64) -> Option<(usize, Hold)> {
-        let (at, permits) = self.wanted?;
-        let hold = |limit: &mut L, now_ns| limit.try_hold(now_ns, permits, ttl_ns);
-        match self.guard.decide_behind_all(permits, hold) {
-            Ok(Some(HoldVerdict::Held(hold))) => Some((at, hold)),
-            _ => None,
-        }
-    }
-}
-
 impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
     fn add(&mut self, at: usize, wanted: LockedRequest) -> Result<(), EnterError> {
         if self.wanted.is_some() {
             return Err(EnterError::Failed(self.twice));
         }
-        self.wanted = Some((at, wanted.permits));
+        (self.wanted, self.spared) = (Some((at, wanted.permits)), wanted.spared);
         Ok(())
     }
 
@@ -405,6 +418,14 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
         let taken = self.guard.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits));
         if let Some(Ok(Verdict::Granted(grant))) = taken {
             grants.push((at, Grant::as_promised(&grant)));
+        }
+    }
+
+    fn hold(&mut self, ttl_ns: u64, holds: &mut Vec<(usize, Hold)>) {
+        let Some((at, permits)) = self.wanted else { return };
+        let hold = |limit: &mut L, now_ns| limit.try_hold(now_ns, permits, ttl_ns);
+        if let Ok(Some(HoldVerdict::Held(hold))) = self.guard.decide_behind_all(permits, hold) {
+            holds.push((at, hold));
         }
     }
 

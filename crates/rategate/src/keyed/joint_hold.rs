@@ -1,32 +1,107 @@
 //! Holds of several limits at once: all or none.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::LimiterPolicy;
+use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
+use rategate_core::holds;
 use rategate_core::span::whole_ns;
 
-use super::joint::{
-    AfterUnlock, EnterError, Held as _, JointDecision, JointLimiter, LimiterLockGuard, Lock as _,
-    Order, TryAllError, agree,
-};
+use super::joint::{GuardedBy, JointDecision, JointLimiter, Lock, TryAllError, decide_together};
+use super::joint_key::JointKey;
+use super::key::Id;
+use super::section::KeyLocation;
+use super::table::Table;
 use crate::charge::Hold;
 use crate::clock::Clock;
-use crate::decision::Decision;
-use crate::error::{KeyedError, TryAcquireError};
+use crate::decision::Denial;
+use crate::error::KeyedError;
+use crate::hold::KeyName;
 use crate::limiter::Limiter;
 
-/// An estimate of one limiter, as one part of a call to [`try_hold_all`].
+/// An estimate of one limit, as one part of a call to [`try_hold_all`].
 ///
-/// Returned by [`Limiter::estimate`].
+/// Returned by [`Limiter::estimate`] and [`Keyed::estimate`](crate::Keyed::estimate).
 #[must_use = "an estimate holds nothing until `try_hold_all` is called"]
 pub struct Estimate<'a, P: LimiterPolicy, C: Clock> {
-    limiter: &'a Limiter<P, C>,
+    limit: Limit<'a, P, C>,
     permits: u64,
     spared: u64,
 }
 
-impl<P: LimiterPolicy, C: Clock> Estimate<'_, P, C> {
+enum Limit<'a, P: LimiterPolicy, C: Clock> {
+    Limiter(&'a Limiter<P, C>),
+    Key(&'a dyn TableOfHolds<P, C>, KeyName),
+}
+
+/// A table of keys whose permits can be held.
+trait TableOfHolds<P: LimiterPolicy, C: Clock>: Send + Sync {
+    fn try_hold(
+        &self,
+        name: KeyName,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<Result<Hold<P, C>, Denial>, KeyedError>;
+
+    /// Returns the limiter that guards a key's limit, unless its shard does, and the error for two
+    /// parts that share it.
+    fn guarding_limiter(
+        &self,
+        name: KeyName,
+        guarded_by: GuardedBy,
+    ) -> Result<Option<(Limiter<P, C>, KeyedError)>, KeyedError>;
+
+    fn lock(&self, name: KeyName, permits: u64, spared: u64) -> Box<dyn Lock + '_>;
+
+    fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<P, C>;
+}
+
+impl<I: Id, P: HasLockFree, C: Clock + Clone> TableOfHolds<P, C> for Arc<Table<I, P, C>>
+where
+    Table<I, P, C>: Send + Sync + 'static,
+{
+    fn try_hold(
+        &self,
+        name: KeyName,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
+        Ok(Table::try_hold(self, &self.named(name), permits, ttl_ns)?.0)
+    }
+
+    fn guarding_limiter(
+        &self,
+        name: KeyName,
+        guarded_by: GuardedBy,
+    ) -> Result<Option<(Limiter<P, C>, KeyedError)>, KeyedError> {
+        Table::guarding_limiter(self, &self.named(name), guarded_by)
+    }
+
+    fn lock(&self, name: KeyName, permits: u64, spared: u64) -> Box<dyn Lock + '_> {
+        Box::new(JointKey { table: &**self, location: self.named(name), permits, spared })
+    }
+
+    fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<P, C> {
+        Hold::of_key(Self::clone(self), name, hold)
+    }
+}
+
+impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
+    pub(super) fn of_key<I: Id>(
+        table: &'a Arc<Table<I, P, C>>,
+        location: KeyLocation<I>,
+        permits: u64,
+    ) -> Self
+    where
+        P: HasLockFree,
+        C: Clone,
+        Table<I, P, C>: Send + Sync + 'static,
+    {
+        Self { limit: Limit::Key(table, location.name()), permits, spared: 0 }
+    }
+
     /// Holds the permits only if at least `permits` more are left.
     ///
     /// So callers with a smaller limit of their own can share a counter: with `max - n` permits
@@ -35,12 +110,36 @@ impl<P: LimiterPolicy, C: Clock> Estimate<'_, P, C> {
     pub const fn sparing(self, permits: u64) -> Self {
         Self { spared: permits, ..self }
     }
+
+    fn held(&self, hold: holds::Hold) -> Hold<P, C> {
+        match self.limit {
+            Limit::Limiter(limiter) => limiter.held(hold),
+            Limit::Key(table, name) => table.held(name, hold),
+        }
+    }
+
+    /// Returns the lock that guards the limit, and the limiter if that is one.
+    fn lock(
+        &self,
+        guarded_by: GuardedBy,
+    ) -> Result<(Box<dyn Lock + '_>, Option<Limiter<P, C>>), KeyedError> {
+        let Self { permits, spared, .. } = *self;
+        let (limiter, twice) = match self.limit {
+            Limit::Limiter(limiter) => (limiter.clone(), KeyedError::Duplicate),
+            Limit::Key(table, name) => match table.guarding_limiter(name, guarded_by)? {
+                Some(guarding) => guarding,
+                None => return Ok((table.lock(name, permits, spared), None)),
+            },
+        };
+        let lock = JointLimiter { limiter: limiter.clone(), permits, spared, twice };
+        Ok((Box::new(lock), Some(limiter)))
+    }
 }
 
 impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Returns an estimate of this limiter, as one part of a call to [`try_hold_all`].
     pub const fn estimate(&self, permits: u64) -> Estimate<'_, P, C> {
-        Estimate { limiter: self, permits, spared: 0 }
+        Estimate { limit: Limit::Limiter(self), permits, spared: 0 }
     }
 }
 
@@ -52,6 +151,14 @@ impl<P: LimiterPolicy, C: Clock> Clone for Estimate<'_, P, C> {
 
 impl<P: LimiterPolicy, C: Clock> Copy for Estimate<'_, P, C> {}
 
+impl<P: LimiterPolicy, C: Clock> Clone for Limit<'_, P, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: LimiterPolicy, C: Clock> Copy for Limit<'_, P, C> {}
+
 impl<P: LimiterPolicy, C: Clock> fmt::Debug for Estimate<'_, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Estimate")
@@ -61,11 +168,10 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for Estimate<'_, P, C> {
     }
 }
 
-/// Holds estimates of several limiters at once, or of none, until the true costs are known.
+/// Holds estimates of several limits at once, or of none, until the true costs are known.
 ///
 /// Each is ended by itself: see [`Limiter::try_hold`]. For limits of different kinds, make them
-/// limiters of [`AnyPolicy`](crate::AnyPolicy); for a key of a table, take its
-/// [limiter](crate::Keyed::limiter).
+/// limiters or tables of [`AnyPolicy`](crate::AnyPolicy).
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,12 +196,13 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for Estimate<'_, P, C> {
 ///
 /// # Cost
 ///
-/// One lock for each limiter, taken in the order of their addresses and held for the decision.
+/// One lock for each limiter and for the shard of each key, taken in the order of their addresses
+/// and held for the decision.
 ///
 /// # Errors
 ///
-/// [`TryAllError`], with [`KeyedError::Duplicate`] where two parts are of one limiter. Nothing is
-/// held then.
+/// [`TryAllError`], with [`KeyedError::Duplicate`] where two parts are of one limiter or one
+/// key. Nothing is held then.
 pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
     parts: &[Estimate<'_, P, C>],
     ttl: Duration,
@@ -107,74 +214,42 @@ pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
     {
         return hold_one(part, ttl_ns).map_err(|error| TryAllError { at: 0, error });
     }
-    let mut joints = Vec::with_capacity(parts.len());
-    for (at, part) in parts.iter().enumerate() {
-        let twice = KeyedError::Duplicate;
-        let (limiter, permits) = (part.limiter.clone(), part.permits);
-        let joint = JointLimiter { limiter, permits, twice };
-        joints.push((joint.order(), at, joint, part.spared));
-    }
-    joints.sort_by_key(|&(order, at, ..)| (order, at));
-    let mut guards = Vec::with_capacity(parts.len());
-    let locked = joints.iter().try_for_each(|(order, at, joint, spared)| {
-        lock(&mut guards, *order, (*at, *spared), joint)
-            .map_err(|error| TryAllError { at: *at, error })
-    });
-    let decided = locked.and_then(|()| agree(&mut guards)).map(|agreed| {
-        let hold_all = || guards.iter_mut().filter_map(|(_, guard)| guard.hold(ttl_ns)).collect();
-        agreed.decision(hold_all)
-    });
-    // All locks are released before waiters are woken.
-    let after: Vec<AfterUnlock<'_>> =
-        guards.into_iter().map(|(_, guard)| guard.release()).collect();
-    for act in after {
-        act();
-    }
-    Ok(match decided? {
-        JointDecision::Granted(mut held) => {
-            held.sort_by_key(|&(at, _): &(usize, _)| at);
-            let held = held.into_iter();
-            let held = held.filter_map(|(at, hold)| Some(parts.get(at)?.limiter.held(hold)));
-            JointDecision::Granted(held.collect())
+    // The limiters that keep the parts; shards keep the others.
+    let limiters: Vec<RefCell<Option<Limiter<P, C>>>> =
+        parts.iter().map(|_| RefCell::default()).collect();
+    let lock = |at: usize, guarded_by| {
+        let (Some(part), Some(kept)) = (parts.get(at), limiters.get(at)) else {
+            return Err(KeyedError::Closed);
+        };
+        let (lock, limiter) = part.lock(guarded_by)?;
+        kept.replace(limiter);
+        Ok(lock)
+    };
+    decide_together(parts.len(), lock, |guards| {
+        let mut holds = Vec::with_capacity(parts.len());
+        for (_, guard) in guards {
+            guard.hold(ttl_ns, &mut holds);
         }
-        JointDecision::Denied { retry_after, by } => JointDecision::Denied { retry_after, by },
+        let of = |(at, hold): (usize, holds::Hold)| {
+            let (part, kept) = (parts.get(at)?, limiters.get(at)?);
+            let kept = kept.borrow();
+            Some((at, kept.as_ref().map_or_else(|| part.held(hold), |own| own.held(hold))))
+        };
+        holds.into_iter().filter_map(of).collect()
     })
 }
 
-/// Holds the estimate of one limiter, without what several need.
+/// Holds the estimate of one limit, without what several need.
 fn hold_one<P: LimiterPolicy, C: Clock>(
     part: &Estimate<'_, P, C>,
     ttl_ns: u64,
 ) -> Result<JointDecision<Hold<P, C>>, KeyedError> {
-    Ok(match part.limiter.shared().try_hold(part.permits, ttl_ns)? {
-        (_, Some(hold)) => JointDecision::Granted(vec![part.limiter.held(hold)]),
-        (Decision::Denied(denial), None) => {
-            JointDecision::Denied { retry_after: denial.retry_after(), by: 0 }
-        }
-        // No grant is without a hold.
-        (Decision::Granted(_), None) => return Err(TryAcquireError::Closed.into()),
+    let held = match part.limit {
+        Limit::Limiter(limiter) => limiter.try_hold_ns(part.permits, ttl_ns)?,
+        Limit::Key(table, name) => table.try_hold(name, part.permits, ttl_ns)?,
+    };
+    Ok(match held {
+        Ok(hold) => JointDecision::Granted(vec![hold]),
+        Err(denial) => JointDecision::Denied { retry_after: denial.retry_after(), by: 0 },
     })
-}
-
-/// The locks that are held, each with its place in their order.
-type Guards<'a, L, C> = Vec<(Order, Box<LimiterLockGuard<'a, L, C>>)>;
-
-/// Takes the lock of one more limiter. A second lock of the same would wait for ever.
-fn lock<'a, P: LimiterPolicy, C: Clock>(
-    guards: &mut Guards<'a, P::Limit, C>,
-    order: Order,
-    (at, spared): (usize, u64),
-    joint: &'a JointLimiter<P, C>,
-) -> Result<(), KeyedError> {
-    if guards.last().is_some_and(|(locked, _)| *locked == order) {
-        return Err(joint.twice);
-    }
-    let mut guard = Box::new(joint.locked()?.sparing(spared));
-    match guard.add(at, joint.request()) {
-        Err(EnterError::Failed(error)) => return Err(error),
-        // A limiter is nowhere else.
-        Ok(()) | Err(EnterError::Moved | EnterError::Spilled) => {}
-    }
-    guards.push((order, guard));
-    Ok(())
 }

@@ -1,11 +1,13 @@
-//! A key's part in a joint acquisition of several limits, decided on a copy of its state.
+//! A key's part in a joint acquisition of several limits.
 //!
-//! The key's shard stays locked until the whole is decided.
+//! The key's shard stays locked until the whole is decided. Until then the key's limit is out of
+//! the table, and changed only if all limits grant.
 
 use std::fmt;
 use std::num::NonZeroU64;
 
 use rategate_core::concurrent::HasLockFree;
+use rategate_core::holds::{Hold, HoldVerdict, Holding as _};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Refusal, Verdict};
@@ -13,13 +15,13 @@ use rategate_core::verdict::{Refusal, Verdict};
 use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::Id;
-use super::section::{Copied, KeyLocation, KeySection, PendingPolicy};
+use super::section::{KeyLocation, KeySection, Lent, PendingPolicy};
 use super::table::Table;
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::keyed::joint::{
-    AfterUnlock, EnterError, Held, JointLimit, JointLimiter, Lock, LockedRequest, Order, SHARD,
-    opens_after,
+    AfterUnlock, EnterError, GuardedBy, Held, JointLimit, JointLimiter, Lock, LockedRequest, Order,
+    SHARD, opens_after,
 };
 use crate::sync::MutexGuard;
 
@@ -28,6 +30,8 @@ pub(super) struct JointKey<'a, I: Id, P: HasLockFree, C: Clock> {
     pub(super) table: &'a Table<I, P, C>,
     pub(super) location: KeyLocation<I>,
     pub(super) permits: u64,
+    /// The permits that have to be left beside those.
+    pub(super) spared: u64,
 }
 
 /// A locked shard, and its keys that take part in the request.
@@ -39,12 +43,13 @@ struct ShardLockGuard<'a, I: Id, P: HasLockFree, C: Clock> {
     late: Vec<PendingPolicy<I, P, C>>,
 }
 
-/// A copy of a key's limit, before the decision.
+/// A key's limit, which is out of the table.
 struct Draft<I, P: HasLockFree> {
     at: usize,
     location: KeyLocation<I>,
     permits: u64,
-    ledger: Ledger<P>,
+    spared: u64,
+    ledger: Box<Ledger<P>>,
 }
 
 impl<I: Id, P: HasLockFree, C: Clock> fmt::Debug for JointKey<'_, I, P, C> {
@@ -57,18 +62,10 @@ impl<I: Id, P: HasLockFree, C: Clock> fmt::Debug for JointKey<'_, I, P, C> {
 }
 
 impl<I: Id, P: HasLockFree, C: Clock + Clone> JointLimit for JointKey<'_, I, P, C> {
-    fn lock(&self, is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError> {
-        let permits = self.permits;
-        if is_spilled {
-            // Two parts of one table that find no capacity could share one limit, but not both be
-            // parts of it.
-            let (limiter, twice) = (self.table.spill(self.location.tier)?, KeyedError::TableFull);
-            return Ok(Box::new(JointLimiter { limiter, permits, twice }));
-        }
-        Ok(match self.table.limiter_in_use(&self.location)? {
-            Some(limiter) => {
-                Box::new(JointLimiter { limiter, permits, twice: KeyedError::Duplicate })
-            }
+    fn lock(&self, guarded_by: GuardedBy) -> Result<Box<dyn Lock + '_>, KeyedError> {
+        let Self { table, permits, spared, .. } = *self;
+        Ok(match table.guarding_limiter(&self.location, guarded_by)? {
+            Some((limiter, twice)) => Box::new(JointLimiter { limiter, permits, spared, twice }),
             None => Box::new(Self { ..*self }),
         })
     }
@@ -81,7 +78,8 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Lock for JointKey<'_, I, P, C> {
 
     fn request(&self) -> LockedRequest {
         let word = |index| self.location.id.word(index);
-        LockedRequest { permits: self.permits, key: [word(0), word(1)], tier: self.location.tier }
+        let Self { permits, spared, location, .. } = *self;
+        LockedRequest { permits, spared, key: [word(0), word(1)], tier: location.tier }
     }
 
     fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
@@ -109,12 +107,13 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
         if self.drafts.iter().any(|draft| draft.location.id == location.id) {
             return Err(EnterError::Failed(KeyedError::Duplicate));
         }
-        let ledger = match self.section(location).copy() {
-            Copied::Ledger(ledger) => *ledger,
-            Copied::Elsewhere => return Err(EnterError::Moved),
-            Copied::TableFull => return Err(EnterError::Spilled),
+        let ledger = match self.section(location).lend() {
+            Lent::Ledger(ledger) => ledger,
+            Lent::Elsewhere => return Err(EnterError::Moved),
+            Lent::TableFull => return Err(EnterError::Spilled),
         };
-        self.drafts.push(Draft { at, location, permits: wanted.permits, ledger });
+        let LockedRequest { permits, spared, .. } = wanted;
+        self.drafts.push(Draft { at, location, permits, spared, ledger });
         Ok(())
     }
 
@@ -122,7 +121,8 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
         let mut last = (wait_ns, 0);
         for draft in &self.drafts {
             let Some(permits) = NonZeroU64::new(draft.permits) else { continue };
-            let opens_ns = opens_after(&draft.ledger, self.now_ns, wait_ns, permits)
+            let permits = permits.saturating_add(draft.spared);
+            let opens_ns = opens_after(&*draft.ledger, self.now_ns, wait_ns, permits)
                 .map_err(|refusal| (draft.at, refusal))?;
             if opens_ns > last.0 {
                 last = (opens_ns, draft.at);
@@ -132,12 +132,20 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
     }
 
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>) {
-        for mut draft in std::mem::take(&mut self.drafts) {
-            let now_ns = self.now_ns;
-            if let Ok(Verdict::Granted(grant)) = draft.ledger.try_acquire(now_ns, draft.permits) {
+        for draft in &mut self.drafts {
+            let taken = draft.ledger.try_acquire(self.now_ns, draft.permits);
+            if let Ok(Verdict::Granted(grant)) = taken {
                 grants.push((draft.at, Grant::as_promised(&grant)));
             }
-            self.section(draft.location).put(draft.ledger);
+        }
+    }
+
+    fn hold(&mut self, ttl_ns: u64, holds: &mut Vec<(usize, Hold)>) {
+        for draft in &mut self.drafts {
+            let held = draft.ledger.try_hold(self.now_ns, draft.permits, ttl_ns);
+            if let Ok(HoldVerdict::Held(hold)) = held {
+                holds.push((draft.at, hold));
+            }
         }
     }
 
@@ -146,7 +154,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
         Self: 'a,
     {
         for draft in std::mem::take(&mut self.drafts) {
-            self.section(draft.location).leave();
+            self.section(draft.location).give_back(draft.ledger);
         }
         let Self { table, entries, late, .. } = *self;
         drop(entries);

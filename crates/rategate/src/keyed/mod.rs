@@ -5,6 +5,7 @@ mod capacity;
 mod entries;
 pub(crate) mod error;
 mod eviction_cursor;
+mod holds;
 pub(crate) mod joint;
 mod joint_hold;
 mod joint_key;
@@ -450,7 +451,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// other caller, takes nothing, and its grant reports what remains.
     #[must_use]
     pub fn attempt(&self, key: &K, permits: u64) -> Acquisition<'_> {
-        Acquisition::of(JointKey { table: &*self.table, location: self.location(key), permits })
+        let (table, location) = (&*self.table, self.location(key));
+        Acquisition::of(JointKey { table, location, permits, spared: 0 })
     }
 
     /// Returns the tier of a key by the table's function, or 0 without one.

@@ -10,9 +10,8 @@ use rategate_core::verdict::Settled;
 use super::Keyed;
 use super::key::Key;
 use crate::clock::Clock;
-use crate::decision::{Denial, Grant};
+use crate::decision::Grant;
 use crate::error::KeyedError;
-use crate::hold::Hold;
 use crate::limiter::Limiter;
 use crate::status::Status;
 use crate::sync::Ordering;
@@ -132,37 +131,6 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// Sets how debts end from now on. A debt of a window that is carried already stays so.
     pub fn set_debt(&self, debt: Debt) {
         self.table.debt.store(debt.bits(), Ordering::Relaxed);
-    }
-
-    /// Holds an estimate of `permits` for a key until the true cost is known, or reports a denial.
-    ///
-    /// See [`Limiter::try_hold`]. The key has a [limiter](Self::limiter) of its own until the hold
-    /// has ended and has been dropped. To wait for a hold, use that limiter's
-    /// [`hold`](Limiter::hold), in tasks through [`AsyncLimiter::from`](crate::AsyncLimiter).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate::{Gcra, Keyed};
-    ///
-    /// let tokens: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(1000).burst(1000));
-    /// let hold = tokens.try_hold("ann", 800, Duration::from_secs(60))?.unwrap();
-    /// assert!(tokens.try_hold("ann", 800, Duration::from_secs(60))?.is_err());
-    /// hold.commit(150)?;
-    /// assert_eq!(tokens.remaining("ann")?, 850);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_acquire`](Self::try_acquire) and of [`limiter`](Self::limiter).
-    pub fn try_hold(
-        &self,
-        key: &K,
-        permits: u64,
-        ttl: Duration,
-    ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
-        Ok(self.limiter(key)?.try_hold(permits, ttl)?)
     }
 
     /// Corrects an estimate, once the operation of `grant` is known to have taken `actual`

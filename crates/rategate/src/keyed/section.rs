@@ -7,6 +7,7 @@ use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::external_state::ExternalState;
+use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Grant, Settled, Verdict};
@@ -20,7 +21,9 @@ use super::projection::{Peeked, Projection, View};
 use super::slots::{Home, Slots};
 use super::table::Table;
 use crate::clock::Clock;
+use crate::hold::KeyName;
 use crate::limiter::Limiter;
+use crate::status::Status;
 
 /// The address of a key: its shard, its hash and its tier.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,14 @@ pub(super) struct KeyLocation<I> {
     pub(super) hash: u64,
     pub(super) shard: usize,
     pub(super) tier: usize,
+}
+
+impl<I: Id> KeyLocation<I> {
+    /// Returns the name by which a table finds the key again.
+    pub(super) fn name(&self) -> KeyName {
+        let word = |index| self.id.word(index);
+        KeyName { id: [word(0), word(1)], tier: self.tier }
+    }
 }
 
 /// A locked shard, in service of one key.
@@ -41,8 +52,8 @@ pub(super) struct KeySection<'a, I: Id, P: HasLockFree, C: Clock> {
     pub(super) late: &'a mut Vec<PendingPolicy<I, P, C>>,
 }
 
-/// A copy of a key's limit, for a decision that is not committed yet.
-pub(super) enum Copied<P: HasLockFree> {
+/// A key's limit outside of the table, for a decision that is not made yet.
+pub(super) enum Lent<P: HasLockFree> {
     Ledger(Box<Ledger<P>>),
     /// The key has a limiter, which decides for it.
     Elsewhere,
@@ -189,7 +200,11 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         };
         let answer = match form {
             EntryForm::State(state) => request(View::State(&version.policy, state), now_ns),
-            EntryForm::Ledger(ledger) => request(View::Ledger(ledger), now_ns),
+            EntryForm::Ledger(ledger) => {
+                // Once, and not on a copy for each number that is read.
+                ledger.end_holds(now_ns);
+                request(View::Ledger(ledger), now_ns)
+            }
             EntryForm::Limiter(limiter) => return SectionResult::Delegate(limiter.clone()),
             EntryForm::Taken => return SectionResult::TableFull,
         };
@@ -266,6 +281,52 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
                 flatten(self.on_ledger(settle).unwrap_or(SectionResult::TableFull))
             }
         }
+    }
+
+    /// Holds an estimate, or denies it. A denial adds no entry for an unknown key.
+    pub(super) fn try_hold(
+        &mut self,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<SectionResult<(HoldVerdict, Status), P, C>, ExceedsCapacity> {
+        if self.table.is_full_of_bytes() {
+            return Ok(SectionResult::NoBytes);
+        }
+        let hold = |ledger: &mut Ledger<P>, now_ns| {
+            let verdict = ledger.try_hold(now_ns, permits, ttl_ns)?;
+            Ok((verdict, Status::of_ledger(ledger, now_ns)))
+        };
+        if let Some(held) = self.on_ledger(hold) {
+            return flatten(held);
+        }
+        self.sweep(SWEEP_NEW);
+        let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier) else {
+            return Ok(SectionResult::TableFull);
+        };
+        let state = self.table.unknown_keys.state(&version.policy, self.now_ns);
+        let mut fresh = Ledger::resumed(version.policy.clone(), state, version.epoch, self.now_ns);
+        let held = hold(&mut fresh, self.now_ns)?;
+        let leaves_trace = permits > 0 && matches!(held.0, HoldVerdict::Held(_));
+        if leaves_trace {
+            if !self.admit_fresh() {
+                return Ok(SectionResult::TableFull);
+            }
+            self.give_back(Box::new(fresh));
+        }
+        Ok(SectionResult::Here(held))
+    }
+
+    /// Ends a hold. Returns `None` if the key is unknown.
+    pub(super) fn commit(
+        &mut self,
+        hold: Hold,
+        actual: u64,
+        debt: Debt,
+    ) -> Option<SectionResult<(Committed, Status), P, C>> {
+        self.on_ledger(|ledger, now_ns| {
+            let committed = ledger.commit(now_ns, hold, actual, debt);
+            (committed, Status::of_ledger(ledger, now_ns))
+        })
     }
 
     /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.
@@ -358,40 +419,40 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         }
     }
 
-    /// Copies a key's limit. An unknown key takes an entry; see [`put`](Self::put) and
-    /// [`leave`](Self::leave).
-    pub(super) fn copy(&mut self) -> Copied<P> {
+    /// Takes a key's limit out of the table, to be [returned](Self::give_back) under the same
+    /// lock. An unknown key takes an entry.
+    pub(super) fn lend(&mut self) -> Lent<P> {
         if self.load_entry().is_none() && !self.admit_fresh() {
-            return Copied::TableFull;
+            return Lent::TableFull;
         }
         let now_ns = self.now_ns;
-        let version_and_form = self.load_entry().and_then(|at| self.version_and_form(at));
-        let ledger = match version_and_form {
-            Some((version, EntryForm::State(state))) => {
-                Ledger::resumed(version.policy.clone(), state.clone(), version.epoch, now_ns)
+        let Some(at) = self.load_entry() else { return Lent::TableFull };
+        let before = self.heap_bytes(at);
+        self.make_ledger(at);
+        let Some((_, form)) = self.version_and_form(at) else { return Lent::TableFull };
+        let lent = match std::mem::replace(form, EntryForm::Taken) {
+            EntryForm::Ledger(mut ledger) => {
+                ledger.end_holds(now_ns);
+                Lent::Ledger(ledger)
             }
-            Some((_, EntryForm::Ledger(ledger))) => (**ledger).clone(),
-            Some((_, EntryForm::Limiter(_))) => return Copied::Elsewhere,
-            Some((_, EntryForm::Taken)) | None => return Copied::TableFull,
+            EntryForm::Limiter(limiter) => {
+                *form = EntryForm::Limiter(limiter);
+                Lent::Elsewhere
+            }
+            EntryForm::State(_) | EntryForm::Taken => Lent::TableFull,
         };
-        Copied::Ledger(Box::new(ledger))
+        self.account(before, self.heap_bytes(at));
+        lent
     }
 
-    /// Replaces a key's limit by a changed copy of it.
-    pub(super) fn put(&mut self, ledger: Ledger<P>) {
+    /// Returns a key's limit to the table.
+    pub(super) fn give_back(&mut self, ledger: Box<Ledger<P>>) {
         let Some(at) = self.entries.find(self.location.id, self.location.hash) else { return };
         let before = self.heap_bytes(at);
         if let Some((_, form)) = self.version_and_form(at) {
-            *form = EntryForm::Ledger(Box::new(ledger));
+            *form = EntryForm::Ledger(ledger);
         }
         self.end(at, before);
-    }
-
-    /// Leaves a key's limit unchanged.
-    pub(super) fn leave(&mut self) {
-        if let Some(at) = self.entries.find(self.location.id, self.location.hash) {
-            self.tidy(at);
-        }
     }
 
     /// Inserts a key that is not in the table. Returns `false` if there is no capacity.

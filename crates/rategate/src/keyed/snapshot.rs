@@ -197,8 +197,9 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
         let policy_versions = self.policy_versions();
         let numbers =
             |policy: &P| (policy_versions.made() != header.made).then(|| numbers_of(policy));
-        let entries = self.lock(shard);
+        let mut entries = self.lock(shard);
         let now_ns = self.fresh_slots(shard, entries.latest_ns.max(self.clock.now_ns()));
+        entries.end_holds(now_ns);
         let record = |id: I, tier: usize| Record {
             key: key_bytes(id),
             policy: u32::try_from(tier).unwrap_or(u32::MAX),

@@ -20,6 +20,7 @@ use rategate_core::refund::RefundEpoch;
 use super::capacity::{Capacity, MAX_KEYS, Overflow};
 use super::entries::Entries;
 use super::error::KeyedError;
+use super::joint::GuardedBy;
 use super::key::{Id, Seeds};
 use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::projection::{Peeked, Projection, View};
@@ -28,12 +29,14 @@ use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
 use super::unknown_keys::UnknownKeys;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
+use crate::hold::KeyName;
 use crate::limiter::Limiter;
 use crate::stats::KeyStats;
 use crate::status::Status;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 mod changes;
+mod holds;
 mod returns;
 mod tally;
 
@@ -131,6 +134,11 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     pub(super) fn location(&self, id: I, tier: usize) -> KeyLocation<I> {
         let hash = id.home(&self.seeds);
         KeyLocation { id, hash, shard: scaled(hash >> 32, self.shards.len()), tier }
+    }
+
+    /// Returns the location of a key by its name.
+    pub(super) fn named(&self, name: KeyName) -> KeyLocation<I> {
+        self.location(I::of(name.id), name.tier)
     }
 
     /// Loads the memory of a key that is needed soon into the cache.
@@ -303,12 +311,23 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// Returns the limiter of a key, if a handle to it exists.
-    pub(super) fn limiter_in_use(
+    /// Returns the limiter that guards a key's limit, unless the key's shard does, and the error
+    /// for two parts of a call that share it.
+    pub(super) fn guarding_limiter(
         &self,
         location: &KeyLocation<I>,
-    ) -> Result<Option<Limiter<P, C>>, KeyedError> {
-        self.section(location, |section| section.limiter_in_use())
+        guarded_by: GuardedBy,
+    ) -> Result<Option<(Limiter<P, C>, KeyedError)>, KeyedError> {
+        Ok(match guarded_by {
+            GuardedBy::Shard => None,
+            GuardedBy::Limiter => {
+                let in_use = self.section(location, |section| section.limiter_in_use())?;
+                in_use.map(|limiter| (limiter, KeyedError::Duplicate))
+            }
+            // Two parts of one table that find no capacity could share one limit, but not both be
+            // parts of it.
+            GuardedBy::Spill => Some((self.spill(location.tier)?, KeyedError::TableFull)),
+        })
     }
 
     /// Runs `act` under the lock of the key's shard, at one reading of the clock.

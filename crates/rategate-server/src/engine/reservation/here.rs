@@ -4,19 +4,21 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::Clock;
 use rategate::charge::{Committed, Settled};
+use rategate::{Clock, Status};
 use rategate_core::span::whole_ns;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
+use super::held_item::EndedHold;
 use super::table::{Entry, OwnedUsage, PartVerdict, State};
 use super::{Cost, End, NOT_HELD, Reserved, Verdicts, check_number};
-use crate::engine::Engine;
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::request::{Item, Request, Target, Verb};
+use crate::engine::tasks::{PendingItem, Task};
 use crate::engine::unique_id::UniqueId;
-use crate::rule::Usage;
+use crate::engine::{Engine, Inner};
+use crate::rule::Rule;
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Holds the permits of all items under an id, or of none.
@@ -29,7 +31,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, items.iter().map(|item| &item.target));
         let estimates = items.iter().map(|item| item.permits);
-        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
+        let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
@@ -38,22 +40,25 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 return Err(EngineError::OtherItems);
             }
             let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
-            let verdicts = (verdicts, entry.parts.clone());
+            let (verdicts, held) = ((verdicts, entry.parts.clone()), entry.held());
             drop(shard);
             reservations.counts.repeated();
             let targets = items.iter().map(|item| item.target).enumerate();
-            let answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            let mut answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            if answer.allowed {
+                answer.set_held(&held, 0..items.len());
+            }
             return Ok(Reserved { answer, is_repeated: true, ends_after_ns });
         }
         reservations.check_capacity()?;
-        let (answer, holds) = self.inner.hold_items(items, ttl)?;
+        let (answer, holds) = self.inner.hold_items(items, ttl, &[])?;
         if !answer.allowed {
             drop(shard);
             reservations.counts.denied();
             return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
         }
         // Where nothing is counted the reservation lasts as long as it would otherwise.
-        let last_ns = holds.iter().map(|(_, hold, _)| whole_ns(hold.ends_at())).max();
+        let last_ns = holds.iter().map(|held| whole_ns(held.hold.ends_at())).max();
         let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
         let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
@@ -81,7 +86,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let targets = || items.iter().map(|item| item.target);
         let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
         let permits = items.iter().map(|item| item.permits);
-        let usages = OwnedUsage::of_all(items.iter().map(|item| item.usage));
+        let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         if let Some(entry) = shard.entry(id, now_ns) {
@@ -123,8 +128,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
         let now_ns = self.inner.clock.now_ns();
-        let targets = || costs.iter().map(|cost| cost.target);
         let mut shard = reservations.lock(id);
+        let mut one = None;
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 reservations.counts.unknown();
@@ -136,7 +141,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
-                let verdicts = self.settle(entry, costs, end)?;
+                let (verdicts, left) = self.settle(entry, costs, end)?;
+                one = left;
                 shard.settled(id, verdicts.clone(), now_ns);
                 reservations.counts.ended(end, &verdicts.0);
                 (verdicts, false)
@@ -144,84 +150,67 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         };
         drop(shard);
         let has_effect = verdicts.0.iter().all(|&verdict| end.has_effect(verdict));
-        let mut answer = self.status(targets().enumerate(), has_effect, &verdicts);
-        if !is_repeated {
-            answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
-            self.inner.notify_settled(targets().enumerate(), &answer);
-        }
+        let result = one.and_then(|left| self.inner.result_of_one(costs, &verdicts, left));
+        let answer = result.map_or_else(
+            || {
+                let targets = || costs.iter().map(|cost| cost.target).enumerate();
+                let mut answer = self.status(targets(), has_effect, &verdicts);
+                if !is_repeated {
+                    answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
+                    self.inner.notify_settled(targets(), &answer);
+                }
+                answer
+            },
+            |result| Answer { allowed: has_effect, results: smallvec![result] },
+        );
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
 
-    /// Ends a reservation that is open, or was when its time ended.
+    /// Ends a reservation that is open, or was when its time ended. Also returns what the end of
+    /// the only hold left.
     pub(super) fn settle(
         &self,
         entry: &mut Entry<C>,
         costs: &[Cost<'_>],
         end: End,
-    ) -> Result<Verdicts, EngineError> {
+    ) -> Result<(Verdicts, Option<LeftByOne>), EngineError> {
         let mut parts: Vec<PartVerdict> = Vec::new();
-        let was_open = matches!(entry.state, State::Open { .. });
-        let verdicts: SmallVec<[Verdict; 1]> = match &mut entry.state {
+        let mut one = None;
+        let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
-                let used: Vec<u64> = end.used(holds, costs)?;
+                let used = holds.iter().map(|held| held.ended().used(costs, end));
+                let used: SmallVec<[u64; 4]> = used.collect::<Result<_, _>>()?;
                 let is_several = self.inner.comes_under_several(costs);
+                let is_one = holds.len() == 1 && costs.len() == 1;
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
-                for ((at, hold, rule), used) in std::mem::take(holds).into_iter().zip(used) {
+                for (held, used) in std::mem::take(holds).into_iter().zip(used) {
+                    let (at, permits, rule) = (held.at(), held.hold.permits(), held.rule);
                     // The limiter of a key is never closed.
-                    let Ok(committed) = hold.commit(used) else { continue };
+                    let Ok((committed, status)) = held.hold.commit_with_status(used) else {
+                        continue;
+                    };
+                    self.inner.report(&rule, &end.change(committed, permits, used));
                     if is_several {
                         parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
                     }
                     if let Some(verdict) = verdicts.get_mut(at) {
                         *verdict = end.verdict(committed).or_later(*verdict);
                     }
+                    one = is_one.then_some(LeftByOne { rule, status });
                 }
                 verdicts
             }
-            State::Ended { counted } => {
-                let (usages, permits) = (&entry.usages, &entry.permits);
-                let usages =
-                    usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
-                let usages: Vec<_> = usages.collect();
-                let (mut targets, mut at) = (Vec::new(), Vec::new());
-                for (nth, cost) in costs.iter().enumerate().filter(|(at, _)| counted.contains(at)) {
-                    let is_as_held = cost.permits.is_none() && cost.usage.is_none();
-                    let held = usages.get(nth).and_then(Option::as_ref).filter(|_| is_as_held);
-                    let held = held.map(|(counts, model)| Usage { counts, model: *model });
-                    let estimate = permits.get(nth).copied().unwrap_or(0);
-                    let item = Item::of(cost.target, cost.permits.unwrap_or(estimate));
-                    targets.push(Item { usage: cost.usage.or(held), nth: Some(nth), ..item });
-                    at.push(nth);
-                }
-                let charge = Request { verb: Verb::Charge, items: &targets, counts_denied: false };
-                let charged = self.inner.decide_here(&charge)?;
-                let mut verdicts: SmallVec<[Verdict; 1]> =
-                    costs.iter().map(|_| Verdict::Late(0)).collect();
-                for (at, result) in at.into_iter().zip(charged.results) {
-                    let charged = result.part_verdicts(at).map(|(at, rule, verdict)| {
-                        let verdict = match verdict {
-                            Verdict::Charged(permits) => Verdict::Late(permits),
-                            verdict => verdict,
-                        };
-                        (at, rule, verdict)
-                    });
-                    parts.extend(charged);
-                    if let (Some(verdict), Verdict::Charged(permits)) =
-                        (verdicts.get_mut(at), result.verdict)
-                    {
-                        *verdict = Verdict::Late(permits);
-                    }
-                }
-                verdicts
+            State::Ended { held } => {
+                return Ok((self.inner.charge_late(held, costs, end)?, None));
             }
-            State::Settled(verdicts) => return Ok((verdicts.clone(), entry.parts.clone())),
+            State::Settled(verdicts) => {
+                return Ok(((verdicts.clone(), entry.parts.clone()), None));
+            }
         };
-        if was_open {
-            self.inner.reservations.counts.closed();
-        }
-        Ok((verdicts, parts))
+        self.inner.reservations.counts.closed();
+        Ok(((verdicts, parts), one))
     }
 
     /// Returns the status of each counter, with the verdicts of an operation that has been made.
@@ -255,5 +244,73 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             result
         };
         Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+    }
+}
+
+/// The status of a limit after the end of the only hold of a reservation, and its rule.
+pub(super) struct LeftByOne {
+    rule: Arc<Rule>,
+    status: Status,
+}
+
+impl<C: Clock + Clone + 'static> Inner<C> {
+    /// Returns the result of the end of a reservation of one item, and notifies its watcher.
+    ///
+    /// It is the one that a search for the status would find, which takes as long as the end.
+    /// Returns `None` if the item comes under other rules than the one that held it.
+    fn result_of_one(
+        &self,
+        costs: &[Cost<'_>],
+        (verdicts, parts): &Verdicts,
+        LeftByOne { rule, status }: LeftByOne,
+    ) -> Option<ItemResult> {
+        let live = self.live.load();
+        let live = live.as_deref().filter(|live| !live.matcher.is_layered())?;
+        let ([cost], [verdict], []) = (costs, verdicts.as_slice(), parts.as_slice()) else {
+            return None;
+        };
+        let item = self.find(Some(live), Verb::Take, &Item::of(cost.target, 0)).ok()?;
+        let Task::Acquisition(PendingItem { counter, .. }) = item else { return None };
+        if !counter.ruled().is_some_and(|ruled| Arc::ptr_eq(&ruled.rule, &rule)) {
+            return None;
+        }
+        let mut result = counter.result_of(&self.clock, *verdict, status).ok()?;
+        result.warn_of_settled();
+        self.notify_settled_one(&counter, &result);
+        Some(result)
+    }
+}
+
+impl Answer {
+    /// Sets what is held of each item; `indices` are those of the items in the reservation.
+    pub(super) fn set_held(&mut self, held: &[EndedHold], indices: impl Iterator<Item = usize>) {
+        for (result, at) in self.results.iter_mut().zip(indices) {
+            result.set_held_of(held, at);
+        }
+    }
+}
+
+impl ItemResult {
+    /// Sets what is held of the item at an index, and of its parts, where anything is counted.
+    pub(super) fn set_held_of(&mut self, held: &[EndedHold], at: usize) {
+        let is_held = |held: &&EndedHold, rule: Option<&Arc<Rule>>| {
+            held.at() == at && rule.is_none_or(|rule| rule.name == held.rule.name)
+        };
+        if self.parts().is_empty() {
+            let own = held.iter().find(|held| is_held(held, None));
+            if own.is_some() || self.verdict == NOT_HELD {
+                self.set_held(own.map_or(0, |held| held.permits));
+            }
+            return;
+        }
+        let Some(detail) = &mut self.detail else { return };
+        let mut parts = std::mem::take(&mut detail.parts);
+        for part in &mut parts {
+            let own = held.iter().find(|held| is_held(held, part.rule.as_ref()));
+            if let Some(own) = own {
+                part.set_held(own.permits);
+            }
+        }
+        self.set_parts(parts);
     }
 }

@@ -6,30 +6,25 @@ use std::time::Duration;
 use rategate::charge::{Hold, Settled};
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_hold_all};
-use rategate::{AnyPolicy, Clock, Limiter};
+use rategate::{AnyPolicy, Clock, Status};
 use smallvec::SmallVec;
 
-use super::Cost;
+use super::held_item::{HeldItem, Holds};
+use super::{Cost, as_many};
 use crate::engine::Inner;
-use crate::engine::answer::{Answer, ItemResult, Verdict};
+use crate::engine::answer::{Answer, HoldChange, HoldOutcome, ItemResult, Verdict};
 use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
-use crate::engine::counters::ActiveRule;
+use crate::engine::counters::{ActiveRule, Table};
 use crate::engine::decide::Seen;
 use crate::engine::error::EngineError;
 use crate::engine::key::Key;
-use crate::engine::layered::Layers;
+use crate::engine::layered::{Layers, PartOf};
 use crate::engine::live::Live;
 use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
-use crate::rule::{Limit, Rule};
+use crate::rule::Limit;
 use crate::units::retry_ns;
-
-/// The holds of a reservation.
-pub(super) type Holds<C> = SmallVec<[HeldItem<C>; 1]>;
-
-/// A hold, with the index of its item and the rule that it is of.
-pub(super) type HeldItem<C> = (usize, Hold<AnyPolicy, C>, Arc<Rule>);
 
 /// The error for a request with an id of a rule whose counters are in a store.
 const IN_A_STORE: EngineError = EngineError::NotFor(
@@ -50,59 +45,71 @@ const IN_FLIGHT: EngineError = EngineError::NotFor(
 );
 
 /// A counter that takes part.
-struct Part<'t, C: Clock> {
+pub(super) struct Part<'t, C: Clock> {
     /// The index of its task.
     task: usize,
-    limiter: Limiter<AnyPolicy, C>,
-    /// The permits that its limiter grants beyond the limit.
-    spared: u64,
+    /// The index of its item in the call, and `true` if no other rule decides that.
+    pub(super) origin: usize,
+    alone: bool,
+    pub(super) table: &'t Table<C>,
+    pub(super) key: &'t Key,
+    /// The permits that its table grants beyond the limit.
+    pub(super) spared: u64,
+    /// The minimum and the maximum number of permits to hold, and the number that is tried.
+    pub(super) least: u64,
+    pub(super) most: u64,
+    pub(super) permits: u64,
     item: &'t PendingItem<'t, C>,
-    rule: &'t Arc<Rule>,
+    ruled: &'t ActiveRule<C>,
 }
 
 impl<C: Clock + Clone + 'static> Inner<C> {
-    /// Holds the permits of all items, or of none.
+    /// Holds the permits of all items, or of none. `replaced` are rules that others of the call
+    /// replace.
     pub(super) fn hold_items(
         &self,
         items: &[Item<'_>],
         ttl: Duration,
+        replaced: &[Arc<str>],
     ) -> Result<(Answer, Holds<C>), EngineError> {
         let live = self.live.load();
         let live = live.as_ref().ok_or(EngineError::NotLoaded)?;
         let request = Request { verb: Verb::Take, items, counts_denied: false };
         let Some(layers) = Layers::of(Some(&**live), &request)? else {
-            return self.hold_each(live, items, ttl);
+            let plain = |origin| PartOf { origin, alone: true, cost: None };
+            let origins: SmallVec<[PartOf; 4]> = (0..items.len()).map(plain).collect();
+            return self.hold_each(live, (items, &origins), ttl, replaced);
         };
-        let held = self.hold_each(live, &layers.items(), ttl);
-        let (answer, mut holds) = held.map_err(|error| match error {
+        let origins = layers.origins();
+        let held = self.hold_each(live, (&layers.items(), &origins), ttl, replaced);
+        let (answer, holds) = held.map_err(|error| match error {
             EngineError::DuplicateItem { first, second } => EngineError::DuplicateItem {
                 first: layers.origin(first),
                 second: layers.origin(second),
             },
             error => error,
         })?;
-        for (at, ..) in &mut holds {
-            *at = layers.origin(*at);
-        }
         Ok((layers.fold(answer), holds))
     }
 
-    /// Holds the permits of items that come under one rule each.
+    /// Holds the permits of items that come under one rule each, and have these origins.
     fn hold_each(
         &self,
         live: &Live<C>,
-        items: &[Item<'_>],
+        (items, origins): (&[Item<'_>], &[PartOf]),
         ttl: Duration,
+        replaced: &[Arc<str>],
     ) -> Result<(Answer, Holds<C>), EngineError> {
         let mut tasks = Tasks::new();
         for item in items {
             tasks.push(self.find(Some(live), Verb::Take, item)?);
         }
-        replace(&mut tasks);
+        replace(&mut tasks, replaced);
         let mut results: SmallVec<[Option<ItemResult>; 4]> = SmallVec::new();
         let (mut enforced, mut others) = (Vec::new(), Vec::new());
         let mut blocker = None;
-        for (index, task) in tasks.iter().enumerate() {
+        let with_items = tasks.iter().zip(items.iter().zip(origins)).enumerate();
+        for (index, (task, (asked, origin))) in with_items {
             let item = match task {
                 Task::Done(result) => {
                     results.push(Some(result.clone()));
@@ -133,19 +140,26 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
                 continue;
             };
-            let limiter = table.limiter(key).map_err(EngineError::of)?;
             let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
-            let part = Part { task: index, limiter, spared, item, rule: &ruled.rule };
+            let capacity = counted.map_or(in_force.capacity, |(window, _)| window.permits());
+            let cut = |estimate| ruled.rule.hold_bounds.cut(estimate, capacity);
+            let (least, most) = (item.permits, asked.at_most.unwrap_or(item.permits));
+            let (least, most) = (cut(least), cut(most));
+            let PartOf { origin, alone, .. } = *origin;
+            let (task, permits) = (index, most);
+            let part =
+                Part { task, origin, alone, table, key, spared, least, most, permits, item, ruled };
             if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
             blocker = self.in_debt(&enforced)?;
         }
-        let mut holds = Holds::new();
+        let mut holds = SmallVec::new();
         if blocker.is_none() {
-            blocker = hold_all(&enforced, ttl, &mut holds)?;
+            blocker = as_many::hold(&mut enforced, ttl, &mut holds)?;
         }
         if blocker.is_none() {
+            as_many::choose_as(&enforced, &mut others);
             // What is not enforced counts where it fits.
             for part in &others {
                 if self.in_debt(std::slice::from_ref(part))?.is_none() {
@@ -153,32 +167,48 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
             }
         }
-        let is_held = |index: usize| holds.iter().any(|(at, ..)| *at == index);
+        let allowed = blocker.is_none();
+        let held = |part: &Part<'_, C>| holds.iter().find(|held| held.task == part.task);
+        let mut counts: SmallVec<[(usize, u64); 4]> = SmallVec::new();
         for part in enforced.iter().chain(&others) {
-            let PendingItem { counter, permits, .. } = part.item;
-            let result = match blocker {
+            let (counter, held) = (&part.item.counter, held(part));
+            let permits = if allowed { part.permits } else { part.least };
+            let mut result = match blocker {
                 Some((by, retry_after_ns)) if by == part.task => {
-                    counter.denied(&self.clock, *permits, retry_after_ns)?
+                    part.notify(HoldChange::of(HoldOutcome::Denied));
+                    counter.denied(&self.clock, permits, retry_after_ns)?
                 }
-                None if is_held(part.task) => counter.granted(&self.clock)?,
-                _ => counter.decide(&self.clock, Verb::Peek, *permits)?,
+                None if held.is_some() => match held.and_then(|held| held.status) {
+                    Some(status) => counter.result_of(&self.clock, Verdict::Granted, status)?,
+                    None => counter.granted(&self.clock)?,
+                },
+                _ => counter.decide(&self.clock, Verb::Peek, permits)?,
             };
+            let held = held.map(|held| held.item.hold.permits());
+            if let Some(taken) = held {
+                part.notify(HoldChange { taken, ..HoldChange::of(HoldOutcome::Held) });
+            }
+            if allowed {
+                result.set_held(held.unwrap_or(0));
+            }
+            counts.push((part.task, permits));
             if let Some(own) = results.get_mut(part.task) {
                 *own = Some(result);
             }
         }
-        let allowed = blocker.is_none();
         let mut results: SmallVec<[ItemResult; 1]> =
             results.into_iter().map(|result| result.unwrap_or(ItemResult::UNMATCHED)).collect();
-        for (task, result) in tasks.iter().zip(&mut results) {
+        for (index, (task, result)) in tasks.iter().zip(&mut results).enumerate() {
             if let Task::Acquisition(item) = task
                 && (allowed || result.verdict.is_refusal())
             {
-                result.warn(item.permits);
-                item.counter.notify_watch(None, || self.clock.now_ns(), item.permits, result);
+                let own = counts.iter().find(|(task, _)| *task == index);
+                let permits = own.map_or(item.permits, |(_, permits)| *permits);
+                result.warn(permits);
+                item.counter.notify_watch(None, || self.clock.now_ns(), permits, result);
             }
         }
-        Ok((Answer { allowed, results }, holds))
+        Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
     }
 
     /// Decides a request all of whose counters are in this process.
@@ -188,6 +218,20 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let layers = Layers::of(live, request)?;
         let layered = layers.as_ref().map(Layers::items);
         let items = layered.as_deref().unwrap_or(request.items);
+        self.check_here(live, items)?;
+        let answer = self.decide(live, &Request { items, ..*request }, Seen::default())?;
+        Ok(match &layers {
+            Some(layers) => layers.fold(answer),
+            None => answer,
+        })
+    }
+
+    /// Checks that no item has its counter in a store.
+    pub(super) fn check_here(
+        &self,
+        live: Option<&Live<C>>,
+        items: &[Item<'_>],
+    ) -> Result<(), EngineError> {
         for item in items {
             if let Task::Acquisition(item) = self.find(live, Verb::Peek, item)?
                 && let Some(ruled) = item.counter.ruled()
@@ -196,16 +240,12 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 return Err(if ruled.is_in_flight() { IN_FLIGHT } else { IN_A_STORE });
             }
         }
-        let answer = self.decide(live, &Request { items, ..*request }, Seen::default())?;
-        Ok(match &layers {
-            Some(layers) => layers.fold(answer),
-            None => answer,
-        })
+        Ok(())
     }
 
     /// Returns the first of the parts whose limit is exceeded, which denies even 0 permits.
     fn in_debt(&self, parts: &[Part<'_, C>]) -> Result<Option<Blocker>, EngineError> {
-        for part in parts.iter().filter(|part| part.item.permits == 0) {
+        for part in parts.iter().filter(|part| part.permits == 0) {
             let result = part.item.counter.decide(&self.clock, Verb::Peek, 0)?;
             if let Verdict::Denied { retry_after_ns, .. } = result.verdict {
                 return Ok(Some((part.task, retry_after_ns)));
@@ -247,20 +287,39 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let own =
                 parts.find(|part| part.rule.as_ref() == item.counter.ruled().map(|it| &it.rule));
             let result = own.unwrap_or(result);
-            // A late charge is already reported.
-            let (verdict, permits) = match result.verdict {
-                Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
-                    (Verdict::Refunded(permits), permits)
-                }
-                Verdict::Committed(Settled::Owed { permits, .. }) => {
-                    (Verdict::Charged(permits), permits)
-                }
-                _ => continue,
-            };
-            if permits > 0 {
-                let result = ItemResult { verdict, ..result.clone() };
-                item.counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
+            self.notify_settled_one(&item.counter, result);
+        }
+    }
+
+    /// Notifies the watcher of a counter of what has been refunded or charged.
+    pub(super) fn notify_settled_one(&self, counter: &Counter<'_, C>, result: &ItemResult) {
+        // A late charge is already reported.
+        let (verdict, permits) = match result.verdict {
+            Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
+                (Verdict::Refunded(permits), permits)
             }
+            Verdict::Committed(Settled::Owed { permits, .. }) => {
+                (Verdict::Charged(permits), permits)
+            }
+            _ => return,
+        };
+        if permits > 0 {
+            let result = ItemResult { verdict, ..result.clone() };
+            counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
+        }
+    }
+}
+
+impl<C: Clock> Part<'_, C> {
+    fn held(&self, hold: Hold<AnyPolicy, C>, status: Option<Status>) -> TaskHold<C> {
+        let rule = Arc::clone(&self.ruled.rule);
+        let item = HeldItem::new(self.origin, self.alone, rule, hold);
+        TaskHold { task: self.task, item, status }
+    }
+
+    fn notify(&self, change: HoldChange) {
+        if let Some(watch) = &self.ruled.watch {
+            watch.reservation(&change);
         }
     }
 }
@@ -291,24 +350,40 @@ fn of_rule<'t, C: Clock>(
 }
 
 /// The task that denies a reservation, and the time until it no longer does.
-type Blocker = (usize, Option<std::num::NonZeroU64>);
+pub(super) type Blocker = (usize, Option<std::num::NonZeroU64>);
+
+/// The holds of a reservation in progress.
+pub(super) type TaskHolds<C> = SmallVec<[TaskHold<C>; 1]>;
+
+/// A hold of a task.
+pub(super) struct TaskHold<C: Clock> {
+    /// The index of the task.
+    task: usize,
+    item: HeldItem<C>,
+    /// The status of the limit after that, where it was decided alone.
+    status: Option<Status>,
+}
 
 /// Holds all parts, or returns the one that denies.
-fn hold_all<C: Clock>(
+pub(super) fn hold_all<C: Clock + Clone + 'static>(
     parts: &[Part<'_, C>],
     ttl: Duration,
-    holds: &mut Holds<C>,
+    holds: &mut TaskHolds<C>,
 ) -> Result<Option<Blocker>, EngineError> {
+    if let [part] = parts
+        && part.spared == 0
+        && part.permits > 0
+    {
+        return hold_one(part, ttl, holds);
+    }
     let estimates: SmallVec<[_; 1]> = parts
         .iter()
-        .map(|part| part.limiter.estimate(part.item.permits).sparing(part.spared))
+        .map(|part| part.table.estimate(part.key, part.permits).sparing(part.spared))
         .collect();
     let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
     match try_hold_all(&estimates, ttl) {
         Ok(JointDecision::Granted(held)) => {
-            holds.extend(
-                parts.iter().zip(held).map(|(part, hold)| (part.task, hold, Arc::clone(part.rule))),
-            );
+            holds.extend(parts.iter().zip(held).map(|(part, hold)| part.held(hold, None)));
             Ok(None)
         }
         Ok(JointDecision::Denied { retry_after, by }) => {
@@ -320,6 +395,23 @@ fn hold_all<C: Clock>(
         // Keys that find no capacity share a limiter.
         Err(TryAllError { error: KeyedError::Duplicate, .. }) => Err(EngineError::NoCapacity),
         Err(TryAllError { error, .. }) => Err(EngineError::of(error)),
+    }
+}
+
+/// Holds one part, or returns when it no longer denies.
+fn hold_one<C: Clock + Clone + 'static>(
+    part: &Part<'_, C>,
+    ttl: Duration,
+    holds: &mut TaskHolds<C>,
+) -> Result<Option<Blocker>, EngineError> {
+    match part.table.try_hold_with_status(part.key, part.permits, ttl) {
+        Ok((Ok(hold), status)) => {
+            holds.push(part.held(hold, Some(status)));
+            Ok(None)
+        }
+        Ok((Err(denial), _)) => Ok(Some((part.task, denial.retry_after().and_then(retry_ns)))),
+        Err(KeyedError::ExceedsCapacity(_)) => Ok(Some((part.task, None))),
+        Err(error) => Err(EngineError::of(error)),
     }
 }
 

@@ -7,6 +7,7 @@ use rategate::Clock;
 use rategate_core::span::whole_ns;
 use smallvec::SmallVec;
 
+use super::held_item::EndedHold;
 use super::split::Split;
 use super::table::{Entry, State};
 use super::{Cost, End, Verdicts};
@@ -21,8 +22,13 @@ use crate::rule::Usage;
 /// Results with the indices of their items.
 type Results = Vec<(usize, ItemResult)>;
 
-/// The verdicts of a reservation that is known here, and the time for which it lasts.
-type Known = (Verdicts, Option<NonZeroU64>);
+/// A reservation that is known here.
+pub(super) struct Known {
+    verdicts: Verdicts,
+    /// The time for which it lasts.
+    pub(super) ends_after_ns: Option<NonZeroU64>,
+    held: SmallVec<[EndedHold; 1]>,
+}
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Returns the reservation of an id, if this process has a part of it.
@@ -42,7 +48,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Some(entry) if !split.is_of(entry) => Err(EngineError::OtherItems),
             Some(entry) => {
                 let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
-                Ok(Some(((verdicts, entry.parts.clone()), ends_after_ns)))
+                let (verdicts, held) = ((verdicts, entry.parts.clone()), entry.held());
+                Ok(Some(Known { verdicts, ends_after_ns, held }))
             }
             None if split.counts_here => reservations.check_capacity().map(|()| None),
             None => Ok(None),
@@ -66,7 +73,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if split.counts_here {
             reservations.check_capacity()?;
         }
-        let held = split.with_here(|items| self.inner.hold_items(items, ttl));
+        let held =
+            split.with_here(|items| self.inner.hold_items(items, ttl, &split.replaced_rules));
         let at = |at: usize| split.here.get(at).copied().unwrap_or(at);
         let (answer, mut holds) = held.map_err(|error| match error {
             EngineError::DuplicateItem { first, second } => {
@@ -75,11 +83,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             error => error,
         })?;
         if answer.allowed && split.counts_here {
-            for (at, ..) in &mut holds {
-                *at = split.here.get(*at).copied().unwrap_or(*at);
+            for held in &mut holds {
+                held.set_at(at(held.at()));
             }
             let ttl_ns = whole_ns(ttl);
-            let last_ns = holds.iter().map(|(_, hold, _)| whole_ns(hold.ends_at())).max();
+            let last_ns = holds.iter().map(|held| whole_ns(held.hold.ends_at())).max();
             let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(ttl_ns));
             let entry = Entry::open(split.names, split.estimates(), holds, end_ns, ttl_ns);
             reservations.add(&mut shard, id, entry);
@@ -96,16 +104,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(split.here.iter().copied().zip(answer.results).collect())
     }
 
-    /// Returns the results of the items in this process; `verdicts` has one for each item.
-    pub(super) fn results_here(
-        &self,
-        split: &Split<C>,
-        (verdicts, parts): &Verdicts,
-        allowed: bool,
-    ) -> Results {
+    /// Returns the results of the items in this process of a reservation that is known.
+    pub(super) fn results_here(&self, split: &Split<C>, known: &Known) -> Results {
+        let (verdicts, parts) = &known.verdicts;
         let own = |at: &usize| verdicts.get(*at).copied().unwrap_or(Verdict::Unknown);
         let own = split.here.iter().map(own).collect();
-        self.results_of(split, &(own, parts.clone()), allowed)
+        let is_open = known.ends_after_ns.is_some();
+        let mut results = self.results_of(split, &(own, parts.clone()), is_open);
+        if is_open {
+            for (at, result) in &mut results {
+                result.set_held_of(&known.held, *at);
+            }
+        }
+        results
     }
 
     /// Returns the results of the items in this process; `verdicts` has one for each of those.
@@ -142,7 +153,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
-                let verdicts = split.with_all(|items| {
+                let (verdicts, _) = split.with_all(|items| {
                     let with_used = items.iter().zip(used);
                     let costs: Vec<Cost<'_>> = with_used
                         .map(|(item, &permits)| {
@@ -174,12 +185,10 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Calls `act` with all items.
     fn with_all<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
         let lists: Vec<_> = self.items.iter().map(OwnedItem::borrowed).collect();
-        let usages =
-            self.usages.iter().map(|own| Some((own.as_ref()?.counts(), own.as_ref()?.model())));
-        let usages: Vec<_> = usages.collect();
+        let usages: Vec<_> = self.usages.iter().map(|own| own.as_ref()?.units()).collect();
         let items = self.items.iter().zip(&lists).enumerate().map(|(at, (item, lists))| {
             let usage = usages.get(at).and_then(Option::as_ref);
-            let usage = usage.map(|(counts, model)| Usage { counts, model: *model });
+            let usage = usage.map(|(model, counts)| Usage { counts, model: *model });
             Item { usage, nth: Some(at), ..item.item(lists) }
         });
         act(&items.collect::<Vec<_>>())
@@ -211,8 +220,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
             let worst: Vec<ItemResult> = worst.map(|(_, result)| result.clone()).collect();
             let Some(mut own) = strictest(&worst).cloned() else { return ItemResult::UNMATCHED };
             if parts().nth(1).is_some() {
-                let all = parts().map(|(_, result)| result.clone()).collect();
-                own.detail.get_or_insert_default().parts = all;
+                own.set_parts(parts().map(|(_, result)| result.clone()).collect());
             }
             own
         };

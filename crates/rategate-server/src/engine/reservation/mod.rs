@@ -28,15 +28,21 @@
 //! * **A caller that stops waiting** leaves what the store has been asked for to its time, or to
 //!   the same call again.
 
+mod as_many;
+mod changes;
+mod held_item;
 mod here;
 mod hold_items;
+mod hold_stored;
 mod in_progress;
+mod late;
 mod local_part;
 mod requests;
 mod settlements;
 mod split;
 mod stored;
 mod table;
+mod times;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -46,7 +52,6 @@ use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
-use self::hold_items::{HeldItem, Holds};
 use self::table::PartVerdict;
 pub use self::table::ReservationCounts;
 pub(super) use self::table::Reservations;
@@ -56,13 +61,13 @@ use super::error::EngineError;
 use super::remote::now_or_later;
 use super::request::{Item, MAX_ITEMS, Target, Verb};
 use super::unique_id::UniqueId;
-use crate::rule::{Counts, Usage};
+use crate::rule::{HoldBounds, Usage};
 
-/// The time of a reservation without one of its own.
-pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
+/// The time of a reservation that states none, unless its rules have another.
+pub const DEFAULT_TTL: Duration = HoldBounds::DEFAULT.ttl;
 
-/// The maximum time of a reservation.
-pub const MAX_TTL: Duration = Duration::from_secs(600);
+/// The maximum time of a reservation, unless its rules have another.
+pub const MAX_TTL: Duration = HoldBounds::DEFAULT.max_ttl;
 
 /// The time for which an id is remembered after its reservation has ended.
 pub const MEMORY: Duration = Duration::from_secs(600);
@@ -99,25 +104,34 @@ enum End {
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Holds the permits of all items under an id, or of none.
     ///
+    /// Without a time it is the smallest [`HoldBounds::ttl`] of their rules. An item with
+    /// [`Item::at_most`] holds as many permits as there are, and an estimate beyond
+    /// [`HoldBounds::max_held`] is cut to it. The result of each item says how many are held.
+    ///
     /// The same call again takes nothing more and does not prolong the time. Rules of quotas are
     /// decided like others.
     ///
     /// # Errors
     ///
-    /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`];
+    /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`] for
+    /// a time of 0, or beyond the smallest [`HoldBounds::max_ttl`]; [`EngineError::AtMost`];
     /// [`EngineError::NotFor`] unless each item is of a rule that can be reserved;
     /// [`EngineError::DuplicateItem`]; [`EngineError::NoCapacity`]; and those of a take.
     #[must_use]
-    pub fn reserve(&self, id: UniqueId, ttl: Duration, items: &[Item<'_>]) -> Decided<Reserved> {
-        let split = check_number(items.len()).and_then(|()| {
-            if ttl.is_zero() || ttl > MAX_TTL {
-                return Err(EngineError::Ttl { max: MAX_TTL });
-            }
-            self.split(items, Verb::Take)
+    pub fn reserve(
+        &self,
+        id: UniqueId,
+        ttl: impl Into<Option<Duration>>,
+        items: &[Item<'_>],
+    ) -> Decided<Reserved> {
+        let checked = check_number(items.len()).and_then(|()| {
+            check_at_most(items)?;
+            let ttl = self.inner.ttl_of(ttl.into(), items)?;
+            Ok((ttl, self.split(items, Verb::Take)?))
         });
-        match split {
-            Ok(None) => Decided::Now(self.reserve_here(id, ttl, items)),
-            Ok(Some(split)) => match split.check_estimates() {
+        match checked {
+            Ok((ttl, None)) => Decided::Now(self.reserve_here(id, ttl, items)),
+            Ok((ttl, Some(split))) => match split.check_estimates() {
                 Ok(()) => now_or_later(Box::pin(stored::reserve(self.clone(), split, id, ttl))),
                 Err(error) => Decided::Now(Err(error)),
             },
@@ -221,26 +235,6 @@ impl End {
         }
     }
 
-    /// Returns what was used of each hold. A commit leaves the request that was reserved, however
-    /// little was used.
-    fn used<C: Clock>(self, holds: &Holds<C>, costs: &[Cost<'_>]) -> Result<Vec<u64>, EngineError> {
-        let used = |(at, hold, rule): &HeldItem<C>| {
-            let cost = costs.get(*at);
-            let (permits, usage) = cost.map_or((None, None), |cost| (cost.permits, cost.usage));
-            match (self, permits, usage) {
-                (Self::Cancel, ..) => Ok(0),
-                (Self::Commit, None, None) => Ok(hold.permits()),
-                (Self::Commit, ..) if rule.counts == Counts::Requests => Ok(1),
-                (Self::Commit, permits, usage) => {
-                    let alone = holds.iter().filter(|(other, ..)| other == at).count() == 1;
-                    let amount = rule.counts.amount(permits.unwrap_or(0), usage.as_ref(), alone);
-                    amount.map_err(|why| rule.cost_error(why))
-                }
-            }
-        };
-        holds.iter().map(used).collect()
-    }
-
     const fn verdict(self, committed: Committed) -> Verdict {
         match (self, committed) {
             (_, Committed::Late(charged)) => Verdict::Late(charged.booked),
@@ -278,6 +272,21 @@ impl Verdict {
             verdict => verdict,
         }
     }
+}
+
+/// Checks the numbers of items that hold as many permits as there are.
+fn check_at_most(items: &[Item<'_>]) -> Result<(), EngineError> {
+    for (index, item) in items.iter().enumerate() {
+        let Some(most) = item.at_most else { continue };
+        if item.usage.is_some() {
+            return Err(EngineError::NotFor("`at_most` is for permits; a usage has one cost"));
+        }
+        let least = item.permits;
+        if least == 0 || most < least {
+            return Err(EngineError::AtMost { item: index, least, most });
+        }
+    }
+    Ok(())
 }
 
 const fn check_number(given: usize) -> Result<(), EngineError> {

@@ -1,7 +1,6 @@
 //! The requests of reservations to a store, and the results of its replies.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
 use rategate::Clock;
 use rategate::charge::Settled;
@@ -11,7 +10,7 @@ use rategate::store::{
 
 use super::End;
 use super::split::{Split, StoredItem};
-use crate::engine::answer::{ItemResult, Verdict};
+use crate::engine::answer::{HoldChange, ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
 use crate::engine::remote::{of_store, set_reset};
@@ -28,10 +27,21 @@ pub(super) struct Estimate {
     pub(super) result: ItemResult,
     /// The time until it ends by itself, if it is held.
     pub(super) ends_in_ns: Option<NonZeroU64>,
+    /// The number of permits that was asked for.
+    pub(super) permits: u64,
+    /// The number of permits that remain.
+    pub(super) left: u64,
     /// `true` if the id was known to the store.
     pub(super) is_repeated: bool,
     /// `true` if the reservation had ended before.
     pub(super) is_over: bool,
+}
+
+/// A reply to a new reservation.
+pub(super) enum Estimated {
+    Decided(Estimate),
+    /// The id is of a reservation of another number of permits.
+    Other(u64),
 }
 
 impl Estimate {
@@ -42,69 +52,19 @@ impl Estimate {
 }
 
 impl<C: Clock + Clone + 'static> Split<C> {
-    /// Holds the items in the store.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::OtherItems`], and errors of the store. What has been held is withdrawn.
-    pub(super) async fn hold(
-        &self,
-        inner: &Inner<C>,
-        id: UniqueId,
-        ttl: Duration,
-    ) -> Result<Vec<Estimate>, EngineError> {
-        let id_there = ReservationId(id.0);
-        // All requests are submitted before the first reply is awaited, so together they take as
-        // long as one.
-        let mut replies = Vec::with_capacity(self.stored.len());
-        for item in &self.stored {
-            let (ruled, remote) = self.remote(item)?;
-            replies.push(remote.reserve(&in_store(ruled, item), item.permits, id_there, ttl));
-        }
-        let (mut estimates, mut failed) = (Vec::with_capacity(replies.len()), None);
-        for (item, reply) in self.stored.iter().zip(replies) {
-            let (ruled, _) = self.remote(item)?;
-            match estimate(inner, ruled, item, reply.await) {
-                Ok(estimate) => estimates.push(estimate),
-                Err(error) => {
-                    failed = failed.or(Some(error));
-                    estimates.push(Estimate::nothing(ruled));
-                }
-            }
-        }
-        match failed {
-            None => Ok(estimates),
-            Some(error) => {
-                self.withdraw(id, &estimates, false).await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Withdraws what a store has held, of repeated reservations only if `all`. Returns the indices
-    /// of the items. Waits for the replies, so that the same reservation again comes behind them.
-    pub(super) async fn withdraw(
-        &self,
-        id: UniqueId,
-        estimates: &[Estimate],
-        all: bool,
-    ) -> Vec<usize> {
-        let mut withdrawn = Vec::new();
+    /// Withdraws what a store has held of the items at these indices. Waits for the replies, so that
+    /// the same reservation again comes behind them.
+    pub(super) async fn withdraw(&self, id: UniqueId, indices: &[usize]) {
         let mut replies = Vec::new();
-        for (index, (item, estimate)) in self.stored.iter().zip(estimates).enumerate() {
-            if estimate.ends_in_ns.is_none() || (estimate.is_repeated && !all) {
-                continue;
-            }
+        for item in indices.iter().filter_map(|&index| self.stored.get(index)) {
             let Ok((ruled, remote)) = self.remote(item) else { continue };
             let end = ReservationEnd::Withdraw;
             replies.push(remote.end(&in_store(ruled, item), ReservationId(id.0), end));
-            withdrawn.push(index);
         }
         for reply in replies {
             // Without a reply it ends by its time.
             let _ = reply.await;
         }
-        withdrawn
     }
 
     /// Ends the items in the store. Returns the results, each with `true` if it is repeated.
@@ -126,7 +86,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut ended = Vec::with_capacity(replies.len());
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            ended.push(of_end(inner, ruled, reply.await)?);
+            let (result, is_repeated) = of_end(inner, ruled, reply.await)?;
+            ended.push((item.with_cost(result), is_repeated));
         }
         Ok(ended)
     }
@@ -161,62 +122,87 @@ impl<C: Clock + Clone + 'static> Split<C> {
         }
     }
 
+    /// Reports a change of a reservation to the watcher of an item's rule.
+    pub(super) fn report(&self, item: &StoredItem, change: &HoldChange) {
+        let watch = self.live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
+        if let Some(watch) = watch {
+            watch.reservation(change);
+        }
+    }
+
     /// Returns `true` if the rule of an item is enforced for its key.
     pub(super) fn is_enforced(&self, item: &StoredItem) -> bool {
         self.live.ruled.get(item.rule).is_none_or(|ruled| ruled.is_enforced(&item.key))
     }
 
-    fn remote(&self, item: &StoredItem) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
+    pub(super) fn remote(
+        &self,
+        item: &StoredItem,
+    ) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
         let (ruled, remote) = self.live.remote(item.rule).ok_or(EngineError::NotLoaded)?;
         Ok((ruled, &**remote))
     }
 }
 
-fn in_store<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> Vec<u8> {
+pub(super) fn in_store<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> Vec<u8> {
     key::in_store(&ruled.rule.name, &item.key).to_vec()
 }
 
 impl Estimate {
-    fn nothing<C: Clock + Clone>(ruled: &ActiveRule<C>) -> Self {
-        Self::of(ItemResult { remaining: None, ..ruled.result(Verdict::Unknown) })
-    }
-
-    const fn of(result: ItemResult) -> Self {
-        Self { result, ends_in_ns: None, is_repeated: false, is_over: false }
+    /// Returns what a reply says of a new reservation of so many permits.
+    pub(super) fn of_reply<C: Clock + Clone>(
+        inner: &Inner<C>,
+        ruled: &ActiveRule<C>,
+        item: &StoredItem,
+        permits: u64,
+        reply: Result<ReserveReply, StoreError>,
+    ) -> Result<Estimated, EngineError> {
+        let enforced = ruled.is_enforced(&item.key);
+        let decided = |result: ItemResult, ends_in_ns: Option<NonZeroU64>| Self {
+            result: item.with_cost(result),
+            ends_in_ns,
+            permits,
+            left: 0,
+            is_repeated: false,
+            is_over: false,
+        };
+        let without_status = |verdict| {
+            let result = ItemResult { remaining: None, ..ruled.result(verdict) };
+            Ok(Estimated::Decided(decided(result, None)))
+        };
+        let ReserveReply { verdict, is_repeated, remaining: left, debt } = match reply {
+            Ok(reply) => reply,
+            Err(StoreError::Exceeds(_)) => {
+                return without_status(Verdict::Denied { retry_after_ns: None, enforced });
+            }
+            Err(StoreError::Unavailable(_)) => {
+                let admitted = !enforced || ruled.rule.on_unavailable == OnUnavailable::Admit;
+                return without_status(unavailable(admitted));
+            }
+            Err(error) => return Err(of_store(&error)),
+        };
+        let (verdict, ends_in_ns, is_over) = match verdict {
+            ReserveVerdict::Held { ends_in_ns } => (Verdict::Granted, Some(ends_in_ns), false),
+            ReserveVerdict::Denied { retry_after_ns } => {
+                (Verdict::Denied { retry_after_ns, enforced }, None, false)
+            }
+            ReserveVerdict::Ended => (Verdict::Late(0), None, true),
+            ReserveVerdict::OtherPermits { permits } => return Ok(Estimated::Other(permits)),
+        };
+        let result = status(inner, ruled, verdict, (left, debt));
+        let decided = decided(result, ends_in_ns);
+        Ok(Estimated::Decided(Self { left, is_repeated, is_over, ..decided }))
     }
 }
 
-/// Returns what a reply says of a new reservation.
-fn estimate<C: Clock + Clone>(
-    inner: &Inner<C>,
-    ruled: &ActiveRule<C>,
-    item: &StoredItem,
-    reply: Result<ReserveReply, StoreError>,
-) -> Result<Estimate, EngineError> {
-    let enforced = ruled.is_enforced(&item.key);
-    let without_status =
-        |verdict| Estimate::of(ItemResult { remaining: None, ..ruled.result(verdict) });
-    let ReserveReply { verdict, is_repeated, remaining, debt } = match reply {
-        Ok(reply) => reply,
-        Err(StoreError::Exceeds(_)) => {
-            return Ok(without_status(Verdict::Denied { retry_after_ns: None, enforced }));
+impl StoredItem {
+    /// Adds the cost of the item's usage to its result.
+    pub(super) fn with_cost(&self, mut result: ItemResult) -> ItemResult {
+        if self.cost.is_some() {
+            result.detail.get_or_insert_default().cost = self.cost;
         }
-        Err(StoreError::Unavailable(_)) => {
-            let admitted = !enforced || ruled.rule.on_unavailable == OnUnavailable::Admit;
-            return Ok(without_status(unavailable(admitted)));
-        }
-        Err(error) => return Err(of_store(&error)),
-    };
-    let (verdict, ends_in_ns, is_over) = match verdict {
-        ReserveVerdict::Held { ends_in_ns } => (Verdict::Granted, Some(ends_in_ns), false),
-        ReserveVerdict::Denied { retry_after_ns } => {
-            (Verdict::Denied { retry_after_ns, enforced }, None, false)
-        }
-        ReserveVerdict::Ended => (Verdict::Late(0), None, true),
-        ReserveVerdict::OtherPermits { .. } => return Err(EngineError::OtherItems),
-    };
-    let result = status(inner, ruled, verdict, (remaining, debt));
-    Ok(Estimate { result, ends_in_ns, is_repeated, is_over })
+        result
+    }
 }
 
 /// Returns what a reply says of the end of a reservation, and `true` if it is repeated.

@@ -12,10 +12,10 @@ use crate::engine::answer::{ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
 use crate::engine::key::Key;
-use crate::engine::layered::Layers;
+use crate::engine::layered::{Layers, PartOf};
 use crate::engine::live::Live;
 use crate::engine::request::{Item, OwnedItem, Request, Target, Verb};
-use crate::rule::{Counts, Limit};
+use crate::rule::Limit;
 
 const IN_PARTS: EngineError = EngineError::NotFor(
     "some rules of the descriptor count in this process and others in a store; a reservation of \
@@ -40,6 +40,8 @@ pub(super) struct Split<C: Clock> {
     pub(super) counts_here: bool,
     /// The items that another rule of the operation replaces.
     pub(super) replaced: Vec<(usize, ItemResult)>,
+    /// The names of all rules that others of the operation replace.
+    pub(super) replaced_rules: Vec<Arc<str>>,
 }
 
 /// An item that a store holds; of a descriptor with several rules, one part of it.
@@ -49,11 +51,34 @@ pub(super) struct StoredItem {
     /// The index of the rule.
     pub(super) rule: usize,
     pub(super) key: Key,
-    pub(super) permits: u64,
+    /// The minimum and the maximum number of permits to hold.
+    pub(super) least: u64,
+    pub(super) most: u64,
+    /// The maximum number of permits of the item by this rule alone.
+    pub(super) first: u64,
+    /// The cost of the item's usage, which is what it counts.
+    pub(super) cost: Option<u64>,
+    /// `true` if no other rule decides the item.
+    alone: bool,
+    /// The maximum number that was asked for, before the limit or a share of it cut that.
+    asked: u64,
+    /// `true` if a share of the limit bounds what is held.
+    is_cut: bool,
 }
 
-/// The rules of an item by their index, with the keys of their counters and what it counts there.
-type Found = SmallVec<[(usize, Key, u64); 1]>;
+/// A rule that an item comes under.
+struct Found {
+    /// The index of the rule.
+    rule: usize,
+    key: Key,
+    permits: u64,
+    at_most: Option<u64>,
+    cost: Option<u64>,
+    alone: bool,
+}
+
+/// The rules of an item.
+type AllFound = SmallVec<[Found; 1]>;
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Splits the items of an operation. Returns `None` if none of them is held by a store.
@@ -67,7 +92,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         };
         // Errors in an item are reported by the code for local items.
         let found = live.rules_of(items, verb)?;
-        let all = || found.iter().flatten().filter_map(|(rule, ..)| live.ruled.get(*rule));
+        let all = || found.iter().flatten().filter_map(|found| live.ruled.get(found.rule));
         if !all().any(is_stored) {
             return Ok(None);
         }
@@ -77,39 +102,35 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut split = Split {
             names,
             items: items.iter().map(OwnedItem::of).collect(),
-            usages: OwnedUsage::of_all(items.iter().map(|item| item.usage)),
+            usages: OwnedUsage::of_all(items.iter()),
             stored: Vec::new(),
             here: Vec::new(),
             counts_here: false,
             replaced: Vec::new(),
+            replaced_rules: replaced,
             live: Arc::clone(&live),
         };
         for ((at, item), found) in items.iter().enumerate().zip(found) {
-            split.add(at, item, found, &replaced)?;
+            split.add(at, item, found)?;
         }
         Ok(Some(split))
     }
 }
 
 impl<C: Clock + Clone + 'static> Split<C> {
-    fn add(
-        &mut self,
-        at: usize,
-        item: &Item<'_>,
-        mut found: Found,
-        replaced: &[Arc<str>],
-    ) -> Result<(), EngineError> {
+    fn add(&mut self, at: usize, item: &Item<'_>, mut found: AllFound) -> Result<(), EngineError> {
         let live = Arc::clone(&self.live);
-        let ruled = |rule: usize| live.ruled.get(rule);
+        let ruled = |found: &Found| live.ruled.get(found.rule);
+        let replaced = &self.replaced_rules;
         let is_replaced =
-            |rule: usize| ruled(rule).is_some_and(|it| replaced.contains(&it.rule.name));
-        let first = found.first().and_then(|(rule, ..)| ruled(*rule));
-        if let Some(first) = first.filter(|_| found.iter().all(|(rule, ..)| is_replaced(*rule))) {
+            |found: &Found| ruled(found).is_some_and(|it| replaced.contains(&it.rule.name));
+        let first = found.first().and_then(ruled);
+        if let Some(first) = first.filter(|_| found.iter().all(is_replaced)) {
             self.replaced.push((at, first.result(Verdict::Replaced)));
             return Ok(());
         }
-        found.retain(|(rule, ..)| !is_replaced(*rule));
-        let is_in_store = |(rule, ..): &(usize, Key, u64)| ruled(*rule).is_some_and(is_stored);
+        found.retain(|found| !is_replaced(found));
+        let is_in_store = |found: &Found| ruled(found).is_some_and(is_stored);
         if !found.iter().any(is_in_store) {
             let has_counter =
                 |ruled: &ActiveRule<C>| ruled.counters.in_force().limit.policy().is_some();
@@ -117,32 +138,52 @@ impl<C: Clock + Clone + 'static> Split<C> {
             let is_counted = !matches!(item.target, Target::Descriptor { limit: None, .. });
             self.counts_here |= match found.as_slice() {
                 [] => is_counted,
-                several => several.iter().any(|(rule, ..)| ruled(*rule).is_some_and(has_counter)),
+                several => several.iter().any(|found| ruled(found).is_some_and(has_counter)),
             };
             self.here.push(at);
             return Ok(());
         }
         // What is not limited has nothing to hold.
-        found.retain(|(rule, ..)| {
-            let limit = ruled(*rule).map(|ruled| ruled.counters.in_force().limit);
+        found.retain(|found| {
+            let limit = ruled(found).map(|ruled| ruled.counters.in_force().limit);
             !matches!(limit, Some(Limit::Unlimited | Limit::Exempt))
         });
         if !found.iter().all(is_in_store) {
             return Err(IN_PARTS);
         }
-        for (rule, key, permits) in found {
-            let same = self.stored.iter().find(|other| other.rule == rule && other.key == key);
-            if let Some(same) = same {
+        for found in found {
+            let Found { rule, permits, at_most, cost, alone, .. } = found;
+            let is_it = |other: &&StoredItem| other.rule == rule && other.key == found.key;
+            if let Some(same) = self.stored.iter().find(is_it) {
                 return Err(EngineError::DuplicateItem { first: same.at, second: at });
             }
-            self.stored.push(StoredItem { at, rule, key, permits });
+            let Some(ruled) = live.ruled.get(rule) else { continue };
+            let (bounds, capacity) = (ruled.rule.hold_bounds, ruled.counters.in_force().capacity);
+            let least = bounds.cut(permits, capacity);
+            let (key, asked) = (found.key, at_most.unwrap_or(permits));
+            let (most, is_cut) = (bounds.cut(asked, capacity), bounds.max_held.is_some());
+            // More than the capacity never fits.
+            let first = if most > capacity { capacity } else { u64::MAX };
+            let first = if ruled.is_enforced(&key) { first } else { u64::MAX };
+            self.stored.push(StoredItem {
+                at,
+                rule,
+                key,
+                least,
+                most,
+                first,
+                cost,
+                alone,
+                asked,
+                is_cut,
+            });
         }
         Ok(())
     }
 
     /// Checks that a store can hold the estimates.
     pub(super) fn check_estimates(&self) -> Result<(), EngineError> {
-        let is_none = |item: &StoredItem| item.permits == 0;
+        let is_none = |item: &StoredItem| item.least == 0;
         if self.stored.iter().any(is_none) { Err(NONE_IN_A_STORE) } else { Ok(()) }
     }
 
@@ -158,21 +199,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
         end: End,
     ) -> Result<Vec<Option<u64>>, EngineError> {
         let used = |item: &StoredItem| {
-            let cost = costs.get(item.at);
-            let (permits, usage) = cost.map_or((None, None), |cost| (cost.permits, cost.usage));
             let Some(ruled) = self.live.ruled.get(item.rule) else { return Ok(None) };
-            let rule = &ruled.rule;
-            match (end, permits, usage) {
-                (End::Cancel, ..) => Ok(Some(0)),
-                (End::Commit, None, None) => Ok(None),
-                // The request stays one, however little was used.
-                (End::Commit, ..) if rule.counts == Counts::Requests => Ok(None),
-                (End::Commit, permits, usage) => {
-                    let alone = self.stored.iter().filter(|other| other.at == item.at).count() == 1;
-                    let amount = rule.counts.amount(permits.unwrap_or(0), usage.as_ref(), alone);
-                    amount.map(Some).map_err(|why| rule.cost_error(why))
-                }
-            }
+            end.used(costs.get(item.at), (&ruled.rule, item.alone))
         };
         self.stored.iter().map(used).collect()
     }
@@ -184,18 +212,35 @@ fn is_stored<C: Clock + Clone>(ruled: &ActiveRule<C>) -> bool {
     ruled.remote.is_some() && !ruled.is_in_flight() && !is_counted
 }
 
+impl StoredItem {
+    /// Returns what it holds of an item of which so many permits are held.
+    pub(super) fn of(&self, number: u64) -> u64 {
+        number.clamp(self.least, self.most)
+    }
+
+    /// Returns `true` if a reservation of so many permits may be this one.
+    pub(super) const fn may_hold(&self, permits: u64) -> bool {
+        // The share that bounds it, and the limit, may have been others then.
+        let least = if self.is_cut { 1 } else { self.least };
+        least <= permits && permits <= self.asked
+    }
+}
+
 impl<C: Clock + Clone + 'static> Live<C> {
     /// Returns the rules that each item comes under.
-    fn rules_of(&self, items: &[Item<'_>], verb: Verb) -> Result<Vec<Found>, EngineError> {
+    fn rules_of(&self, items: &[Item<'_>], verb: Verb) -> Result<Vec<AllFound>, EngineError> {
         let request = Request { verb, items, counts_denied: false };
         let layers = Layers::of(Some(self), &request)?;
         let layered = layers.as_ref().map_or_else(|| items.to_vec(), Layers::items);
-        let mut all: Vec<Found> = items.iter().map(|_| Found::new()).collect();
-        for (nth, item) in layered.iter().enumerate() {
-            let origin = layers.as_ref().map_or(nth, |layers| layers.origin(nth));
+        let plain = |origin| PartOf { origin, alone: true, cost: None };
+        let origins =
+            layers.as_ref().map_or_else(|| (0..items.len()).map(plain).collect(), Layers::origins);
+        let mut all: Vec<AllFound> = items.iter().map(|_| AllFound::new()).collect();
+        for (item, PartOf { origin, alone, cost }) in layered.iter().zip(origins) {
             if let (Some(own), Some((rule, key))) = (all.get_mut(origin), self.found(&item.target))
             {
-                own.push((rule, key, item.permits));
+                let Item { permits, at_most, .. } = *item;
+                own.push(Found { rule, key, permits, at_most, cost, alone });
             }
         }
         Ok(all)

@@ -10,7 +10,7 @@ use super::requests::Estimate;
 use super::split::Split;
 use super::{End, Reserved};
 use crate::engine::Engine;
-use crate::engine::answer::{Answer, ItemResult, Verdict};
+use crate::engine::answer::{Answer, HoldChange, HoldOutcome, ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::unique_id::UniqueId;
 
@@ -32,10 +32,9 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let here = match known {
         _ if split.here.is_empty() => Ok((Vec::new(), passes)),
         _ if !passes => engine.peek_here(&split).map(|results| (results, false)),
-        Some((verdicts, ends_after_ns)) => {
-            left_ns = left_ns.min(ends_after_ns);
-            let is_open = ends_after_ns.is_some();
-            Ok((engine.results_here(&split, &verdicts, is_open), is_open))
+        Some(known) => {
+            left_ns = left_ns.min(known.ends_after_ns);
+            Ok((engine.results_here(&split, &known), known.ends_after_ns.is_some()))
         }
         None => {
             is_repeated &= !split.counts_here;
@@ -47,7 +46,14 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let withdrawn = match &here {
         Ok((_, true)) => Vec::new(),
         // What was held before may have been answered before. A denial says that nothing is.
-        _ => split.withdraw(id, &estimates, !is_known && !is_over && !is_unavailable).await,
+        _ => {
+            let all = !is_known && !is_over && !is_unavailable;
+            let is_held = |it: &Estimate| it.ends_in_ns.is_some() && (all || !it.is_repeated);
+            let indices = estimates.iter().enumerate().filter(|(_, it)| is_held(it));
+            let indices: Vec<usize> = indices.map(|(index, _)| index).collect();
+            split.withdraw(id, &indices).await;
+            indices
+        }
     };
     let (mut results, allowed) = here?;
     let counts = &inner.reservations.counts;
@@ -59,13 +65,24 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
         false => counts.denied(),
     }
     for (index, (item, estimate)) in split.stored.iter().zip(estimates).enumerate() {
-        let Estimate { mut result, is_repeated, .. } = estimate;
+        let Estimate { mut result, is_repeated, permits, ends_in_ns, .. } = estimate;
         if withdrawn.contains(&index) {
-            let left = result.remaining.map(|left| left.saturating_add(item.permits));
+            let left = result.remaining.map(|left| left.saturating_add(permits));
             result.remaining = left.map(|left| left.min(result.limit));
         }
+        if allowed {
+            result.set_held(if ends_in_ns.is_some() { permits } else { 0 });
+        }
         if (allowed && !is_repeated) || result.verdict.is_refusal() {
-            split.notify(inner, item, item.permits, &result);
+            match result.verdict {
+                Verdict::Granted => split.report(item, &HoldChange::of(HoldOutcome::Held)),
+                Verdict::Denied { enforced: true, .. } => {
+                    split.report(item, &HoldChange::of(HoldOutcome::Denied));
+                }
+                _ => {}
+            }
+            result.warn(permits);
+            split.notify(inner, item, permits, &result);
         }
         results.push((item.at, result));
     }
@@ -86,13 +103,15 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
     // The end here is remembered, so the same again goes on with the store.
-    let (here, mut is_repeated) = engine.end_held_here(&split, id, &used_here, end)?;
+    let (here, is_repeated_here) = engine.end_held_here(&split, id, &used_here, end)?;
+    let mut is_repeated = is_repeated_here;
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
     let is_known = ended.iter().any(|(result, _)| has_ended(result.verdict))
         || split.counts_here && here.0.iter().any(|&verdict| has_ended(verdict));
     for (item, (result, _)) in split.stored.iter().zip(&mut ended) {
-        // What is not enforced may not have been held.
+        // What is not enforced may not have been held. What was admitted without the store's reply
+        // was not either: it stays unknown, so that the caller charges what it has used.
         if is_known && result.verdict == Verdict::Unknown && !split.is_enforced(item) {
             result.verdict = end.verdict(Committed::InTime(Settled::Even));
         }
@@ -112,8 +131,15 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     }
     let allowed = verdicts.iter().all(|&verdict| end.has_effect(verdict));
     let mut results: Vec<(usize, ItemResult)> = engine.results_of(&split, &here, allowed);
-    for (item, (result, is_repeated)) in split.stored.iter().zip(ended) {
+    if !is_repeated_here {
+        results.iter_mut().for_each(|(_, result)| result.warn_of_settled());
+    }
+    for (item, (mut result, is_repeated)) in split.stored.iter().zip(ended) {
         if !is_repeated {
+            if let Some(change) = HoldChange::of_stored(result.verdict) {
+                split.report(item, &change);
+            }
+            result.warn_of_settled();
             split.notify_settled(inner, item, &result);
         }
         results.push((item.at, result));

@@ -10,13 +10,13 @@ use rategate::Clock;
 use rategate_core::span::whole_ns;
 use smallvec::{SmallVec, smallvec};
 
-use super::hold_items::Holds;
+use super::held_item::{EndedHold, HeldItem, Holds};
 use super::in_progress::InProgress;
 use super::settlements::{Outcome, Settlements};
 use super::{End, MEMORY, NOT_HELD};
 use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
-use crate::engine::request::{Target, Verb};
+use crate::engine::request::{Item, Target, Verb};
 use crate::engine::unique_id::UniqueId;
 use crate::rule::Usage;
 
@@ -66,38 +66,40 @@ pub(super) struct Entry<C: Clock> {
     ttl_ns: u64,
 }
 
-/// The usage of each item, or none if no item has any.
+/// What each item states beside its permits, or none if no item states anything.
 pub(super) type Usages = Box<[Option<OwnedUsage>]>;
 
-/// A usage that outlives its request: the model, and the counts by unit.
+/// A usage that outlives its request, as the model and the counts by unit; or the maximum number of
+/// permits of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OwnedUsage {
-    model: Option<Box<str>>,
-    counts: Box<[(Box<str>, u64)]>,
+pub(super) enum OwnedUsage {
+    Units { model: Option<Box<str>>, counts: Box<[(Box<str>, u64)]> },
+    AtMost(u64),
 }
 
 /// The verdict of one rule of an item: its index, the name of the rule.
 pub(super) type PartVerdict = (usize, Arc<str>, Verdict);
 
 impl OwnedUsage {
-    /// Returns the usages of items, or none if no item has any.
-    pub(super) fn of_all<'a>(all: impl Iterator<Item = Option<Usage<'a>>>) -> Usages {
-        let owned = |usage: Usage<'_>| Self {
-            model: usage.model.map(Into::into),
-            counts: usage.counts.iter().map(|(unit, count)| ((*unit).into(), *count)).collect(),
-        };
-        let all: Box<[_]> = all.map(|usage| usage.map(owned)).collect();
+    /// Returns what items state beside their permits.
+    pub(super) fn of_all<'a>(items: impl Iterator<Item = &'a Item<'a>>) -> Usages {
+        let all: Box<[_]> = items.map(Self::of).collect();
         if all.iter().any(Option::is_some) { all } else { Box::default() }
     }
 
-    /// Returns its counts.
-    pub(super) fn counts(&self) -> SmallVec<[(&str, u64); 4]> {
-        self.counts.iter().map(|(unit, count)| (&**unit, *count)).collect()
+    fn of(item: &Item<'_>) -> Option<Self> {
+        let Some(Usage { counts, model }) = item.usage else {
+            return item.at_most.map(Self::AtMost);
+        };
+        let counts = counts.iter().map(|(unit, count)| ((*unit).into(), *count)).collect();
+        Some(Self::Units { model: model.map(Into::into), counts })
     }
 
-    /// Returns its model.
-    pub(super) fn model(&self) -> Option<&str> {
-        self.model.as_deref()
+    /// Returns its model and counts, if it is of units.
+    pub(super) fn units(&self) -> Option<(Option<&str>, SmallVec<[(&str, u64); 4]>)> {
+        let Self::Units { model, counts } = self else { return None };
+        let counts = counts.iter().map(|(unit, count)| (&**unit, *count)).collect();
+        Some((model.as_deref(), counts))
     }
 }
 
@@ -105,8 +107,8 @@ impl OwnedUsage {
 pub(super) enum State<C: Clock> {
     /// Its permits are held.
     Open { holds: Holds<C> },
-    /// Its time has ended. A commit charges the items that have been counted.
-    Ended { counted: SmallVec<[usize; 1]> },
+    /// Its time has ended. A commit charges the limits in which it held.
+    Ended { held: SmallVec<[EndedHold; 1]> },
     /// It was committed or cancelled.
     Settled(SmallVec<[Verdict; 1]>),
 }
@@ -212,19 +214,26 @@ impl<C: Clock> Reservations<C> {
     }
 
     /// Ends the reservations whose time is over, and forgets those that ended long ago.
-    pub(in crate::engine) fn tick(&self, now_ns: u64) {
+    /// Calls `expired` with what each has held.
+    pub(in crate::engine) fn tick(&self, now_ns: u64, expired: impl Fn(&HeldItem<C>)) {
         for shard in &self.shards {
             // Few at a time, so that no caller waits for a million.
             let mut from = Some(0);
             while let Some(place) = from {
-                from = self.end_some(shard, place, now_ns);
+                from = self.end_some(shard, place, now_ns, &expired);
             }
             while self.forget_some(shard, now_ns) {}
         }
     }
 
     /// Looks at the entries at some places. Returns the next place, if there is one.
-    fn end_some(&self, shard: &Mutex<Shard<C>>, from: usize, now_ns: u64) -> Option<usize> {
+    fn end_some(
+        &self,
+        shard: &Mutex<Shard<C>>,
+        from: usize,
+        now_ns: u64,
+        expired: impl Fn(&HeldItem<C>),
+    ) -> Option<usize> {
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = Vec::new();
         let until = from.saturating_add(BATCH).min(shard.entries.len());
@@ -246,6 +255,7 @@ impl<C: Clock> Reservations<C> {
         let next = (until < shard.entries.len()).then_some(until);
         // Holds take the locks of their limiters.
         drop(shard);
+        ended.iter().flatten().for_each(expired);
         drop(ended);
         next
     }
@@ -404,8 +414,8 @@ impl<C: Clock> Entry<C> {
             State::Open { holds } => match NonZeroU64::new(self.due_ns.saturating_sub(now_ns)) {
                 Some(left_ns) => {
                     let mut verdicts = all(NOT_HELD);
-                    for (at, ..) in holds {
-                        if let Some(verdict) = verdicts.get_mut(*at) {
+                    for held in holds {
+                        if let Some(verdict) = verdicts.get_mut(held.at()) {
                             *verdict = Verdict::Granted;
                         }
                     }
@@ -422,11 +432,18 @@ impl<C: Clock> Entry<C> {
     fn expire(&mut self) -> Option<Holds<C>> {
         let State::Open { holds } = &mut self.state else { return None };
         let holds = std::mem::take(holds);
-        let mut counted: SmallVec<[usize; 1]> = holds.iter().map(|(at, ..)| *at).collect();
-        counted.dedup();
+        let held = holds.iter().map(HeldItem::ended).collect();
         self.due_ns = self.due_ns.saturating_add(self.memory_ns());
-        self.state = State::Ended { counted };
+        self.state = State::Ended { held };
         Some(holds)
+    }
+
+    /// Returns what it holds, while it lasts.
+    pub(super) fn held(&self) -> SmallVec<[EndedHold; 1]> {
+        match &self.state {
+            State::Open { holds } => holds.iter().map(HeldItem::ended).collect(),
+            _ => SmallVec::new(),
+        }
     }
 
     fn memory_ns(&self) -> u64 {

@@ -27,7 +27,9 @@ impl From<RlsError> for Status {
             RlsError::NoToken => Self::no_token(),
             RlsError::Unavailable => Self::new(Code::Unavailable, error.to_string()),
             RlsError::UnknownId => Self::new(Code::NotFound, error.to_string()),
-            RlsError::Ended(_) => Self::new(Code::FailedPrecondition, error.to_string()),
+            RlsError::PartlySettled { .. } | RlsError::Ended(_) => {
+                Self::new(Code::FailedPrecondition, error.to_string())
+            }
         }
     }
 }

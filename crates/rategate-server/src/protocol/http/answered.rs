@@ -84,6 +84,9 @@ struct AnsweredItem<'a> {
     /// Only for an item with `usage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<u64>,
+    /// Only in the reply to a reservation that lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<u64>,
     /// The highest share of the limit that this item reached and is to be warned of.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
@@ -166,6 +169,7 @@ impl<'a> AnsweredItem<'a> {
             },
             dimension: result.rule.as_ref().and_then(|rule| Some(&*rule.dimension.as_ref()?.name)),
             cost: result.cost(),
+            held: result.held(),
             warning: result.warning().map(threshold),
             limits: result.parts().iter().map(|part| Self::of(part, now_ns)).collect(),
         }

@@ -19,7 +19,7 @@ use super::check_request::{CheckItem, CheckRequest, Counter, inline, time};
 use super::invalid::Invalid;
 use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;
-use crate::engine::{DEFAULT_TTL, UniqueId};
+use crate::engine::UniqueId;
 use crate::units::whole;
 
 const RULE: HeaderName = HeaderName::from_static("x-rategate-rule");
@@ -105,7 +105,7 @@ impl<'a> AuthRequest<'a> {
             }
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
-        let item = CheckItem { counter, written: Some(permits), usage: None };
+        let item = CheckItem { counter, written: Some(permits), at_most: None, usage: None };
         let mut check_request = CheckRequest::take(smallvec![item]);
         if let Some((id, ttl)) = reservation(given.id, given.ttl, headers)? {
             check_request = check_request.reserving(id, ttl);
@@ -198,7 +198,7 @@ fn reservation(
     id: Option<Cow<'_, [u8]>>,
     ttl: Option<Cow<'_, [u8]>>,
     headers: &HeaderMap,
-) -> Result<Option<(UniqueId, Duration)>, Invalid> {
+) -> Result<Option<(UniqueId, Option<Duration>)>, Invalid> {
     let Some(id) = id else {
         let detail = "only beside `id`, under which a commit ends the reservation";
         return if ttl.is_some() { Err(Invalid::at("?ttl", detail)) } else { Ok(None) };
@@ -214,10 +214,7 @@ fn reservation(
     let id = named.and_then(|id| str::from_utf8(id).ok()?.parse().ok());
     let detail = "an id is 32 hexadecimal digits, in the address or in the field that it names";
     let id = id.ok_or_else(|| Invalid::at("?id", detail))?;
-    let ttl = match ttl {
-        Some(ttl) => time(&text(ttl, "?ttl")?, "?ttl")?,
-        None => DEFAULT_TTL,
-    };
+    let ttl = ttl.map(|ttl| time(&text(ttl, "?ttl")?, "?ttl")).transpose()?;
     Ok(Some((id, ttl)))
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use smallvec::SmallVec;
 
 use super::invalid::Invalid;
-use super::json::{Descriptor, Key, Numbers, Pairs, Text, Value, Whole};
-use crate::engine::{DEFAULT_TTL, Inline, MAX_ITEMS, NotAnId, UniqueId};
+use super::json::{AtMost, Descriptor, Key, Numbers, Pairs, Text, Value, Whole};
+use crate::engine::{Inline, MAX_ITEMS, NotAnId, UniqueId};
 use crate::net::Right;
 use crate::protocol::bounded_list::bounded_list;
 use crate::units::meant;
@@ -31,8 +31,8 @@ pub(super) struct CheckRequest<'a> {
     pub(super) lease: Option<UniqueId>,
     /// The id of the reservation.
     pub(super) id: Option<UniqueId>,
-    /// The time of a new reservation.
-    pub(super) ttl: Duration,
+    /// The time of a new reservation; that of its rules if `None`.
+    pub(super) ttl: Option<Duration>,
     /// The id under which the request counts once.
     pub(super) once: Option<UniqueId>,
 }
@@ -72,6 +72,8 @@ pub(super) struct CheckItem<'a> {
     pub(super) counter: Counter<'a>,
     /// Absent if the request leaves them out.
     pub(super) written: Option<u64>,
+    /// The maximum number of permits to hold, of which `permits` is the minimum.
+    pub(super) at_most: Option<u64>,
     /// The units that were used, in place of permits.
     pub(super) usage: Option<UsageOf<'a>>,
 }
@@ -101,7 +103,7 @@ struct Written<'a> {
     #[serde(default, deserialize_with = "given_verb")]
     verb: Option<Verb>,
     #[serde(default, deserialize_with = "given")]
-    at_most: Option<bool>,
+    at_most: Option<AtMost>,
     #[serde(borrow, default, deserialize_with = "given")]
     lease: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "given")]
@@ -148,6 +150,8 @@ struct WrittenItem<'a> {
     key: Option<Key<'a>>,
     #[serde(default, deserialize_with = "given")]
     permits: Option<Whole>,
+    #[serde(default, deserialize_with = "given")]
+    at_most: Option<Whole>,
     usage: Option<Numbers<'a>>,
     model: Option<Text<'a>>,
 }
@@ -167,19 +171,26 @@ impl<'a> CheckRequest<'a> {
         let written = serde_json::from_slice::<Written<'a>>(body)
             .map_err(|fault| Invalid::json::<Written<'_>>(body, &fault))?;
         let verb = written.verb.unwrap_or_default();
-        let at_most = written.at_most.unwrap_or(false);
-        if at_most && verb != Verb::Take {
-            return Err(Invalid::at("/at_most", "only the verb `take` accepts `at_most`"));
-        }
+        let (at_most, most) = verb.at_most(written.at_most)?;
         let lease = verb.lease(written.lease.as_ref())?;
         let id = verb.id(written.id.as_ref())?;
         let ttl = verb.ttl(written.ttl.as_ref())?;
         let once = verb.once(written.once.as_ref(), at_most)?;
         let Written { rule, domain, descriptor, limit, burst, key, permits, usage, model, .. } =
             written;
-        let single =
-            WrittenItem { rule, domain, descriptor, limit, burst, key, permits, usage, model };
-        let uses = verb.uses() && !at_most;
+        let single = WrittenItem {
+            rule,
+            domain,
+            descriptor,
+            limit,
+            burst,
+            key,
+            permits,
+            at_most: most,
+            usage,
+            model,
+        };
+        let uses = Uses { usage: verb.uses() && !at_most, at_most: verb == Verb::Reserve };
         let Some(list) = written.items else {
             let item = single.checked("", uses)?;
             if verb.is_of_lease() && !matches!(item.counter, Counter::Rule { .. }) {
@@ -208,13 +219,13 @@ impl<'a> CheckRequest<'a> {
     }
 
     /// Makes a request that takes permits one that reserves them.
-    pub(super) fn reserving(self, id: UniqueId, ttl: Duration) -> Self {
+    pub(super) fn reserving(self, id: UniqueId, ttl: Option<Duration>) -> Self {
         Self { verb: Verb::Reserve, id: Some(id), ttl, ..self }
     }
 
     /// Creates a request that takes one item.
     pub(super) const fn take(items: SmallVec<[CheckItem<'a>; 1]>) -> Self {
-        let (verb, ttl) = (Verb::Take, DEFAULT_TTL);
+        let (verb, ttl) = (Verb::Take, None);
         let (lease, id, once) = (None, None, None);
         Self { verb, items, listed: false, at_most: false, lease, id, ttl, once }
     }
@@ -305,13 +316,38 @@ impl Verb {
         Err(Invalid::at("/once", detail))
     }
 
-    fn ttl(self, written: Option<&Text<'_>>) -> Result<Duration, Invalid> {
-        let Some(text) = written else { return Ok(DEFAULT_TTL) };
+    fn ttl(self, written: Option<&Text<'_>>) -> Result<Option<Duration>, Invalid> {
+        let Some(text) = written else { return Ok(None) };
         if self != Self::Reserve {
             return Err(Invalid::at("/ttl", "only for the verb `reserve`"));
         }
-        time(&text.0, "/ttl")
+        time(&text.0, "/ttl").map(Some)
     }
+
+    /// Returns `true` if a take may take fewer permits of each item, and the maximum number of
+    /// permits that the only item of a reservation holds.
+    fn at_most(self, written: Option<AtMost>) -> Result<(bool, Option<Whole>), Invalid> {
+        let detail = match (self, written) {
+            (_, None | Some(AtMost::Any(false))) => return Ok((false, None)),
+            (Self::Take, Some(AtMost::Any(true))) => return Ok((true, None)),
+            (Self::Reserve, Some(AtMost::Permits(most))) => return Ok((false, Some(Whole(most)))),
+            (Self::Take, Some(AtMost::Permits(_))) => {
+                "true for the verb `take`; a reserve has a number of permits"
+            }
+            (Self::Reserve, Some(AtMost::Any(true))) => {
+                "a number of permits for the verb `reserve`, of which `permits` is the minimum"
+            }
+            _ => "only the verbs `take` and `reserve` accept `at_most`",
+        };
+        Err(Invalid::at("/at_most", detail))
+    }
+}
+
+/// The members that a verb accepts.
+#[derive(Clone, Copy)]
+struct Uses {
+    usage: bool,
+    at_most: bool,
 }
 
 /// Parses the time of a reservation.
@@ -323,7 +359,8 @@ pub(super) fn time(text: &str, location: &str) -> Result<Duration, Invalid> {
 
 impl<'a> WrittenItem<'a> {
     const fn is_empty(&self) -> bool {
-        let Self { rule, domain, descriptor, limit, burst, key, permits, usage, model } = self;
+        let Self { rule, domain, descriptor, limit, burst, key, permits, at_most, usage, model } =
+            self;
         rule.is_none()
             && domain.is_none()
             && descriptor.is_none()
@@ -331,14 +368,20 @@ impl<'a> WrittenItem<'a> {
             && burst.is_none()
             && key.is_none()
             && permits.is_none()
+            && at_most.is_none()
             && usage.is_none()
             && model.is_none()
     }
 
-    fn checked(self, pointer: &str, uses: bool) -> Result<CheckItem<'a>, Invalid> {
-        let Self { rule, domain, descriptor, limit, burst, key, permits, usage, model } = self;
+    fn checked(self, pointer: &str, uses: Uses) -> Result<CheckItem<'a>, Invalid> {
+        let Self { rule, domain, descriptor, limit, burst, key, permits, at_most, usage, model } =
+            self;
+        if at_most.is_some() && (usage.is_some() || !uses.at_most) {
+            let detail = "only for the verb `reserve`, and without `usage`";
+            return Err(Invalid::at(format!("{pointer}/at_most"), detail));
+        }
         let refusal = match (&usage, &model) {
-            (Some(_), _) if !uses => {
+            (Some(_), _) if !uses.usage => {
                 Some("only for takes without `at_most`, peeks, charges, refunds, reserves, commits")
             }
             (Some(_), _) if permits.is_some() => Some("`permits` or `usage`, not both"),
@@ -388,7 +431,7 @@ impl<'a> WrittenItem<'a> {
                 return Err(Invalid::at(pointer, detail));
             }
         };
-        Ok(CheckItem { counter, written, usage })
+        Ok(CheckItem { counter, written, at_most: at_most.map(|most| most.0), usage })
     }
 }
 
@@ -477,7 +520,39 @@ mod tests {
 
     #[test]
     fn invalid_bodies_name_the_pointer() {
-        let table: [(&str, &str, &str); 26] = [
+        let table: [(&str, &str, &str); 38] = [
+            (r#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),
+            (r#"{"rule":"r","verb":"reserve","at_most":1.5}"#, "/at_most", "a whole number"),
+            (r#"{"rule":"r","verb":"reserve","at_most":"9"}"#, "/at_most", "a whole number"),
+            (r#"{"rule":"r","verb":"reserve","at_most":null}"#, "/at_most", "a whole number"),
+            (r#"{"rule":"r","verb":"reserve","at_most":1e99}"#, "/at_most", "a whole number"),
+            (r#"{"rule":"r","verb":"reserve","at_most":true}"#, "/at_most", "a number of permits"),
+            (r#"{"rule":"r","at_most":5}"#, "/at_most", "true for the verb `take`"),
+            (
+                r#"{"rule":"r","verb":"commit","id":"00112233445566778899aabbccddeeff","at_most":5}"#,
+                "/at_most",
+                "only the verbs `take` and `reserve`",
+            ),
+            (
+                r#"{"verb":"peek","items":[{"rule":"r","at_most":5}]}"#,
+                "/items/0/at_most",
+                "only for the verb `reserve`",
+            ),
+            (
+                r#"{"verb":"reserve","items":[{"rule":"r","at_most":true}]}"#,
+                "/items/0/at_most",
+                "a whole number",
+            ),
+            (
+                r#"{"verb":"reserve","rule":"r","at_most":5,"usage":{"output":1}}"#,
+                "/at_most",
+                "without `usage`",
+            ),
+            (
+                r#"{"verb":"reserve","items":[{"rule":"r"}],"at_most":5}"#,
+                "",
+                "use one or the other",
+            ),
             (r#"{"rule":"r","verb":null}"#, "/verb", "null"),
             (r#"{"rule":"r","permits":null}"#, "/permits", "a whole number"),
             (r#"{"items":[{"rule":"r","permits":null}]}"#, "/items/0/permits", "a whole number"),

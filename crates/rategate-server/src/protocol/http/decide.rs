@@ -271,7 +271,8 @@ impl CheckRequest<'_> {
                 .usage
                 .as_ref()
                 .map(|of| Usage { counts: usage, model: of.model.as_ref().map(|model| &*model.0) });
-            Item { usage, ..Item::of(target, permits.unwrap_or(item.permits())) }
+            let at_most = item.at_most;
+            Item { at_most, usage, ..Item::of(target, permits.unwrap_or(item.permits())) }
         })
     }
 }
@@ -336,6 +337,7 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
         EngineError::Values { .. } | EngineError::OtherValue { .. } => "/key",
         EngineError::Limit(_) | EngineError::Rate(_) => "/limit",
         EngineError::Cost { .. } => "/usage",
+        EngineError::AtMost { .. } => "/at_most",
         EngineError::OtherItems => {
             let member = if check_request.once.is_some() { "/once" } else { "/id" };
             return Refused::EngineError(fault, member.to_owned());
@@ -345,6 +347,7 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
     };
     let index = match &fault {
         EngineError::DuplicateItem { second, .. } => Some(*second),
+        EngineError::AtMost { item, .. } => Some(*item),
         _ => check_request.items.iter().position(is_about),
     };
     let pointer = index.map(|index| check_request.pointer(index) + member);

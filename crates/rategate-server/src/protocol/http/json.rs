@@ -22,6 +22,13 @@ pub(super) struct Value<'a>(pub(super) Cow<'a, [u8]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole(pub(super) u64);
 
+/// The permits of a request that accepts fewer: any number of each item, or up to a maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtMost {
+    Any(bool),
+    Permits(u64),
+}
+
 /// Whole numbers by name, each name once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbers<'a>(pub(super) Vec<(Text<'a>, Whole)>);
@@ -127,6 +134,28 @@ impl<'de> Deserialize<'de> for Whole {
             }
         }
         deserializer.deserialize_u64(Read)
+    }
+}
+
+impl<'de> Deserialize<'de> for AtMost {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = AtMost;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number for `reserve`, true or false for `take`")
+            }
+
+            fn visit_bool<E: Error>(self, is_any: bool) -> Result<AtMost, E> {
+                Ok(AtMost::Any(is_any))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<AtMost, E> {
+                Ok(AtMost::Permits(number))
+            }
+        }
+        deserializer.deserialize_any(Read)
     }
 }
 

@@ -1,8 +1,9 @@
 //! `RATEGATE.RESERVE`, `.COMMIT` and `.CANCEL`: estimates under an id, until the true cost is
 //! known.
 //!
-//! - `RESERVE id|* ttl_ms rule permits [value ...]` holds permits for a time. The id `*` stands
-//!   for a new one.
+//! - `RESERVE id|* ttl_ms|- rule permits [value ...]` holds permits for a time. The id `*` stands
+//!   for a new one, and the time `-` for the smallest `ttl` of the rules. Permits of the form
+//!   `least..most`, as `1..800`, hold as many as there are in that range.
 //! - `COMMIT id rule permits [value ...]` ends the reservation, of which as many permits were used.
 //! - `CANCEL id rule [value ...]` ends the reservation, of which nothing was used.
 //!
@@ -11,7 +12,8 @@
 //! `ITEMS n (rule permits n_values value ...)...`, for `CANCEL` without `permits`. The word may be
 //! in lower case. A rule of that name needs this form, of one item if it is alone.
 //!
-//! The reply about one rule is that of [`own`](super::own), with three more fields:
+//! The reply about one rule is that of [`own`](super::own), whose `permits` are those held by a
+//! `RESERVE`, with three more fields:
 //!
 //! - `id`: the id, 32 hexadecimal digits, also if nothing is held under it.
 //! - `ends_after_ms`: the time until the reservation ends by itself, rounded down; null unless it
@@ -33,7 +35,7 @@ use super::Resp;
 use super::number::{integer, put_ends_after, unsigned};
 use super::own::{self, Pending};
 use super::session::Session;
-use crate::engine::{Cost, EngineError, Item, MAX_ITEMS, MAX_TTL, Reserved, Target, UniqueId};
+use crate::engine::{Cost, EngineError, Item, MAX_ITEMS, Reserved, Target, UniqueId};
 use crate::net::RefusalReason;
 
 /// The operation of a command on a reservation.
@@ -47,8 +49,8 @@ pub(super) enum ReservationVerb {
 /// A parsed command.
 struct Call<'a> {
     id: UniqueId,
-    /// The time of a new reservation.
-    ttl: Duration,
+    /// The time of a new reservation; that of its rules if `None`.
+    ttl: Option<Duration>,
     items: SmallVec<[Item<'a>; 2]>,
     /// `true` if the items came in the form for several.
     is_listed: bool,
@@ -57,8 +59,8 @@ struct Call<'a> {
 /// The form of a reply.
 struct Form {
     id: UniqueId,
-    /// The permits of the items.
-    permits: SmallVec<[u64; 2]>,
+    /// The number of items.
+    items: usize,
     is_listed: bool,
     /// `true` if it is to a new reservation.
     is_new: bool,
@@ -98,7 +100,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         };
         let form = Form {
             id: call.id,
-            permits: call.items.iter().map(|item| item.permits).collect(),
+            items: call.items.len(),
             is_listed: call.is_listed,
             is_new: verb == ReservationVerb::Reserve,
         };
@@ -124,14 +126,14 @@ fn read<'a>(
         reply.error(&format!("ERR a reservation's id is 32 hexadecimal digits{or_new}"));
         return None;
     };
-    let mut ttl = Duration::ZERO;
-    if is_new {
+    let mut ttl = None;
+    if is_new && words.at(2) != b"-" {
         let Some(ttl_ms) = unsigned(words.at(2)) else {
-            let max_ms = MAX_TTL.as_millis();
-            reply.error(&format!("ERR ttl_ms is a number of milliseconds from 1 to {max_ms}"));
+            reply
+                .error("ERR ttl_ms is a number of milliseconds from 1 on, or - for the rules' own");
             return None;
         };
-        ttl = Duration::from_millis(ttl_ms);
+        ttl = Some(Duration::from_millis(ttl_ms));
     }
     let (items, is_listed) = match named {
         [form, count, listed @ ..]
@@ -197,8 +199,28 @@ fn item<'a>(
         return None;
     };
     let name = own::rule_name(head.first().copied().unwrap_or_default(), reply)?;
-    let permits = head.get(1).map_or(Some(0), |permits| own::permits(permits, reply))?;
-    Some((Item::of(Target::Rule { name, values }, permits), behind))
+    let (permits, at_most) =
+        head.get(1).map_or(Some((0, None)), |word| range(verb, word, reply))?;
+    Some((Item { at_most, ..Item::of(Target::Rule { name, values }, permits) }, behind))
+}
+
+/// Parses a number of permits, of a new reservation also a minimum and a maximum.
+fn range(
+    verb: ReservationVerb,
+    word: &[u8],
+    reply: &mut RespWriter<'_>,
+) -> Option<(u64, Option<u64>)> {
+    let dots = word.windows(2).position(|dots| dots == b"..");
+    let range = dots.filter(|_| verb == ReservationVerb::Reserve).and_then(|at| {
+        let (least, most) = (word.get(..at)?, word.get(at.saturating_add(2)..)?);
+        Some((least, most))
+    });
+    match range {
+        Some((least, most)) => {
+            Some((own::permits(least, reply)?, Some(own::permits(most, reply)?)))
+        }
+        None => Some((own::permits(word, reply)?, None)),
+    }
 }
 
 impl Form {
@@ -209,7 +231,7 @@ impl Form {
         reply: &mut RespWriter<'_>,
     ) -> Option<RefusalReason> {
         let reserved =
-            if self.is_new { Reserved::or_denied(reserved, self.permits.len()) } else { reserved };
+            if self.is_new { Reserved::or_denied(reserved, self.items) } else { reserved };
         match reserved {
             Ok(reserved) => {
                 self.write_reserved(&reserved, reply);
@@ -237,11 +259,11 @@ impl Form {
             reply.truth(allowed);
             write_reservation(reply);
             reply.bulk(b"items");
-            reply.array(self.permits.len());
+            reply.array(self.items);
         }
-        for (permits, result) in self.permits.iter().zip(&reserved.answer.results) {
+        for result in &reserved.answer.results {
             // Nothing is held of an item that fits if another denies the reservation.
-            let held = if allowed { *permits } else { 0 };
+            let held = result.held().unwrap_or(0);
             reply.map(if self.is_listed { 8 } else { 12 });
             own::write_fields(result, (!self.is_listed).then_some(allowed), held, reply);
         }

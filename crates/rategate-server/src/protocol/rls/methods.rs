@@ -19,7 +19,7 @@ use super::translate::{
     or_denied, refuse_credits,
 };
 use super::verbs::{self, Descriptors, Stated, StatedVerb};
-use crate::engine::{DEFAULT_TTL, Decided, EngineError, Item, Request, UniqueId, Verb, Verdict};
+use crate::engine::{Decided, EngineError, Item, Request, UniqueId, Verb, Verdict};
 
 /// A method that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +111,16 @@ fn reserve(
     let request = ReserveRequest::read(message)?;
     let (stated, descriptors) =
         stated(request.domain, request.descriptors, options, StatedVerb::Reserve)?;
-    let ttl = request.ttl.or(stated.ttl).unwrap_or(DEFAULT_TTL);
-    verbs::check_ttl(ttl).map_err(|problem| MalformedRequest::Field { field: "ttl", problem })?;
+    let ttl = request.ttl.or(stated.ttl);
+    ttl.map_or(Ok(()), verbs::check_ttl)
+        .map_err(|problem| MalformedRequest::Field { field: "ttl", problem })?;
     let id = stated.id.unwrap_or_else(UniqueId::random);
-    let items = items(request.domain, &descriptors, request.amount, options);
+    let mut items = items(request.domain, &descriptors, request.amount, options);
+    items.iter_mut().for_each(|item| item.at_most = stated.at_most);
     let reserved = operate(engine, id, Operation::Reserve(ttl), &items);
     RlsDecided::of(reserved.then(move |reserved| {
-        let answer = reserved?.answer;
+        let ttl = |problem| MalformedRequest::Field { field: "ttl", problem };
+        let answer = reserved.map_err(|error| error.named(ttl))?.answer;
         let id = Some(id).filter(|_| answer.allowed);
         Ok(RlsAnswer::of_form(answer, Form::Reserved(id)))
     }))

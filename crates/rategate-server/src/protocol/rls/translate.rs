@@ -11,8 +11,8 @@ use super::metadata;
 use super::reply::{Form, Options};
 use super::verbs::{self, Stated, StatedVerb};
 use crate::engine::{
-    Answer, Cost, DEFAULT_TTL, Decided, Engine, EngineError, Item, QuotaTerms, Quotas, Request,
-    Reserved, Target, UniqueId, Verb, Verdict,
+    Answer, Cost, Decided, Engine, EngineError, Item, QuotaTerms, Quotas, Request, Reserved,
+    Target, UniqueId, Verb, Verdict,
 };
 use crate::net::RefusalReason;
 
@@ -48,7 +48,7 @@ pub enum Operation {
     /// A request that counts once.
     Once(Verb),
     /// A reservation that ends by itself after this time.
-    Reserve(Duration),
+    Reserve(Option<Duration>),
     /// The end of a reservation, with what was used.
     Commit {
         /// `true` if as much was used as is held, whatever the items say.
@@ -123,6 +123,19 @@ pub enum RlsError {
          counts once"
     )]
     Unavailable,
+    /// The end of a reservation has settled some of its descriptors, and has no effect on others.
+    #[error(
+        "`rategate.id`: {settled} of the call's descriptors are settled, and counted once however \
+         often this is sent. Nothing is counted of the others: {}. Charge what was used of those \
+         alone, under another id",
+        others.join(", ")
+    )]
+    PartlySettled {
+        /// The number of descriptors that are settled.
+        settled: usize,
+        /// The others, by their index from 0, and why.
+        others: Vec<String>,
+    },
     /// The reservation has ended otherwise.
     #[error(
         "`rategate.verb`: the reservation has been {0} before, and stays so. Nothing is counted"
@@ -131,14 +144,28 @@ pub enum RlsError {
 }
 
 impl RlsError {
+    /// Names the part of the call that states the time or the maximum of a reservation, if the
+    /// error is about one of them.
+    pub(super) fn named(self, ttl: impl FnOnce(String) -> MalformedRequest) -> Self {
+        match self {
+            Self::EngineError(error @ EngineError::Ttl { .. }) => ttl(error.to_string()).into(),
+            Self::EngineError(error @ EngineError::AtMost { item, .. }) => {
+                verbs::wrong(item, verbs::AT_MOST, &error.to_string()).into()
+            }
+            error => error,
+        }
+    }
+
     /// Returns the reason for which the call counts as refused.
     pub(crate) const fn refusal(&self) -> RefusalReason {
         match self {
             Self::MalformedRequest(_) => RefusalReason::Malformed,
             Self::NoToken => RefusalReason::NoToken,
-            Self::EngineError(_) | Self::UnknownId | Self::Unavailable | Self::Ended(_) => {
-                RefusalReason::EngineError
-            }
+            Self::EngineError(_)
+            | Self::UnknownId
+            | Self::Unavailable
+            | Self::PartlySettled { .. }
+            | Self::Ended(_) => RefusalReason::EngineError,
         }
     }
 }
@@ -257,9 +284,12 @@ fn ask_stated(
             return Err(verbs::wrong(0, verbs::VERB, problem).into());
         }
     };
-    if stated.ttl.is_some() && stated_verb != StatedVerb::Reserve {
-        let problem = "it is of the verb `reserve` alone; leave it out";
-        return Err(verbs::wrong(0, verbs::TTL, problem).into());
+    let of_reserve =
+        [(verbs::TTL, stated.ttl.is_some()), (verbs::AT_MOST, stated.at_most.is_some())];
+    for (part, _) in of_reserve.into_iter().filter(|(_, is_stated)| *is_stated) {
+        if stated_verb != StatedVerb::Reserve {
+            return Err(verbs::wrong(0, part, verbs::OF_RESERVE).into());
+        }
     }
     let verb = if stated_verb == StatedVerb::Charge { Verb::Charge } else { Verb::Take };
     let Some(id) = stated.id else { return plain(engine, ask, options, verb) };
@@ -267,15 +297,21 @@ fn ask_stated(
     let as_held = ask.hits == 0 && ask.descriptors.iter().all(is_unstated);
     let operation = match stated_verb {
         StatedVerb::Take | StatedVerb::Charge => Operation::Once(verb),
-        StatedVerb::Reserve => Operation::Reserve(stated.ttl.unwrap_or(DEFAULT_TTL)),
+        StatedVerb::Reserve => Operation::Reserve(stated.ttl),
         StatedVerb::Commit => Operation::Commit { as_held },
         StatedVerb::Cancel => Operation::Cancel,
     };
     if stated_verb != StatedVerb::Take {
         refuse_credits(&ask.descriptors)?;
     }
-    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota, verb).collect();
-    Ok(operate(engine, id, operation, &items).then(|reserved| Ok(reserved?.answer)))
+    let items = items(ask, options.quota, verb);
+    let items: SmallVec<[Item<'_>; 2]> =
+        items.map(|item| Item { at_most: stated.at_most, ..item }).collect();
+    Ok(operate(engine, id, operation, &items).then(|reserved| {
+        let named =
+            reserved.map_err(|error| error.named(|problem| verbs::wrong(0, verbs::TTL, &problem)));
+        Ok(named?.answer)
+    }))
 }
 
 /// Decides an operation under an id. An end without an effect is [`RlsError::UnknownId`] or
@@ -302,21 +338,31 @@ fn operated(
         if verdicts.clone().any(|verdict| verdict.is_unavailable()) {
             return Err(RlsError::Unavailable);
         }
-        return Err(verdicts
-            .into_iter()
-            .find_map(why_without_effect)
-            .unwrap_or(RlsError::UnknownId));
+        return Err(without_effect(operation, &verdicts.collect::<SmallVec<[_; 2]>>()));
     }
     Ok(reserved)
 }
 
-/// Returns why the end of a reservation has no effect, if the verdict says it.
-const fn why_without_effect(verdict: Verdict) -> Option<RlsError> {
-    match verdict {
-        Verdict::Unknown => Some(RlsError::UnknownId),
-        Verdict::Cancelled(_) => Some(RlsError::Ended("cancelled")),
-        Verdict::Committed(_) => Some(RlsError::Ended("committed")),
-        _ => None,
+/// Returns why the end of a reservation has no effect, or an effect on some of its descriptors.
+fn without_effect(operation: Operation, verdicts: &[Verdict]) -> RlsError {
+    let others = verdicts.iter().enumerate();
+    let others = others.filter_map(|(index, verdict)| {
+        let why = match (operation, verdict) {
+            (_, Verdict::Unknown) => "no reservation of it has the id",
+            (Operation::Commit { .. }, Verdict::Cancelled(_)) => "it has been cancelled before",
+            (Operation::Cancel, Verdict::Committed(_)) => "it has been committed before",
+            _ => return None,
+        };
+        Some(format!("descriptor {index}, {why}"))
+    });
+    let others: Vec<String> = others.collect();
+    match verdicts.len().saturating_sub(others.len()) {
+        0 => match verdicts.first() {
+            Some(Verdict::Cancelled(_)) => RlsError::Ended("cancelled"),
+            Some(Verdict::Committed(_)) => RlsError::Ended("committed"),
+            _ => RlsError::UnknownId,
+        },
+        settled => RlsError::PartlySettled { settled, others },
     }
 }
 
@@ -370,5 +416,43 @@ pub(crate) fn or_denied(answer: Result<Answer, RlsError>) -> Result<Answer, RlsE
     match answer {
         Err(RlsError::EngineError(error)) => Ok(Answer::or_denied(Err(error), 0)?),
         answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rategate::charge::Settled;
+
+    use super::*;
+    use crate::engine::ItemResult;
+
+    fn ended(operation: Operation, verdicts: &[Verdict]) -> RlsError {
+        let result = |&verdict: &Verdict| ItemResult { verdict, ..ItemResult::WITHOUT_CAPACITY };
+        let answer = Answer { allowed: false, results: verdicts.iter().map(result).collect() };
+        let reserved = Reserved { answer, is_repeated: false, ends_after_ns: None };
+        operated(operation, Ok(reserved)).unwrap_err()
+    }
+
+    /// A caller that is told that nothing is known charges all of it: what is settled would count
+    /// twice.
+    #[test]
+    fn an_end_with_an_effect_on_some_descriptors_says_so() {
+        let commit = Operation::Commit { as_held: false };
+        let even = Verdict::Committed(Settled::Even);
+        let mixed = ended(commit, &[even, Verdict::Unknown, Verdict::Late(3)]);
+        let RlsError::PartlySettled { settled: 2, others } = &mixed else { panic!("{mixed:?}") };
+        assert_eq!(others, &["descriptor 1, no reservation of it has the id"]);
+        assert!(mixed.to_string().contains("2 of the call's descriptors are settled"));
+        let mixed = ended(commit, &[Verdict::Cancelled(1), even]);
+        assert!(matches!(mixed, RlsError::PartlySettled { settled: 1, .. }), "{mixed:?}");
+        let mixed = ended(Operation::Cancel, &[Verdict::Cancelled(1), even]);
+        assert!(matches!(mixed, RlsError::PartlySettled { settled: 1, .. }), "{mixed:?}");
+        let unavailable = Verdict::Unavailable { admitted: false, retry_after_ns: None };
+        assert_eq!(ended(commit, &[even, unavailable, Verdict::Unknown]), RlsError::Unavailable);
+        assert_eq!(ended(commit, &[Verdict::Unknown; 2]), RlsError::UnknownId);
+        assert_eq!(ended(commit, &[Verdict::Cancelled(2)]), RlsError::Ended("cancelled"));
+        assert_eq!(ended(Operation::Cancel, &[even]), RlsError::Ended("committed"));
+        let neither = ended(commit, &[Verdict::Unknown, Verdict::Cancelled(2)]);
+        assert_eq!(neither, RlsError::UnknownId);
     }
 }

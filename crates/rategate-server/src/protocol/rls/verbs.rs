@@ -1,5 +1,5 @@
-//! Entries of descriptors that state an operation: `rategate.id`, `rategate.verb` and
-//! `rategate.ttl`. A proxy that sends descriptors and nothing else reserves and commits by them.
+//! Entries of descriptors that state an operation: `rategate.id`, `rategate.verb`, `rategate.ttl`
+//! and `rategate.at_most`. A proxy that sends descriptors and nothing else reserves and commits by them.
 //!
 //! # Contract
 //!
@@ -16,13 +16,18 @@ use rategate_core::span;
 use rategate_protocol::rls::{Descriptor, MalformedRequest};
 use smallvec::SmallVec;
 
-use crate::engine::{MAX_TTL, UniqueId};
+use crate::engine::UniqueId;
+use crate::rule::HoldBounds;
 
 /// The keys of the entries.
 const PREFIX: &[u8] = b"rategate.";
 pub(super) const ID: &str = "rategate.id";
 pub(super) const VERB: &str = "rategate.verb";
 pub(super) const TTL: &str = "rategate.ttl";
+pub(super) const AT_MOST: &str = "rategate.at_most";
+
+/// The problem with an entry of a reservation in another operation.
+pub(super) const OF_RESERVE: &str = "it is of the verb `reserve` alone; leave it out";
 
 /// The descriptors of a call.
 pub(super) type Descriptors<'a> = SmallVec<[Descriptor<'a>; 2]>;
@@ -33,6 +38,8 @@ pub(super) struct Stated {
     pub(super) id: Option<UniqueId>,
     pub(super) verb: Option<StatedVerb>,
     pub(super) ttl: Option<Duration>,
+    /// The maximum number of permits that a reservation holds of each descriptor.
+    pub(super) at_most: Option<u64>,
 }
 
 /// A verb that a descriptor states.
@@ -82,9 +89,11 @@ impl Stated {
                 b"rategate.id" => (ID, stated.id.is_some(), stated.read_id(value)),
                 b"rategate.verb" => (VERB, stated.verb.is_some(), stated.read_verb(value)),
                 b"rategate.ttl" => (TTL, stated.ttl.is_some(), stated.read_ttl(value)),
+                b"rategate.at_most" => (AT_MOST, stated.at_most.is_some(), stated.read_most(value)),
                 other => {
                     let key = String::from_utf8_lossy(other);
-                    let problem = "there are rategate.id, rategate.verb and rategate.ttl";
+                    let problem = "there are rategate.id, rategate.verb, rategate.ttl and \
+                                   rategate.at_most";
                     return Err(wrong(index, &key, problem));
                 }
             };
@@ -122,6 +131,13 @@ impl Stated {
         Ok(())
     }
 
+    fn read_most(&mut self, value: &[u8]) -> Result<(), String> {
+        let most = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        let problem = "it is a number of permits from 1 on, and no fewer than the call has";
+        self.at_most = Some(most.filter(|most| *most > 0).ok_or(problem)?);
+        Ok(())
+    }
+
     /// Checks that the entries belong together.
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
         use StatedVerb::{Cancel, Commit, Reserve};
@@ -129,7 +145,10 @@ impl Stated {
             return Err((ID, "it is missing; a reservation has an id, such as `x-request-id`"));
         }
         if self.ttl.is_some() && !matches!(self.verb, Some(Reserve) | None) {
-            return Err((TTL, "it is of the verb `reserve` alone; leave it out"));
+            return Err((TTL, OF_RESERVE));
+        }
+        if self.at_most.is_some() && !matches!(self.verb, Some(Reserve) | None) {
+            return Err((AT_MOST, OF_RESERVE));
         }
         Ok(())
     }
@@ -140,6 +159,7 @@ impl Stated {
             other if self.id != other.id => Some(ID),
             other if self.verb != other.verb => Some(VERB),
             other if self.ttl != other.ttl => Some(TTL),
+            other if self.at_most != other.at_most => Some(AT_MOST),
             _ => None,
         }
     }
@@ -158,9 +178,9 @@ pub(super) fn id_of(value: &[u8]) -> Option<UniqueId> {
     std::str::from_utf8(&digits).ok()?.parse().ok()
 }
 
-/// Checks the time of a reservation.
+/// Checks the time of a reservation as far as possible without its rules.
 pub(super) fn check_ttl(ttl: Duration) -> Result<(), String> {
-    if ttl.is_zero() || ttl > MAX_TTL { Err(not_a_ttl()) } else { Ok(()) }
+    if ttl.is_zero() || ttl > HoldBounds::MAX_TTL { Err(not_a_ttl()) } else { Ok(()) }
 }
 
 pub(super) fn not_an_id() -> String {
@@ -168,7 +188,7 @@ pub(super) fn not_an_id() -> String {
 }
 
 fn not_a_ttl() -> String {
-    format!("it is a time like \"30s\", longer than 0 and {} s at most", MAX_TTL.as_secs())
+    "it is a time like \"30s\", longer than 0, and at most the `max_ttl` of its rules".to_owned()
 }
 
 /// Creates the error for a part of a descriptor.

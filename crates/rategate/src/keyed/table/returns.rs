@@ -123,7 +123,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    fn debt_terms(&self) -> Debt {
+    pub(super) fn debt_terms(&self) -> Debt {
         Debt::from_bits(self.debt.load(Ordering::Relaxed))
     }
 

@@ -1,0 +1,79 @@
+//! Reports of what becomes of reservations, to the watchers of their rules.
+
+use rategate::Clock;
+use rategate::charge::{Committed, Settled};
+
+use super::End;
+use super::held_item::HeldItem;
+use crate::engine::Inner;
+use crate::engine::answer::{HoldChange, HoldOutcome, Verdict};
+use crate::engine::live::Live;
+use crate::rule::Rule;
+
+impl<C: Clock + Clone + 'static> Inner<C> {
+    /// Reports a change to the watcher of a rule, unless the rule exists no longer.
+    pub(super) fn report(&self, rule: &Rule, change: &HoldChange) {
+        if let Some(live) = &*self.live.load() {
+            live.report(rule, change);
+        }
+    }
+
+    /// Reports that what was held has ended by its time.
+    pub(in crate::engine) fn report_expired(&self, held: &HeldItem<C>) {
+        let released = held.hold.permits();
+        let change = HoldChange { released, ..HoldChange::of(HoldOutcome::Expired) };
+        self.report(&held.rule, &change);
+    }
+}
+
+impl<C: Clock + Clone> Live<C> {
+    pub(super) fn report(&self, rule: &Rule, change: &HoldChange) {
+        let ruled = self.matcher.named(&rule.name).and_then(|(index, _)| self.ruled.get(index));
+        if let Some(watch) = ruled.and_then(|ruled| ruled.watch.as_ref()) {
+            watch.reservation(change);
+        }
+    }
+}
+
+impl End {
+    /// Returns the change of a hold of `held` permits, of which `used` were used.
+    pub(super) fn change(self, committed: Committed, held: u64, used: u64) -> HoldChange {
+        let (outcome, forgiven) = match (self, committed) {
+            (_, Committed::Late(charged)) => (HoldOutcome::Late, charged.forgiven),
+            (Self::Cancel, Committed::InTime(_)) => (HoldOutcome::Cancelled, 0),
+            (Self::Commit, Committed::InTime(settled)) => {
+                let forgiven = match settled {
+                    Settled::Owed { forgiven, .. } => forgiven,
+                    Settled::Even | Settled::Back { .. } => 0,
+                };
+                (HoldOutcome::Committed, forgiven)
+            }
+        };
+        // An operation that never was says nothing about its estimate.
+        let error = (self == Self::Commit).then(|| used.abs_diff(held));
+        HoldChange { outcome, taken: 0, released: held, error, forgiven }
+    }
+}
+
+impl HoldChange {
+    /// Returns the change of the end of a reservation in a store, of which the verdict says all that
+    /// is known here.
+    pub(super) const fn of_stored(verdict: Verdict) -> Option<Self> {
+        let of = Self::of;
+        Some(match verdict {
+            Verdict::Cancelled(_) => of(HoldOutcome::Cancelled),
+            Verdict::Late(_) => of(HoldOutcome::Late),
+            Verdict::Committed(settled) => {
+                let (error, forgiven) = match settled {
+                    Settled::Even => (0, 0),
+                    Settled::Back { permits } => (permits, 0),
+                    Settled::Owed { permits, forgiven } => {
+                        (permits.saturating_add(forgiven), forgiven)
+                    }
+                };
+                Self { error: Some(error), forgiven, ..of(HoldOutcome::Committed) }
+            }
+            _ => return None,
+        })
+    }
+}
