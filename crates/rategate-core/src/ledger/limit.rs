@@ -121,15 +121,13 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn debt(&self, now_ns: u64) -> u64 {
-        match self.caught_up(now_ns) {
-            Some(caught_up) => caught_up.debt(now_ns),
-            None => {
-                let now_ns = self.clamp(now_ns);
-                let debt = self.policy.debt(&self.started, now_ns);
-                let owed = self.owed(now_ns).map(|taken| taken.permits.get());
-                owed.fold(debt, u64::saturating_add)
-            }
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.debt(now_ns);
         }
+        let now_ns = self.clamp(now_ns);
+        let debt = self.policy.debt(&self.started, now_ns);
+        let owed = self.owed(now_ns).map(|taken| taken.permits.get());
+        owed.fold(debt, u64::saturating_add)
     }
 
     fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
