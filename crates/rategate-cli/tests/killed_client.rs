@@ -73,7 +73,7 @@ impl Client {
     }
 }
 
-/// The child: it reserves, says when it asked and when it heard, and works on until it is killed.
+/// The child: it reserves, says when it sent and when it received, and works on until it is killed.
 /// Does nothing without the variables.
 #[test]
 fn client() {
@@ -83,10 +83,10 @@ fn client() {
     let sent = now_ns();
     let held = client
         .ask(&json!({"verb": "reserve", "ttl": ttl, "rule": "r", "key": key, "permits": PERMITS}));
-    let heard = now_ns();
+    let received = now_ns();
     assert_eq!(held["allowed"], true, "{held}");
     let mut out = std::io::stdout();
-    writeln!(out, "held {sent} {heard}").and_then(|()| out.flush()).unwrap();
+    writeln!(out, "held {sent} {received}").and_then(|()| out.flush()).unwrap();
     thread::sleep(Duration::from_secs(60));
     client
         .ask(&json!({"verb": "commit", "id": held["reservation"]["id"], "rule": "r", "key": key}));
@@ -105,8 +105,8 @@ fn reserving(address: &str, key: &str) -> (Child, u64, u64) {
         let line = lines.next().expect("it reserves").unwrap();
         // The harness may have begun the line.
         if let Some((_, times)) = line.rsplit_once("held ") {
-            let (sent, heard) = times.split_once(' ').unwrap();
-            return (child, sent.parse().unwrap(), heard.parse().unwrap());
+            let (sent, received) = times.split_once(' ').unwrap();
+            return (child, sent.parse().unwrap(), received.parse().unwrap());
         }
     }
 }
@@ -121,23 +121,23 @@ fn play(name: &str, serving: &Serving, is_stored: bool) {
     let (mut late, mut surely_late): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     for round in 0..rounds() {
         let key = format!("key {round}");
-        let (mut child, sent, heard) = reserving(address, &key);
+        let (mut child, sent, received) = reserving(address, &key);
         child.kill().unwrap();
         let _ = child.wait().unwrap();
         let take = json!({"rule": "r", "key": key, "permits": PERMITS});
         let mut denied = 0;
         let (trip, got) = loop {
-            let asked = now_ns();
+            let sent_ns = now_ns();
             let answer = other.ask(&take);
             let got = now_ns();
             if answer["allowed"] == true {
-                break (got - asked, got);
+                break (got - sent_ns, got);
             }
             denied += 1;
             assert_eq!(answer["items"][0]["verdict"], "denied", "{answer}");
             let wait_ns = answer["items"][0]["retry_after_ns"].as_u64().unwrap();
             assert!(wait_ns <= ttl_ns, "{answer}");
-            assert!(got < heard + 60 * ttl_ns, "{answer}");
+            assert!(got < received + 60 * ttl_ns, "{answer}");
             // Nearly until then, and the rest in many calls.
             thread::sleep(Duration::from_nanos(wait_ns.saturating_sub(5_000_000)));
         };
@@ -145,7 +145,7 @@ fn play(name: &str, serving: &Serving, is_stored: bool) {
         if denied > 0 {
             let trip = if is_stored { trip } else { 0 };
             late.push(got - (sent + ttl_ns));
-            surely_late.push(got.saturating_sub(heard + ttl_ns + trip));
+            surely_late.push(got.saturating_sub(received + ttl_ns + trip));
         }
     }
     late.sort_unstable();

@@ -1,6 +1,7 @@
 //! Installs the programs that tests start besides our own, where they are missing. Redis and a
 //! browser for the service's page are required. With Valkey the tests of the stores run on it
-//! too. The others talk to our service: Envoy, nginx, Traefik, and Redis clients in other languages.
+//! too. The others talk to our service: Envoy, nginx, Traefik, and Redis clients in other
+//! languages.
 
 pub(crate) mod packages;
 
