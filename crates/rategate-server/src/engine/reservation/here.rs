@@ -129,6 +129,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let now_ns = self.inner.clock.now_ns();
         let targets = || costs.iter().map(|cost| cost.target);
         let mut shard = reservations.lock(id);
+        let mut was_over = false;
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 reservations.counts.unknown();
@@ -140,6 +141,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
+                was_over = entry.is_over();
                 let verdicts = self.settle(entry, costs, end)?;
                 shard.settled(id, verdicts.clone(), now_ns);
                 reservations.counts.ended(end, &verdicts.0);
@@ -151,7 +153,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut answer = self.status(targets().enumerate(), has_effect, &verdicts);
         if !is_repeated {
             answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
-            self.inner.notify_settled(targets().enumerate(), &answer);
+            self.inner.notify_settled(targets().enumerate(), &answer, was_over);
         }
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
