@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{Concurrent, LimiterPolicy};
+use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{self, Committed};
+use rategate_core::ledger::Ledger;
 use rategate_core::span::whole_ns;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -15,6 +16,7 @@ use crate::decision::{Decision, Denial};
 use crate::error::{AcquireError, Closed, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::shared::Shared;
+use crate::status::{Status, status};
 
 /// Permits held for an operation whose cost is known later, returned by [`Limiter::try_hold`] and
 /// [`Limiter::hold`].
@@ -75,7 +77,12 @@ pub(crate) struct KeyName {
 /// A table of limits that keep what is held.
 pub(crate) trait KeysWithHolds: Send + Sync {
     /// Ends a hold of a key.
-    fn commit(&self, name: KeyName, hold: holds::Hold, actual: u64) -> Result<Committed, Closed>;
+    fn commit(
+        &self,
+        name: KeyName,
+        hold: holds::Hold,
+        actual: u64,
+    ) -> Result<(Committed, Status), Closed>;
 }
 
 /// An estimate that a waiter holds from its grant on.
@@ -170,17 +177,45 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         let owner = Owner::Limiter(Arc::clone(self.shared()), self.request(0).class);
         Hold { owner, has_ended: false, held: hold }
     }
+}
 
+impl<P: HasLockFree, C: Clock> Limiter<P, C> {
     /// Ends a hold of which the caller has no guard.
-    pub(crate) fn commit_held(&self, hold: holds::Hold, actual: u64) -> Result<Committed, Closed> {
-        self.shared().commit(self.request(0).class, hold, actual)
+    pub(crate) fn commit_held(
+        &self,
+        hold: holds::Hold,
+        actual: u64,
+    ) -> Result<(Committed, Status), Closed> {
+        self.shared().commit_with_status((self.request(0).class, hold), actual)
     }
 }
 
-impl<L: Concurrent, C: Clock> Shared<L, C> {
-    fn commit(&self, class: ClassId, hold: holds::Hold, actual: u64) -> Result<Committed, Closed> {
+impl<P: HasLockFree, C: Clock> Shared<Ledger<P>, C> {
+    fn commit_with_status(
+        &self,
+        (class, hold): (ClassId, holds::Hold),
+        actual: u64,
+    ) -> Result<(Committed, Status), Closed> {
         let debt = self.debt_terms();
-        self.section_in_order(|section| section.commit(class, hold, actual, debt))
+        self.section_in_order(|section| {
+            let committed = section.commit(class, hold, actual, debt);
+            (committed, status(section))
+        })
+    }
+}
+
+impl<P: HasLockFree, C: Clock> Hold<P, C> {
+    /// Ends the hold as [`commit`](Self::commit) does, and returns the limit's status after that.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn commit_with_status(mut self, actual: u64) -> Result<(Committed, Status), Closed> {
+        self.has_ended = true;
+        match &self.owner {
+            Owner::Limiter(shared, class) => shared.commit_with_status((*class, self.held), actual),
+            Owner::Key(table, name) => table.commit(*name, self.held, actual),
+        }
     }
 }
 
@@ -223,9 +258,13 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
 
     fn end(&mut self, actual: u64) -> Result<Committed, Closed> {
         self.has_ended = true;
+        let hold = self.held;
         match &self.owner {
-            Owner::Limiter(shared, class) => shared.commit(*class, self.held, actual),
-            Owner::Key(table, name) => table.commit(*name, self.held, actual),
+            Owner::Limiter(shared, class) => {
+                let debt = shared.debt_terms();
+                shared.section_in_order(|section| section.commit(*class, hold, actual, debt))
+            }
+            Owner::Key(table, name) => Ok(table.commit(*name, hold, actual)?.0),
         }
     }
 }

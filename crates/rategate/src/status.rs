@@ -217,7 +217,8 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
     }
 }
 
-fn status<P: HasLockFree>(section: &mut CriticalSection<'_, Ledger<P>>) -> Status {
+/// Returns the status of the limit behind a lock, after all waiters.
+pub(crate) fn status<P: HasLockFree>(section: &mut CriticalSection<'_, Ledger<P>>) -> Status {
     if !section.is_queue_empty() {
         return Status::blocked(section.limit().policy().max_at_once());
     }

@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate::Clock;
 use rategate::keyed::Acquisition;
+use rategate::{Clock, Status};
 
 use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
@@ -117,6 +117,22 @@ impl<C: Clock + Clone> Counter<'_, C> {
             Self::Bucket(numbers, key) => Ok(numbers.granted(clock, key)?.0),
             Self::Window(..) | Self::CallerLimit(..) => self.held(clock),
         }
+    }
+
+    /// Returns the result of a decision of a rule's table that left this status.
+    pub(super) fn result_of(
+        &self,
+        clock: &C,
+        verdict: Verdict,
+        status: Status,
+    ) -> Result<ItemResult, EngineError> {
+        if let Self::Rule(ruled, key) = self {
+            let in_force = ruled.counters.in_force();
+            if !matches!(in_force.limit, Limit::Counted(_)) {
+                return ruled.result_of(&in_force, key, Ok((verdict, status)));
+            }
+        }
+        Ok(ItemResult { verdict, ..self.decide(clock, Verb::Peek, 0)? })
     }
 
     /// Returns the result of a hold in a window that counts every hit, which others may have

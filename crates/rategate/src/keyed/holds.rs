@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::decision::Denial;
 use crate::error::KeyedError;
 use crate::hold::Hold;
+use crate::status::Status;
 
 impl<K: Key + ?Sized, P, C> Keyed<K, P, C>
 where
@@ -47,6 +48,22 @@ where
         permits: u64,
         ttl: Duration,
     ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
+        Ok(self.try_hold_with_status(key, permits, ttl)?.0)
+    }
+
+    /// Holds an estimate as [`try_hold`](Self::try_hold) does, and returns the limit's status with
+    /// the decision.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_hold`](Self::try_hold).
+    #[expect(clippy::type_complexity, reason = "a decision and a status")]
+    pub fn try_hold_with_status(
+        &self,
+        key: &K,
+        permits: u64,
+        ttl: Duration,
+    ) -> Result<(Result<Hold<P, C>, Denial>, Status), KeyedError> {
         self.table.try_hold(&self.location(key), permits, whole_ns(ttl))
     }
 

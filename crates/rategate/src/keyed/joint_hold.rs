@@ -68,7 +68,7 @@ where
         permits: u64,
         ttl_ns: u64,
     ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
-        Table::try_hold(self, &self.named(name), permits, ttl_ns)
+        Ok(Table::try_hold(self, &self.named(name), permits, ttl_ns)?.0)
     }
 
     fn guarding_limiter(

@@ -10,7 +10,7 @@ use rategate_core::external_state::ExternalState;
 use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::verdict::{Denial, Grant, Settled, Verdict};
+use rategate_core::verdict::{Grant, Settled, Verdict};
 
 use super::admission::{SWEEP_KNOWN, SWEEP_NEW, carry_ledger_over, carry_over};
 use super::entries::{Entries, EntryForm, LIMITER_BYTES};
@@ -23,6 +23,7 @@ use super::table::Table;
 use crate::clock::Clock;
 use crate::hold::KeyName;
 use crate::limiter::Limiter;
+use crate::status::Status;
 
 /// The address of a key: its shard, its hash and its tier.
 #[derive(Clone, Copy, Debug)]
@@ -287,38 +288,32 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         &mut self,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<SectionResult<Result<Hold, Denial>, P, C>, ExceedsCapacity> {
-        if self.load_entry().is_none() {
-            self.sweep(SWEEP_NEW);
-            let tier = self.location.tier;
-            let Some((_, version)) = self.entries.policy_versions.of_tier(tier) else {
-                return Ok(SectionResult::TableFull);
-            };
-            let state = self.table.unknown_keys.state(&version.policy, self.now_ns);
-            let mut fresh =
-                Ledger::resumed(version.policy.clone(), state, version.epoch, self.now_ns);
-            let verdict = fresh.try_hold(self.now_ns, permits, ttl_ns)?;
-            match verdict {
-                HoldVerdict::Denied(denial) => return Ok(SectionResult::Here(Err(denial))),
-                HoldVerdict::Held(hold) if permits == 0 => {
-                    return Ok(SectionResult::Here(Ok(hold)));
-                }
-                HoldVerdict::Held(_) => {}
-            }
-            if !self.admit_fresh() {
-                return Ok(SectionResult::TableFull);
-            }
-        }
+    ) -> Result<SectionResult<(HoldVerdict, Status), P, C>, ExceedsCapacity> {
         if self.table.is_full_of_bytes() {
             return Ok(SectionResult::NoBytes);
         }
-        let held = self.on_ledger(|ledger, now_ns| {
-            Ok(match ledger.try_hold(now_ns, permits, ttl_ns)? {
-                HoldVerdict::Held(hold) => Ok(hold),
-                HoldVerdict::Denied(denial) => Err(denial),
-            })
-        });
-        flatten(held.unwrap_or(SectionResult::TableFull))
+        let hold = |ledger: &mut Ledger<P>, now_ns| {
+            let verdict = ledger.try_hold(now_ns, permits, ttl_ns)?;
+            Ok((verdict, Status::of_ledger(ledger, now_ns)))
+        };
+        if let Some(held) = self.on_ledger(hold) {
+            return flatten(held);
+        }
+        self.sweep(SWEEP_NEW);
+        let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier) else {
+            return Ok(SectionResult::TableFull);
+        };
+        let state = self.table.unknown_keys.state(&version.policy, self.now_ns);
+        let mut fresh = Ledger::resumed(version.policy.clone(), state, version.epoch, self.now_ns);
+        let held = hold(&mut fresh, self.now_ns)?;
+        let leaves_trace = permits > 0 && matches!(held.0, HoldVerdict::Held(_));
+        if leaves_trace {
+            if !self.admit_fresh() {
+                return Ok(SectionResult::TableFull);
+            }
+            self.give_back(Box::new(fresh));
+        }
+        Ok(SectionResult::Here(held))
     }
 
     /// Ends a hold. Returns `None` if the key is unknown.
@@ -327,8 +322,11 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         hold: Hold,
         actual: u64,
         debt: Debt,
-    ) -> Option<SectionResult<Committed, P, C>> {
-        self.on_ledger(|ledger, now_ns| ledger.commit(now_ns, hold, actual, debt))
+    ) -> Option<SectionResult<(Committed, Status), P, C>> {
+        self.on_ledger(|ledger, now_ns| {
+            let committed = ledger.commit(now_ns, hold, actual, debt);
+            (committed, Status::of_ledger(ledger, now_ns))
+        })
     }
 
     /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.

@@ -4,19 +4,20 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::Clock;
 use rategate::charge::{Committed, Settled};
+use rategate::{Clock, Status};
 use rategate_core::span::whole_ns;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::held_item::EndedHold;
 use super::table::{Entry, OwnedUsage, PartVerdict, State};
 use super::{Cost, End, NOT_HELD, Reserved, Verdicts, check_number};
-use crate::engine::Engine;
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::request::{Item, Request, Target, Verb};
+use crate::engine::tasks::{PendingItem, Task};
 use crate::engine::unique_id::UniqueId;
+use crate::engine::{Engine, Inner};
 use crate::rule::Rule;
 
 impl<C: Clock + Clone + 'static> Engine<C> {
@@ -127,9 +128,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
         let now_ns = self.inner.clock.now_ns();
-        let targets = || costs.iter().map(|cost| cost.target);
         let mut shard = reservations.lock(id);
-        let mut was_over = false;
+        let (mut one, mut was_over) = (None, false);
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 reservations.counts.unknown();
@@ -142,7 +142,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
             Some(entry) => {
                 was_over = entry.is_over();
-                let verdicts = self.settle(entry, costs, end)?;
+                let (verdicts, left) = self.settle(entry, costs, end)?;
+                one = left;
                 shard.settled(id, verdicts.clone(), now_ns);
                 reservations.counts.ended(end, &verdicts.0);
                 (verdicts, false)
@@ -150,34 +151,47 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         };
         drop(shard);
         let has_effect = verdicts.0.iter().all(|&verdict| end.has_effect(verdict));
-        let mut answer = self.status(targets().enumerate(), has_effect, &verdicts);
-        if !is_repeated {
-            answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
-            self.inner.notify_settled(targets().enumerate(), &answer, was_over);
-        }
+        let result = one.and_then(|left| self.inner.result_of_one(costs, &verdicts, left));
+        let answer = result.map_or_else(
+            || {
+                let targets = || costs.iter().map(|cost| cost.target).enumerate();
+                let mut answer = self.status(targets(), has_effect, &verdicts);
+                if !is_repeated {
+                    answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
+                    self.inner.notify_settled(targets(), &answer, was_over);
+                }
+                answer
+            },
+            |result| Answer { allowed: has_effect, results: smallvec![result] },
+        );
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
 
-    /// Ends a reservation that is open, or was when its time ended.
+    /// Ends a reservation that is open, or was when its time ended. Also returns what the end of
+    /// the only hold left.
     pub(super) fn settle(
         &self,
         entry: &mut Entry<C>,
         costs: &[Cost<'_>],
         end: End,
-    ) -> Result<Verdicts, EngineError> {
+    ) -> Result<(Verdicts, Option<LeftByOne>), EngineError> {
         let mut parts: Vec<PartVerdict> = Vec::new();
+        let mut one = None;
         let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
                 let used = holds.iter().map(|held| held.ended().used(costs, end));
                 let used: SmallVec<[u64; 4]> = used.collect::<Result<_, _>>()?;
                 let is_several = self.inner.comes_under_several(costs);
+                let is_one = holds.len() == 1 && costs.len() == 1;
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
                 for (held, used) in std::mem::take(holds).into_iter().zip(used) {
                     let (at, permits, rule) = (held.at(), held.hold.permits(), held.rule);
                     // The limiter of a key is never closed.
-                    let Ok(committed) = held.hold.commit(used) else { continue };
+                    let Ok((committed, status)) = held.hold.commit_with_status(used) else {
+                        continue;
+                    };
                     self.inner.report(&rule, &end.change(committed, permits, used));
                     if is_several {
                         parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
@@ -185,14 +199,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     if let Some(verdict) = verdicts.get_mut(at) {
                         *verdict = end.verdict(committed).or_later(*verdict);
                     }
+                    one = is_one.then_some(LeftByOne { rule, status });
                 }
                 verdicts
             }
-            State::Ended { held } => return self.inner.charge_late(held, costs, end),
-            State::Settled(verdicts) => return Ok((verdicts.clone(), entry.parts.clone())),
+            State::Ended { held } => {
+                return Ok((self.inner.charge_late(held, costs, end)?, None));
+            }
+            State::Settled(verdicts) => {
+                return Ok(((verdicts.clone(), entry.parts.clone()), None));
+            }
         };
         self.inner.reservations.counts.closed();
-        Ok((verdicts, parts))
+        Ok(((verdicts, parts), one))
     }
 
     /// Returns the status of each counter, with the verdicts of an operation that has been made.
@@ -226,6 +245,40 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             result
         };
         Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+    }
+}
+
+/// The status of a limit after the end of the only hold of a reservation, and its rule.
+pub(super) struct LeftByOne {
+    rule: Arc<Rule>,
+    status: Status,
+}
+
+impl<C: Clock + Clone + 'static> Inner<C> {
+    /// Returns the result of the end of a reservation of one item, and notifies its watcher.
+    ///
+    /// It is the one that a search for the status would find, which takes as long as the end.
+    /// Returns `None` if the item comes under other rules than the one that held it.
+    fn result_of_one(
+        &self,
+        costs: &[Cost<'_>],
+        (verdicts, parts): &Verdicts,
+        LeftByOne { rule, status }: LeftByOne,
+    ) -> Option<ItemResult> {
+        let live = self.live.load();
+        let live = live.as_deref().filter(|live| !live.matcher.is_layered())?;
+        let ([cost], [verdict], []) = (costs, verdicts.as_slice(), parts.as_slice()) else {
+            return None;
+        };
+        let item = self.find(Some(live), Verb::Take, &Item::of(cost.target, 0)).ok()?;
+        let Task::Acquisition(PendingItem { counter, .. }) = item else { return None };
+        if !counter.ruled().is_some_and(|ruled| Arc::ptr_eq(&ruled.rule, &rule)) {
+            return None;
+        }
+        let mut result = counter.result_of(&self.clock, *verdict, status).ok()?;
+        result.warn_of_settled();
+        self.notify_settled_one(&counter, &result, false);
+        Some(result)
     }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::Clock;
-use rategate::charge::Settled;
+use rategate::charge::{Hold, Settled};
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_hold_all};
+use rategate::{AnyPolicy, Clock, Status};
 use smallvec::SmallVec;
 
 use super::held_item::{HeldItem, Holds};
@@ -147,19 +147,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let (least, most) = (item.permits, asked.at_most.unwrap_or(item.permits));
             let (least, most) = (cut(least), cut(most));
             let PartOf { origin, alone, .. } = *origin;
-            let part = Part {
-                task: index,
-                origin,
-                alone,
-                table,
-                key,
-                spared,
-                least,
-                most,
-                permits: most,
-                item,
-                ruled,
-            };
+            let (task, permits) = (index, most);
+            let part =
+                Part { task, origin, alone, table, key, spared, least, most, permits, item, ruled };
             if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
@@ -179,10 +169,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
         }
         let allowed = blocker.is_none();
-        let held = |part: &Part<'_, C>| {
-            let is_it = |(task, _): &&(usize, HeldItem<C>)| *task == part.task;
-            holds.iter().find(is_it).map(|(_, held)| held.hold.permits())
-        };
+        let held = |part: &Part<'_, C>| holds.iter().find(|held| held.task == part.task);
         let mut counts: SmallVec<[(usize, u64); 4]> = SmallVec::new();
         for part in enforced.iter().chain(&others) {
             let (counter, held) = (&part.item.counter, held(part));
@@ -192,9 +179,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                     part.notify(HoldChange::of(HoldOutcome::Denied));
                     counter.denied(&self.clock, permits, retry_after_ns)?
                 }
-                None if held.is_some() => counter.granted(&self.clock)?,
+                None if held.is_some() => match held.and_then(|held| held.status) {
+                    Some(status) => counter.result_of(&self.clock, Verdict::Granted, status)?,
+                    None => counter.granted(&self.clock)?,
+                },
                 _ => counter.decide(&self.clock, Verb::Peek, permits)?,
             };
+            let held = held.map(|held| held.item.hold.permits());
             if let Some(taken) = held {
                 part.notify(HoldChange { taken, ..HoldChange::of(HoldOutcome::Held) });
             }
@@ -218,7 +209,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 item.counter.notify_watch(None, || self.clock.now_ns(), permits, result);
             }
         }
-        Ok((Answer { allowed, results }, holds.into_iter().map(|(_, held)| held).collect()))
+        Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
     }
 
     /// Decides a request all of whose counters are in this process.
@@ -299,25 +290,41 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let own =
                 parts.find(|part| part.rule.as_ref() == item.counter.ruled().map(|it| &it.rule));
             let result = own.unwrap_or(result);
-            let (verdict, permits) = match result.verdict {
-                Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
-                    (Verdict::Refunded(permits), permits)
-                }
-                Verdict::Committed(Settled::Owed { permits, .. }) => {
-                    (Verdict::Charged(permits), permits)
-                }
-                Verdict::Late(permits) if !was_over => (Verdict::Charged(permits), permits),
-                _ => continue,
-            };
-            if permits > 0 {
-                let result = ItemResult { verdict, ..result.clone() };
-                item.counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
+            self.notify_settled_one(&item.counter, result, was_over);
+        }
+    }
+
+    /// Notifies the watcher of a counter of what has been refunded or charged.
+    pub(super) fn notify_settled_one(
+        &self,
+        counter: &Counter<'_, C>,
+        result: &ItemResult,
+        was_over: bool,
+    ) {
+        let (verdict, permits) = match result.verdict {
+            Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
+                (Verdict::Refunded(permits), permits)
             }
+            Verdict::Committed(Settled::Owed { permits, .. }) => {
+                (Verdict::Charged(permits), permits)
+            }
+            Verdict::Late(permits) if !was_over => (Verdict::Charged(permits), permits),
+            _ => return,
+        };
+        if permits > 0 {
+            let result = ItemResult { verdict, ..result.clone() };
+            counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
         }
     }
 }
 
 impl<C: Clock> Part<'_, C> {
+    fn held(&self, hold: Hold<AnyPolicy, C>, status: Option<Status>) -> TaskHold<C> {
+        let rule = Arc::clone(&self.ruled.rule);
+        let item = HeldItem::new(self.origin, self.alone, rule, hold);
+        TaskHold { task: self.task, item, status }
+    }
+
     fn notify(&self, change: HoldChange) {
         if let Some(watch) = &self.ruled.watch {
             watch.reservation(&change);
@@ -353,8 +360,17 @@ fn of_rule<'t, C: Clock>(
 /// The task that denies a reservation, and the time until it no longer does.
 pub(super) type Blocker = (usize, Option<std::num::NonZeroU64>);
 
-/// The holds of a reservation in progress, each with the index of its task.
-pub(super) type TaskHolds<C> = SmallVec<[(usize, HeldItem<C>); 1]>;
+/// The holds of a reservation in progress.
+pub(super) type TaskHolds<C> = SmallVec<[TaskHold<C>; 1]>;
+
+/// A hold of a task.
+pub(super) struct TaskHold<C: Clock> {
+    /// The index of the task.
+    task: usize,
+    item: HeldItem<C>,
+    /// The status of the limit after that, where it was decided alone.
+    status: Option<Status>,
+}
 
 /// Holds all parts, or returns the one that denies.
 pub(super) fn hold_all<C: Clock + Clone + 'static>(
@@ -362,6 +378,12 @@ pub(super) fn hold_all<C: Clock + Clone + 'static>(
     ttl: Duration,
     holds: &mut TaskHolds<C>,
 ) -> Result<Option<Blocker>, EngineError> {
+    if let [part] = parts
+        && part.spared == 0
+        && part.permits > 0
+    {
+        return hold_one(part, ttl, holds);
+    }
     let estimates: SmallVec<[_; 1]> = parts
         .iter()
         .map(|part| part.table.estimate(part.key, part.permits).sparing(part.spared))
@@ -369,10 +391,7 @@ pub(super) fn hold_all<C: Clock + Clone + 'static>(
     let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
     match try_hold_all(&estimates, ttl) {
         Ok(JointDecision::Granted(held)) => {
-            holds.extend(parts.iter().zip(held).map(|(part, hold)| {
-                let rule = Arc::clone(&part.ruled.rule);
-                (part.task, HeldItem::new(part.origin, part.alone, rule, hold))
-            }));
+            holds.extend(parts.iter().zip(held).map(|(part, hold)| part.held(hold, None)));
             Ok(None)
         }
         Ok(JointDecision::Denied { retry_after, by }) => {
@@ -384,6 +403,23 @@ pub(super) fn hold_all<C: Clock + Clone + 'static>(
         // Keys that find no capacity share a limiter.
         Err(TryAllError { error: KeyedError::Duplicate, .. }) => Err(EngineError::NoCapacity),
         Err(TryAllError { error, .. }) => Err(EngineError::of(error)),
+    }
+}
+
+/// Holds one part, or returns when it no longer denies.
+fn hold_one<C: Clock + Clone + 'static>(
+    part: &Part<'_, C>,
+    ttl: Duration,
+    holds: &mut TaskHolds<C>,
+) -> Result<Option<Blocker>, EngineError> {
+    match part.table.try_hold_with_status(part.key, part.permits, ttl) {
+        Ok((Ok(hold), status)) => {
+            holds.push(part.held(hold, Some(status)));
+            Ok(None)
+        }
+        Ok((Err(denial), _)) => Ok(Some((part.task, denial.retry_after().and_then(retry_ns)))),
+        Err(KeyedError::ExceedsCapacity(_)) => Ok(Some((part.task, None))),
+        Err(error) => Err(EngineError::of(error)),
     }
 }
 

@@ -155,7 +155,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
             Some(entry) => {
                 was_over = entry.is_over();
-                let verdicts = split.with_all(|items| {
+                let (verdicts, _) = split.with_all(|items| {
                     let with_used = items.iter().zip(used);
                     let costs: Vec<Cost<'_>> = with_used
                         .map(|(item, &permits)| {

@@ -209,6 +209,7 @@ mod tests {
             on_unavailable: OnUnavailable::Deny,
             descriptor: None,
             look: crate::rule::Look::Debt,
+            hold_bounds: crate::rule::HoldBounds::DEFAULT,
             max_keys: None,
             origin: Origin::default(),
         };
