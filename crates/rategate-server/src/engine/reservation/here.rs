@@ -126,7 +126,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
-        let mut left = SmallVec::new();
+        let (mut left, mut was_over) = (SmallVec::new(), false);
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 reservations.counts.unknown();
@@ -138,6 +138,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
+                was_over = entry.is_over();
                 let (verdicts, left_by) = self.settle(entry, costs, end)?;
                 left = left_by;
                 shard.settled(id, verdicts.clone(), now_ns);
@@ -154,7 +155,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 let mut answer = self.status(targets(), has_effect, &verdicts);
                 if !is_repeated {
                     answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
-                    self.inner.notify_settled(targets(), &answer);
+                    self.inner.notify_settled(targets(), &answer, was_over);
                 }
                 answer
             },
@@ -285,7 +286,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let all: SmallVec<[_; 1]> =
             costs.iter().enumerate().zip(verdicts).map(result).collect::<Option<_>>()?;
         let notified = |(counter, result): (Counter<'_, C>, ItemResult)| {
-            self.notify_settled_one(&counter, &result);
+            self.notify_settled_one(&counter, &result, false);
             result
         };
         Some(all.into_iter().map(notified).collect())
