@@ -63,6 +63,14 @@ enum Kind {
     },
 }
 
+/// The bounds of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bounds {
+    One(u64),
+    /// Those in the window before, in the one around the caller's time, and in the one after.
+    OfWindows([u64; 3]),
+}
+
 /// A limit and a number of permits, as arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -328,31 +336,34 @@ impl Limit {
         }
     }
 
-    /// Returns the bound that a charge has: for a bucket the microseconds that a debt lasts, and
+    /// Returns the bounds that a charge has: for a bucket the microseconds that a debt lasts, and
     /// otherwise the permits in use. `None` if the limit cannot carry a debt.
     ///
-    /// The windows of a calendar have several lengths: it is that of the one around `around_us`.
-    pub(crate) fn charge_bound(&self, debt: Debt, around_us: u64) -> Option<u64> {
+    /// The windows of a calendar have several lengths: there is a bound for each of those around
+    /// `around_us`, of which the store picks one.
+    pub(crate) fn charge_bounds(&self, debt: Debt, around_us: u64) -> Option<Bounds> {
         let max_us = (debt.max_ns() / 1_000).min(MAX_DEBT_US);
         let carried = |period_us: u64, permits: u64| {
             let max_debt = u128::from(max_us).saturating_mul(permits.into());
             let max_debt = max_debt.checked_div(period_us.into()).unwrap_or(0);
             let max_debt = u64::try_from(max_debt).unwrap_or(u64::MAX);
-            Some(self.maximum.saturating_add(max_debt).min(MAX_WINDOW_PERMITS))
+            self.maximum.saturating_add(max_debt).min(MAX_WINDOW_PERMITS)
         };
-        match self.kind {
-            Kind::Gcra { .. } => Some(max_us),
+        Some(Bounds::One(match self.kind {
+            Kind::Gcra { .. } => max_us,
             Kind::FixedWindow { period_us, permits } if debt.is_carried() => {
                 carried(period_us, permits)
             }
             Kind::Calendar(quota) if debt.is_carried() => {
-                carried(calendar::length_us(&quota, around_us), quota.permits())
+                let lengths_us = calendar::lengths_us(&quota, around_us);
+                let bound = |length_us| carried(length_us, quota.permits());
+                return Some(Bounds::OfWindows(lengths_us.map(bound)));
             }
-            Kind::FixedWindow { .. } | Kind::Calendar(_) => Some(MAX_WINDOW_PERMITS),
-            Kind::SlidingLog { .. } if debt.is_carried() => None,
-            Kind::SlidingLog { .. } => Some(MAX_PERMITS),
-            Kind::Concurrency { .. } => Some(0),
-        }
+            Kind::FixedWindow { .. } | Kind::Calendar(_) => MAX_WINDOW_PERMITS,
+            Kind::SlidingLog { .. } if debt.is_carried() => return None,
+            Kind::SlidingLog { .. } => MAX_PERMITS,
+            Kind::Concurrency { .. } => 0,
+        }))
     }
 }
 

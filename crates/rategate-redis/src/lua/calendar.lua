@@ -15,14 +15,16 @@ end
 -- Picks the window around the clock. A call that names other windows is refused as a whole.
 function calendar.place(op, now)
   if now >= op.b1 and now < op.b2 then
-    op.start_us, op.end_us = op.b1, op.b2
+    op.start_us, op.end_us, op.nth = op.b1, op.b2, 2
   elseif now >= op.b0 and now < op.b1 then
-    op.start_us, op.end_us, op.number = op.b0, op.b1, op.number - 1
+    op.start_us, op.end_us, op.nth, op.number = op.b0, op.b1, 1, op.number - 1
   elseif now >= op.b2 and now < op.b3 then
-    op.start_us, op.end_us, op.number = op.b2, op.b3, op.number + 1
+    op.start_us, op.end_us, op.nth, op.number = op.b2, op.b3, 3, op.number + 1
   else
     error(string.format('RATEGATE OTHER TIME %d ', now))
   end
+  -- No window is twice as long as the longest of three.
+  op.later_us = 2 * math.max(op.b1 - op.b0, op.b2 - op.b1, op.b3 - op.b2)
 end
 
 -- Begins the window around the clock with a count.
@@ -37,8 +39,7 @@ function calendar.pass(cell, _, now)
 end
 
 function calendar.read(key, op, now, call)
-  local longest_us = math.max(op.b1 - op.b0, op.b2 - op.b1, op.b3 - op.b2)
-  local cell = { key = key, later_us = 2 * longest_us, each = op.each }
+  local cell = { key = key, later_us = op.later_us, each = op.each }
   calendar_begin(cell, op, 0)
   local text, pays, replaces, open = read_state(key, call)
   cell.replaces = replaces
@@ -91,7 +92,7 @@ function calendar.adopt(cell, op)
   cell.each = op.each
   if cell.digest ~= op.digest then
     calendar_begin(cell, op, cell.used)
-    cell.is_dirty = true
+    cell.later_us, cell.is_dirty = op.later_us, true
   end
 end
 
@@ -148,8 +149,7 @@ function calendar.give_back(cell, _, _, end_us, permits)
   return back
 end
 
--- Keeps a carried debt for as long as it lasts at most: no window is twice as long as the longest
--- of three.
+-- Keeps a carried debt for as long as it lasts at most.
 function calendar.write(cell, now)
   local text = string.format('%d:%d:%d:%d:%d', cell.start_us, cell.end_us, cell.number, cell.digest, cell.used)
   local later = borders_until_fresh(cell) - 1

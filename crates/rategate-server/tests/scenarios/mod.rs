@@ -1,6 +1,8 @@
-//! The scenario files, run through each protocol: a limit decides the same through all of them.
+//! The scenario files and denials in debt, through each protocol: a limit decides the same through
+//! all of them.
 
 mod carrier;
+mod debts;
 mod engine;
 mod http;
 mod resp;

@@ -83,6 +83,7 @@ mod inner;
 mod leased;
 mod member;
 mod mode;
+mod once;
 mod partition;
 mod partitioned;
 mod renewals;
@@ -247,8 +248,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     ///
     /// The circuit breaker and the fallback play no part: the usage is a fact, which only the store
     /// can count. After [`StoreError::Unavailable`] **the outcome is unknown**. The charge may have
-    /// been booked, so it is not sent again; a caller that repeats it may charge twice. Dropping
-    /// the future takes nothing back.
+    /// been booked, so it is not sent again; a caller that repeats it may charge twice, unless it
+    /// [has an id](Self::charge_once). Dropping the future takes nothing back.
     ///
     /// ```
     /// use std::num::NonZeroU64;
