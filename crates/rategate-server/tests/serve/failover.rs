@@ -231,7 +231,12 @@ fn operations_count_once_over_a_failover_by_every_protocol() {
         }
         let clients: [&dyn Client; 3] = [&http, &resp, &grpc];
         for (client, counted) in clients.into_iter().zip(counted) {
-            assert_eq!(used(&service, client.key()), Some(counted), "{brand:?}, {}", client.key());
+            let mut seen = None;
+            until("the store", || {
+                seen = used(&service, client.key());
+                seen.is_some()
+            });
+            assert_eq!(seen, Some(counted), "{brand:?}, {}", client.key());
         }
     }
 }
