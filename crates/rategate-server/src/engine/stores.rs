@@ -409,6 +409,8 @@ pub(super) fn reset_after_ns(
 ) -> u64 {
     let Some(remaining) = remaining else { return u64::MAX };
     let used = capacity.saturating_sub(remaining).saturating_add(debt);
+    // A window forgets a debt at its border unless it is carried.
+    let beyond = if is_carried { used } else { used.min(capacity) };
     if used == 0 {
         return 0;
     }
@@ -421,12 +423,12 @@ pub(super) fn reset_after_ns(
         }
         AnyPolicy::FixedWindow(window) => {
             let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
-            // Of a debt that is carried, each later window pays its limit.
-            let windows = if is_carried { used.div_ceil(window.permits().max(1)) } else { 1 };
+            // Of a debt that is carried and of credits, each later window pays its limit.
+            let windows = beyond.div_ceil(window.permits().max(1)).max(1);
             window.period_ns().saturating_mul(windows).saturating_sub(into_ns)
         }
         AnyPolicy::Calendar(quota) => {
-            let later = if is_carried { used.div_ceil(quota.permits().max(1)) } else { 1 };
+            let later = beyond.div_ceil(quota.permits().max(1)).max(1);
             let border_ns =
                 quota.later_border(quota.window(now_ns).end_ns, later.saturating_sub(1));
             border_ns.map_or(u64::MAX, |border_ns| border_ns.saturating_sub(now_ns))

@@ -12,12 +12,13 @@ use smallvec::SmallVec;
 use super::held_item::{HeldItem, Holds};
 use super::{Cost, as_many};
 use crate::engine::Inner;
-use crate::engine::answer::{Answer, HoldChange, HoldOutcome, ItemResult, Verdict};
+use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
 use crate::engine::counters::{ActiveRule, Table};
 use crate::engine::decide::Seen;
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::{HoldChange, HoldOutcome};
 use crate::engine::key::Key;
 use crate::engine::layered::{Layers, PartOf};
 use crate::engine::live::Live;
@@ -254,11 +255,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         layers.is_ok_and(|layers| layers.is_some_and(|layers| layers.has_several()))
     }
 
-    /// Notifies the watchers of what has been refunded and charged at the end of a reservation.
+    /// Notifies the watchers of what has been refunded and charged at the end of a reservation. If
+    /// that `was_over`, what was charged is reported already.
     pub(super) fn notify_settled<'a>(
         &self,
         targets: impl Iterator<Item = (usize, Target<'a>)>,
         answer: &Answer,
+        was_over: bool,
     ) {
         let live = self.live.load();
         let Some(live) = live.as_ref() else { return };
@@ -277,13 +280,17 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let own =
                 parts.find(|part| part.rule.as_ref() == item.counter.ruled().map(|it| &it.rule));
             let result = own.unwrap_or(result);
-            self.notify_settled_one(&item.counter, result);
+            self.notify_settled_one(&item.counter, result, was_over);
         }
     }
 
     /// Notifies the watcher of a counter of what has been refunded or charged.
-    pub(super) fn notify_settled_one(&self, counter: &Counter<'_, C>, result: &ItemResult) {
-        // A late charge is already reported.
+    pub(super) fn notify_settled_one(
+        &self,
+        counter: &Counter<'_, C>,
+        result: &ItemResult,
+        was_over: bool,
+    ) {
         let (verdict, permits) = match result.verdict {
             Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
                 (Verdict::Refunded(permits), permits)
@@ -291,6 +298,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             Verdict::Committed(Settled::Owed { permits, .. }) => {
                 (Verdict::Charged(permits), permits)
             }
+            Verdict::Late(permits) if !was_over => (Verdict::Charged(permits), permits),
             _ => return,
         };
         if permits > 0 {

@@ -11,9 +11,10 @@ use rategate::store::{
 
 use super::End;
 use super::split::{Split, StoredItem};
-use crate::engine::answer::{HoldChange, ItemResult, Verdict};
+use crate::engine::answer::{ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::HoldChange;
 use crate::engine::remote::{of_store, set_reset};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
@@ -36,6 +37,15 @@ pub(super) struct Estimate {
     pub(super) is_repeated: bool,
     /// `true` if the reservation had ended before.
     pub(super) is_over: bool,
+}
+
+/// The end of an item in a store.
+pub(super) struct Ended {
+    pub(super) result: ItemResult,
+    /// `true` if it had ended so before.
+    pub(super) is_repeated: bool,
+    /// The change for the watcher of its rule, if it has ended now.
+    pub(super) change: Option<HoldChange>,
 }
 
 /// A reply to a new reservation.
@@ -74,7 +84,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         inner: &Inner<C>,
         (id, used): (UniqueId, &[Option<u64>]),
         end: End,
-    ) -> Result<Vec<(ItemResult, bool)>, EngineError> {
+    ) -> Result<Vec<Ended>, EngineError> {
         let mut replies = Vec::with_capacity(self.stored.len());
         for (nth, item) in self.stored.iter().enumerate() {
             let (ruled, remote) = self.remote(item)?;
@@ -87,8 +97,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut ended = Vec::with_capacity(replies.len());
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            let (result, is_repeated) = of_end(inner, ruled, reply.await)?;
-            ended.push((item.with_cost(result), is_repeated));
+            let own = of_end(inner, ruled, reply.await)?;
+            ended.push(Ended { result: item.with_cost(own.result), ..own });
         }
         Ok(ended)
     }
@@ -207,17 +217,18 @@ impl StoredItem {
     }
 }
 
-/// Returns what a reply says of the end of a reservation, and `true` if it is repeated.
+/// Returns what a reply says of the end of a reservation.
 fn of_end<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
     reply: Result<EndReply, StoreError>,
-) -> Result<(ItemResult, bool), EngineError> {
+) -> Result<Ended, EngineError> {
     let EndReply { outcome, is_repeated, remaining, debt } = match reply {
         Ok(reply) => reply,
         Err(StoreError::Unavailable(_)) => {
             let result = ruled.result(unavailable(false));
-            return Ok((ItemResult { remaining: None, ..result }, false));
+            let result = ItemResult { remaining: None, ..result };
+            return Ok(Ended { result, is_repeated: false, change: None });
         }
         Err(error) => return Err(of_store(&error)),
     };
@@ -227,7 +238,9 @@ fn of_end<C: Clock + Clone>(
         EndOutcome::Late(charged) => Verdict::Late(charged.booked),
         EndOutcome::Unknown => Verdict::Unknown,
     };
-    Ok((status(inner, ruled, verdict, (remaining, debt)), is_repeated))
+    let result = status(inner, ruled, verdict, (remaining, debt));
+    let change = HoldChange::of_stored(&outcome).filter(|_| !is_repeated);
+    Ok(Ended { result, is_repeated, change })
 }
 
 /// Returns the permits that a store's counter grants beyond the limit.

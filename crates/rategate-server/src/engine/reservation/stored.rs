@@ -6,12 +6,13 @@ use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
-use super::requests::Estimate;
+use super::requests::{Ended, Estimate};
 use super::split::Split;
 use super::{End, Reserved};
 use crate::engine::Engine;
-use crate::engine::answer::{Answer, HoldChange, HoldOutcome, ItemResult, Verdict};
+use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::{HoldChange, HoldOutcome};
 use crate::engine::unique_id::UniqueId;
 
 /// Holds the permits of all items, or of none.
@@ -107,17 +108,17 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let mut is_repeated = is_repeated_here;
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
-    let is_known = ended.iter().any(|(result, _)| has_ended(result.verdict))
+    let is_known = ended.iter().any(|own| has_ended(own.result.verdict))
         || split.counts_here && here.0.iter().any(|&verdict| has_ended(verdict));
-    for (item, (result, _)) in split.stored.iter().zip(&mut ended) {
+    for (item, Ended { result, .. }) in split.stored.iter().zip(&mut ended) {
         // What is not enforced may not have been held. What was admitted without the store's reply
         // was not either: it stays unknown, so that the caller charges what it has used.
         if is_known && result.verdict == Verdict::Unknown && !split.is_enforced(item) {
             result.verdict = end.verdict(Committed::InTime(Settled::Even));
         }
     }
-    is_repeated &= ended.iter().all(|(_, is_repeated)| *is_repeated);
-    let stored = ended.iter().map(|(result, _)| result.verdict);
+    is_repeated &= ended.iter().all(|own| own.is_repeated);
+    let stored = ended.iter().map(|own| own.result.verdict);
     let verdicts: Vec<Verdict> = stored.chain(here.0.iter().copied()).collect();
     let counts = &inner.reservations.counts;
     if verdicts.iter().any(Verdict::is_unavailable) {
@@ -134,11 +135,11 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     if !is_repeated_here {
         results.iter_mut().for_each(|(_, result)| result.warn_of_settled());
     }
-    for (item, (mut result, is_repeated)) in split.stored.iter().zip(ended) {
+    for (item, Ended { mut result, is_repeated, change }) in split.stored.iter().zip(ended) {
+        if let Some(change) = change {
+            split.report(item, &change);
+        }
         if !is_repeated {
-            if let Some(change) = HoldChange::of_stored(result.verdict) {
-                split.report(item, &change);
-            }
             result.warn_of_settled();
             split.notify_settled(inner, item, &result);
         }
