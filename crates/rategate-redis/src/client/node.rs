@@ -160,8 +160,8 @@ impl Node {
     ///
     /// A request whose reply would come too late, by the duration of recent rounds, is answered
     /// as late. It is not sent, since its decision would be of no use. One under an id of which
-    /// another is under way waits for that one's reply: the server may refuse the other alone, which
-    /// is then sent again.
+    /// another is under way waits for that one's reply: the server may refuse the other alone,
+    /// which is then sent again.
     pub(crate) fn next_round(&mut self, max_items: usize, now: Instant) -> Vec<Item> {
         let mut items: Vec<Item> =
             std::iter::from_fn(|| self.returns.pop()).take(RETURNS_OF_ROUND).collect();

@@ -146,7 +146,7 @@ fn a_take_whose_commit_is_lost_counts_once() {
     assert_eq!(world.left(&server, "s", "x"), Some(871));
 }
 
-/// What is denied leaves its id unused; what is over is counted by rules that count it.
+/// A denied take leaves its id unused, and counts where the rule counts what is over.
 #[test]
 fn a_denied_take_leaves_its_id_unused() {
     let world = World::new();

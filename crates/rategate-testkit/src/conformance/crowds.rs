@@ -1,5 +1,5 @@
-//! Crowds of holds: random stories in which many estimates of one key are open, many end between two
-//! calls, and denials foretell all of their ends.
+//! Crowds of holds: random stories in which many estimates of one key are open, many end between
+//! two calls, and denials foretell all of their ends.
 
 use fastrand::Rng;
 use rategate::charge::Debt;
