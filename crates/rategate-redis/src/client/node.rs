@@ -296,7 +296,7 @@ mod tests {
         let plan = Arc::new(Plan::of_rules(&[("a", gcra.into())]).unwrap());
         let mut node = Node::new(Server::tcp("127.0.0.1", 1), now);
         node.link = Link::Down(None);
-        let mut add = |node: &mut Node, id: u8, is_end: bool| {
+        let add = |node: &mut Node, id: u8, is_end: bool| {
             let (plan, key, id) =
                 (Arc::clone(&plan), Arc::from(&b"k"[..]), ReservationId([id; 16]));
             let (end, debt) = (ReservationEnd::Cancel, Debt::FORGOTTEN);

@@ -91,7 +91,7 @@ fn requests_of_rules_in_a_store_count_once() {
         assert!(world.once(&other, verb, number, &stored).is_repeated, "{verb:?}");
         let factor = if verb == Verb::Refund { 1 } else { -1 };
         left[0] = left[0].checked_add_signed(300 * factor).unwrap();
-        left[1] = (left[1] as i64 + 4 * factor).max(0) as u64;
+        left[1] = left[1].saturating_add_signed(4 * factor);
         assert_eq!(world.lefts(&other, &["s", "t"]), left, "{verb:?}");
     }
 }
