@@ -189,8 +189,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Sent::Nothing(verdict) => return Ok((peek(verdict).await?, true)),
         };
         if !is_repeated {
-            result.warn(item.asked);
-            split.notify(inner, item, item.asked, &result);
+            result.warn(item.requested);
+            split.notify(inner, item, item.requested, &result);
         }
         Ok((item.with_cost(result), is_repeated))
     }
@@ -200,7 +200,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Returns the items with the permits that were asked for: no share bounds a take.
     fn whole(mut self) -> Self {
         for item in &mut self.stored {
-            (item.least, item.most, item.first) = (item.asked, item.asked, item.asked);
+            (item.least, item.most, item.first) = (item.requested, item.requested, item.requested);
             item.is_cut = false;
         }
         self
@@ -226,8 +226,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
 /// Returns the permits that the store counts of an item.
 fn counted<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> u64 {
     match ruled.rule.limit {
-        Limit::Counted(_) => CountedWindow::counted_in_store(item.asked),
-        _ => item.asked,
+        Limit::Counted(_) => CountedWindow::counted_in_store(item.requested),
+        _ => item.requested,
     }
 }
 
