@@ -217,6 +217,7 @@ impl<'p> World<'p> {
             key: KEY.into(),
             permits: 0,
             debt: Debt::FORGOTTEN,
+            once: None,
         };
         match self.decide(charge).map(|reply| reply.reply) {
             Ok(Reply::Charged(reply)) => {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rategate::charge::Settled;
 use smallvec::{SmallVec, smallvec};
 
+use super::hold_change::HoldChange;
 use crate::net::RefusalReason;
 use crate::rule::{DisplayLimit, Enforcement, Rule};
 
@@ -335,48 +336,9 @@ pub trait Watch: Send + Sync + Debug {
     /// it should take no longer than the decision itself.
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult);
 
-    /// Called after a reservation began, was denied or ended in the rule, each time once. No lock is
-    /// held that a decision needs.
+    /// Called after a reservation began, was denied or ended in the rule, each time once. Other
+    /// reservations wait meanwhile, so it should take no longer than a few counters do.
     fn reservation(&self, _change: &HoldChange) {}
-}
-
-/// A change of a reservation in one rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldChange {
-    /// The outcome of the operation.
-    pub outcome: HoldOutcome,
-    /// The permits of this process that are held from now on.
-    pub taken: u64,
-    /// The permits of this process that are held no longer.
-    pub released: u64,
-    /// The difference of what was used and what was held, where both are known.
-    pub error: Option<u64>,
-    /// The permits that were used and not charged, since a debt has a bound.
-    pub forgiven: u64,
-}
-
-/// The outcome of an operation on a reservation in one rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldOutcome {
-    /// Permits are held.
-    Held,
-    /// The rule denied the reservation.
-    Denied,
-    /// It was committed in time.
-    Committed,
-    /// It was cancelled in time.
-    Cancelled,
-    /// It was committed or cancelled after its end.
-    Late,
-    /// It ended by its time.
-    Expired,
-}
-
-impl HoldChange {
-    /// Creates a change of nothing but the number of operations.
-    pub(super) const fn of(outcome: HoldOutcome) -> Self {
-        Self { outcome, taken: 0, released: 0, error: None, forgiven: 0 }
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod counters;
 mod decide;
 mod error;
 mod exhausted;
+mod hold_change;
 mod inline;
 mod key;
 mod layered;
@@ -40,14 +41,13 @@ use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 pub use rategate_protocol::rls::Override;
 
-pub use self::answer::{
-    Answer, Decided, Detail, HoldChange, HoldOutcome, ItemResult, Later, Observer, Verdict, Watch,
-};
+pub use self::answer::{Answer, Decided, Detail, ItemResult, Later, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, CallerSpanGuard, TRACEPARENT, within};
 use self::decide::Seen;
 pub use self::error::EngineError;
 use self::exhausted::Exhausted;
+pub use self::hold_change::{HoldChange, HoldOutcome};
 use self::inline::{InlineLimits, UnitWindow};
 use self::layered::Layers;
 pub use self::lease::{Lease, LeaseVerb};

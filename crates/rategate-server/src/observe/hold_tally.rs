@@ -58,11 +58,12 @@ impl HoldTally {
 
     pub(super) fn read(&self) -> HoldFigures {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // An end that is read is one of a hold that is read, or else there would be less than none.
+        // An end that is read is one of a hold that is read. Where a rule was gone for a while, the
+        // ends of what it held may be of its next record.
         let released = self.released.load(Ordering::Acquire);
         HoldFigures {
             outcomes: std::array::from_fn(|at| self.outcomes.get(at).map_or(0, of)),
-            held: of(&self.taken).wrapping_sub(released),
+            held: of(&self.taken).saturating_sub(released),
             errors: std::array::from_fn(|at| self.errors.get(at).map_or(0, of)),
             errors_sum: of(&self.errors_sum),
         }

@@ -3,6 +3,7 @@
 
 mod calendar;
 mod ceilings;
+mod credits;
 mod envoy;
 mod envoy_env;
 mod faults;

@@ -389,7 +389,7 @@ fn what_is_no_lease_says_what_would_be() {
         (
             json!({"verb":"refund","at_most":true,"rule":"ovens","key":"a"}),
             "/at_most",
-            "only the verb `take`",
+            "only the verbs `take` and `reserve`",
         ),
         (json!({"verb":"lease","items":[{"rule":"ovens","key":"a"}]}), "/items", "one rule"),
         (json!({"verb":"lease","limit":"1/s","key":"a"}), "", "one rule"),

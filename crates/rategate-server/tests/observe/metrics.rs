@@ -360,6 +360,9 @@ fn what_reservations_hold_is_a_gauge_of_their_rule() {
     let rule = [("rule", "per-address")];
     assert_eq!(scrape.value("rategate_estimate_error_permits_sum", &rule), 14.0);
     assert_eq!(scrape.value("rategate_estimate_error_permits_count", &rule), 4.0);
+    // What is committed late is charged, whether the end was noticed or not.
+    let charged = [("rule", "per-address"), ("outcome", "charged")];
+    assert_eq!(scrape.value("rategate_decided_permits_total", &charged), 10.0 + 2.0 + 2.0);
 }
 
 /// What a bound on debts lets go is counted, of charges and of commits.

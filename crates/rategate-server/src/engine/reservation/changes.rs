@@ -2,11 +2,12 @@
 
 use rategate::Clock;
 use rategate::charge::{Committed, Settled};
+use rategate::store::EndOutcome;
 
 use super::End;
 use super::held_item::HeldItem;
 use crate::engine::Inner;
-use crate::engine::answer::{HoldChange, HoldOutcome, Verdict};
+use crate::engine::hold_change::{HoldChange, HoldOutcome};
 use crate::engine::live::Live;
 use crate::rule::Rule;
 
@@ -56,15 +57,17 @@ impl End {
 }
 
 impl HoldChange {
-    /// Returns the change of the end of a reservation in a store, of which the verdict says all that
+    /// Returns the change of the end of a reservation in a store, of which the outcome says all that
     /// is known here.
-    pub(super) const fn of_stored(verdict: Verdict) -> Option<Self> {
+    pub(super) const fn of_stored(outcome: &EndOutcome) -> Option<Self> {
         let of = Self::of;
-        Some(match verdict {
-            Verdict::Cancelled(_) => of(HoldOutcome::Cancelled),
-            Verdict::Late(_) => of(HoldOutcome::Late),
-            Verdict::Committed(settled) => {
-                let (error, forgiven) = match settled {
+        Some(match outcome {
+            EndOutcome::Cancelled(_) => of(HoldOutcome::Cancelled),
+            EndOutcome::Late(charged) => {
+                Self { forgiven: charged.forgiven, ..of(HoldOutcome::Late) }
+            }
+            EndOutcome::Committed(settled) => {
+                let (error, forgiven) = match *settled {
                     Settled::Even => (0, 0),
                     Settled::Back { permits } => (permits, 0),
                     Settled::Owed { permits, forgiven } => {
@@ -73,7 +76,7 @@ impl HoldChange {
                 };
                 Self { error: Some(error), forgiven, ..of(HoldOutcome::Committed) }
             }
-            _ => return None,
+            EndOutcome::Unknown => return None,
         })
     }
 }

@@ -12,12 +12,13 @@ use smallvec::SmallVec;
 use super::held_item::{HeldItem, Holds};
 use super::{Cost, as_many};
 use crate::engine::Inner;
-use crate::engine::answer::{Answer, HoldChange, HoldOutcome, ItemResult, Verdict};
+use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
 use crate::engine::counters::{ActiveRule, Table};
 use crate::engine::decide::Seen;
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::{HoldChange, HoldOutcome};
 use crate::engine::key::Key;
 use crate::engine::layered::{Layers, PartOf};
 use crate::engine::live::Live;
@@ -25,16 +26,6 @@ use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
 use crate::rule::Limit;
 use crate::units::retry_ns;
-
-/// The error for a request with an id of a rule whose counters are in a store.
-const IN_A_STORE: EngineError = EngineError::NotFor(
-    "a store makes no request once by its id; reserve and commit what the rule counts",
-);
-
-const COUNTED_IN_A_STORE: EngineError = EngineError::NotFor(
-    "the rule counts every hit in a store, which cannot hold an estimate below its limit; \
-     write another `algorithm`, or leave `store` out",
-);
 
 const INLINE: EngineError = EngineError::NotFor(
     "a reservation is of rules; write a rule for a limit that comes with the call",
@@ -237,7 +228,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 && let Some(ruled) = item.counter.ruled()
                 && ruled.remote.is_some()
             {
-                return Err(if ruled.is_in_flight() { IN_FLIGHT } else { IN_A_STORE });
+                return Err(IN_FLIGHT);
             }
         }
         Ok(())
@@ -264,11 +255,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         layers.is_ok_and(|layers| layers.is_some_and(|layers| layers.has_several()))
     }
 
-    /// Notifies the watchers of what has been refunded and charged at the end of a reservation.
+    /// Notifies the watchers of what has been refunded and charged at the end of a reservation. If
+    /// that `was_over`, what was charged is reported already.
     pub(super) fn notify_settled<'a>(
         &self,
         targets: impl Iterator<Item = (usize, Target<'a>)>,
         answer: &Answer,
+        was_over: bool,
     ) {
         let live = self.live.load();
         let Some(live) = live.as_ref() else { return };
@@ -287,13 +280,17 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let own =
                 parts.find(|part| part.rule.as_ref() == item.counter.ruled().map(|it| &it.rule));
             let result = own.unwrap_or(result);
-            self.notify_settled_one(&item.counter, result);
+            self.notify_settled_one(&item.counter, result, was_over);
         }
     }
 
     /// Notifies the watcher of a counter of what has been refunded or charged.
-    pub(super) fn notify_settled_one(&self, counter: &Counter<'_, C>, result: &ItemResult) {
-        // A late charge is already reported.
+    pub(super) fn notify_settled_one(
+        &self,
+        counter: &Counter<'_, C>,
+        result: &ItemResult,
+        was_over: bool,
+    ) {
         let (verdict, permits) = match result.verdict {
             Verdict::Committed(Settled::Back { permits }) | Verdict::Cancelled(permits) => {
                 (Verdict::Refunded(permits), permits)
@@ -301,6 +298,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             Verdict::Committed(Settled::Owed { permits, .. }) => {
                 (Verdict::Charged(permits), permits)
             }
+            Verdict::Late(permits) if !was_over => (Verdict::Charged(permits), permits),
             _ => return,
         };
         if permits > 0 {
@@ -329,11 +327,8 @@ fn reservable<'t, C: Clock + Clone>(
     item: &'t PendingItem<'_, C>,
 ) -> Result<(&'t ActiveRule<C>, &'t Key, Option<&'t OwnLimit>), EngineError> {
     let Some((ruled, key, own)) = of_rule(&item.counter) else { return Err(INLINE) };
-    if ruled.is_in_flight() {
-        return Err(IN_FLIGHT);
-    }
     if ruled.remote.is_some() {
-        return Err(COUNTED_IN_A_STORE);
+        return Err(IN_FLIGHT);
     }
     Ok((ruled, key, own))
 }

@@ -142,6 +142,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
+        let mut was_over = false;
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 let verdict = if split.counts_here { Verdict::Unknown } else { Verdict::Granted };
@@ -153,6 +154,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
+                was_over = entry.is_over();
                 let (verdicts, _) = split.with_all(|items| {
                     let with_used = items.iter().zip(used);
                     let costs: Vec<Cost<'_>> = with_used
@@ -174,7 +176,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if !is_repeated {
             split.with_here(|items| {
                 let settled = self.status(indexed(items), true, &own);
-                self.inner.notify_settled(indexed(items), &settled);
+                self.inner.notify_settled(indexed(items), &settled, was_over);
             });
         }
         Ok((own, is_repeated))
@@ -195,7 +197,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     }
 
     /// Calls `act` with the items in this process.
-    fn with_here<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
+    pub(super) fn with_here<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
         self.with_all(|items| {
             let here = self.here.iter().filter_map(|at| items.get(*at).copied());
             act(&here.collect::<Vec<_>>())

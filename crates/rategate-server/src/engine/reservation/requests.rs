@@ -1,6 +1,7 @@
 //! The requests of reservations to a store, and the results of its replies.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use rategate::Clock;
 use rategate::charge::Settled;
@@ -10,14 +11,15 @@ use rategate::store::{
 
 use super::End;
 use super::split::{Split, StoredItem};
-use crate::engine::answer::{HoldChange, ItemResult, Verdict};
+use crate::engine::answer::{ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::HoldChange;
 use crate::engine::remote::{of_store, set_reset};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
-use crate::engine::{Inner, key};
-use crate::rule::{CounterLocation, OnUnavailable};
+use crate::engine::{Inner, counted, key};
+use crate::rule::{CounterLocation, Limit, OnUnavailable};
 
 /// The time after which a caller sends the same again if a store did not reply.
 const RETRY_AFTER_NS: Option<NonZeroU64> = NonZeroU64::new(1_000_000_000);
@@ -35,6 +37,15 @@ pub(super) struct Estimate {
     pub(super) is_repeated: bool,
     /// `true` if the reservation had ended before.
     pub(super) is_over: bool,
+}
+
+/// The end of an item in a store.
+pub(super) struct Ended {
+    pub(super) result: ItemResult,
+    /// `true` if it had ended so before.
+    pub(super) is_repeated: bool,
+    /// The change for the watcher of its rule, if it has ended now.
+    pub(super) change: Option<HoldChange>,
 }
 
 /// A reply to a new reservation.
@@ -73,7 +84,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         inner: &Inner<C>,
         (id, used): (UniqueId, &[Option<u64>]),
         end: End,
-    ) -> Result<Vec<(ItemResult, bool)>, EngineError> {
+    ) -> Result<Vec<Ended>, EngineError> {
         let mut replies = Vec::with_capacity(self.stored.len());
         for (nth, item) in self.stored.iter().enumerate() {
             let (ruled, remote) = self.remote(item)?;
@@ -86,8 +97,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut ended = Vec::with_capacity(replies.len());
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            let (result, is_repeated) = of_end(inner, ruled, reply.await)?;
-            ended.push((item.with_cost(result), is_repeated));
+            let own = of_end(inner, ruled, reply.await)?;
+            ended.push(Ended { result: item.with_cost(own.result), ..own });
         }
         Ok(ended)
     }
@@ -190,6 +201,7 @@ impl Estimate {
             ReserveVerdict::OtherPermits { permits } => return Ok(Estimated::Other(permits)),
         };
         let result = status(inner, ruled, verdict, (left, debt));
+        let left = left.saturating_sub(spared(ruled));
         let decided = decided(result, ends_in_ns);
         Ok(Estimated::Decided(Self { left, is_repeated, is_over, ..decided }))
     }
@@ -205,17 +217,18 @@ impl StoredItem {
     }
 }
 
-/// Returns what a reply says of the end of a reservation, and `true` if it is repeated.
+/// Returns what a reply says of the end of a reservation.
 fn of_end<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
     reply: Result<EndReply, StoreError>,
-) -> Result<(ItemResult, bool), EngineError> {
+) -> Result<Ended, EngineError> {
     let EndReply { outcome, is_repeated, remaining, debt } = match reply {
         Ok(reply) => reply,
         Err(StoreError::Unavailable(_)) => {
             let result = ruled.result(unavailable(false));
-            return Ok((ItemResult { remaining: None, ..result }, false));
+            let result = ItemResult { remaining: None, ..result };
+            return Ok(Ended { result, is_repeated: false, change: None });
         }
         Err(error) => return Err(of_store(&error)),
     };
@@ -225,15 +238,31 @@ fn of_end<C: Clock + Clone>(
         EndOutcome::Late(charged) => Verdict::Late(charged.booked),
         EndOutcome::Unknown => Verdict::Unknown,
     };
-    Ok((status(inner, ruled, verdict, (remaining, debt)), is_repeated))
+    let result = status(inner, ruled, verdict, (remaining, debt));
+    let change = HoldChange::of_stored(&outcome).filter(|_| !is_repeated);
+    Ok(Ended { result, is_repeated, change })
 }
 
-fn status<C: Clock + Clone>(
+/// Returns the permits that a store's counter grants beyond the limit.
+pub(super) fn spared<C: Clock + Clone>(ruled: &ActiveRule<C>) -> u64 {
+    match ruled.rule.limit {
+        Limit::Counted(window) => window.spared_in_store(),
+        _ => 0,
+    }
+}
+
+pub(super) fn status<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
     verdict: Verdict,
     (remaining, debt): (u64, u64),
 ) -> ItemResult {
+    if let Limit::Counted(window) = ruled.rule.limit {
+        let used = window.used_in_store(remaining);
+        let now_ns = inner.clock.now_ns();
+        let counted = counted::result(window, ruled.rule.display_limit, (verdict, used), now_ns);
+        return ItemResult { rule: Some(Arc::clone(&ruled.rule)), ..counted };
+    }
     // The remainder of this server's lease is not the remainder of the limit.
     let remaining = (ruled.rule.location == CounterLocation::StoreExact).then_some(remaining);
     let mut result = ItemResult { remaining, debt, ..ruled.result(verdict) };
@@ -241,7 +270,7 @@ fn status<C: Clock + Clone>(
     result
 }
 
-const fn unavailable(admitted: bool) -> Verdict {
+pub(super) const fn unavailable(admitted: bool) -> Verdict {
     let retry_after_ns = if admitted { None } else { RETRY_AFTER_NS };
     Verdict::Unavailable { admitted, retry_after_ns }
 }

@@ -6,24 +6,25 @@ use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
-use super::requests::Estimate;
+use super::requests::{Ended, Estimate};
 use super::split::Split;
 use super::{End, Reserved};
 use crate::engine::Engine;
-use crate::engine::answer::{Answer, HoldChange, HoldOutcome, ItemResult, Verdict};
+use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::{HoldChange, HoldOutcome};
 use crate::engine::unique_id::UniqueId;
 
 /// Holds the permits of all items, or of none.
 pub(super) async fn reserve<C: Clock + Clone + 'static>(
-    engine: Engine<C>,
-    split: Split<C>,
+    engine: &Engine<C>,
+    split: &Split<C>,
     id: UniqueId,
     ttl: Duration,
 ) -> Result<Reserved, EngineError> {
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
-    let known = engine.known_here(&split, id)?;
+    let known = engine.known_here(split, id)?;
     let is_known = known.is_some();
     let estimates = split.hold(inner, id, ttl).await?;
     let mut left_ns = estimates.iter().filter_map(|estimate| estimate.ends_in_ns).min();
@@ -31,14 +32,14 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let passes = estimates.iter().all(Estimate::passes);
     let here = match known {
         _ if split.here.is_empty() => Ok((Vec::new(), passes)),
-        _ if !passes => engine.peek_here(&split).map(|results| (results, false)),
+        _ if !passes => engine.peek_here(split).map(|results| (results, false)),
         Some(known) => {
             left_ns = left_ns.min(known.ends_after_ns);
-            Ok((engine.results_here(&split, &known), known.ends_after_ns.is_some()))
+            Ok((engine.results_here(split, &known), known.ends_after_ns.is_some()))
         }
         None => {
             is_repeated &= !split.counts_here;
-            engine.hold_here(&split, id, ttl)
+            engine.hold_here(split, id, ttl)
         }
     };
     let is_over = estimates.iter().any(|estimate| estimate.is_over);
@@ -94,8 +95,8 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
 /// Ends a reservation of which so much was used of each item, and of each hold in the store; as
 /// much as was held if `None`.
 pub(super) async fn end<C: Clock + Clone + 'static>(
-    engine: Engine<C>,
-    split: Split<C>,
+    engine: &Engine<C>,
+    split: &Split<C>,
     id: UniqueId,
     (used_here, used): (SmallVec<[Option<u64>; 1]>, Vec<Option<u64>>),
     end: End,
@@ -103,21 +104,21 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
     // The end here is remembered, so the same again goes on with the store.
-    let (here, is_repeated_here) = engine.end_held_here(&split, id, &used_here, end)?;
+    let (here, is_repeated_here) = engine.end_held_here(split, id, &used_here, end)?;
     let mut is_repeated = is_repeated_here;
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
-    let is_known = ended.iter().any(|(result, _)| has_ended(result.verdict))
+    let is_known = ended.iter().any(|own| has_ended(own.result.verdict))
         || split.counts_here && here.0.iter().any(|&verdict| has_ended(verdict));
-    for (item, (result, _)) in split.stored.iter().zip(&mut ended) {
+    for (item, Ended { result, .. }) in split.stored.iter().zip(&mut ended) {
         // What is not enforced may not have been held. What was admitted without the store's reply
         // was not either: it stays unknown, so that the caller charges what it has used.
         if is_known && result.verdict == Verdict::Unknown && !split.is_enforced(item) {
             result.verdict = end.verdict(Committed::InTime(Settled::Even));
         }
     }
-    is_repeated &= ended.iter().all(|(_, is_repeated)| *is_repeated);
-    let stored = ended.iter().map(|(result, _)| result.verdict);
+    is_repeated &= ended.iter().all(|own| own.is_repeated);
+    let stored = ended.iter().map(|own| own.result.verdict);
     let verdicts: Vec<Verdict> = stored.chain(here.0.iter().copied()).collect();
     let counts = &inner.reservations.counts;
     if verdicts.iter().any(Verdict::is_unavailable) {
@@ -130,15 +131,15 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
         counts.ended(end, &verdicts);
     }
     let allowed = verdicts.iter().all(|&verdict| end.has_effect(verdict));
-    let mut results: Vec<(usize, ItemResult)> = engine.results_of(&split, &here, allowed);
+    let mut results: Vec<(usize, ItemResult)> = engine.results_of(split, &here, allowed);
     if !is_repeated_here {
         results.iter_mut().for_each(|(_, result)| result.warn_of_settled());
     }
-    for (item, (mut result, is_repeated)) in split.stored.iter().zip(ended) {
+    for (item, Ended { mut result, is_repeated, change }) in split.stored.iter().zip(ended) {
+        if let Some(change) = change {
+            split.report(item, &change);
+        }
         if !is_repeated {
-            if let Some(change) = HoldChange::of_stored(result.verdict) {
-                split.report(item, &change);
-            }
             result.warn_of_settled();
             split.notify_settled(inner, item, &result);
         }

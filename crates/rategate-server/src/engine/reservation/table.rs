@@ -438,6 +438,11 @@ impl<C: Clock> Entry<C> {
         Some(holds)
     }
 
+    /// Returns `true` if it has ended by its time, and that was noticed.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.state, State::Ended { .. })
+    }
+
     /// Returns what it holds, while it lasts.
     pub(super) fn held(&self) -> SmallVec<[EndedHold; 1]> {
         match &self.state {

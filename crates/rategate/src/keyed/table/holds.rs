@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::Charged;
 use rategate_core::holds::{self, Committed, HoldVerdict};
+use rategate_core::verdict::Settled;
 
 use super::Table;
 use crate::clock::Clock;
@@ -69,7 +70,8 @@ where
             Ok(Some(SectionResult::Delegate(limiter))) => return limiter.commit_held(hold, actual),
             Ok(None | Some(SectionResult::TableFull | SectionResult::NoBytes)) | Err(_) => {}
         }
-        // The key has recovered and is evicted, so the hold had ended.
+        // The key has recovered and is evicted, so the hold had ended; or it was of no permits, and
+        // left no trace.
         let none = || (Charged { forgiven: actual, ..Charged::default() }, Status::blocked(0));
         let charged = if actual > 0 {
             self.charge::<Status>(&location, actual).unwrap_or_else(|_| none())
@@ -77,6 +79,13 @@ where
             let status = self.status(&location, self.clock.now_ns());
             (Charged::default(), status.unwrap_or_else(|_| none().1))
         };
-        Ok((Committed::Late(charged.0), charged.1))
+        let (Charged { booked, forgiven, .. }, status) = charged;
+        let is_over = hold.permits > 0 || self.clock.now_ns() >= hold.end_ns;
+        let committed = match actual {
+            _ if is_over => Committed::Late(charged.0),
+            0 => Committed::InTime(Settled::Even),
+            _ => Committed::InTime(Settled::Owed { permits: booked, forgiven }),
+        };
+        Ok((committed, status))
     }
 }

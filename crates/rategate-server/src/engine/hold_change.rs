@@ -1,0 +1,40 @@
+//! What becomes of reservations in one rule, as its watcher is told.
+
+/// A change of a reservation in one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldChange {
+    /// The outcome of the operation.
+    pub outcome: HoldOutcome,
+    /// The permits of this process that are held from now on.
+    pub taken: u64,
+    /// The permits of this process that are held no longer.
+    pub released: u64,
+    /// The difference of what was used and what was held, where both are known.
+    pub error: Option<u64>,
+    /// The permits that were used and not charged, since a debt has a bound.
+    pub forgiven: u64,
+}
+
+/// The outcome of an operation on a reservation in one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldOutcome {
+    /// Permits are held.
+    Held,
+    /// The rule denied the reservation.
+    Denied,
+    /// It was committed in time.
+    Committed,
+    /// It was cancelled in time.
+    Cancelled,
+    /// It was committed or cancelled after its end.
+    Late,
+    /// It ended by its time.
+    Expired,
+}
+
+impl HoldChange {
+    /// Creates a change of nothing but the number of operations.
+    pub(super) const fn of(outcome: HoldOutcome) -> Self {
+        Self { outcome, taken: 0, released: 0, error: None, forgiven: 0 }
+    }
+}
