@@ -110,7 +110,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let (mut enforced, mut others) = (Vec::new(), Vec::new());
         let mut blocker = None;
         let with_items = tasks.iter().zip(items.iter().zip(origins)).enumerate();
-        for (index, (task, (asked, origin))) in with_items {
+        for (index, (task, (given, origin))) in with_items {
             let item = match task {
                 Task::Done(result) => {
                     results.push(Some(result.clone()));
@@ -144,7 +144,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
             let capacity = counted.map_or(in_force.capacity, |(window, _)| window.permits());
             let cut = |estimate| ruled.rule.hold_bounds.cut(estimate, capacity);
-            let (least, most) = (item.permits, asked.at_most.unwrap_or(item.permits));
+            let (least, most) = (item.permits, given.at_most.unwrap_or(item.permits));
             let (least, most) = (cut(least), cut(most));
             let PartOf { origin, alone, .. } = *origin;
             let (task, permits) = (index, most);

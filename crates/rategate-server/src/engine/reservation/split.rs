@@ -61,7 +61,7 @@ pub(super) struct StoredItem {
     /// `true` if no other rule decides the item.
     alone: bool,
     /// The maximum number that was asked for, before the limit or a share of it cut that.
-    asked: u64,
+    requested: u64,
     /// `true` if a share of the limit bounds what is held.
     is_cut: bool,
 }
@@ -160,8 +160,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
             let Some(ruled) = live.ruled.get(rule) else { continue };
             let (bounds, capacity) = (ruled.rule.hold_bounds, ruled.counters.in_force().capacity);
             let least = bounds.cut(permits, capacity);
-            let (key, asked) = (found.key, at_most.unwrap_or(permits));
-            let (most, is_cut) = (bounds.cut(asked, capacity), bounds.max_held.is_some());
+            let (key, requested) = (found.key, at_most.unwrap_or(permits));
+            let (most, is_cut) = (bounds.cut(requested, capacity), bounds.max_held.is_some());
             // More than the capacity never fits.
             let first = if most > capacity { capacity } else { u64::MAX };
             let first = if ruled.is_enforced(&key) { first } else { u64::MAX };
@@ -174,7 +174,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
                 first,
                 cost,
                 alone,
-                asked,
+                requested,
                 is_cut,
             });
         }
@@ -222,7 +222,7 @@ impl StoredItem {
     pub(super) const fn may_hold(&self, permits: u64) -> bool {
         // The share that bounds it, and the limit, may have been others then.
         let least = if self.is_cut { 1 } else { self.least };
-        least <= permits && permits <= self.asked
+        least <= permits && permits <= self.requested
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) struct Entry<C: Clock> {
     ttl_ns: u64,
 }
 
-/// What each item states beside its permits, or none if no item states anything.
+/// The statements of each item beside its permits, or none if no item states anything.
 pub(super) type Usages = Box<[Option<OwnedUsage>]>;
 
 /// A usage that outlives its request, as the model and the counts by unit; or the maximum number of
