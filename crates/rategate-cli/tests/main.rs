@@ -28,6 +28,7 @@ mod serve_nginx;
 mod serve_operated;
 #[cfg(unix)]
 mod serve_ratelimit;
+mod serve_traefik;
 mod signals;
 mod simulate;
 mod usage;

@@ -11,4 +11,6 @@
 mod bench;
 #[allow(dead_code, reason = "the other binary uses all of it")]
 mod common;
+#[cfg(unix)]
+mod killed_client;
 mod stopwatch;

@@ -20,7 +20,7 @@ use crate::two_timeline::{self, TwoTimeline};
 use crate::verdict::{Opening, Refusal};
 
 macro_rules! any_policy {
-    ($($name:ident($tag:ident): $state:ty, $what:literal;)*) => {
+    ($($name:ident($($tag:ident),+): $state:ty, $what:literal;)*) => {
         /// Any of the policies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
@@ -249,7 +249,7 @@ macro_rules! any_policy {
 
             fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
                 match tag {
-                    $(tag::$tag => $name::read_numbers(tag, words).map(Self::$name),)*
+                    $($(tag::$tag)|+ => $name::read_numbers(tag, words).map(Self::$name),)*
                     _ => Err(WordsError::OtherPolicy { tag }),
                 }
             }
@@ -277,11 +277,11 @@ any_policy! {
     Gcra(GCRA): gcra::State, "A continuous token bucket.";
     SlidingLog(SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
     CompactLog(COMPACT_LOG): compact_log::State, "A sliding log on a grid, in little memory.";
-    FixedWindow(FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
+    FixedWindow(FIXED_WINDOW, WINDOW_WITH_CREDITS): fixed_window::State, "A fixed window: at most N in each.";
     Pacer(PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
     BackfillPool(BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
     Concurrency(CONCURRENCY): concurrency::State, "A bound on operations in flight.";
     CommitLog(COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
-    Calendar(CALENDAR): calendar::State, "A calendar quota: at most N in each day, week or month.";
+    Calendar(CALENDAR, CALENDAR_WITH_CREDITS): calendar::State, "A calendar quota: at most N in each day, week or month.";
 }

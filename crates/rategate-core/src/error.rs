@@ -65,6 +65,11 @@ pub enum LimitError {
         /// The maximum that it can count.
         max: u64,
     },
+    /// There are more credits than a window can leave to the next.
+    TooManyCredits {
+        /// The maximum, which is the number of permits of a window.
+        max: u64,
+    },
     /// `period` is zero.
     ZeroPeriod,
     /// `period` and `guard` together are over 584 years.
@@ -197,6 +202,9 @@ impl fmt::Display for LimitError {
         f.write_str(match self {
             Self::ZeroPermits => "at least 1 permit is needed, or nothing could ever pass",
             Self::TooManyPermits { max } => return write!(f, "too many permits: at most {max}"),
+            Self::TooManyCredits { max } => {
+                return write!(f, "too many credits: a window leaves at most {max}");
+            }
             Self::ZeroPeriod => "the period must be at least 1ns",
             Self::PeriodTooLong => "period and guard together are longer than 584 years",
             Self::Resolution => "the resolution must be at least 1ns and at most the period",

@@ -12,13 +12,16 @@
 //! * **Units.** Nanoseconds. The grid starts at the clock's zero, or at the first grant.
 //! * **Ceiling.** At most N permits in each window `[k M, (k + 1) M)`; in a window of length W at
 //!   any phase at most `N (ceil(W / M) + 1)`.
+//! * **Credits.** With [credits](FixedWindow::with_credits) of C, a window leaves up to C of its
+//!   permits to the next: any k windows in a row have at most k N + C.
 //! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
 //!   a schedule promises instants.
-//! * **Retry.** Exact: the next border, or sooner if the request fits now.
+//! * **Retry.** Exact: the next border, or sooner if the request fits now. With credits, and in a
+//!   carried debt, it may be a later border.
 //! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
 //! * **Refund.** Exact within the grant's window, under the same numbers. Later nothing comes back.
-//! * **Charge.** Counts in the window, past N too. A debt ends with its window, or, if it is
-//!   carried, N of it at each border.
+//! * **Charge.** Counts in the window, past N + C too. A debt ends with its window, or, if it is
+//!   carried, N of it at each border. The credits that it took come back at later borders.
 //! * **Change.** The count carries over into the new window.
 //! * **Cost.** 40 bytes and one division.
 //!
@@ -42,6 +45,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
+use crate::credits::Allowance;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
@@ -52,7 +56,7 @@ use crate::verdict::{Opening, Refusal, on_clock};
 /// A limit of at most `permits` in each window of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    permits: NonZeroU64,
+    allowance: Allowance,
     period_ns: NonZeroU64,
     anchor: Anchor,
 }
@@ -106,15 +110,58 @@ impl FixedWindow {
         anchor: Anchor,
     ) -> Result<Self, LimitError> {
         match checked(permits, period, u64::MAX) {
-            Ok((permits, period_ns)) => Ok(Self { permits, period_ns, anchor }),
+            Ok((permits, period_ns)) => {
+                Ok(Self { allowance: Allowance::new(permits), period_ns, anchor })
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the maximum number of permits in each window.
+    /// Lets each window leave up to `credits` of its permits to the next one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate_core::fixed_window::{Anchor, FixedWindow};
+    /// use rategate_core::ledger::Ledger;
+    /// use rategate_core::limit::Limit;
+    ///
+    /// let window = FixedWindow::new(10, Duration::from_nanos(100), Anchor::Epoch);
+    /// let mut limit = Ledger::new(window.with_credits(4)?, 0);
+    /// assert_eq!(limit.remaining(0), 14);
+    /// limit.try_acquire(0, 12)?;
+    /// assert_eq!(limit.remaining(100), 12, "of the credits, two are still used");
+    /// limit.try_acquire(100, 9)?;
+    /// assert_eq!(limit.remaining(200), 13, "that window left one of its own");
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::TooManyCredits`] for more than a window has permits.
+    pub const fn with_credits(self, credits: u64) -> Result<Self, LimitError> {
+        match self.allowance.with_credits(credits, MAX_CHARGED) {
+            Ok(allowance) => Ok(Self { allowance, ..self }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the number of permits that each window brings.
     #[must_use]
     pub const fn permits(&self) -> u64 {
-        self.permits.get()
+        self.allowance.permits()
+    }
+
+    /// Returns the maximum number of permits that a window leaves to the next.
+    #[must_use]
+    pub const fn credits(&self) -> u64 {
+        self.allowance.credits()
+    }
+
+    /// Returns the maximum number of permits in a window: its own and the credits.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.allowance.capacity()
     }
 
     /// Returns the length of a window, in nanoseconds.
@@ -141,28 +188,36 @@ impl FixedWindow {
         let window_ns = self.window_of(anchor_ns, at_ns);
         if window_ns <= state.window_ns {
             state.used
-        } else if state.is_carried {
+        } else if state.is_carried || self.credits() > 0 {
             let since_ns = window_ns.saturating_sub(state.window_ns);
             let borders = since_ns.checked_div(self.period_ns.get()).unwrap_or(0);
-            state.used.saturating_sub(borders.saturating_mul(self.permits.get()))
+            self.allowance.after(state.used, state.is_carried, borders)
         } else {
             0
         }
     }
 
-    /// Returns the number of borders after which at most `available` permits are used.
-    fn borders_until(&self, state: &State, available: u64) -> u64 {
-        match state.used.checked_sub(available) {
-            None | Some(0) => 0,
-            Some(over) if state.is_carried => over.div_ceil(self.permits.get()),
-            Some(_) => 1,
-        }
+    /// Returns the first border at which at most `available` permits are used.
+    fn opens_ns(&self, state: &State, available: u64) -> u128 {
+        let borders = self.allowance.borders_until(state.used, state.is_carried, available);
+        self.border_ns(state, borders)
     }
 
     /// Returns the instant `borders` borders after the begin of the newest window.
     fn border_ns(&self, state: &State, borders: u64) -> u128 {
         let since_ns = u128::from(borders).saturating_mul(self.period_ns.get().into());
         u128::from(state.window_ns).saturating_add(since_ns)
+    }
+
+    /// Returns the state in the window around `at_ns`.
+    pub(crate) fn moved_to(&self, state: &State, at_ns: u64) -> State {
+        let mut state = *state;
+        if self.used(&state, at_ns) > 0 {
+            self.count(&mut state, at_ns, 0, Debt::FORGOTTEN);
+        } else {
+            state.used = 0;
+        }
+        state
     }
 
     /// Counts permits in the window around `at_ns`, or in the newest if that is later.
@@ -172,7 +227,7 @@ impl FixedWindow {
         state.window_ns = self.window_of(anchor_ns, at_ns).max(state.window_ns);
         state.used = used.saturating_add(permits);
         // A debt that has been paid is over, and the next one ends in its own way.
-        let is_owed = state.is_carried && used > self.permits.get();
+        let is_owed = state.is_carried && used > self.capacity();
         state.is_carried = debt.is_carried() || is_owed;
     }
 }
@@ -183,11 +238,15 @@ const NO_ANCHOR: u64 = u64::MAX;
 /// Conversion of a fixed window to and from plain words.
 impl FixedWindow {
     pub(crate) const fn to_words(self) -> [u64; 3] {
-        let anchor = match self.anchor {
+        // Credits are at most half of what can be counted, which leaves a bit.
+        [self.permits(), self.period_ns.get(), self.credits() << 1 | self.anchor_word()]
+    }
+
+    const fn anchor_word(self) -> u64 {
+        match self.anchor {
             Anchor::Epoch => 0,
             Anchor::FirstCall => 1,
-        };
-        [self.permits.get(), self.period_ns.get(), anchor]
+        }
     }
 
     /// Returns the state in words, or `None` if its grid starts at the end of the clock.
@@ -203,12 +262,15 @@ impl FixedWindow {
     /// window.
     #[inline]
     pub(crate) fn from_words(
-        [permits, period_ns, anchor]: [u64; 3],
+        [permits, period_ns, credits_and_anchor]: [u64; 3],
         [anchor_ns, window_ns, used]: [u64; 3],
     ) -> (Self, State) {
         let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        let (credits, anchor) = (credits_and_anchor >> 1, credits_and_anchor & 1);
         let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
-        let policy = Self { permits: number(permits), period_ns: number(period_ns), anchor };
+        let allowance = Allowance::new(number(permits));
+        let allowance = allowance.with_credits(credits, MAX_CHARGED).unwrap_or(allowance);
+        let policy = Self { allowance, period_ns: number(period_ns), anchor };
         let anchor_ns = Some(anchor_ns).filter(|&anchor_ns| anchor_ns != NO_ANCHOR);
         (policy, State { anchor_ns, window_ns, ..State::of_used_word(used) })
     }
@@ -243,14 +305,13 @@ impl Policy for FixedWindow {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let Some(available) = self.permits.get().checked_sub(permits.get()) else {
-            return Err(Refusal::exceeds(permits, self.permits.get()));
+        let Some(available) = self.capacity().checked_sub(permits.get()) else {
+            return Err(Refusal::exceeds(permits, self.capacity()));
         };
         if self.used(state, from_ns) <= available {
             return Ok(Opening::at(from_ns));
         }
-        let border_ns = self.border_ns(state, self.borders_until(state, available));
-        on_clock(border_ns, from_ns).map(Opening::at)
+        on_clock(self.opens_ns(state, available), from_ns).map(Opening::at)
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
@@ -258,7 +319,7 @@ impl Policy for FixedWindow {
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        self.permits.get().saturating_sub(self.used(state, now_ns))
+        self.capacity().saturating_sub(self.used(state, now_ns))
     }
 
     /// Takes permits back only while the grant's window lasts. A new grid may have counted them
@@ -279,20 +340,16 @@ impl Policy for FixedWindow {
     /// Lowers the window's count, at most to zero.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         let back = permits.min(self.used(state, now_ns));
-        state.used = state.used.saturating_sub(back);
+        if back > 0 {
+            self.count(state, now_ns, 0, Debt::FORGOTTEN);
+            state.used = state.used.saturating_sub(back);
+        }
         back
     }
 
     fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
         let Charge { now_ns, permits, debt } = charge;
-        let max_debt = if debt.is_carried() {
-            let max = u128::from(debt.max_ns()).saturating_mul(self.permits.get().into());
-            let max = max.checked_div(self.period_ns.get().into()).unwrap_or(0);
-            u64::try_from(max).unwrap_or(u64::MAX)
-        } else {
-            u64::MAX
-        };
-        let max_used = self.permits.get().saturating_add(max_debt).min(MAX_CHARGED);
+        let max_used = self.allowance.max_used(debt, self.period_ns.get(), MAX_CHARGED);
         let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
         if booked > 0 {
             self.count(state, now_ns, booked, debt);
@@ -301,23 +358,21 @@ impl Policy for FixedWindow {
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {
-        self.used(state, now_ns).saturating_sub(self.permits.get())
+        self.used(state, now_ns).saturating_sub(self.capacity())
     }
 
     fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
         if self.debt(state, from_ns) == 0 {
             return Some(from_ns);
         }
-        self.border_ns(state, self.borders_until(state, self.permits.get())).try_into().ok()
+        self.opens_ns(state, self.capacity()).try_into().ok()
     }
 
     /// Returns the first border at which the count is zero. A grid anchored at a first call never
     /// recovers, since the anchor must be kept.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match self.anchor {
-            Anchor::Epoch if state.used > 0 => {
-                self.border_ns(state, self.borders_until(state, 0)).try_into().ok()
-            }
+            Anchor::Epoch if state.used > 0 => self.opens_ns(state, 0).try_into().ok(),
             Anchor::FirstCall if state.anchor_ns.is_some() => None,
             Anchor::Epoch | Anchor::FirstCall => Some(0),
         }
@@ -335,33 +390,34 @@ impl Policy for FixedWindow {
             state.window_ns = self.window_of(anchor_ns, now_ns);
         }
         state.used = used;
-        state.is_carried &= used > old.permits.get().max(self.permits.get());
+        state.is_carried &= used > old.capacity().max(self.capacity());
     }
 }
 
 impl Portable for FixedWindow {
     fn tag(&self) -> u16 {
-        tag::FIXED_WINDOW
+        if self.credits() > 0 { tag::WINDOW_WITH_CREDITS } else { tag::FIXED_WINDOW }
     }
 
     fn write_numbers(&self, words: &mut Writer) {
-        self.to_words().into_iter().for_each(|word| words.word(word));
+        let [permits, period_ns, _] = self.to_words();
+        [permits, period_ns, self.anchor_word()].into_iter().for_each(|word| words.word(word));
+        if self.credits() > 0 {
+            words.word(self.credits());
+        }
     }
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::FIXED_WINDOW)?;
+        let has_credits = tag == tag::WINDOW_WITH_CREDITS;
+        tag::expect(tag, if has_credits { tag } else { tag::FIXED_WINDOW })?;
         let (permits, period) = (words.word()?, words.span()?);
         let anchor = if words.up_to(1)? == 0 { Anchor::Epoch } else { Anchor::FirstCall };
-        Ok(Self::try_new(permits, period, anchor)?)
+        let window = Self::try_new(permits, period, anchor)?;
+        Ok(window.with_credits(if has_credits { words.word()? } else { 0 })?)
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {
-        let mut state = *state;
-        if self.used(&state, words.now_ns()) > 0 {
-            self.count(&mut state, words.now_ns(), 0, Debt::FORGOTTEN);
-        } else {
-            state.used = 0;
-        }
+        let state = self.moved_to(state, words.now_ns());
         words.word(state.used_word());
         words.instant(state.window_ns.into());
         if self.anchor == Anchor::FirstCall {
@@ -375,12 +431,17 @@ impl Portable for FixedWindow {
     /// permits count in the later one.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let (mut saved, mut window) = (State::of_used_word(words.word()?), words.instant()?);
-        if let (Moment::Before(ns), true) = (window, saved.is_carried) {
-            // Each border before the clock's zero has paid for a window.
+        // A debt that is carried and credits in use outlive their window.
+        let outlives = saved.is_carried || self.credits() > 0;
+        if let (Moment::Before(ns), true) = (window, outlives) {
+            // Each border that has passed by now has paid for a window.
             let period_ns = u128::from(self.period_ns.get());
-            let borders = ns.checked_div(period_ns).unwrap_or(0);
-            let paid = u64::try_from(borders).unwrap_or(u64::MAX);
-            saved.used = saved.used.saturating_sub(paid.saturating_mul(self.permits.get()));
+            let first = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
+            let has_passed = first.on_clock() <= words.since().now_ns;
+            let borders =
+                if has_passed { ns.div_ceil(period_ns) } else { ns.wrapping_div(period_ns) };
+            let borders = u64::try_from(borders).unwrap_or(u64::MAX);
+            saved.used = self.allowance.after(saved.used, saved.is_carried, borders);
             window = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
         }
         let anchor_ns = match self.anchor {
@@ -392,7 +453,7 @@ impl Portable for FixedWindow {
             }
         };
         let (now_ns, period_ns) = (words.since().now_ns, u128::from(self.period_ns.get()));
-        let is_over = !saved.is_carried
+        let is_over = !outlives
             && match window.later(period_ns) {
                 Moment::At(end_ns) => end_ns <= now_ns.into(),
                 Moment::Before(_) => true,

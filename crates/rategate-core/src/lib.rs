@@ -85,6 +85,7 @@ pub mod verdict;
 
 mod agree;
 mod compact;
+mod credits;
 mod decimal;
 mod exact;
 mod search;

@@ -196,8 +196,8 @@ pub trait Limit {
     /// [`CountsInFlight`] if the limit counts operations in flight and nothing else.
     fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Result<Charged, CountsInFlight>;
 
-    /// Returns by how many permits the limit is exceeded at `now_ns`. Debts that are held as
-    /// promises are not among them.
+    /// Returns by how many permits the limit is exceeded at `now_ns`, those of a debt that is held
+    /// as promises among them.
     fn debt(&self, now_ns: u64) -> u64;
 
     /// Returns the time until the limit is not exceeded any more; zero if it is not. `None` if time

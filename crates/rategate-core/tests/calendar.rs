@@ -62,6 +62,7 @@ fn random_borders(random: &mut Rng, unit_ns: u64) -> Vec<u64> {
 #[derive(Clone)]
 struct Plain {
     permits: u64,
+    credits: u64,
     borders: Vec<u64>,
     passed: usize,
     used: u64,
@@ -69,8 +70,13 @@ struct Plain {
 }
 
 impl Plain {
-    fn new(permits: u64, borders: &[u64]) -> Self {
-        Self { permits, borders: borders.to_vec(), passed: 0, used: 0, is_carried: false }
+    fn new((permits, credits): (u64, u64), borders: &[u64]) -> Self {
+        let (borders, passed) = (borders.to_vec(), 0);
+        Self { permits, credits, borders, passed, used: 0, is_carried: false }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.permits + self.credits
     }
 
     fn next_border(&self) -> Option<u64> {
@@ -79,8 +85,11 @@ impl Plain {
 
     fn cross(&mut self) {
         self.passed += 1;
-        self.used = if self.is_carried { self.used.saturating_sub(self.permits) } else { 0 };
-        self.is_carried &= self.used > self.permits;
+        self.used = self.used.saturating_sub(self.permits);
+        if !self.is_carried {
+            self.used = self.used.min(self.credits);
+        }
+        self.is_carried &= self.used > self.capacity();
     }
 
     fn go_to(&mut self, now_ns: u64) {
@@ -91,20 +100,20 @@ impl Plain {
 
     fn book(&mut self, permits: u64, is_carried: bool) {
         self.used += permits;
-        self.is_carried = (self.is_carried || is_carried) && self.used > self.permits;
+        self.is_carried = (self.is_carried || is_carried) && self.used > self.capacity();
     }
 
     fn give_back(&mut self, permits: u64) -> u64 {
         let back = permits.min(self.used);
         self.used -= back;
-        self.is_carried &= self.used > self.permits;
+        self.is_carried &= self.used > self.capacity();
         back
     }
 
     /// Returns when no more than the limit is used, if that is on the clock.
     fn settled_ns(&self, now_ns: u64) -> Option<u64> {
         let (mut then, mut at_ns) = (self.clone(), now_ns);
-        while then.used > self.permits {
+        while then.used > self.capacity() {
             at_ns = then.next_border()?;
             then.cross();
         }
@@ -114,7 +123,7 @@ impl Plain {
     /// Returns when `permits` pass, if that is on the clock.
     fn opens_ns(&self, now_ns: u64, permits: u64) -> Option<u64> {
         let (mut then, mut at_ns) = (self.clone(), now_ns);
-        while then.used + permits > self.permits {
+        while then.used + permits > self.capacity() {
             at_ns = then.next_border()?;
             then.cross();
         }
@@ -129,22 +138,24 @@ fn answers_are_those_of_one_counter() {
     for seed in 0..1_500 {
         let mut random = Rng::with_seed(seed);
         let permits = random.u64(1..=6);
+        let credits = if random.bool() { random.u64(0..=permits) } else { 0 };
+        let capacity = permits + credits;
         let listed = grid("random", random_borders(&mut random, 3));
-        let policy = Calendar::new(permits, listed);
+        let policy = Calendar::new(permits, listed).with_credits(credits).unwrap();
         let mut now_ns = random.u64(0..=90);
         let (mut limit, mut plain) =
-            (Ledger::new(policy, now_ns), Plain::new(permits, &listed.borders));
+            (Ledger::new(policy, now_ns), Plain::new((permits, credits), &listed.borders));
         let mut last = None;
         for call in 0..60 {
             now_ns += random.choice([0, 0, 0, 1, 7, 30, 200]).unwrap();
             plain.go_to(now_ns);
             let context = format!("seed {seed}, call {call} at {now_ns}");
-            assert_eq!(limit.remaining(now_ns), permits.saturating_sub(plain.used), "{context}");
-            assert_eq!(limit.debt(now_ns), plain.used.saturating_sub(permits), "{context}");
+            assert_eq!(limit.remaining(now_ns), capacity.saturating_sub(plain.used), "{context}");
+            assert_eq!(limit.debt(now_ns), plain.used.saturating_sub(capacity), "{context}");
             let debt_ends_ns = plain.settled_ns(now_ns);
             let debt_ends_in = debt_ends_ns.map(|end_ns| end_ns - now_ns);
             assert_eq!(limit.debt_ends_in_ns(now_ns), debt_ends_in, "{context}");
-            let requested = random.u64(1..=permits);
+            let requested = random.u64(1..=capacity);
             match random.u64(0..=9) {
                 0 => {
                     // A window without an end would pay for a debt after ages.
@@ -153,7 +164,7 @@ fn answers_are_those_of_one_counter() {
                     let charged = limit.charge(now_ns, requested * 3, debt).unwrap();
                     plain.book(requested * 3, is_carried);
                     assert_eq!(charged.booked, requested * 3, "{context}");
-                    assert_eq!(charged.debt, plain.used.saturating_sub(permits), "{context}");
+                    assert_eq!(charged.debt, plain.used.saturating_sub(capacity), "{context}");
                 }
                 1 => {
                     assert_eq!(
@@ -189,7 +200,7 @@ fn answers_are_those_of_one_counter() {
                     if wait == 0 {
                         let grant = granted(answer).expect("a grant");
                         plain.book(requested, false);
-                        last = (requested == permits).then_some((plain.passed, grant));
+                        last = (requested == capacity).then_some((plain.passed, grant));
                         grants += 1;
                     } else {
                         assert_eq!(retry(answer), wait, "{context}");
@@ -197,7 +208,7 @@ fn answers_are_those_of_one_counter() {
                     }
                 }
             }
-            let fresh_ns = plain.opens_ns(now_ns, permits);
+            let fresh_ns = plain.opens_ns(now_ns, capacity);
             let expected = fresh_ns.is_some_and(|fresh_ns| fresh_ns <= now_ns);
             assert_eq!(limit.is_as_fresh(now_ns), expected, "{context}");
         }
@@ -224,12 +235,14 @@ fn a_retry_is_exact_at_the_border() {
 /// A packed value decides as its state does, except for the first try of a window and of a key.
 #[test]
 fn a_value_decides_as_its_state_does() {
-    let (mut by_value, mut by_state) = (0_u64, 0_u64);
+    let (mut by_value, mut by_state, mut with_credits) = (0_u64, 0_u64, 0_u64);
     for seed in 0..1_000 {
         let mut random = Rng::with_seed(seed);
         let permits = random.choice([1, 3, 50, 2_000_000, (1 << 28) - 1]).unwrap();
         let unit_ns = random.choice([S, 60 * S, 3_600 * S]).unwrap();
+        let credits = if random.bool() { random.u64(0..=permits.min(9)) } else { 0 };
         let policy = Calendar::new(permits, grid("random", random_borders(&mut random, unit_ns)));
+        let policy = policy.with_credits(credits).unwrap();
         let numbers = policy.packed().unwrap();
         let mut now_ns = random.u64(0..=5 * unit_ns);
         let (mut state, mut value) = (policy.fresh(now_ns), numbers.full_at(now_ns));
@@ -238,7 +251,7 @@ fn a_value_decides_as_its_state_does() {
         for call in 0..80 {
             now_ns += random.choice([0, 0, 1, S / 3, unit_ns, 9 * unit_ns]).unwrap();
             let context = format!("seed {seed}, call {call} at {now_ns}");
-            let requested = random.u64(1..=permits.min(9));
+            let requested = random.u64(1..=(permits + credits).min(9));
             assert_eq!(numbers.remaining(value, now_ns), policy.remaining(&state, now_ns));
             assert_eq!(numbers.debt(value, now_ns), policy.debt(&state, now_ns), "{context}");
             let debt_ends_ns = policy.debt_ends_ns(&state, now_ns).unwrap_or(u64::MAX);
@@ -274,6 +287,12 @@ fn a_value_decides_as_its_state_does() {
                 }
                 // The last window never ends.
                 (None, _) if policy.window(now_ns).end_ns == u64::MAX => break,
+                // Credits in use do not fit.
+                (None, Ok(Verdict::Granted(_))) if policy.pack(&state, now_ns).is_none() => {
+                    assert!(policy.remaining(&state, now_ns) < credits, "{context}");
+                    with_credits += 1;
+                    break;
+                }
                 (None, Ok(Verdict::Granted(_))) => {
                     assert_eq!(numbers.fresh_in_ns(value, now_ns), Some(0), "{context}");
                     assert!(policy.window(now_ns).end_ns > now_ns);
@@ -289,6 +308,7 @@ fn a_value_decides_as_its_state_does() {
         }
     }
     assert!(by_value > 20_000 && by_state > 2_000, "{by_value} {by_state}");
+    assert!(with_credits > 100, "{with_credits}");
 }
 
 /// A state stays one where no value can hold it: a carried debt, a border between seconds, a window

@@ -26,6 +26,8 @@ mod concurrency;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod concurrent;
 mod credit;
+#[cfg(not(any(loom, rategate_without_atomics)))]
+mod credits;
 mod evict;
 mod fair;
 mod fixed_window;

@@ -59,6 +59,11 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
     let compact = CompactLog::new(permits, Duration::from_nanos(period_ns))
         .with_guard(Duration::from_nanos(guard_ns))
         .unwrap();
+    let credits = if random.bool() { random.u64(0..=permits) } else { 0 };
+    let window = |anchor| {
+        let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor);
+        window.with_credits(credits).unwrap()
+    };
     let damped = Mode::from_compensation(0.25).unwrap();
     let ramp = Schedule::ramp(Rate::NEVER, paced, random.u64(1..=500)).unwrap();
     let fall = Schedule::ramp(paced, "1/90ns".parse().unwrap(), random.u64(1..=500)).unwrap();
@@ -74,14 +79,8 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
             compact.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
             resolution_ns,
         ),
-        5 => (
-            FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
-            period_ns,
-        ),
-        6 => (
-            FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
-            1,
-        ),
+        5 => (window(Anchor::Epoch).into(), period_ns),
+        6 => (window(Anchor::FirstCall).into(), 1),
         7 => (
             Pacer::new(
                 rate,

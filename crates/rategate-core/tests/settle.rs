@@ -96,6 +96,25 @@ fn a_debt_of_promises_has_a_bound() {
     assert_eq!(limit.charge(0, 1_000, two_windows).unwrap().booked, 30);
 }
 
+/// The parts of a debt that is kept as promises are its number until they start. What callers
+/// reserve is no debt.
+#[test]
+fn a_debt_of_promises_is_a_number_and_has_an_end() {
+    let mut limit = Ledger::new(SlidingLog::new(10, Duration::from_nanos(S)), 0);
+    assert_eq!(limit.charge(0, 10, Debt::CARRIED).unwrap().debt, 0, "full is no debt");
+    assert_eq!((limit.debt(0), limit.debt_ends_in_ns(0)), (0, Some(0)));
+    assert_eq!(limit.charge(0, 14, Debt::CARRIED).unwrap().debt, 14);
+    assert_eq!(limit.charge(0, 1, Debt::CARRIED).unwrap().debt, 15, "with that of before");
+    assert_eq!(start(limit.reserve(0, 1, None)), 2 * S);
+    let seen = [0, S - 1, S, 2 * S - 1, 2 * S];
+    let debts = seen.map(|now_ns| (limit.debt(now_ns), limit.debt_ends_in_ns(now_ns)));
+    let ends = [(15, 2 * S), (15, S + 1), (5, S), (5, 1), (0, 0)];
+    assert_eq!(debts, ends.map(|(debt, ends_in_ns)| (debt, Some(ends_in_ns))));
+    // The same once time has passed for the limit itself.
+    assert_eq!(limit.charge(S, 0, Debt::CARRIED).unwrap().debt, 5);
+    assert_eq!((limit.debt(S), limit.debt_ends_in_ns(S)), (5, Some(S)));
+}
+
 /// A debt that no time can pay ends without a loop or a wait: it stays owed, or is forgiven.
 #[test]
 fn a_debt_that_cannot_be_paid_ends_at_once() {

@@ -39,6 +39,15 @@ fn reservations_keep_the_limit_and_count_once_in_2500_more_runs() {
     keep_the_laws(2_500);
 }
 
+/// A node had returned what it held, and crashed before the commit came: no party knows of it.
+#[test]
+fn a_commit_after_the_end_is_late_whether_its_node_is_left_or_not() {
+    let report = run_reservations(&ReservationPlan::drawn(451_030));
+    assert!(report.counts.unknown > 0, "{report:#?}");
+    assert_eq!(report.fault(), None, "{report:#?}");
+    assert_eq!(report.over, 14, "the ten of that commit among them");
+}
+
 #[test]
 fn a_commit_that_counts_twice_is_found() {
     for flaw in [ReservationFlaw::CommitsTwice, ReservationFlaw::ChargesTwice] {

@@ -95,6 +95,21 @@ proptest! {
     }
 }
 
+/// The other implementation takes an entry of a bucket for what follows, whatever its wire type is.
+#[test]
+fn entries_of_another_wire_type_are_none() {
+    let bucket = |entries: &[u8]| {
+        let length = u8::try_from(entries.len()).unwrap();
+        [&[0x12, length + 2, 0x0a, length][..], entries].concat()
+    };
+    for entries in [&[0x0b, 0][..], &[0x0a, 0, 0x08, 0], &[0x0a, 0, 0x0d, 0, 0, 0, 0]] {
+        let both = [bucket(&[0x0a, 0]), bucket(entries)].concat();
+        check(&both);
+        let read = UsageReport::read(&both);
+        assert!(read.is_err() || read.unwrap().usages[1].bucket.len() == 1, "{entries:?}");
+    }
+}
+
 fn strategies() -> impl Strategy<Value = Option<Ours>> {
     let bucket = (1_u32.., 1_u32.., 1..1_u64 << 40);
     let bucket = bucket.prop_map(|(max, per_fill, interval_s)| Ours::TokenBucket {

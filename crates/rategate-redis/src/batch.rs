@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use rategate::store::{LeaseId, Unavailable, Verdict};
+use rategate::store::{LeaseId, Verdict};
 use rategate_core::error::ExceedsCapacity;
 
 use crate::command::{Command, Settings, number};
@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::library::Verb;
 use crate::limit::Row;
 use crate::plan::Plan;
-use crate::reply::{Decoded, Numbers, Value};
+use crate::reply::{Decoded, Outcomes, Value, outcomes};
 
 /// The maximum number of decisions in one call. The store does nothing else meanwhile.
 pub const MAX_DECISIONS: usize = 1_024;
@@ -44,7 +44,7 @@ pub struct Extra {
 }
 
 /// The verdicts of a call, or what kept the store from one of them.
-pub type Verdicts = Vec<Result<Verdict, Unavailable>>;
+pub type Verdicts = Outcomes<Verdict>;
 
 /// A batch of decisions for one call.
 #[derive(Debug, Default)]
@@ -146,7 +146,7 @@ impl<'a> Batch<'a> {
     /// A waiting time ends at the first microsecond of the store's clock at which the request
     /// passes; one sooner it is still denied. Where permits are held, it ends with leases that are
     /// not renewed. A request of which a key holds data of another kind has
-    /// [`Unavailable::Key`] in place of a verdict. It took and wrote nothing.
+    /// [`Unavailable::Key`](rategate::store::Unavailable::Key) in place of a verdict. It took and wrote nothing.
     ///
     /// # Errors
     ///
@@ -253,12 +253,9 @@ pub(crate) fn read<'a>(
     value: &Value,
     requests: impl Iterator<Item = (&'a Plan, u64)>,
 ) -> Result<Decoded<Verdicts>, ReplyError> {
-    let mut numbers = Numbers::of(value)?;
-    let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
-    let verdicts = requests.map(|(plan, permits)| numbers.verdict(plan, permits, now_us));
-    let content = verdicts.collect::<Result<_, _>>()?;
-    numbers.end()?;
-    Ok(Decoded { now_us, corrected, is_marked, content })
+    outcomes(value, requests, |numbers, (plan, permits), now_us| {
+        numbers.verdict(plan, permits, now_us)
+    })
 }
 
 /// Returns the rows of all limits of a limit set for `permits`.

@@ -67,9 +67,12 @@ fn find_borders(quota: &Calendar, around_us: u64) -> [u64; 5] {
     [b0, b1, b2, b3, current.number]
 }
 
-/// Returns the length of the window around an instant, in microseconds.
-pub(crate) fn length_us(quota: &Calendar, around_us: u64) -> u64 {
-    (around(quota, around_us).length_ns() / 1_000).max(1)
+/// Returns the lengths of three windows, of which the second is around an instant, in microseconds.
+pub(crate) fn lengths_us(quota: &Calendar, around_us: u64) -> [u64; 3] {
+    let current = around(quota, around_us);
+    let before = current.start_ns.checked_sub(1).map_or(current, |at_ns| quota.window(at_ns));
+    [before, current, quota.window(current.end_ns)]
+        .map(|window| (window.length_ns() / 1_000).max(1))
 }
 
 /// Returns the number by which the store tells calendars apart.

@@ -1,21 +1,23 @@
 //! Charges: permits that were used already are counted, whether they fit or not.
 //!
-//! A charge has no receipt, and no identity: sent twice, it counts twice.
+//! A charge has no receipt. Sent twice it counts twice, unless it has an id, whose record lies beside
+//! the states of its key.
 
-use rategate::store::{ChargeReply, Unavailable};
-use rategate_core::debt::{Charged, Debt};
+use rategate::store::{ChargeReply, ReservationId, StoreError};
+use rategate_core::debt::{self, Debt};
 
 use crate::batch::{MAX_DECISIONS, head, row_number};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
-use crate::limit::{Limit, MAX_WINDOW_PERMITS, Row};
+use crate::limit::{Bounds, Limit, MAX_WINDOW_PERMITS, Row};
 use crate::plan::Plan;
-use crate::reply::{Decoded, Numbers, Value, foreign_key};
+use crate::reply::{Decoded, Numbers, Outcomes, Status, Value, foreign_key, outcomes};
+use crate::reserve::MEMORY_MS;
 
 /// The outcomes of a call's charges, or what kept the store from one of them.
-pub type Outcomes = Vec<Result<ChargeReply, Unavailable>>;
+pub type Charged = Outcomes<ChargeReply>;
 
 /// Charges for one call. In a cluster their keys must lie in one slot.
 #[derive(Debug, Default)]
@@ -23,16 +25,16 @@ pub struct Charges<'a> {
     rows: Vec<Row>,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
-    bounds: Bounds,
+    bounds: DebtBounds,
     requests: Vec<(&'a Plan, u64)>,
 }
 
-/// The bounds of debts among the arguments of a call: that of a calendar depends on the time.
+/// The bounds of debts among the arguments of a call: those of a calendar depend on the time.
 #[derive(Debug, Default)]
-pub(crate) struct Bounds(Vec<(usize, Limit, Debt)>);
+pub(crate) struct DebtBounds(Vec<(usize, Limit, Debt)>);
 
-impl Bounds {
-    /// Adds the arguments for the debt of a limit: its bound, and whether it is carried.
+impl DebtBounds {
+    /// Adds the arguments for the debt of a limit: its bounds, and whether it is carried.
     pub(crate) fn push(&mut self, args: &mut Vec<Vec<u8>>, limit: Limit, debt: Debt) {
         self.0.push((args.len(), limit, debt));
         args.push(Vec::new());
@@ -43,9 +45,12 @@ impl Bounds {
     pub(crate) fn filled(&self, args: &[Vec<u8>], around_us: u64) -> Vec<Vec<u8>> {
         let mut args = args.to_vec();
         for &(at, limit, debt) in &self.0 {
-            let bound = limit.charge_bound(debt, around_us).unwrap_or(0);
+            let bounds = limit.charge_bounds(debt, around_us).unwrap_or(Bounds::One(0));
             if let Some(arg) = args.get_mut(at) {
-                *arg = number(bound);
+                *arg = match bounds {
+                    Bounds::One(bound) => number(bound),
+                    Bounds::OfWindows(bounds) => bounds.map(number).join(&b':'),
+                };
             }
         }
         args
@@ -59,7 +64,8 @@ impl<'a> Charges<'a> {
         Self::default()
     }
 
-    /// Adds a charge of each limit of a set that does not count operations in flight.
+    /// Adds a charge of each limit of a set that does not count operations in flight. One with an
+    /// id counts once, for ten minutes.
     ///
     /// # Errors
     ///
@@ -70,7 +76,7 @@ impl<'a> Charges<'a> {
         plan: &'a Plan,
         key: &Key,
         permits: u64,
-        debt: Debt,
+        (debt, once): (Debt, Option<ReservationId>),
     ) -> Result<(), RequestError> {
         if self.requests.len() >= MAX_DECISIONS {
             return Err(RequestError::Full);
@@ -81,7 +87,11 @@ impl<'a> Charges<'a> {
             .map(|(_, limit)| limit.row(permits.min(plan.maximum())))
             .collect::<Result<Vec<_>, _>>()
             .map_err(RequestError::Exceeds)?;
+        // What charges nothing changes nothing, however often it comes.
+        let once = once.filter(|_| permits > 0);
         self.args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
+        self.args.push(number(if once.is_some() { MEMORY_MS } else { 0 }));
+        self.keys.extend(once.map(|id| key.reservation(id.0)));
         for (row, (_, limit)) in rows.into_iter().zip(charged(plan)) {
             self.args.push(number(row_number(&mut self.rows, row)));
             self.args.push(number(permits.min(MAX_WINDOW_PERMITS)));
@@ -102,13 +112,15 @@ impl<'a> Charges<'a> {
 
     /// Reads the reply: outcomes in the order of the charges.
     ///
-    /// A charge of which a key holds data of another kind has [`Unavailable::Key`] in place of an
-    /// outcome. Nothing was booked in any of its limits.
+    /// A charge of which a key holds data of another kind has
+    /// [`Unavailable::Key`](rategate::store::Unavailable::Key) in place of an outcome, and one with
+    /// the id of another request [`StoreError::OtherRequest`]. Nothing was booked in any of its
+    /// limits.
     ///
     /// # Errors
     ///
     /// [`ReplyError`] if the value is not such a reply.
-    pub fn read(&self, value: &Value) -> Result<Decoded<Outcomes>, ReplyError> {
+    pub fn read(&self, value: &Value) -> Result<Decoded<Charged>, ReplyError> {
         read(value, self.requests.iter().copied())
     }
 }
@@ -118,7 +130,7 @@ pub(crate) fn check(plan: &Plan, debt: Debt) -> Result<(), RequestError> {
     if charged(plan).next().is_none() {
         return Err(RequestError::CountsInFlight);
     }
-    let takes = |(_, limit): (&str, &Limit)| limit.charge_bound(debt, 0).is_some();
+    let takes = |(_, limit): (&str, &Limit)| limit.charge_bounds(debt, 0).is_some();
     if charged(plan).all(takes) { Ok(()) } else { Err(RequestError::CarriedByLog) }
 }
 
@@ -126,41 +138,32 @@ pub(crate) fn check(plan: &Plan, debt: Debt) -> Result<(), RequestError> {
 pub(crate) fn read<'a>(
     value: &Value,
     requests: impl Iterator<Item = (&'a Plan, u64)>,
-) -> Result<Decoded<Outcomes>, ReplyError> {
-    let mut numbers = Numbers::of(value)?;
-    let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
-    let outcomes = requests.map(|(plan, permits)| outcome(&mut numbers, plan, permits, now_us));
-    let content = outcomes.collect::<Result<_, _>>()?;
-    numbers.end()?;
-    Ok(Decoded { now_us, corrected, is_marked, content })
+) -> Result<Decoded<Charged>, ReplyError> {
+    outcomes(value, requests, outcome)
 }
 
 /// Reads the outcome of a charge of `permits`.
 fn outcome(
     numbers: &mut Numbers<'_>,
-    plan: &Plan,
-    permits: u64,
+    (plan, permits): (&Plan, u64),
     now_us: u64,
-) -> Result<Result<ChargeReply, Unavailable>, ReplyError> {
+) -> Result<Result<ChargeReply, StoreError>, ReplyError> {
     let (status, wait_us) = (numbers.count()?, numbers.int()?);
-    let (mut booked, mut debt, mut remaining, mut passes_us) = (permits, 0, u64::MAX, 0);
-    for (_, limit) in charged(plan) {
-        booked = booked.min(numbers.count()?);
-        let fields = [numbers.count()?, numbers.count()?, numbers.count()?];
-        debt = limit.debt(now_us, fields).max(debt);
-        remaining = limit.remaining(now_us, fields).min(remaining);
-        passes_us = limit.passes_us(fields).unwrap_or(0).max(passes_us);
-    }
-    match status {
-        1 => {}
+    let (booked, debt_then) = (numbers.count()?, numbers.count()?);
+    let after = Status::of(numbers, charged(plan), now_us)?;
+    let (is_repeated, debt) = match status {
+        1 => (false, after.debt),
+        2 => (true, debt_then),
         3 => return Ok(Err(foreign_key())),
+        5 => return Ok(Err(StoreError::OtherRequest)),
         _ => return Err(ReplyError::Number),
-    }
+    };
     let wait_us = u64::try_from(wait_us).ok().filter(|_| permits <= plan.maximum());
-    let wait_us = wait_us.map(|wait_us| wait_us.max(passes_us.saturating_sub(now_us)));
-    let charged = Charged { booked, forgiven: permits.saturating_sub(booked), debt };
-    let retry_after_ns = wait_us.map(|wait_us| wait_us.saturating_mul(1_000));
-    Ok(Ok(ChargeReply { charged, remaining, retry_after_ns }))
+    let retry_after_ns = wait_us.map(|wait_us| after.wait_us(wait_us).saturating_mul(1_000));
+    let forgiven = permits.saturating_sub(booked);
+    let charged = debt::Charged { booked, forgiven, debt };
+    let remaining = after.remaining;
+    Ok(Ok(ChargeReply { charged, is_repeated, remaining, retry_after_ns }))
 }
 
 /// Returns the limits that take charges, with their labels.

@@ -275,6 +275,7 @@ impl Library {
             include_str!("lua/alone.lua"),
             include_str!("lua/verbs.lua"),
             include_str!("lua/reserve.lua"),
+            include_str!("lua/charge.lua"),
             include_str!("lua/group.lua"),
             include_str!("lua/hello.lua"),
             include_str!("lua/denied.lua"),

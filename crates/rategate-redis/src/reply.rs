@@ -2,10 +2,11 @@
 
 use std::num::NonZeroU64;
 
-use rategate::store::{Denial, Grant, Receipt, Unavailable, Verdict};
+use rategate::store::{Denial, Grant, Receipt, StoreError, Unavailable, Verdict};
 pub use rategate_protocol::resp::Value;
 
 use crate::error::ReplyError;
+use crate::limit::Limit;
 use crate::plan::Plan;
 
 /// The version of replies.
@@ -101,7 +102,7 @@ impl<'a> Numbers<'a> {
         plan: &Plan,
         permits: u64,
         now_us: u64,
-    ) -> Result<Result<Verdict, Unavailable>, ReplyError> {
+    ) -> Result<Result<Verdict, StoreError>, ReplyError> {
         let (status, number) = (self.count()?, self.int()?);
         let mut words = Vec::with_capacity(plan.limits().len().saturating_mul(RECEIPT_WORDS));
         let (mut remaining, mut debt, mut window_ends_us) = (u64::MAX, 0, None::<u64>);
@@ -141,10 +142,63 @@ impl<'a> Numbers<'a> {
 }
 
 /// Returns the error for a key that holds data of another kind.
-pub(crate) fn foreign_key() -> Unavailable {
+pub(crate) fn foreign_key() -> StoreError {
     let why = "a key of this limit holds data of another kind: delete the key, \
                or use another prefix";
-    Unavailable::Key(why.to_owned())
+    StoreError::Unavailable(Unavailable::Key(why.to_owned()))
+}
+
+/// The outcomes of the requests of a call, or what kept the store from one of them.
+pub type Outcomes<T> = Vec<Result<T, StoreError>>;
+
+/// Reads the reply to a call of several requests, each of which `one` reads at an instant of the
+/// store.
+pub(crate) fn outcomes<R, T>(
+    value: &Value,
+    requests: impl Iterator<Item = R>,
+    mut one: impl FnMut(&mut Numbers<'_>, R, u64) -> Result<T, ReplyError>,
+) -> Result<Decoded<Vec<T>>, ReplyError> {
+    let mut numbers = Numbers::of(value)?;
+    let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
+    let outcomes = requests.map(|request| one(&mut numbers, request, now_us));
+    let content = outcomes.collect::<Result<_, _>>()?;
+    numbers.end()?;
+    Ok(Decoded { now_us, corrected, is_marked, content })
+}
+
+/// The status that the numbers of limits tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    /// The permits that one call could take.
+    pub(crate) remaining: u64,
+    /// The largest debt.
+    pub(crate) debt: u64,
+    /// The border at which a denied call passes, if the store does not know it; else 0.
+    passes_us: u64,
+    now_us: u64,
+}
+
+impl Status {
+    /// Reads the three numbers of each limit.
+    pub(crate) fn of<'a>(
+        numbers: &mut Numbers<'_>,
+        limits: impl Iterator<Item = (&'a str, &'a Limit)>,
+        now_us: u64,
+    ) -> Result<Self, ReplyError> {
+        let mut status = Self { remaining: u64::MAX, debt: 0, passes_us: 0, now_us };
+        for (_, limit) in limits {
+            let fields = [numbers.count()?, numbers.count()?, numbers.count()?];
+            status.remaining = limit.remaining(now_us, fields).min(status.remaining);
+            status.debt = limit.debt(now_us, fields).max(status.debt);
+            status.passes_us = limit.passes_us(fields).unwrap_or(0).max(status.passes_us);
+        }
+        Ok(status)
+    }
+
+    /// Returns the time until a denied call passes, of which the store knows `wait_us`.
+    pub(crate) fn wait_us(&self, wait_us: u64) -> u64 {
+        wait_us.max(self.passes_us.saturating_sub(self.now_us))
+    }
 }
 
 /// Reads the reply to anything but decisions: `expected` counts.

@@ -7,20 +7,20 @@
 use std::num::NonZeroU64;
 
 use rategate::store::{
-    EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, Unavailable,
+    EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, StoreError,
 };
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::verdict::Settled;
 
 use crate::batch::{MAX_DECISIONS, head, row_number, rows_of};
-use crate::charge::{self, Bounds};
+use crate::charge::{self, DebtBounds};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
 use crate::limit::{MAX_WINDOW_PERMITS, Row};
 use crate::plan::Plan;
-use crate::reply::{Decoded, Numbers, Value, foreign_key};
+use crate::reply::{Decoded, Numbers, Outcomes, Status, Value, foreign_key, outcomes};
 
 /// The maximum time of a reservation, in microseconds: 35 years.
 pub const MAX_TTL_US: u64 = 1 << 50;
@@ -28,12 +28,12 @@ pub const MAX_TTL_US: u64 = 1 << 50;
 /// them.
 pub const MAX_HOLDS: u64 = 1_024;
 /// The time for which an id is remembered after its end, unless its reservation could last longer.
-const MEMORY_MS: u64 = 600_000;
+pub(crate) const MEMORY_MS: u64 = 600_000;
 
 /// The replies to a call's reservations, or what kept the store from one of them.
-pub type Reserved = Vec<Result<ReserveReply, Unavailable>>;
+pub type Reserved = Outcomes<ReserveReply>;
 /// The replies to a call's ends, or what kept the store from one of them.
-pub type Ended = Vec<Result<EndReply, Unavailable>>;
+pub type Ended = Outcomes<EndReply>;
 
 /// Estimates for one call. In a cluster their keys must lie in one slot.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl<'a> Estimates<'a> {
     }
 
     /// Adds a request to hold `permits` of a key under an id for `ttl_ns`, rounded up to whole
-    /// microseconds.
+    /// microseconds, where as many more as are `spared` would pass.
     ///
     /// # Errors
     ///
@@ -63,19 +63,21 @@ impl<'a> Estimates<'a> {
         &mut self,
         plan: &'a Plan,
         key: &Key,
-        permits: u64,
+        (permits, spared): (u64, u64),
         (id, ttl_ns): (ReservationId, NonZeroU64),
     ) -> Result<(), RequestError> {
         if self.requests.len() >= MAX_DECISIONS {
             return Err(RequestError::Full);
         }
         let lasts_us = lasts_us(plan, ttl_ns)?;
+        let judged = rows_of(plan, permits.saturating_add(spared))?;
         let rows = rows_of(plan, permits)?;
         self.args.push(count(rows.len()));
         self.args.push(id.0.to_vec());
         self.args.push(number(lasts_us));
         self.args.push(number(lasts_us.div_ceil(1_000).max(MEMORY_MS)));
-        for row in rows {
+        self.args.push(number((spared > 0).into()));
+        for row in rows.into_iter().chain(judged.into_iter().filter(|_| spared > 0)) {
             self.args.push(number(row_number(&mut self.rows, row)));
         }
         self.keys.extend(keys_of(plan, key, id));
@@ -93,7 +95,7 @@ impl<'a> Estimates<'a> {
 
     /// Reads the reply, in the order of the estimates.
     ///
-    /// One of which a key holds data of another kind has [`Unavailable::Key`]. Nothing is held
+    /// One of which a key holds data of another kind has [`Unavailable::Key`](rategate::store::Unavailable::Key). Nothing is held
     /// under any of its limits.
     ///
     /// # Errors
@@ -110,7 +112,7 @@ pub struct Ends<'a> {
     rows: Vec<Row>,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
-    bounds: Bounds,
+    bounds: DebtBounds,
     requests: Vec<(&'a Plan, ReservationEnd)>,
 }
 
@@ -171,7 +173,7 @@ impl<'a> Ends<'a> {
 
     /// Reads the reply, in the order of the ends.
     ///
-    /// One of which a key holds data of another kind has [`Unavailable::Key`]. Nothing changed in
+    /// One of which a key holds data of another kind has [`Unavailable::Key`](rategate::store::Unavailable::Key). Nothing changed in
     /// any of its limits.
     ///
     /// # Errors
@@ -202,7 +204,7 @@ pub(crate) fn read_reserved<'a>(
     value: &Value,
     plans: impl Iterator<Item = &'a Plan>,
 ) -> Result<Decoded<Reserved>, ReplyError> {
-    read(value, plans, reserved)
+    outcomes(value, plans, reserved)
 }
 
 /// Reads the reply to a call with these ends.
@@ -210,30 +212,18 @@ pub(crate) fn read_ended<'a>(
     value: &Value,
     ends: impl Iterator<Item = (&'a Plan, ReservationEnd)>,
 ) -> Result<Decoded<Ended>, ReplyError> {
-    read(value, ends, |numbers, (plan, end), now_us| ended(numbers, plan, end, now_us))
+    outcomes(value, ends, |numbers, (plan, end), now_us| ended(numbers, plan, end, now_us))
 }
 
-type Outcome<T> = Result<Result<T, Unavailable>, ReplyError>;
-
-fn read<R, T>(
-    value: &Value,
-    requests: impl Iterator<Item = R>,
-    mut one: impl FnMut(&mut Numbers<'_>, R, u64) -> Outcome<T>,
-) -> Result<Decoded<Vec<Result<T, Unavailable>>>, ReplyError> {
-    let mut numbers = Numbers::of(value)?;
-    let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
-    let outcomes = requests.map(|request| one(&mut numbers, request, now_us));
-    let content = outcomes.collect::<Result<_, _>>()?;
-    numbers.end()?;
-    Ok(Decoded { now_us, corrected, is_marked, content })
-}
+type Outcome<T> = Result<Result<T, StoreError>, ReplyError>;
 
 fn reserved(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Outcome<ReserveReply> {
     let (status, number) = (numbers.count()?, numbers.int()?);
-    let Left { remaining, debt, passes_us } = Left::of(numbers, plan, now_us)?;
+    let after = Status::of(numbers, plan.limits(), now_us)?;
+    let (remaining, debt) = (after.remaining, after.debt);
     let mut count = u64::try_from(number);
     if status == 0 {
-        count = count.map(|wait_us| wait_us.max(passes_us.saturating_sub(now_us)));
+        count = count.map(|wait_us| after.wait_us(wait_us));
     }
     let time_ns = count.ok().and_then(|us| NonZeroU64::new(us.saturating_mul(1_000)));
     let verdict = match (status, count) {
@@ -259,7 +249,7 @@ fn ended(
 ) -> Outcome<EndReply> {
     let (status, kind) = (numbers.count()?, numbers.count()?);
     let [first, second, third] = [numbers.count()?, numbers.count()?, numbers.count()?];
-    let Left { remaining, debt, .. } = Left::of(numbers, plan, now_us)?;
+    let Status { remaining, debt, .. } = Status::of(numbers, plan.limits(), now_us)?;
     // What the store does not count at all.
     let used = used_of(end).unwrap_or(0);
     let forgiven = second.saturating_add(used.saturating_sub(MAX_WINDOW_PERMITS));
@@ -274,29 +264,6 @@ fn ended(
         _ => return Err(ReplyError::Number),
     };
     Ok(Ok(EndReply { outcome, is_repeated: status == 2, remaining, debt }))
-}
-
-/// The status that the numbers of the limits tell.
-struct Left {
-    /// The permits that one call could take.
-    remaining: u64,
-    /// The largest debt.
-    debt: u64,
-    /// The border at which a denied call passes, if the store does not know it; else 0.
-    passes_us: u64,
-}
-
-impl Left {
-    fn of(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Result<Self, ReplyError> {
-        let mut left = Self { remaining: u64::MAX, debt: 0, passes_us: 0 };
-        for (_, limit) in plan.limits() {
-            let fields = [numbers.count()?, numbers.count()?, numbers.count()?];
-            left.remaining = limit.remaining(now_us, fields).min(left.remaining);
-            left.debt = limit.debt(now_us, fields).max(left.debt);
-            left.passes_us = limit.passes_us(fields).unwrap_or(0).max(left.passes_us);
-        }
-        Ok(left)
-    }
 }
 
 /// Returns the permits that were used, or `None` for all that were held.

@@ -1,6 +1,6 @@
 //! Refunds, credits, releases, renewals and resets.
 
-use rategate::store::{LeaseId, Receipt};
+use rategate::store::{CreditReply, LeaseId, Receipt, ReservationId, StoreError};
 
 use crate::batch::{head, row_number, rows_of};
 use crate::command::{Command, Settings, number};
@@ -9,7 +9,8 @@ use crate::key::Key;
 use crate::library::Verb;
 use crate::limit::Row;
 use crate::plan::Plan;
-use crate::reply::{self, Decoded, RECEIPT_WORDS, Value};
+use crate::reply::{self, Decoded, Outcomes, RECEIPT_WORDS, Value, foreign_key, outcomes};
+use crate::reserve::MEMORY_MS;
 
 /// Returns the command that refunds `permits` of a grant.
 ///
@@ -91,7 +92,7 @@ impl Refunds {
 /// Only permits that were taken of every limit of the set, and not earned again, come back. The
 /// reply says how many did; a bucket may have capacity for only a part of the last one. The
 /// caller vouches for the credit: in any window as many more pass as are credited in it, and no
-/// more.
+/// more. One with an id counts once, for ten minutes.
 ///
 /// # Errors
 ///
@@ -101,13 +102,34 @@ pub fn credit(
     plan: &Plan,
     key: &Key,
     permits: u64,
+    once: Option<ReservationId>,
     settings: Settings,
 ) -> Result<Command, RequestError> {
     if plan.holds() {
         return Err(RequestError::HeldByLease);
     }
-    let args = head(settings, &rows_of(plan, permits)?);
-    Ok(Command::new(Verb::Credit, states(plan, key), args))
+    let mut args = head(settings, &rows_of(plan, permits)?);
+    args.push(number(if once.is_some() { MEMORY_MS } else { 0 }));
+    let record = once.map(|id| key.reservation(id.0));
+    let keys = record.into_iter().chain(states(plan, key)).collect();
+    Ok(Command::new(Verb::Credit, keys, args))
+}
+
+/// Reads the reply to a credit, which is one.
+///
+/// # Errors
+///
+/// [`ReplyError`] if the value is not such a reply.
+pub fn read_credit(value: &Value) -> Result<Decoded<Outcomes<CreditReply>>, ReplyError> {
+    outcomes(value, std::iter::once(()), |numbers, (), _| {
+        let (status, permits) = (numbers.count()?, numbers.count()?);
+        Ok(match status {
+            1 | 2 => Ok(CreditReply { permits, is_repeated: status == 2 }),
+            3 => Err(foreign_key()),
+            5 => Err(StoreError::OtherRequest),
+            _ => return Err(ReplyError::Number),
+        })
+    })
 }
 
 /// Returns the command that ends a lease and frees its `permits`. A second release does nothing.
@@ -150,9 +172,9 @@ pub fn reset(plan: &Plan, key: &Key) -> Command {
     Command::new(Verb::Reset, states(plan, key), Vec::new())
 }
 
-/// Reads the reply to any of these commands.
+/// Reads the reply to any of these commands but a credit.
 ///
-/// Refunds and credits have one count, the permits that came back; resets the number of states
+/// Refunds have one count, the permits that came back; resets the number of states
 /// that there were. The others have one count for each limit of operations in flight: 1 if the
 /// lease existed.
 ///

@@ -10,11 +10,12 @@ use rategate_redis::client::{Config, RedisStore, Server};
 use rategate_redis::denied::Version;
 use tokio::task::spawn_blocking;
 
-/// Opens a store that does not answer: the port accepts connections and stays silent.
-fn silent() -> (TcpListener, RedisStore) {
+/// Opens a store that does not answer in a time: the port accepts connections and stays silent.
+fn silent(budget: Duration) -> (TcpListener, RedisStore) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    (listener, RedisStore::open(Config::server(Server::tcp("127.0.0.1", port))).unwrap())
+    let config = Config::server(Server::tcp("127.0.0.1", port)).budget(budget);
+    (listener, RedisStore::open(config).unwrap())
 }
 
 /// Returns `true` if `call` panics with a message that names the mistake.
@@ -28,13 +29,15 @@ fn refuses<T>(call: impl FnOnce() -> T) -> bool {
 
 #[tokio::test]
 async fn a_thread_that_drives_tasks_may_not_wait_for_a_list() {
-    let (_listener, store) = silent();
-    let fetch = || store.fetch_denied(b"list", Version::NONE);
+    // No error comes meanwhile, which would be returned without blocking.
+    let (_listener, patient) = silent(Duration::from_secs(600));
+    let fetch = || patient.fetch_denied(b"list", Version::NONE);
     assert!(refuses(|| fetch().wait()));
     assert!(refuses(|| fetch().wait_for(Duration::from_millis(50))));
     // A zero wait does not block.
     assert!(fetch().wait_for(Duration::ZERO).is_none());
-    assert!(fetch().await.is_err());
+    let (_listener, store) = silent(Duration::from_millis(50));
+    assert!(store.fetch_denied(b"list", Version::NONE).await.is_err());
     let store = Arc::new(store);
     let waited = spawn_blocking(move || store.fetch_denied(b"list", Version::NONE).wait());
     assert!(waited.await.unwrap().is_err());

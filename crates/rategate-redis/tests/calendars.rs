@@ -2,6 +2,7 @@
 //! a
 //! zone, and changed limits. Random traffic is compared with the core in `suite`.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::common::store::{Store, denied, granted, key};
@@ -9,15 +10,19 @@ use crate::common::value;
 use fastrand::Rng;
 use rategate::calendar::CalendarSpec;
 use rategate::charge::Debt;
-use rategate::store::Verdict;
+use rategate::store::{ReservationEnd, ReservationId, Verdict};
 use rategate_core::calendar::{Calendar, Grid, Window};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit as _;
 use rategate_redis::batch::{Batch, Extra};
+use rategate_redis::charge::Charges;
 use rategate_redis::command::Settings;
 use rategate_redis::key::Key;
 use rategate_redis::library::Library;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 use rategate_redis::refusal::ServerRefusal;
+use rategate_redis::reserve::{Ends, Estimates};
 use rategate_testkit::oracle::Oracle;
 use rategate_testkit::redis::Reply;
 
@@ -280,5 +285,63 @@ fn a_call_around_another_time_takes_nothing() {
         let Reply::Error(line) = reply else { panic!("{reply:?}") };
         assert_eq!(ServerRefusal::of(&line), ServerRefusal::OtherTime { now_us: NOW_US });
         assert_eq!(granted(store.try_acquire(&plan, &key, 1, NOW_US)).remaining, 4);
+    }
+}
+
+/// The bound of a carried debt depends on the length of the window, which the store picks: callers
+/// whose clocks are in the window before, in the one around or in the one after book the same.
+#[test]
+fn a_debt_is_bounded_by_the_window_that_the_store_picks() {
+    let month = quota("month", "UTC", 1_000);
+    let (plan, debt) = (plan_of(&month), Debt::CARRIED.at_most(Duration::from_secs(40 * 86_400)));
+    // In the middle of January, February and March.
+    for now_us in [NOW_US - 15 * DAY_US, NOW_US + 14 * DAY_US, NOW_US + 45 * DAY_US] {
+        let mut core = Ledger::new(month, now_us * 1_000);
+        let expected = core.charge(now_us * 1_000, 5_000, debt).unwrap();
+        assert!(expected.forgiven > 0, "{expected:?}");
+        for mut store in Store::each() {
+            for (name, around_us) in
+                [("b", now_us - 30 * DAY_US), ("a", now_us), ("n", now_us + 30 * DAY_US)]
+            {
+                let mut charges = Charges::new();
+                charges.push(&plan, &key(name), 5_000, (debt, None)).unwrap();
+                let settings = Settings::default().around_us(around_us);
+                let reply = store.send(charges.command(settings), now_us);
+                let seen = charges.read(&reply).unwrap().content.remove(0).unwrap();
+                assert_eq!(seen.charged, expected, "{name}, at {now_us} us");
+                // So is what a reservation used beyond its estimate.
+                let (mut estimates, mut ends) = (Estimates::new(), Ends::new());
+                let (key, id) = (key(&format!("{name}, held")), ReservationId([1; 16]));
+                let ttl_ns = NonZeroU64::new(1_000_000_000).unwrap();
+                estimates.push(&plan, &key, (1_000, 0), (id, ttl_ns)).unwrap();
+                store.send(estimates.command(settings), now_us);
+                let end = ReservationEnd::Commit { used: Some(5_000) };
+                ends.push(&plan, &key, id, end, debt).unwrap();
+                let reply = store.send(ends.command(settings), now_us);
+                let ended = ends.read(&reply).unwrap().content.remove(0).unwrap();
+                assert_eq!(ended.debt, expected.debt, "{name}, at {now_us} us");
+            }
+        }
+    }
+}
+
+/// A state that one call takes from one calendar to another is kept for as long as a debt lasts by
+/// the other.
+#[test]
+fn a_debt_that_moves_to_longer_windows_is_kept_for_their_time() {
+    let (day, year) = (quota("day", "UTC", 10), quota("year", "UTC", 10));
+    let (day, year) = (plan_of(&day), plan_of(&year));
+    for mut store in Store::each() {
+        let mut charges = Charges::new();
+        charges.push(&day, &key("k"), 1, (Debt::CARRIED, None)).unwrap();
+        charges.push(&year, &key("k"), 44, (Debt::CARRIED, None)).unwrap();
+        let reply = store.send(charges.command(Settings::default().around_us(NOW_US)), NOW_US);
+        let debt = charges.read(&reply).unwrap().content.remove(1).unwrap().charged.debt;
+        assert_eq!(debt, 35);
+        for (years, debt) in [(1, 25), (3, 5), (4, 0)] {
+            let now_us = NOW_US + years * 366 * DAY_US;
+            let seen = store.charge(&year, &key("k"), (0, Debt::CARRIED), now_us);
+            assert_eq!(seen.content.unwrap().charged.debt, debt, "after {years} years");
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::common::store::{Store, denied, granted, key};
 use crate::common::value;
 use fastrand::Rng;
 use rategate::charge::Debt;
-use rategate::store::{ChargeReply, Unavailable, Verdict};
+use rategate::store::{ChargeReply, StoreError, Unavailable, Verdict};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -76,7 +76,12 @@ fn a_debt_of_a_hundred_limits_ends_when_it_says() {
             let mut oracle = Oracle::new([policy], NOW_US * 1_000);
             let (expected, wait_ns) = oracle.charge(NOW_US * 1_000, 1_010, debt);
             let reply = store.charge(&plan, &key, (1_010, debt), NOW_US);
-            let charged = ChargeReply { charged: expected, remaining: 0, retry_after_ns: None };
+            let charged = ChargeReply {
+                charged: expected,
+                is_repeated: false,
+                remaining: 0,
+                retry_after_ns: None,
+            };
             assert_eq!((reply.corrected, reply.content), (0, Ok(charged)), "{name}");
             assert_eq!((expected.debt, wait_ns), (1_000, None), "{name}: never so many");
             let mut now_us = NOW_US;
@@ -167,7 +172,7 @@ fn a_debt_survives_a_restart_and_a_failover() {
         for (name, _, limit, debt) in slow_limits() {
             let mut charges = Charges::new();
             let plan = plan_of(name, limit);
-            charges.push(&plan, &key("k"), 1_010, debt).unwrap();
+            charges.push(&plan, &key("k"), 1_010, (debt, None)).unwrap();
             client.ok(&charges.command(Settings::default()).fcall(Library::LIVE));
         }
         let replica = server.replica();
@@ -226,7 +231,7 @@ fn earlier_functions_lose_no_debt() {
             // Both releases share what is no debt.
             assert_eq!(granted(earlier(&mut client).unwrap()).remaining, 9, "{name}");
             let mut charges = Charges::new();
-            charges.push(&plan, &key("k"), 1_009, debt).unwrap();
+            charges.push(&plan, &key("k"), 1_009, (debt, None)).unwrap();
             let command = charges.command(Settings::default());
             let reply = client.ok(&command.fcall(Library::LIVE));
             let charged = charges.read(&value(&reply)).unwrap().content.remove(0).unwrap();
@@ -235,7 +240,9 @@ fn earlier_functions_lose_no_debt() {
                 let is_foreign = name == "bucket" || name == "carried";
                 match earlier(&mut client) {
                     Ok(Verdict::Denied(_)) => assert!(!is_foreign, "{name}"),
-                    Err(Unavailable::Key(_)) => assert!(is_foreign, "{name}"),
+                    Err(StoreError::Unavailable(Unavailable::Key(_))) => {
+                        assert!(is_foreign, "{name}")
+                    }
                     other => panic!("{name}: {other:?}"),
                 }
             }
@@ -457,11 +464,14 @@ fn a_foreign_key_is_charged_nothing() {
             store.client.ok(&["DEL", &state]);
             store.client.ok(&[verb, &state, first, second]);
             let mut charges = Charges::new();
-            charges.push(&plan, &key("k"), 7, Debt::FORGOTTEN).unwrap();
-            charges.push(&plan, &key("other"), 7, Debt::FORGOTTEN).unwrap();
+            charges.push(&plan, &key("k"), 7, (Debt::FORGOTTEN, None)).unwrap();
+            charges.push(&plan, &key("other"), 7, (Debt::FORGOTTEN, None)).unwrap();
             let reply = store.send(charges.command(Settings::default()), NOW_US);
             let content = charges.read(&reply).unwrap().content;
-            assert!(matches!(&content[0], Err(Unavailable::Key(_))), "{content:?}");
+            assert!(
+                matches!(&content[0], Err(StoreError::Unavailable(Unavailable::Key(_)))),
+                "{content:?}"
+            );
             assert!(content[1].is_ok(), "{content:?}");
             let left = store.peek(&plan_of("b", bucket), &key("k"), 1, NOW_US);
             assert_eq!(granted(left).remaining, 9);
@@ -489,7 +499,7 @@ fn a_call_of_many_charges_is_one_after_the_other() {
                 let name = random.u64(..2);
                 let [together, alone] =
                     ["together", "alone"].map(|side| key(&format!("{side}{name}")));
-                charges.push(plan, &together, permits, Debt::FORGOTTEN).unwrap();
+                charges.push(plan, &together, permits, (Debt::FORGOTTEN, None)).unwrap();
                 singles
                     .push(store.charge(plan, &alone, (permits, Debt::FORGOTTEN), now_us).content);
             }
@@ -505,11 +515,14 @@ fn what_takes_no_charge_is_refused() {
     let [.., (_, _, log, _), _] = limits();
     let mut charges = Charges::new();
     let plan = plan_of("c", in_flight);
-    let refused = charges.push(&plan, &key("k"), 1, Debt::FORGOTTEN);
+    let refused = charges.push(&plan, &key("k"), 1, (Debt::FORGOTTEN, None));
     assert_eq!(refused, Err(RequestError::CountsInFlight));
     let plan = plan_of("l", log);
-    assert_eq!(charges.push(&plan, &key("k"), 1, Debt::CARRIED), Err(RequestError::CarriedByLog));
-    assert_eq!(charges.push(&plan, &key("k"), 1, Debt::FORGOTTEN), Ok(()));
+    assert_eq!(
+        charges.push(&plan, &key("k"), 1, (Debt::CARRIED, None)),
+        Err(RequestError::CarriedByLog)
+    );
+    assert_eq!(charges.push(&plan, &key("k"), 1, (Debt::FORGOTTEN, None)), Ok(()));
     assert_eq!(charges.command(Settings::default()).verb(), Verb::Charge);
     let within = charges.command(Settings::default()).within_memory();
     assert_eq!(within.verb(), Verb::ChargeWithinMemory);

@@ -12,7 +12,7 @@ use crate::common::load::{at, config, eventually, key, open};
 use crate::common::proxy::Proxy;
 use rategate::charge::Debt;
 use rategate::distributed::{DecidedBy, Decision, Distributed};
-use rategate::store::{Rule, Store, StoreError, StoreExt, Unavailable};
+use rategate::store::{ReservationId, Rule, Store, StoreError, StoreExt, Unavailable};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -60,6 +60,36 @@ fn a_charge_whose_reply_is_lost_is_not_sent_again() {
         let result = store.charge(&plan, &key("k"), 7, Debt::FORGOTTEN).wait();
         assert!(matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
         assert_eq!(used(&store, &plan, "k"), 7 * lost, "booked, and once");
+    }
+}
+
+/// With an id both are sent again until they are answered, and count once.
+#[test]
+fn a_charge_with_an_id_is_sent_again_and_counts_once() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let proxy = Proxy::before(server.port());
+        let store = open(Config::server(at(proxy.port())).budget(Duration::from_secs(5)));
+        let plan = plan(&store);
+        let mut repeated = 0;
+        assert_eq!(used(&store, &plan, "k"), 0);
+        for lost in 1..=10 {
+            proxy.reply_faults.cuts.store(true, Ordering::Relaxed);
+            let id = ReservationId::random();
+            let charge = (7, id);
+            let reply = store.charge_once(&plan, &key("k"), charge, Debt::FORGOTTEN).wait();
+            let reply = reply.unwrap();
+            assert_eq!(reply.charged.booked, 7, "{reply:?}");
+            repeated += u32::from(reply.is_repeated);
+            assert_eq!(used(&store, &plan, "k"), 7 * lost - 3 * (lost - 1), "booked, and once");
+            proxy.reply_faults.cuts.store(true, Ordering::Relaxed);
+            let (three, id) = (NonZeroU64::new(3).unwrap(), ReservationId::random());
+            let reply = store.credit_once(&plan, &key("k"), three, id).wait().unwrap();
+            assert_eq!(reply.permits, 3, "{reply:?}");
+            repeated += u32::from(reply.is_repeated);
+            assert_eq!(used(&store, &plan, "k"), 4 * lost, "credited, and once");
+        }
+        assert!(repeated > 10, "replies were lost, not requests: {repeated}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::store::{denied, first, granted, key};
 use crate::common::value;
-use rategate::store::{LeaseId, Unavailable, Verdict};
+use rategate::store::{LeaseId, StoreError, Unavailable, Verdict};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -129,7 +129,11 @@ fn what_a_store_refuses_is_known() {
         client.ok(&["LPUSH", key, "x"]);
         let batch = one(&plan, 1);
         let answer = read(&batch, &client.ok(&words));
-        assert!(matches!(answer.content[..], [Err(Unavailable::Key(_))]), "{:?}", answer.content);
+        assert!(
+            matches!(answer.content[..], [Err(StoreError::Unavailable(Unavailable::Key(_)))]),
+            "{:?}",
+            answer.content
+        );
         // Nothing was taken or written under the other limits either.
         assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(1));
         client.ok(&["DEL", key]);
@@ -201,7 +205,7 @@ fn a_key_of_another_type_costs_itself_only() {
             let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
             let outcomes = answer.content.iter().map(|verdict| match verdict {
                 Ok(Verdict::Granted(grant)) => Some(grant.remaining),
-                Err(Unavailable::Key(_)) => None,
+                Err(StoreError::Unavailable(Unavailable::Key(_))) => None,
                 other => panic!("{other:?}"),
             });
             assert_eq!(outcomes.collect::<Vec<_>>(), [Some(2), None, Some(2), None, Some(1)]);

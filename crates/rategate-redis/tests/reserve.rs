@@ -10,7 +10,7 @@ use crate::common::value;
 use fastrand::Rng;
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::store::{
-    EndOutcome, ReservationEnd, ReserveReply, ReserveVerdict, Unavailable, Verdict,
+    EndOutcome, ReservationEnd, ReserveReply, ReserveVerdict, StoreError, Unavailable, Verdict,
 };
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
@@ -332,11 +332,14 @@ fn a_foreign_key_holds_nothing() {
                 store.client.ok(&[verb, foreign, first, second]);
                 let mut estimates = Estimates::new();
                 for name in ["k", "other"] {
-                    estimates.push(&plan, &key(name), 7, (id_of(7), ttl_ns)).unwrap();
+                    estimates.push(&plan, &key(name), (7, 0), (id_of(7), ttl_ns)).unwrap();
                 }
                 let reply = store.send(estimates.command(Settings::default()), NOW_US);
                 let content = estimates.read(&reply).unwrap().content;
-                assert!(matches!(&content[0], Err(Unavailable::Key(_))), "{content:?}");
+                assert!(
+                    matches!(&content[0], Err(StoreError::Unavailable(Unavailable::Key(_)))),
+                    "{content:?}"
+                );
                 assert!(content[1].is_ok(), "{content:?}");
                 let mut ends = Ends::new();
                 for name in ["k", "other"] {
@@ -344,7 +347,10 @@ fn a_foreign_key_holds_nothing() {
                 }
                 let reply = store.send(ends.command(Settings::default()), NOW_US);
                 let content = ends.read(&reply).unwrap().content;
-                assert!(matches!(&content[0], Err(Unavailable::Key(_))), "{content:?}");
+                assert!(
+                    matches!(&content[0], Err(StoreError::Unavailable(Unavailable::Key(_)))),
+                    "{content:?}"
+                );
                 assert!(content[1].is_ok(), "{content:?}");
                 let left = store.peek(&plan_of("b", bucket), &key("k"), 1, NOW_US);
                 assert_eq!(granted(left).remaining, 9);
@@ -379,7 +385,7 @@ fn a_call_of_many_is_one_after_the_other() {
                 let [together, alone] =
                     ["together", "alone"].map(|side| key(&format!("{side}{name}")));
                 let ttl_ns = NonZeroU64::new(ttl_us * 1_000).unwrap();
-                estimates.push(plan, &together, permits, (id_of(id), ttl_ns)).unwrap();
+                estimates.push(plan, &together, (permits, 0), (id_of(id), ttl_ns)).unwrap();
                 singles.push(Ok(store.reserve(plan, &alone, permits, (id, ttl_us), now_us)));
             }
             let reply = store.send(estimates.command(Settings::default()), now_us);
@@ -409,7 +415,7 @@ fn holds_are_bounded() {
                 let mut estimates = Estimates::new();
                 for id in from..from + 512 {
                     let ttl_ns = NonZeroU64::new((ttl_us - id % 7) * 1_000).unwrap();
-                    estimates.push(&plan, &key, 1, (id_of(id), ttl_ns)).unwrap();
+                    estimates.push(&plan, &key, (1, 0), (id_of(id), ttl_ns)).unwrap();
                 }
                 let reply = store.send(estimates.command(Settings::default()), NOW_US);
                 for reply in estimates.read(&reply).unwrap().content {
@@ -507,7 +513,7 @@ fn holds_survive_a_restart_and_a_failover() {
             let plan = plan_of(name, limit);
             let mut estimates = Estimates::new();
             for id in [1, 2] {
-                estimates.push(&plan, &key(name), 4, (id_of(id), hour_ns)).unwrap();
+                estimates.push(&plan, &key(name), (4, 0), (id_of(id), hour_ns)).unwrap();
             }
             client.ok(&estimates.command(Settings::default()).fcall(Library::LIVE));
         }
@@ -566,13 +572,16 @@ fn earlier_functions_lose_no_hold() {
             };
             assert_eq!(granted(earlier(&mut client).unwrap()).remaining, 9, "{name}");
             let mut estimates = Estimates::new();
-            estimates.push(&plan, &key(name), 5, (id_of(1), hour_ns)).unwrap();
+            estimates.push(&plan, &key(name), (5, 0), (id_of(1), hour_ns)).unwrap();
             let reply = client.ok(&estimates.command(Settings::default()).fcall(Library::LIVE));
             let reply = estimates.read(&value(&reply)).unwrap().content.remove(0).unwrap();
             assert_eq!((wait_us(reply), reply.remaining), (None, 4), "{name}");
             for _ in 0..3 {
                 let verdict = earlier(&mut client);
-                assert!(matches!(verdict, Err(Unavailable::Key(_))), "{name}: {verdict:?}");
+                assert!(
+                    matches!(verdict, Err(StoreError::Unavailable(Unavailable::Key(_)))),
+                    "{name}: {verdict:?}"
+                );
             }
             let mut ends = Ends::new();
             ends.push(&plan, &key(name), id_of(1), commit(2), Debt::FORGOTTEN).unwrap();
@@ -594,7 +603,7 @@ fn the_script_gives_the_same_replies() {
         let plan = Plan::new([("b", bucket), ("w", window), ("l", log)]).unwrap();
         let ttl_ns = NonZeroU64::new(1_000_000_000).unwrap();
         let mut estimates = Estimates::new();
-        estimates.push(&plan, &key("k"), 7, (id_of(1), ttl_ns)).unwrap();
+        estimates.push(&plan, &key("k"), (7, 0), (id_of(1), ttl_ns)).unwrap();
         let command = estimates.command(Settings::default()).at_us(NOW_US);
         let reply = value(&store.client.ok(&command.eval(&script)));
         let reply = estimates.read(&reply).unwrap().content.remove(0).unwrap();
@@ -615,15 +624,16 @@ fn what_cannot_be_held_is_refused() {
     let (both, plan) = (Plan::new([("c", in_flight), ("b", bucket)]).unwrap(), plan_of("l", log));
     let ttl_ns = NonZeroU64::new(1).unwrap();
     let mut estimates = Estimates::new();
-    let push =
-        |plan, permits, ttl_ns| Estimates::new().push(plan, &key("k"), permits, (id_of(1), ttl_ns));
+    let push = |plan, permits, ttl_ns| {
+        Estimates::new().push(plan, &key("k"), (permits, 0), (id_of(1), ttl_ns))
+    };
     assert_eq!(push(&both, 1, ttl_ns), Err(RequestError::HeldByLease));
     assert_eq!(push(&plan, 0, ttl_ns), Err(RequestError::NoPermits));
     assert!(matches!(push(&plan, 11, ttl_ns), Err(RequestError::Exceeds(_))));
     assert_eq!(push(&plan, 1, NonZeroU64::new(MAX_TTL_US * 1_000).unwrap()), Ok(()));
     let longer = NonZeroU64::new(MAX_TTL_US * 1_000 + 1).unwrap();
     assert_eq!(push(&plan, 1, longer), Err(RequestError::TooLong));
-    estimates.push(&plan, &key("k"), 1, (id_of(1), ttl_ns)).unwrap();
+    estimates.push(&plan, &key("k"), (1, 0), (id_of(1), ttl_ns)).unwrap();
     let command = estimates.command(Settings::default());
     assert_eq!(command.verb(), Verb::Reserve);
     assert_eq!(command.within_memory().verb(), Verb::ReserveWithinMemory);

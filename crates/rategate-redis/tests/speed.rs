@@ -91,7 +91,7 @@ fn reservations_per_second() {
                         let number = call * size + at;
                         let key = key(&format!("256 {}", number % 256));
                         let id = ReservationId((number as u128).to_be_bytes());
-                        estimates.push(&plan, &key, 50, (id, ttl_ns)).unwrap();
+                        estimates.push(&plan, &key, (50, 0), (id, ttl_ns)).unwrap();
                         let end = ReservationEnd::Commit { used: Some(50) };
                         ends.push(&plan, &key, id, end, Debt::FORGOTTEN).unwrap();
                     }

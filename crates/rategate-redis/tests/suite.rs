@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_testkit::conformance::{
-    Arena, calendars, debts, flight, laws, reservations, scenarios, traffic,
+    Arena, calendars, crowds, debts, flight, laws, once, reservations, scenarios, traffic,
 };
 use rategate_testkit::redis::{Brand, Server};
 
@@ -88,6 +88,20 @@ fn denials_in_debt_name_the_instant_at_which_calls_pass() {
 #[test]
 fn estimates_are_held_as_by_the_core() {
     Redis::each().for_each(|arena| reservations::suite(&arena));
+}
+
+#[test]
+fn crowds_of_holds_end_as_by_the_core() {
+    for arena in Redis::each() {
+        println!("{} estimates held in crowds", crowds::suite(&arena, 12));
+    }
+}
+
+#[test]
+fn requests_with_an_id_count_once() {
+    for arena in Redis::each() {
+        println!("{} requests counted once", once::suite(&arena));
+    }
 }
 
 #[test]

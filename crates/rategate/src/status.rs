@@ -72,9 +72,13 @@ impl Status {
         let fresh_in =
             fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
         let (remaining, capacity) = (policy.remaining(state, now_ns), policy.max_at_once());
+        let status = Self::new(remaining, fresh_in, capacity);
+        if remaining > 0 {
+            return status;
+        }
         let end_ns = policy.debt_ends_ns(state, now_ns);
         let debt_ends_in = end_ns.map(|end_ns| Duration::from_nanos(end_ns.saturating_sub(now_ns)));
-        Self { remaining, fresh_in, debt: policy.debt(state, now_ns), debt_ends_in, capacity }
+        Self { debt: policy.debt(state, now_ns), debt_ends_in, ..status }
     }
 
     pub(crate) fn of_ledger<P: HasLockFree>(ledger: &Ledger<P>, now_ns: u64) -> Self {
@@ -82,8 +86,12 @@ impl Status {
         let fresh_in =
             fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
         let (remaining, capacity) = (ledger.remaining(now_ns), ledger.policy().max_at_once());
+        let status = Self::new(remaining, fresh_in, capacity);
+        if remaining > 0 {
+            return status;
+        }
         let debt_ends_in = ledger.debt_ends_in_ns(now_ns).map(Duration::from_nanos);
-        Self { remaining, fresh_in, debt: ledger.debt(now_ns), debt_ends_in, capacity }
+        Self { debt: ledger.debt(now_ns), debt_ends_in, ..status }
     }
 }
 

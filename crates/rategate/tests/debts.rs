@@ -45,44 +45,39 @@ struct Tried {
     clock: ManualClock,
     wait_ns: Box<dyn Fn(u64) -> Option<u64>>,
     charge: Box<dyn Fn(u64) -> u64>,
-    /// The debt is a row of promises, as a log carries it: only the charge reports it.
-    is_promised: bool,
 }
 
 impl Tried {
     fn limiter(policy: AnyPolicy, debt: Debt) -> Self {
-        let (clock, is_promised) = (clock(), is_promised(&policy, debt));
+        let clock = clock();
         let limiter = Limiter::with_clock(policy, clock.clone()).with_debt(debt);
         let tries = limiter.clone();
         Self {
             clock,
-            is_promised,
             wait_ns: Box::new(move |permits| wait_ns(&tries.try_acquire(permits).unwrap())),
             charge: Box::new(move |permits| limiter.charge(permits).unwrap().debt),
         }
     }
 
     fn several(policies: Vec<AnyPolicy>, debt: Debt) -> Self {
-        let (clock, is_promised) = (clock(), false);
+        let clock = clock();
         let limiter = Limiter::with_clock(AllOf::new(policies), clock.clone()).with_debt(debt);
         let tries = limiter.clone();
         Self {
             clock,
-            is_promised,
             wait_ns: Box::new(move |permits| wait_ns(&tries.try_acquire(permits).unwrap())),
             charge: Box::new(move |permits| limiter.charge(permits).unwrap().debt),
         }
     }
 
     fn key(policy: AnyPolicy, debt: Debt) -> Self {
-        let (clock, is_promised) = (clock(), is_promised(&policy, debt));
+        let clock = clock();
         let table: Keyed<u64, AnyPolicy, _> =
             Keyed::with_clock(policy, Capacity::default(), clock.clone());
         let table = std::rc::Rc::new(table.with_debt(debt));
         let tries = std::rc::Rc::clone(&table);
         Self {
             clock,
-            is_promised,
             wait_ns: Box::new(move |permits| wait_ns(&tries.try_acquire(&7, permits).unwrap())),
             charge: Box::new(move |permits| table.charge(&7, permits).unwrap().debt),
         }
@@ -105,7 +100,7 @@ impl Tried {
             let passes_ns = now_ns + wait(now_ns);
             for _ in 0..4 {
                 assert_eq!(now_ns + wait(now_ns), passes_ns, "{name} at {now_ns}");
-                count += u64::from(self.is_promised || (self.charge)(0) > 0);
+                count += u64::from((self.charge)(0) > 0);
                 now_ns += random.u64(..passes_ns - now_ns);
                 self.set(now_ns);
             }
@@ -116,10 +111,6 @@ impl Tried {
         }
         count
     }
-}
-
-fn is_promised(policy: &AnyPolicy, debt: Debt) -> bool {
-    debt.is_carried() && matches!(policy, AnyPolicy::SlidingLog(_) | AnyPolicy::CompactLog(_))
 }
 
 fn clock() -> ManualClock {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
 use rategate_testkit::conformance::{
-    Arena, calendars, debts, flight, laws, members, reservations, scenarios, traffic,
+    Arena, calendars, crowds, debts, flight, laws, members, once, reservations, scenarios, traffic,
 };
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -50,6 +50,16 @@ fn the_memory_store_charges_as_the_core_does() {
 fn the_memory_store_reserves_as_the_core_does() {
     reservations::suite(&InMemory::new());
     assert!(reservations::calendars(&InMemory::new()) > 1_000);
+}
+
+#[test]
+fn the_memory_store_ends_crowds_of_holds() {
+    assert!(crowds::suite(&InMemory::new(), 12) > 1_000);
+}
+
+#[test]
+fn the_memory_store_counts_requests_once() {
+    assert!(once::suite(&InMemory::new()) > 1_000);
 }
 
 #[test]

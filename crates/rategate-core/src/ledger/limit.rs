@@ -107,7 +107,10 @@ impl<P: Policy> Limit for Ledger<P> {
         let charge = Charge { now_ns, permits, debt };
         let before = self.bucket_with_holds();
         let Some(charged) = self.policy.charge(&mut self.started, charge) else {
-            return Ok(charge_as_promises(self, now_ns, permits, debt));
+            let first = self.next_serial;
+            let charged = charge_as_promises(self, now_ns, permits, debt);
+            self.note_owed(first);
+            return Ok(Charged { debt: self.debt(now_ns), ..charged });
         };
         if charged.booked > 0 {
             self.note_charge(before);
@@ -118,10 +121,13 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn debt(&self, now_ns: u64) -> u64 {
-        match self.caught_up(now_ns) {
-            Some(caught_up) => caught_up.debt(now_ns),
-            None => self.policy.debt(&self.started, self.clamp(now_ns)),
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.debt(now_ns);
         }
+        let now_ns = self.clamp(now_ns);
+        let debt = self.policy.debt(&self.started, now_ns);
+        let owed = self.owed(now_ns).map(|taken| taken.permits.get());
+        owed.fold(debt, u64::saturating_add)
     }
 
     fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
@@ -130,7 +136,8 @@ impl<P: Policy> Limit for Ledger<P> {
         }
         let now_ns = self.clamp(now_ns);
         let end_ns = self.policy.debt_ends_ns(&self.started, now_ns)?;
-        Some(end_ns.saturating_sub(now_ns))
+        let last_ns = self.owed(now_ns).next_back().map_or(now_ns, |taken| taken.start_ns);
+        Some(end_ns.max(last_ns).saturating_sub(now_ns))
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {

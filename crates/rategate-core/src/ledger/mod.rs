@@ -78,6 +78,8 @@ struct Promise {
     floor_ns: u64,
     /// Set if the permits are held from their start until the waiter takes them.
     is_provisional: bool,
+    /// Set if it is a part of a debt, and no caller waits for it.
+    is_owed: bool,
 }
 
 impl<P: Policy> Ledger<P> {

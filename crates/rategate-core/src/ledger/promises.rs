@@ -158,7 +158,7 @@ impl<P: Policy> Ledger<P> {
         }
         let state = self.booked.as_ref().map_or(&self.started, |booked| &booked.state);
         let ticket = ticket(self.policy.busy_until_ns(state, taken));
-        let promise = Promise { serial, taken, floor_ns, is_provisional: false };
+        let promise = Promise { serial, taken, floor_ns, is_provisional: false, is_owed: false };
         self.promises.insert(index, promise);
         if let Some(booked) = &mut self.booked {
             self.policy.take(&mut booked.state, taken);
@@ -166,6 +166,19 @@ impl<P: Policy> Ledger<P> {
         }
         self.note_grants();
         ticket
+    }
+
+    /// Marks the promises booked from `serial` on as parts of a debt.
+    pub(super) fn note_owed(&mut self, serial: u64) {
+        for promise in self.promises.iter_mut().filter(|promise| promise.serial >= serial) {
+            promise.is_owed = true;
+        }
+    }
+
+    /// Returns the parts of a debt that have not started by `now_ns`.
+    pub(super) fn owed(&self, now_ns: u64) -> impl DoubleEndedIterator<Item = &Taken> {
+        let owed = self.promises.iter().filter(|promise| promise.is_owed);
+        owed.map(|promise| &promise.taken).filter(move |taken| taken.start_ns > now_ns)
     }
 
     /// Takes the promises that have started by `now_ns`.

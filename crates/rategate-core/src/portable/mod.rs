@@ -101,6 +101,17 @@ pub(crate) mod tag {
     pub(crate) const COMMIT_LOG: u16 = 8;
     pub(crate) const COMPACT_LOG: u16 = 9;
     pub(crate) const CALENDAR: u16 = 10;
+    pub(crate) const WINDOW_WITH_CREDITS: u16 = 11;
+    pub(crate) const CALENDAR_WITH_CREDITS: u16 = 12;
+
+    /// Returns the tag of the same policy without credits, from which it can continue.
+    pub(crate) const fn without_credits(of: u16) -> u16 {
+        match of {
+            WINDOW_WITH_CREDITS => FIXED_WINDOW,
+            CALENDAR_WITH_CREDITS => CALENDAR,
+            other => other,
+        }
+    }
 
     /// Checks that words with the tag `found` belong to the policy with the tag `own`.
     pub(crate) const fn expect(found: u16, own: u16) -> Result<(), super::WordsError> {
@@ -182,6 +193,7 @@ fn policy_of(tag: u16) -> &'static str {
         tag::GCRA => "gcra",
         tag::SLIDING_LOG => "sliding log",
         tag::FIXED_WINDOW => "fixed window",
+        tag::WINDOW_WITH_CREDITS => "fixed window with credits",
         tag::PACER => "pacer",
         tag::TWO_TIMELINE => "two timelines",
         tag::BACKFILL_POOL => "backfill pool",
@@ -189,6 +201,7 @@ fn policy_of(tag: u16) -> &'static str {
         tag::COMMIT_LOG => "commit log",
         tag::COMPACT_LOG => "compact log",
         tag::CALENDAR => "calendar",
+        tag::CALENDAR_WITH_CREDITS => "calendar with credits",
         _ => "one that is not known here",
     }
 }

@@ -19,6 +19,9 @@ pub(super) struct Caller {
     pub(super) gives_up_ns: u64,
     /// The instant at which the reservation that it has delivered of was decided.
     pub(super) begun_ns: Option<u64>,
+    /// The instant at which a node gives up what it holds for it in borrowed permits. Once that
+    /// node has crashed, only if it came before.
+    pub(super) ends_ns: Option<u64>,
     pub(super) has_sent_commit: bool,
     pub(super) state: CallerState,
 }

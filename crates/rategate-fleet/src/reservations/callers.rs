@@ -19,6 +19,8 @@ impl World<'_> {
             if caller.node != index || is_done {
                 continue;
             }
+            // What it had not given up stays counted in the store.
+            caller.ends_ns = caller.ends_ns.filter(|&ends_ns| ends_ns <= self.true_ns);
             let is_waiting = !matches!(caller.state, CallerState::Idle);
             if caller.is_local {
                 caller.state = CallerState::Done;
@@ -105,7 +107,11 @@ impl World<'_> {
         if let ReserveVerdict::Held { .. } = reply.verdict {
             let decided_ns = self.decided.get(&caller.id).copied().filter(|_| !is_borrowed);
             caller.begun_ns = Some(decided_ns.unwrap_or(self.true_ns));
-            let work_ns = caller.work_ns;
+            let (node, ttl_ns, work_ns) = (caller.node, caller.ttl_ns, caller.work_ns);
+            let ends_ns = self.after(node, ttl_ns).filter(|_| is_borrowed);
+            if let Some(caller) = self.callers.get_mut(number) {
+                caller.ends_ns = ends_ns;
+            }
             self.counts.held = self.counts.held.saturating_add(1);
             self.counts.borrowed = self.counts.borrowed.saturating_add(is_borrowed.into());
             self.act_in(number, work_ns);
@@ -125,6 +131,7 @@ impl World<'_> {
         };
         let (estimate, actual, node) = (caller.estimate, caller.actual, caller.node);
         let begun_ns = caller.begun_ns.unwrap_or(self.true_ns);
+        let has_ended = caller.ends_ns.is_some();
         caller.state = CallerState::Done;
         let counts = &mut self.counts;
         counts.repeated = counts.repeated.saturating_add(reply.is_repeated.into());
@@ -137,6 +144,8 @@ impl World<'_> {
         *counter = counter.saturating_add(1);
         let within = match reply.outcome {
             EndOutcome::Late(_) => 0,
+            // A late one, of which no party knows any more.
+            EndOutcome::Unknown if has_ended => 0,
             _ => actual.min(estimate),
         };
         self.over = self.over.saturating_add(actual.saturating_sub(within));

@@ -29,8 +29,12 @@ impl World<'_> {
     ) {
         let late = Err(StoreError::Unavailable(Unavailable::Late));
         self.push_at(gives_up_ns, Event::AtNode(late, listener.clone()));
-        let counts_once =
-            matches!(request, StoreRequest::Reserve { .. } | StoreRequest::End { .. });
+        let counts_once = matches!(
+            request,
+            StoreRequest::Reserve { .. }
+                | StoreRequest::End { .. }
+                | StoreRequest::Charge { once: Some(_), .. }
+        );
         if counts_once && below(&mut self.random, 1_000_000) < self.plan.doubled_ppm.into() {
             self.counts.doubled = self.counts.doubled.saturating_add(1);
             if let Some(delay_ns) = self.delay_ns() {
@@ -94,10 +98,10 @@ impl World<'_> {
         };
         let request = match (flaw, NonZeroU64::new(back)) {
             (ReservationFlaw::CommitsTwice, Some(permits)) if ended.is_repeated => {
-                StoreRequest::Credit { plan, key, permits }
+                StoreRequest::Credit { plan, key, permits, once: None }
             }
             (ReservationFlaw::ChargesTwice, _) if ended.is_repeated => {
-                StoreRequest::Charge { plan, key, permits: 1, debt: Debt::FORGOTTEN }
+                StoreRequest::Charge { plan, key, permits: 1, debt: Debt::FORGOTTEN, once: None }
             }
             _ => return,
         };

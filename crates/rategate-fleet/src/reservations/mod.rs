@@ -11,7 +11,8 @@
 //! * **Bound.** What is used within the estimates is at most `N` in any window of the limit, and
 //!   `N + Q` where nodes borrow permits without a guard. It counts at the instant of the store's
 //!   decision, or at that of the node that had borrowed the permits. What is used beyond an
-//!   estimate, and what is committed late, is `U`, and is not part of it.
+//!   estimate, and what is committed late, is `U`, and is not part of it. A commit is late as well
+//!   where a node had given up the borrowed permits, and has crashed since.
 //! * **Once.** Where the store decides alone and nothing fails for good, it has counted in the end
 //!   the sum of what was used, neither more nor less.
 //!

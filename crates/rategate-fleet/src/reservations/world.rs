@@ -161,6 +161,7 @@ impl<'p> World<'p> {
                 is_local: self.some(2) == 0,
                 gives_up_ns: gives_up_ns.saturating_add(self.plan.patience_ns()),
                 begun_ns: None,
+                ends_ns: None,
                 has_sent_commit: false,
                 state: CallerState::Idle,
             };
@@ -216,6 +217,7 @@ impl<'p> World<'p> {
             key: KEY.into(),
             permits: 0,
             debt: Debt::FORGOTTEN,
+            once: None,
         };
         match self.decide(charge).map(|reply| reply.reply) {
             Ok(Reply::Charged(reply)) => {
@@ -232,6 +234,12 @@ impl<'p> World<'p> {
 
     fn log(&self) -> Option<SlidingLog> {
         SlidingLog::try_new(self.plan.permits, Duration::from_nanos(self.plan.period_ns)).ok()
+    }
+
+    /// Returns the instant at which so much time has passed on a node's clock.
+    pub(super) fn after(&self, index: u32, time_ns: u64) -> Option<u64> {
+        let clock = &self.nodes.get(usize::try_from(index).ok()?)?.clock;
+        Some(clock.true_ns(clock.reading_ns(self.true_ns).saturating_add(time_ns)))
     }
 
     fn start(&mut self, index: u32) {

@@ -29,17 +29,9 @@ pub(crate) enum Shape {
     End,
 }
 
-impl Shape {
-    /// Returns `true` for the parts of reservations, which stay in their order: an end may follow
-    /// its beginning.
-    const fn is_of_reservation(self) -> bool {
-        matches!(self, Self::Reserve | Self::End)
-    }
-}
-
 impl Call {
     /// Groups requests into as few calls as possible; in a cluster a call holds requests of one
-    /// slot.
+    /// slot. No two of them are under one id.
     pub(crate) fn gather(items: impl Iterator<Item = Item>, encoder: &Encoder) -> Vec<Self> {
         let mut calls: Vec<Self> = Vec::new();
         for item in items {
@@ -59,13 +51,7 @@ impl Call {
                     && !call.is_closed
                     && (call.shape, call.slot, call.is_asking) == (shape, slot, is_asking)
             };
-            let its = if shape.is_of_reservation() {
-                let newest = calls.iter_mut().rev().find(|call| call.shape.is_of_reservation());
-                newest.filter(is_its)
-            } else {
-                calls.iter_mut().find(is_its)
-            };
-            match its {
+            match calls.iter_mut().find(is_its) {
                 Some(call) => call.items.push(item),
                 None => calls.push(Self { items: vec![item], shape, slot, is_asking, is_closed }),
             }

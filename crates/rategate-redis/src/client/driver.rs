@@ -192,10 +192,11 @@ impl Driver {
         for (at, node) in self.nodes.iter_mut().enumerate() {
             while node.has_capacity(self.config.rounds) {
                 let items = node.next_round(self.config.batch, now);
+                let ids = items.iter().filter_map(Item::id).collect();
                 let calls = Call::gather(items.into_iter(), &self.encoder);
                 let connection = node.connection().cloned().filter(|_| !calls.is_empty());
                 let Some(connection) = connection else { break };
-                let (round, epoch) = (node.begin(now), node.epoch);
+                let (round, epoch) = (node.begin(ids, now), node.epoch);
                 let (store_context, encoder) =
                     (Arc::clone(&self.store_context), Arc::clone(&self.encoder));
                 self.tasks.push(Box::pin(async move {

@@ -93,8 +93,10 @@ impl Encoder {
     fn charges(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut charges = Charges::new();
         for request in items.iter().filter_map(Item::request) {
-            let StoreRequest::Charge { plan, key, permits, debt } = request else { continue };
-            charges.push(plan, &self.keys.key(key), *permits, *debt)?;
+            let StoreRequest::Charge { plan, key, permits, debt, once } = request else {
+                continue;
+            };
+            charges.push(plan, &self.keys.key(key), *permits, (*debt, *once))?;
         }
         let command = charges.command(settings);
         Ok(if self.is_within_memory { command.within_memory() } else { command })
@@ -103,10 +105,11 @@ impl Encoder {
     fn estimates(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut estimates = Estimates::new();
         for request in items.iter().filter_map(Item::request) {
-            let StoreRequest::Reserve { plan, key, permits, id, ttl_ns } = request else {
+            let StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } = request else {
                 continue;
             };
-            estimates.push(plan, &self.keys.key(key), permits.get(), (*id, *ttl_ns))?;
+            let key = self.keys.key(key);
+            estimates.push(plan, &key, (permits.get(), *spared), (*id, *ttl_ns))?;
         }
         let command = estimates.command(settings);
         Ok(if self.is_within_memory { command.within_memory() } else { command })
@@ -127,9 +130,9 @@ impl Encoder {
         settings: Settings,
     ) -> Result<Command, RequestError> {
         match request {
-            StoreRequest::Credit { plan, key, permits } => {
+            StoreRequest::Credit { plan, key, permits, once } => {
                 let permits = permits.get().min(plan.maximum());
-                returns::credit(plan, &self.keys.key(key), permits, settings)
+                returns::credit(plan, &self.keys.key(key), permits, *once, settings)
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 let key = self.keys.key(key);
@@ -155,14 +158,14 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
             if plan.holds() && lease.is_none() {
                 return Err(RequestError::NoLease);
             }
-            (plan, permits)
+            (plan, *permits)
         }
-        StoreRequest::Peek { plan, permits, .. } => (plan, permits),
+        StoreRequest::Peek { plan, permits, .. } => (plan, *permits),
         StoreRequest::Release { plan, permits, .. } | StoreRequest::Renew { plan, permits, .. } => {
             if !plan.holds() {
                 return Err(RequestError::NoLease);
             }
-            (plan, permits)
+            (plan, *permits)
         }
         StoreRequest::Debit { plan, .. }
         | StoreRequest::Refund { plan, .. }
@@ -175,14 +178,14 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
             return Err(RequestError::OtherPlan);
         }
         StoreRequest::Debit { plan, permits, .. } | StoreRequest::Refund { plan, permits, .. } => {
-            (plan, permits)
+            (plan, *permits)
         }
         StoreRequest::Charge { plan, debt, .. } => {
             return charge::check(plan, *debt);
         }
-        StoreRequest::Reserve { plan, permits, ttl_ns, .. } => {
+        StoreRequest::Reserve { plan, permits, ttl_ns, spared, .. } => {
             reserve::lasts_us(plan, *ttl_ns)?;
-            (plan, permits)
+            (plan, permits.saturating_add(*spared))
         }
         StoreRequest::End { plan, debt, .. } => {
             return reserve::check_end(plan, *debt);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::store::{
-    Callback, Reply, StoreError, StoreReply, StoreRequest, Unavailable, Verdict,
+    Callback, Reply, ReservationId, StoreError, StoreReply, StoreRequest, Unavailable, Verdict,
 };
 
 use super::shared::Shared;
@@ -101,12 +101,18 @@ impl Item {
         self.respond.is_some()
     }
 
-    /// Returns `true` if the store decides the request once, however often it arrives, and a
-    /// waiter wants the reply.
+    /// Returns the id under which the store decides the request once, however often it arrives.
+    pub(crate) const fn id(&self) -> Option<ReservationId> {
+        match self.request() {
+            Some(StoreRequest::Reserve { id, .. } | StoreRequest::End { id, .. }) => Some(*id),
+            Some(StoreRequest::Charge { once, .. } | StoreRequest::Credit { once, .. }) => *once,
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the store decides the request once, and a waiter wants the reply.
     pub(crate) const fn counts_once(&self) -> bool {
-        let request = self.request();
-        self.is_waited_for()
-            && matches!(request, Some(StoreRequest::Reserve { .. } | StoreRequest::End { .. }))
+        self.is_waited_for() && self.id().is_some()
     }
 
     /// Counts another attempt, and returns `true` if the request may be sent again.

@@ -1,8 +1,9 @@
 //! A server of the store: its connection, and the requests queued for it.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use rategate::store::{StoreError, Unavailable};
+use rategate::store::{ReservationId, StoreError, Unavailable};
 
 use super::attempts::Attempts;
 use super::config::Server;
@@ -52,6 +53,8 @@ pub(crate) struct Node {
 struct Round {
     id: u64,
     since: Instant,
+    /// The ids of its requests that count once.
+    ids: HashSet<ReservationId>,
 }
 
 enum Link {
@@ -156,21 +159,29 @@ impl Node {
     /// Takes the items of the next round: up to `max_items` requests, and some refunds.
     ///
     /// A request whose reply would come too late, by the duration of recent rounds, is answered
-    /// as late. It is not sent, since its decision would be of no use.
+    /// as late. It is not sent, since its decision would be of no use. One under an id of which
+    /// another is under way waits for that one's reply: the server may refuse the other alone, which
+    /// is then sent again.
     pub(crate) fn next_round(&mut self, max_items: usize, now: Instant) -> Vec<Item> {
         let mut items: Vec<Item> =
             std::iter::from_fn(|| self.returns.pop()).take(RETURNS_OF_ROUND).collect();
         let back = items.len();
         let takes = now.checked_add(self.takes).unwrap_or(now);
+        let (mut ids, mut held_back) = (HashSet::new(), Vec::new());
         while items.len().saturating_sub(back) < max_items
             && let Some(mut item) = self.queue.pop()
         {
             if item.until <= takes && item.is_past_half(now) {
                 item.shed();
+            } else if let Some(id) = item.id()
+                && (self.rounds.iter().any(|round| round.ids.contains(&id)) || !ids.insert(id))
+            {
+                held_back.push(item);
             } else {
                 items.push(item);
             }
         }
+        self.queue.put_back(held_back);
         items
     }
 
@@ -227,11 +238,11 @@ impl Node {
         self.queue.is_empty() && self.returns.is_empty()
     }
 
-    /// Starts a round, and returns its number.
-    pub(crate) fn begin(&mut self, now: Instant) -> u64 {
+    /// Starts a round with requests under these ids, and returns its number.
+    pub(crate) fn begin(&mut self, ids: HashSet<ReservationId>, now: Instant) -> u64 {
         self.last_round = self.last_round.wrapping_add(1);
         self.unanswered = self.unanswered.saturating_add(1);
-        self.rounds.push(Round { id: self.last_round, since: now });
+        self.rounds.push(Round { id: self.last_round, since: now, ids });
         self.last_round
     }
 
@@ -260,5 +271,60 @@ impl Node {
     pub(crate) fn expire(&mut self, now: Instant) {
         self.queue.expire(now);
         self.returns.expire(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::sync::Arc;
+
+    use rategate::store::{ReservationEnd, StoreRequest};
+    use rategate_core::debt::Debt;
+    use rategate_core::gcra::Gcra;
+
+    use super::*;
+    use crate::client::shared::Shared;
+    use crate::plan::Plan;
+
+    /// An end is not sent together with its beginning, or while that is under way: the server may
+    /// refuse one call of a round and carry out another.
+    #[test]
+    fn requests_under_one_id_are_sent_one_after_the_other() {
+        let (shared, now) = (Arc::new(Shared::new(8)), Instant::now());
+        let gcra = Gcra::new("1/s".parse().unwrap(), 1).unwrap();
+        let plan = Arc::new(Plan::of_rules(&[("a", gcra.into())]).unwrap());
+        let mut node = Node::new(Server::tcp("127.0.0.1", 1), now);
+        node.link = Link::Down(None);
+        let mut add = |node: &mut Node, id: u8, is_end: bool| {
+            let (plan, key, id) =
+                (Arc::clone(&plan), Arc::from(&b"k"[..]), ReservationId([id; 16]));
+            let (end, debt) = (ReservationEnd::Cancel, Debt::FORGOTTEN);
+            let request = if is_end {
+                StoreRequest::End { plan, key, id, end, debt }
+            } else {
+                let (permits, ttl_ns) = (NonZeroU64::MIN, NonZeroU64::MIN);
+                StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared: 0 }
+            };
+            let budget = Duration::from_secs(60);
+            node.enqueue(Item::new(&shared, request, Box::new(|_| ()), budget));
+        };
+        for (id, is_end) in [(1, false), (1, true), (2, false), (1, false), (3, true)] {
+            add(&mut node, id, is_end);
+        }
+        let round = |node: &mut Node| -> Vec<(u8, bool)> {
+            let items = node.next_round(8, now);
+            let is_end = |item: &Item| matches!(item.request(), Some(StoreRequest::End { .. }));
+            let sent = items.iter().map(|item| (item.id().unwrap().0[0], is_end(item))).collect();
+            node.begin(items.iter().filter_map(Item::id).collect(), now);
+            sent
+        };
+        assert_eq!(round(&mut node), [(1, false), (2, false), (3, true)]);
+        assert_eq!(round(&mut node), [], "the first is under way");
+        node.ended(node.epoch, 1, now);
+        assert_eq!(round(&mut node), [(1, true)]);
+        // What is refused comes before what waits behind it.
+        node.ended(node.epoch, 3, now);
+        assert_eq!(round(&mut node), [(1, false)]);
     }
 }

@@ -19,6 +19,14 @@ impl Queue {
         self.0.insert(at, item);
     }
 
+    /// Adds requests that were taken, in order, before those whose deadline is no sooner.
+    pub(crate) fn put_back(&mut self, taken: Vec<Item>) {
+        for item in taken.into_iter().rev() {
+            let at = self.0.partition_point(|other| other.until < item.until);
+            self.0.insert(at, item);
+        }
+    }
+
     /// Takes the request with the earliest deadline.
     pub(crate) fn pop(&mut self) -> Option<Item> {
         self.0.pop_front()

@@ -16,7 +16,7 @@ use crate::error::ReplyError;
 use crate::group;
 use crate::plan::Plan;
 use crate::refusal::ServerRefusal as Refusal;
-use crate::reply::{self, Decoded, Value};
+use crate::reply::{self, Decoded, Outcomes, Value};
 use crate::reserve;
 use crate::returns;
 
@@ -173,7 +173,7 @@ fn deliver_verdicts(
         let result = verdict.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns, now_us));
         match (item.is_waited_for(), result) {
             (true, result) => {
-                item.respond(result.map_err(StoreError::Unavailable));
+                item.respond(result);
             }
             (false, Ok(result)) if shape == Shape::Decide => {
                 back.extend(item.return_request(&result, now));
@@ -247,7 +247,7 @@ fn deliver_ended(
 /// Delivers outcomes that are not returned where no caller waits for them.
 fn deliver_each<T>(
     items: &mut [Item],
-    decoded: Decoded<Vec<Result<T, Unavailable>>>,
+    decoded: Decoded<Outcomes<T>>,
     reply: impl Fn(T) -> Reply,
     connection: &Connection,
     store_context: &StoreContext,
@@ -256,8 +256,7 @@ fn deliver_each<T>(
     store_context.shared.stats.corrected.add(decoded.corrected);
     let now_us = decoded.now_us;
     for (item, outcome) in items.iter_mut().zip(decoded.content) {
-        let result = outcome.map(|outcome| answer(reply(outcome), intact_for_ns, now_us));
-        item.respond(result.map_err(StoreError::Unavailable));
+        item.respond(outcome.map(|outcome| answer(reply(outcome), intact_for_ns, now_us)));
     }
 }
 
@@ -273,9 +272,14 @@ fn deliver_single(
             item.respond_with_value(value);
             continue;
         };
+        if let StoreRequest::Credit { .. } = request {
+            let decoded = returns::read_credit(value)?;
+            let one = std::slice::from_mut(item);
+            deliver_each(one, decoded, Reply::Credited, connection, store_context);
+            continue;
+        }
         let decoded = match request {
-            StoreRequest::Credit { plan, .. }
-            | StoreRequest::Release { plan, .. }
+            StoreRequest::Release { plan, .. }
             | StoreRequest::Renew { plan, .. }
             | StoreRequest::Reset { plan, .. } => {
                 let sum = |counts: Vec<u64>| counts.into_iter().fold(0, u64::saturating_add);

@@ -266,7 +266,8 @@ mod tests {
             driver.nodes.iter().position(|node| node.server == server).unwrap()
         };
         let first = node_of_newest(&mut driver, 1);
-        let (epoch, round) = (driver.nodes[first].epoch, driver.nodes[first].begin(now));
+        let (epoch, round) =
+            (driver.nodes[first].epoch, driver.nodes[first].begin(HashSet::new(), now));
         assert_ne!(node_of_newest(&mut driver, 2), first, "it had slots until now");
         assert_ne!(node_of_newest(&mut driver, 3), first, "a round is under way");
         driver.nodes[first].dials.begin(now);

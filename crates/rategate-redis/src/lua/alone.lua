@@ -41,7 +41,7 @@ end
 
 -- Holds an estimate, the first. Keys and arguments are those of `reserve`.
 local function reserve_alone(keys, args, at, now)
-  if #args ~= at + 17 or args[at + 4] ~= 'g' or not now or now < 0 or now > LAST_US
+  if #args ~= at + 18 or args[at + 4] ~= 'g' or args[at + 17] ~= '0' or not now or now < 0 or now > LAST_US
     or redis.pcall('GET', keys[1]) then return nil end
   local key, d, burst_us = keys[2], tonumber(args[at + 5]), tonumber(args[at + 6])
   local text, us, part = redis.pcall('GET', key), now, 0

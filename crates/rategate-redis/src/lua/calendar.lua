@@ -1,21 +1,30 @@
 -- The calendar quota: "start:end:number:digest:used", the newest window with its number, the
 -- calendar that it is of, and its granted permits. The borders of three windows come with each
--- call, and the one around the clock is taken. Marked as a fixed window is.
+-- call, and the one around the clock is taken. Marked as a fixed window is, and with the letter K
+-- for a limit with credits.
 
 local calendar = { numbers = { 'b0', 'b1', 'b2', 'b3', 'number', 'digest', 'most', 'permits' } }
 kinds.k = calendar
 
+kinds.K = { numbers = { 'b0', 'b1', 'b2', 'b3', 'number', 'digest', 'most', 'each', 'permits' } }
+function kinds.K.place(op, now)
+  op.kind = calendar
+  calendar.place(op, now)
+end
+
 -- Picks the window around the clock. A call that names other windows is refused as a whole.
 function calendar.place(op, now)
   if now >= op.b1 and now < op.b2 then
-    op.start_us, op.end_us = op.b1, op.b2
+    op.start_us, op.end_us, op.nth = op.b1, op.b2, 2
   elseif now >= op.b0 and now < op.b1 then
-    op.start_us, op.end_us, op.number = op.b0, op.b1, op.number - 1
+    op.start_us, op.end_us, op.nth, op.number = op.b0, op.b1, 1, op.number - 1
   elseif now >= op.b2 and now < op.b3 then
-    op.start_us, op.end_us, op.number = op.b2, op.b3, op.number + 1
+    op.start_us, op.end_us, op.nth, op.number = op.b2, op.b3, 3, op.number + 1
   else
     error(string.format('RATEGATE OTHER TIME %d ', now))
   end
+  -- No window is twice as long as the longest of three.
+  op.later_us = 2 * math.max(op.b1 - op.b0, op.b2 - op.b1, op.b3 - op.b2)
 end
 
 -- Begins the window around the clock with a count.
@@ -30,8 +39,7 @@ function calendar.pass(cell, _, now)
 end
 
 function calendar.read(key, op, now, call)
-  local longest_us = math.max(op.b1 - op.b0, op.b2 - op.b1, op.b3 - op.b2)
-  local cell = { key = key, later_us = 2 * longest_us }
+  local cell = { key = key, later_us = op.later_us, each = op.each }
   calendar_begin(cell, op, 0)
   local text, pays, replaces, open = read_state(key, call)
   cell.replaces = replaces
@@ -51,7 +59,7 @@ function calendar.read(key, op, now, call)
   cell.open = open
   follow_clock(cell, now, call)
   if start_us > op.end_us + call.horizon_us then
-    cell.used, cell.mark = math.max(used, op.most), pays and op.most
+    cell.used, cell.mark = math.max(used, op.most), pays and each_of(op)
     if not cell.is_dirty then corrected(cell, call) end
     end_due(cell, op, now)
     return cell
@@ -62,12 +70,12 @@ function calendar.read(key, op, now, call)
   if end_us > now then
     -- After the clock went back, or under other rules of the zone, the newest window goes on.
     calendar.adopt(cell, op, now)
-  elseif pays then
+  elseif pays or op.each then
     -- The borders of another calendar are unknown here: one has passed at least.
     local borders = tonumber(digest) == op.digest and math.max(1, op.number - tonumber(number)) or 1
     -- What cannot be computed again from this state is kept.
     if tonumber(digest) ~= op.digest or op.number <= tonumber(number) then cell.is_dirty = true end
-    calendar_begin(cell, op, math.max(0, cell.used - borders * pays))
+    calendar_begin(cell, op, used_after(cell, op, borders))
     calendar.adopt(cell, op, now)
   else
     calendar_begin(cell, op, 0)
@@ -77,26 +85,26 @@ end
 
 -- Permits used in the window of another calendar count as used in the one around now.
 function calendar.adopt(cell, op)
-  if cell.mark and cell.mark ~= op.most then
-    cell.mark = cell.used > math.max(cell.mark, op.most) and op.most or nil
+  if cell.mark and cell.mark ~= each_of(op) then
+    cell.mark = cell.used > math.max(cell.mark, op.most) and each_of(op) or nil
     cell.is_dirty = true
   end
+  cell.each = op.each
   if cell.digest ~= op.digest then
     calendar_begin(cell, op, cell.used)
-    cell.is_dirty = true
+    cell.later_us, cell.is_dirty = op.later_us, true
   end
 end
 
--- Returns the end of the window. A carried debt may take more borders, which the caller knows:
--- their number is in the reply.
+-- Returns the end of the window. A carried debt and credits may take more borders, which the caller
+-- knows: their number is in the reply.
 function calendar.opening(cell, op, now)
   local over = cell.used + op.permits - op.most
-  cell.borders = over > 0 and (cell.mark and steps_up(over, op.most) or 1) or 0
+  cell.borders = over > 0 and borders_until(cell, op) or 0
   return over > 0 and cell.end_us or now
 end
 
--- Holds end within the window, or bring nothing back. Of a carried debt, the rest that they leave
--- takes fewer borders.
+-- Holds end within the window, or bring nothing back. The rest that they leave takes fewer borders.
 function calendar.opening_after(cell, op, _, holds, opens_us)
   local back = 0
   for _, hold in ipairs(holds) do
@@ -108,7 +116,9 @@ function calendar.opening_after(cell, op, _, holds, opens_us)
       return hold[1]
     end
   end
-  if cell.mark then cell.borders = steps_up(cell.used - back + op.permits - op.most, op.most) end
+  local after = copy_of(cell)
+  after.used = cell.used - back
+  cell.borders = borders_until(after, op)
   return opens_us
 end
 
@@ -139,11 +149,10 @@ function calendar.give_back(cell, _, _, end_us, permits)
   return back
 end
 
--- Keeps a carried debt for as long as it lasts at most: no window is twice as long as the longest
--- of three.
+-- Keeps a carried debt for as long as it lasts at most.
 function calendar.write(cell, now)
   local text = string.format('%d:%d:%d:%d:%d', cell.start_us, cell.end_us, cell.number, cell.digest, cell.used)
-  local later = cell.mark and math.max(1, steps_up(cell.used, cell.mark)) - 1 or 0
+  local later = borders_until_fresh(cell) - 1
   local until_us = math.min(LAST_TAT_US, cell.end_us + later * cell.later_us)
   if cell.open and cell.open.count > 0 then return keep_held(cell, text, cell.mark, until_us, now, {}) end
   keep_state(cell, text, cell.mark, ttl_ms(until_us, now))

@@ -1,10 +1,11 @@
 -- Reservations: estimates held under an id. The record of an id is a string beside the states of
--- its key, in one of two forms:
+-- its key, in one of these forms:
 --
 --   "r <permits> <keep_ms> <end_us> (ticket)..."     held; a ticket for each limit
 --   "e <permits> <outcome> <three numbers>"          ended, and how
 --   "w"                                              withdrawn: as none, for a millisecond
 --
+-- or that of another request, which `charge.lua` describes.
 -- It is kept until a repeated call can no longer come.
 
 local function record_of(call, key)
@@ -43,10 +44,28 @@ local function tell_all(ops, cells, now, reply)
   end
 end
 
-local function finish_reserve(call, reply)
+-- Returns the bound of a charge. That of a calendar may differ in the three windows that come with a
+-- call: "before:around:after".
+local function bound_of(op, text)
+  local bound = tonumber(text)
+  if bound then return bound end
+  local bounds = { string.match(text, '^(%d+):(%d+):(%d+)$') }
+  return tonumber(bounds[op.nth])
+end
+
+-- Returns by how many permits any limit is exceeded.
+local function debt_of_all(ops, cells, now)
+  local debt = 0
+  for index, op in ipairs(ops) do debt = math.max(debt, op.kind.debt(cells[index], op, now)) end
+  return debt
+end
+
+-- Writes what has changed, unless a key would have to make room for its replacement while its slot
+-- moves.
+local function finish_in_place(call, reply, name)
   reply[3] = call.is_doubted and -1 - call.corrected or call.corrected
   for _, cell in ipairs(call.order) do
-    if loses_key(cell) then return redis.error_reply('TRYAGAIN the slot of a hold is moving') end
+    if loses_key(cell) then return redis.error_reply('TRYAGAIN the slot of a ' .. name .. ' is moving') end
   end
   finish(call)
   return reply
@@ -84,8 +103,8 @@ end
 -- Returns the status of a known id, and a number: 2 and the time until its end, 4 after that, or 5
 -- and its number of permits, if it is of another.
 local function reserve_again(words, ops, cells, now, id)
-  local permits = tonumber(words[2])
-  if permits ~= ops[1].permits then return 5, permits end
+  local permits, is_other = tonumber(words[2]), words[1] ~= 'r' and words[1] ~= 'e'
+  if is_other or permits ~= ops[1].permits then return 5, permits end
   if words[1] ~= 'r' then return 4, 0 end
   local end_us = words[5] and end_of(cells[1], hold_name(permits, tonumber(words[5]), id)) or tonumber(words[4])
   if end_us <= now then return 4, 0 end
@@ -94,7 +113,8 @@ end
 
 -- Holds estimates. Arguments of each, whose keys are that of the record and those of its limits:
 --
---   limits  id  ttl_us  keep_ms  (number of the limit)...
+--   limits  id  ttl_us  keep_ms  1 if permits are spared  (number of the limit)...
+--   (number of the limit with the spared permits)... if any are
 --
 -- The reply to each is 1 and the time until the end, or 0 and the number of microseconds until the
 -- same call passes, -1 if time alone cannot help; those of a known id; or 3 and 0 for a key that
@@ -109,9 +129,10 @@ function verbs.reserve(keys, args, at)
   local reply, key_at, count = { 1, now, 0 }, 1, #args
   while at <= count do
     local limits, id, ttl_us, keep_ms = tonumber(args[at]), args[at + 1], tonumber(args[at + 2]), tonumber(args[at + 3])
+    local is_sparing = args[at + 4] == '1'
     local record = keys[key_at]
     local words = record_of(call, record)
-    local ops, cells, is_foreign = cells_of(call, keys, key_at + 1, args, at + 4, limits, 1)
+    local ops, cells, is_foreign = cells_of(call, keys, key_at + 1, args, at + 5, limits, 1)
     if is_foreign or words == FOREIGN then
       foreign(ops, reply)
     else
@@ -119,7 +140,12 @@ function verbs.reserve(keys, args, at)
       if words then
         status, number = reserve_again(words, ops, cells, now, id)
       else
-        local opens_us = opening_of(ops, cells, now, false)
+        local judged = ops
+        if is_sparing then
+          judged = {}
+          for index = 1, limits do judged[index] = call.ops[tonumber(args[at + 4 + limits + index])] end
+        end
+        local opens_us = opening_of(judged, cells, now, false)
         for _, cell in ipairs(cells) do opens_us = opens_us and math.max(opens_us, full_until(cell, now)) end
         status, number = 0, opens_us and opens_us - now or -1
         if opens_us == now then
@@ -130,9 +156,9 @@ function verbs.reserve(keys, args, at)
       reply[#reply + 1], reply[#reply + 2] = status, number
       tell_all(ops, cells, now, reply)
     end
-    at, key_at = at + 4 + limits, key_at + 1 + limits
+    at, key_at = at + 5 + (is_sparing and 2 or 1) * limits, key_at + 1 + limits
   end
-  return finish_reserve(call, reply)
+  return finish_in_place(call, reply, 'hold')
 end
 
 -- Settles what each limit holds with the permits that were used. Returns the outcome: 1 and how
@@ -141,7 +167,7 @@ end
 local function settle_all(words, ops, cells, now, id, used, is_cancelled, terms)
   local permits = tonumber(words[2])
   if used < 0 then used = permits end
-  local back, booked, forgiven, debt, is_late = math.max(0, permits - used), 0, 0, 0, false
+  local back, forgiven, is_late = math.max(0, permits - used), 0, false
   for index, op in ipairs(ops) do
     local cell, bound, is_carried = cells[index], terms[index][1], terms[index][2]
     local ticket = words[4 + index]
@@ -162,8 +188,7 @@ local function settle_all(words, ops, cells, now, id, used, is_cancelled, terms)
     end
   end
   if is_late then
-    for index, op in ipairs(ops) do debt = math.max(debt, op.kind.debt(cells[index], op, now)) end
-    return { 5, math.max(0, used - forgiven), forgiven, debt }
+    return { 5, math.max(0, used - forgiven), forgiven, debt_of_all(ops, cells, now) }
   end
   if is_cancelled then return { 4, back, 0, 0 } end
   if used > permits then return { 2, math.max(0, used - permits - forgiven), forgiven, 0 } end
@@ -200,7 +225,7 @@ function verbs.settle(keys, args, at)
         local terms = {}
         for index = 1, limits do
           local from = at + 4 + 3 * (index - 1)
-          terms[index] = { tonumber(args[from + 1]), args[from + 2] == '1' }
+          terms[index] = { bound_of(ops[index], args[from + 1]), args[from + 2] == '1' }
         end
         status, outcome = 1, settle_all(words, ops, cells, now, id, used, args[at + 3] ~= '0', terms)
         local ended = { 'e', words[2] }
@@ -211,7 +236,7 @@ function verbs.settle(keys, args, at)
         else
           keep_record(call, record, tonumber(words[3]), ended)
         end
-      elseif words then
+      elseif words and words[1] == 'e' then
         status, outcome = 2, { tonumber(words[3]), tonumber(words[4]), tonumber(words[5]), tonumber(words[6]) }
       end
       reply[#reply + 1] = status
@@ -220,5 +245,5 @@ function verbs.settle(keys, args, at)
     end
     at, key_at = at + 4 + 3 * limits, key_at + 1 + limits
   end
-  return finish_reserve(call, reply)
+  return finish_in_place(call, reply, 'hold')
 end

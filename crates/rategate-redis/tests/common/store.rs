@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use rategate::charge::Debt;
 use rategate::store::{
-    ChargeReply, EndReply, Grant, ReservationEnd, ReservationId, ReserveReply, Unavailable, Verdict,
+    ChargeReply, EndReply, Grant, ReservationEnd, ReservationId, ReserveReply, StoreError, Verdict,
 };
 use rategate_redis::batch::{Batch, Extra, Verdicts};
 use rategate_redis::charge::Charges;
@@ -103,9 +103,9 @@ impl Store {
         key: &Key,
         (permits, debt): (u64, Debt),
         now_us: u64,
-    ) -> Decoded<Result<ChargeReply, Unavailable>> {
+    ) -> Decoded<Result<ChargeReply, StoreError>> {
         let mut charges = Charges::new();
-        charges.push(plan, key, permits, debt).unwrap();
+        charges.push(plan, key, permits, (debt, None)).unwrap();
         let value = self.send(charges.command(Settings::default().around_us(now_us)), now_us);
         let Decoded { now_us, corrected, is_marked, mut content } = charges.read(&value).unwrap();
         Decoded { now_us, corrected, is_marked, content: content.remove(0) }
@@ -122,7 +122,7 @@ impl Store {
     ) -> ReserveReply {
         let mut estimates = Estimates::new();
         let ttl_ns = NonZeroU64::new(ttl_us * 1_000).unwrap();
-        estimates.push(plan, key, permits, (id_of(id), ttl_ns)).unwrap();
+        estimates.push(plan, key, (permits, 0), (id_of(id), ttl_ns)).unwrap();
         let value = self.send(estimates.command(Settings::default()), now_us);
         estimates.read(&value).unwrap().content.remove(0).unwrap()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hold_bounds::HoldKeys;
-use super::limit::Algorithm;
+use super::limit::{Algorithm, Extra};
 use super::naming;
 use super::node::Node;
 use super::rules::{Charging, KnownAlgorithm, NO_NAME, Reader};
@@ -40,6 +40,7 @@ impl Reader<'_> {
         let misplaced = [
             ("limit", table.limit.is_some(), "`limit` or `limits`, not both"),
             ("burst", table.burst.is_some(), of_each),
+            ("credits", table.credits.is_some(), of_each),
             ("schedule", !table.schedule.is_empty(), of_each),
             ("counts", table.counts.is_some(), of_each),
             ("tiers", !table.tiers.is_empty(), "a rule with `limits` has no tiers"),
@@ -86,7 +87,9 @@ impl Reader<'_> {
             let message = "permits in flight are leased one rule at a time; give them their own";
             self.complain("algorithm", message);
         }
-        let (numbers, display_limit) = self.limit(limit.limit.as_ref(), algorithm, limit.burst);
+        let credits = limit.credits.as_ref().map(|text| text.0);
+        let extra = Extra { burst: limit.burst, credits };
+        let (numbers, display_limit) = self.limit(limit.limit.as_ref(), algorithm, extra);
         let here = self.is_here(table.store);
         if algorithm == Some(Algorithm::Calendar) && here == Some(false) {
             self.complain("algorithm", "a store keeps no calendars; leave out the rule's `store`");
@@ -97,7 +100,7 @@ impl Reader<'_> {
             most_debt: limit.most_debt.as_ref().or(table.most_debt.as_ref()),
         };
         let (over, debt) = self.charges(charging, table.store, algorithm);
-        let schedule = self.schedule(&limit.schedule, algorithm, here);
+        let schedule = self.schedule(&limit.schedule, algorithm, here, credits);
         let weights = (limit.weights.as_ref(), table.weights.as_ref());
         let counts = self.counts(limit.counts, weights, table.prices.as_ref(), false);
         let warn = match &limit.warn {

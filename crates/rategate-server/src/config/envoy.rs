@@ -19,7 +19,7 @@ use super::calendar::WrittenCalendar;
 use super::de;
 use super::gather::{Gathered, Kind as Draft, Names};
 use super::hold_bounds::HoldKeys;
-use super::limit::{Algorithm, UNLIMITED, Written};
+use super::limit::{Algorithm, Extra, UNLIMITED, Written};
 use super::limitador;
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
@@ -393,7 +393,8 @@ impl Reader<'_> {
             };
             written.map_err(|complaint| self.complain(key, complaint)).ok()
         });
-        self.build("", written, algorithm, table.burst)
+        let extra = Extra { burst: table.burst, ..Extra::default() };
+        self.build("", written, algorithm, extra)
     }
 
     /// Returns the algorithm by `algorithm`, `over` and `calendar`, which have to agree.

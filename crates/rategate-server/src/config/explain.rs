@@ -173,9 +173,13 @@ pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
             // skipped most of it, and lie between two others.
             let is_of_days = calendar.text().starts_with("day ");
             let (at_least_ns, more) = if is_of_days { (DAY_NS, 2) } else { (6 * DAY_NS, 1) };
-            wide.div_ceil(at_least_ns.into()).saturating_add(more).saturating_mul(permits)
+            let windows = wide.div_ceil(at_least_ns.into()).saturating_add(more);
+            windows.saturating_mul(permits).saturating_add(calendar.credits().into())
         }
-        (Algorithm::FixedWindow, _) => periods.saturating_add(1).saturating_mul(permits),
+        (_, AnyPolicy::FixedWindow(window)) => {
+            let brought = periods.saturating_add(1).saturating_mul(permits);
+            brought.saturating_add(window.credits().into())
+        }
         _ => periods.saturating_mul(permits),
     })
 }
@@ -296,6 +300,14 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     }
 }
 
+/// Returns the credits of windows in words, if there are any.
+fn credits_text(credits: u64) -> String {
+    match credits {
+        0 => String::new(),
+        credits => format!(", and up to {credits} that the last ones left"),
+    }
+}
+
 /// Writes the limit, and its ceilings in standard windows.
 fn write_limit(
     f: &mut fmt::Formatter<'_>,
@@ -314,7 +326,12 @@ fn write_limit(
             return writeln!(f, "{name} {} at a time", concurrency.permits());
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
-        Limit::Policy(AnyPolicy::Calendar(calendar)) => format!("calendar: {}", calendar.text()),
+        Limit::Policy(AnyPolicy::Calendar(calendar)) => {
+            format!("calendar: {}{}", calendar.text(), credits_text(calendar.credits()))
+        }
+        Limit::Policy(AnyPolicy::FixedWindow(window)) => {
+            format!("fixed-window{}", credits_text(window.credits()))
+        }
         Limit::Policy(policy) => {
             let known = Algorithm::of(policy);
             known.map_or("a policy of its own", |(known, ..)| known.name()).to_owned()

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::calendar;
+use super::credits::{self, Credits};
 use crate::rule::{CountedWindow, DisplayLimit, Limit, Unit};
 use crate::units::meant;
 
@@ -71,6 +72,26 @@ impl Algorithm {
             AnyPolicy::Concurrency(permits) => (Self::Concurrency, permits.permits(), 0),
             _ => return None,
         })
+    }
+}
+
+/// The numbers of a limit besides its permits and their period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// The permits at once after silence.
+    pub(crate) burst: Option<u64>,
+    /// The permits that a window leaves to the next.
+    pub(crate) credits: Option<Credits>,
+}
+
+impl Extra {
+    /// Checks the numbers for errors that do not depend on the limit. Returns the key of the wrong
+    /// one with what is wrong.
+    pub(crate) fn check(self, algorithm: Algorithm) -> Result<(), (&'static str, String)> {
+        let checked = self.burst.map_or(Ok(()), |burst| check_burst(algorithm, burst));
+        checked.map_err(|complaint| ("burst", complaint))?;
+        let checked = self.credits.map_or(Ok(()), |_| credits::check(algorithm));
+        checked.map_err(|complaint| ("credits", complaint))
     }
 }
 
@@ -153,12 +174,16 @@ impl Written {
     pub(crate) fn build(
         self,
         algorithm: Algorithm,
-        burst: Option<u64>,
+        extra: Extra,
     ) -> Result<(Limit, DisplayLimit), String> {
-        burst.map_or(Ok(()), |burst| check_burst(algorithm, burst))?;
+        extra.check(algorithm).map_err(|(_, complaint)| complaint)?;
+        let credits_of = |permits| extra.credits.map_or(Ok(0), |credits| credits.of(permits));
         match self {
-            Self::Unlimited | Self::Exempt | Self::Nothing(_) if burst.is_some() => {
+            Self::Unlimited | Self::Exempt | Self::Nothing(_) if extra.burst.is_some() => {
                 Err("a burst without a rate; leave it out".to_owned())
+            }
+            Self::Unlimited | Self::Exempt | Self::Nothing(_) if extra.credits.is_some() => {
+                Err("credits without windows that leave any; leave them out".to_owned())
             }
             Self::Unlimited => Ok((Limit::Unlimited, UNLIMITED)),
             Self::Exempt => Ok((Limit::Exempt, UNLIMITED)),
@@ -177,6 +202,8 @@ impl Written {
             )),
             Self::Calendar { permits, spec } if algorithm == Algorithm::Calendar => {
                 let policy = spec.quota(permits).map_err(|error| error.to_string())?;
+                let policy = policy.with_credits(credits_of(permits)?);
+                let policy = policy.map_err(|error| error.to_string())?;
                 Ok((Limit::Policy(policy.into()), calendar::display_limit(permits, &spec)))
             }
             Self::Calendar { .. } => {
@@ -185,7 +212,7 @@ impl Written {
             Self::Per { permits, period_ns, display_limit } => {
                 let limit = match algorithm {
                     Algorithm::CountedWindow => counted(permits, period_ns)?,
-                    _ => Limit::Policy(policy(algorithm, permits, period_ns, burst)?),
+                    _ => Limit::Policy(policy(algorithm, permits, period_ns, extra)?),
                 };
                 Ok((limit, display_limit))
             }
@@ -194,7 +221,7 @@ impl Written {
 }
 
 /// Checks a burst for errors that do not depend on the limit.
-pub(crate) fn check_burst(algorithm: Algorithm, burst: u64) -> Result<(), String> {
+fn check_burst(algorithm: Algorithm, burst: u64) -> Result<(), String> {
     match (algorithm, burst) {
         (Algorithm::Gcra, 0) => Err("a burst is at least 1 permit".to_owned()),
         (Algorithm::Gcra, _) => Ok(()),
@@ -224,7 +251,7 @@ fn policy(
     algorithm: Algorithm,
     permits: Permits,
     period_ns: u64,
-    burst: Option<u64>,
+    extra: Extra,
 ) -> Result<AnyPolicy, String> {
     let text = |error: rategate::error::LimitError| error.to_string();
     let whole = |what: &str| match permits {
@@ -243,7 +270,7 @@ fn policy(
                 // The smallest burst with which as many permits pass as are written.
                 Permits::Fractional(rate) => (rate, permits_in_period(rate, period_ns)),
             };
-            Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
+            Gcra::new(rate, extra.burst.unwrap_or(at_once)).map_err(text)?.into()
         }
         Algorithm::SlidingLog => {
             SlidingLog::try_new(whole("a sliding log")?, period).map_err(text)?.into()
@@ -251,7 +278,9 @@ fn policy(
         Algorithm::CompactLog => CompactLog::try_new(whole("a log")?, period).map_err(text)?.into(),
         Algorithm::FixedWindow => {
             let permits = whole("a window")?;
-            FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?.into()
+            let window = FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?;
+            let credits = extra.credits.map_or(Ok(0), |credits| credits.of(permits))?;
+            window.with_credits(credits).map_err(text)?.into()
         }
         Algorithm::Calendar => {
             return Err("a calendar has a limit like { permits = 1000, per = \"month\", \

@@ -17,7 +17,7 @@ use super::cel::{self, Inexpressible, Variable};
 use super::de;
 use super::error::Problem;
 use super::gather::{Gathered, Kind as Draft, Names};
-use super::limit::{Algorithm, Written};
+use super::limit::{Algorithm, Extra, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{Kind, Node};
 use super::rules::Reader;
@@ -88,7 +88,7 @@ impl Reader<'_> {
         let descriptor = self.descriptor_of(&places);
         let written = self.written(table);
         let (limit, display_limit) =
-            self.build("max_value", written, Some(Algorithm::FixedWindow), None);
+            self.build("max_value", written, Some(Algorithm::FixedWindow), Extra::default());
         let seconds = table.seconds.unwrap_or(0);
         let suffix = match descriptor {
             0 => format!("@{seconds}s"),

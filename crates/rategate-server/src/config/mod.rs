@@ -7,6 +7,7 @@
 
 mod calendar;
 mod cel;
+mod credits;
 mod de;
 mod dimensions;
 mod envoy;

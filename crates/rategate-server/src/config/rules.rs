@@ -7,11 +7,12 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use rategate::charge::Debt;
 
+use super::credits::Credits;
 use super::de;
 use super::error::Problem;
 use super::gather::{Gathered, Kind, Names};
 use super::hold_bounds::HoldKeys;
-use super::limit::{Algorithm, LEASE_NS, NOTHING, Written, check_burst};
+use super::limit::{Algorithm, Extra, LEASE_NS, NOTHING, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Node};
 use super::source::SourceLocation;
@@ -158,7 +159,8 @@ impl Reader<'_> {
         let own = if table.entries.is_empty() { name } else { DEFAULT_DOMAIN };
         let is_single = table.limits.is_empty() && !self.node.is_reported("limits");
         let (limit, display_limit) = if is_single {
-            self.limit(table.limit.as_ref(), algorithm, table.burst)
+            let credits = table.credits.as_ref().map(|text| text.0);
+            self.limit(table.limit.as_ref(), algorithm, Extra { burst: table.burst, credits })
         } else {
             (Limit::Nothing, NOTHING)
         };
@@ -200,7 +202,12 @@ impl Reader<'_> {
             replaces: Vec::new(),
             metadata: self.metadata(),
             detailed_metric: table.detailed_metric,
-            schedule: self.schedule(&table.schedule, algorithm, self.is_here(table.store)),
+            schedule: self.schedule(
+                &table.schedule,
+                algorithm,
+                self.is_here(table.store),
+                table.credits.as_ref().map(|text| text.0),
+            ),
             location,
             hold_bounds,
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
@@ -359,12 +366,27 @@ impl Reader<'_> {
         &mut self,
         limit: Option<&Text<Written>>,
         algorithm: KnownAlgorithm,
-        burst: Option<u64>,
+        extra: Extra,
     ) -> (Limit, DisplayLimit) {
         if limit.is_none() {
             self.miss("limit", "no limit; write limit = \"100/min\"", "");
         }
-        self.build("limit", limit.map(|limit| limit.0.clone()), algorithm, burst)
+        self.build("limit", limit.map(|limit| limit.0.clone()), algorithm, extra)
+    }
+
+    /// Returns the numbers of a limit of a tier or a schedule: the credits are those of the rule by
+    /// default, if it has windows that leave any.
+    pub(super) fn extra(
+        &self,
+        limit: Option<&Text<Written>>,
+        burst: Option<u64>,
+        own: Option<&Text<Credits>>,
+        of_rule: Option<Credits>,
+    ) -> Extra {
+        let has_windows =
+            matches!(limit, Some(Text(Written::Per { .. } | Written::Calendar { .. })));
+        let credits = own.map(|text| text.0).or(of_rule.filter(|_| has_windows));
+        Extra { burst, credits }
     }
 
     /// Builds the limit of a key from its parts, each of which is checked even if another is
@@ -374,16 +396,24 @@ impl Reader<'_> {
         key: &str,
         limit: Option<Written>,
         algorithm: KnownAlgorithm,
-        burst: Option<u64>,
+        extra: Extra,
     ) -> (Limit, DisplayLimit) {
         let Some(algorithm) = algorithm else { return (Limit::Nothing, NOTHING) };
-        let checked = burst.map_or(Ok(()), |burst| check_burst(algorithm, burst));
         // The text of a client keeps nothing in this process.
         let limit = if self.all.is_foreign { limit.map(Written::without_calendar) } else { limit };
-        let built = checked.map_err(|complaint| ("burst", complaint)).and_then(|()| {
-            let built = limit.clone().map(|limit| limit.build(algorithm, burst)).transpose();
-            let is_right_alone = limit.is_some_and(|limit| limit.build(algorithm, None).is_ok());
-            built.map_err(|complaint| (if is_right_alone { "burst" } else { key }, complaint))
+        let built = extra.check(algorithm).and_then(|()| {
+            let built = limit.clone().map(|limit| limit.build(algorithm, extra)).transpose();
+            let is_right_with = |extra| {
+                limit.clone().is_some_and(|limit: Written| limit.build(algorithm, extra).is_ok())
+            };
+            built.map_err(|complaint| {
+                let wrong = [
+                    ("burst", Extra { burst: None, ..extra }),
+                    ("credits", Extra { credits: None, ..extra }),
+                ];
+                let found = wrong.into_iter().find(|(_, others)| is_right_with(*others));
+                (found.map_or(key, |(key, _)| key), complaint)
+            })
         });
         let built = built.map_err(|(key, complaint)| self.complain(key, complaint));
         built.ok().flatten().unwrap_or((Limit::Nothing, NOTHING))
@@ -396,6 +426,7 @@ impl Reader<'_> {
         schedule: &[ScheduleTable],
         algorithm: KnownAlgorithm,
         is_here: Option<bool>,
+        credits: Option<Credits>,
     ) -> Vec<Scheduled> {
         if let Some(first) = self.node.elements("schedule").next().filter(|_| !schedule.is_empty())
         {
@@ -408,11 +439,20 @@ impl Reader<'_> {
             }
         }
         let schedule = schedule.iter().zip(self.node.elements("schedule"));
-        schedule.map(|(table, node)| self.below(node).scheduled(table, algorithm)).collect()
+        schedule
+            .map(|(table, node)| self.below(node).scheduled(table, algorithm, credits))
+            .collect()
     }
 
-    fn scheduled(&mut self, table: &ScheduleTable, algorithm: KnownAlgorithm) -> Scheduled {
-        let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, table.burst);
+    fn scheduled(
+        &mut self,
+        table: &ScheduleTable,
+        algorithm: KnownAlgorithm,
+        credits: Option<Credits>,
+    ) -> Scheduled {
+        let limit = table.limit.as_ref();
+        let extra = self.extra(limit, table.burst, table.credits.as_ref(), credits);
+        let (limit, display_limit) = self.limit(limit, algorithm, extra);
         let zone = table.zone.as_deref().unwrap_or("UTC");
         if let Err(error) = TimeZone::get(zone) {
             let message = format!("no time zone {zone:?}: {error}");

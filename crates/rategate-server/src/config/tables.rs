@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny};
 
 use super::calendar::WrittenCalendar;
+use super::credits::Credits;
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
 use super::text::{Grammar, Text, percent};
@@ -81,6 +82,9 @@ pub(crate) struct RuleTable {
     /// The maximum number of permits at once after silence, for "gcra" only.
     /// Default: the permits of the limit's period.
     pub(crate) burst: Option<u64>,
+    /// The maximum that a window leaves to the next of what it did not use, for "fixed-window" and
+    /// "calendar" only: a share of the limit, as "20%", or a number of permits. Default: none.
+    pub(crate) credits: Option<Text<Credits>>,
     /// The effect of a call that does not fit: "refuse" counts nothing, "charge" counts it although
     /// it is denied. Default: "refuse", and "charge" for "counted-window".
     pub(crate) over: Option<Over>,
@@ -155,6 +159,8 @@ pub(crate) struct DimensionTable {
     pub(crate) algorithm: Option<Algorithm>,
     /// The maximum number of permits at once after silence, for "gcra" only.
     pub(crate) burst: Option<u64>,
+    /// The maximum that a window leaves to the next, for "fixed-window" and "calendar" only.
+    pub(crate) credits: Option<Text<Credits>>,
     /// The amount that a call counts in this limit. Default: "permits".
     pub(crate) counts: Option<CountsText>,
     /// The weights of the units of a call's usage. Default: those of the rule.
@@ -261,6 +267,8 @@ pub(crate) struct TierTable {
     pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
     pub(crate) burst: Option<u64>,
+    /// The maximum that a window leaves to the next. Default: that of the rule.
+    pub(crate) credits: Option<Text<Credits>>,
     /// Limits at certain times of the week.
     #[serde(default)]
     pub(crate) schedule: Vec<ScheduleTable>,
@@ -285,6 +293,8 @@ pub(crate) struct ScheduleTable {
     pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
     pub(crate) burst: Option<u64>,
+    /// The maximum that a window leaves to the next. Default: that of the rule.
+    pub(crate) credits: Option<Text<Credits>>,
 }
 
 /// The location of counters.

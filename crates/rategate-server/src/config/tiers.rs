@@ -22,10 +22,14 @@ impl Reader<'_> {
         let tables = self.node.elements("tiers");
         let mut tier = |(tier, node)| {
             let mut reader = Reader { node, path: None, all: self.all };
-            let TierTable { limit, burst, schedule, keys, .. }: &TierTable = tier;
+            let TierTable { limit, burst, credits, schedule, keys, .. }: &TierTable = tier;
+            let of_rule = table.credits.as_ref().map(|text| text.0);
             let name = reader.tier_name(rule, tier);
-            let (limit, display_limit) = reader.limit(limit.as_ref(), algorithm, *burst);
-            let schedule = reader.schedule(schedule, algorithm, is_here);
+            let limit = limit.as_ref();
+            let extra = reader.extra(limit, *burst, credits.as_ref(), of_rule);
+            let (limit, display_limit) = reader.limit(limit, algorithm, extra);
+            let of_tier = credits.as_ref().map(|text| text.0).or(of_rule);
+            let schedule = reader.schedule(schedule, algorithm, is_here, of_tier);
             let value = reader.tier_value(tier);
             let nth = if is_match_known { reader.tier_entry(rule, tier) } else { None };
             let (name, value, nth) = (name?, value?, nth?);

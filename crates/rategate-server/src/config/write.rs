@@ -9,7 +9,8 @@ use rategate_core::span;
 use toml::Value as Toml;
 
 use super::calendar;
-use super::limit::{Algorithm, Written};
+use super::credits::Credits;
+use super::limit::{Algorithm, Extra, Written};
 use super::metadata;
 use crate::rule::{
     CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, HoldBounds, Limit, Look,
@@ -61,12 +62,12 @@ type Keys = Vec<(&'static str, Option<String>)>;
 struct Numbers<'r> {
     algorithm: Algorithm,
     limit: String,
-    burst: Option<u64>,
-    schedule: Vec<(&'r Scheduled, String, Option<u64>)>,
+    extra: Extra,
+    schedule: Vec<(&'r Scheduled, String, Extra)>,
 }
 
 fn numbers(rule: &Rule) -> Result<Numbers<'_>, ExportError> {
-    let (algorithm, limit, burst) = limit_of(rule, &rule.limit, rule.display_limit)?;
+    let (algorithm, limit, extra) = limit_of(rule, &rule.limit, rule.display_limit)?;
     let mut schedule = Vec::new();
     for scheduled in &rule.schedule {
         schedule.push((scheduled, limit_of(rule, &scheduled.limit, scheduled.display_limit)?));
@@ -78,8 +79,8 @@ fn numbers(rule: &Rule) -> Result<Numbers<'_>, ExportError> {
     if algorithms.any(|other| other != algorithm) {
         return Err(ExportError { rule: rule.name.to_string(), what: "several algorithms" });
     }
-    let schedule = schedule.into_iter().map(|(of, (_, limit, burst))| (of, limit, burst));
-    Ok(Numbers { algorithm, limit, burst, schedule: schedule.collect() })
+    let schedule = schedule.into_iter().map(|(of, (_, limit, extra))| (of, limit, extra));
+    Ok(Numbers { algorithm, limit, extra, schedule: schedule.collect() })
 }
 
 /// Writes a rule of one limit.
@@ -152,7 +153,7 @@ fn common_keys(rule: &Rule, limits: &[Rule]) -> Result<Keys, ExportError> {
 
 /// Returns the keys of one limit.
 fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
-    let Numbers { algorithm, limit, burst, .. } = numbers;
+    let Numbers { algorithm, limit, extra, .. } = numbers;
     let enforce = match rule.enforcement {
         Enforcement::All => None,
         Enforcement::Shadow => Some("shadow".to_owned()),
@@ -170,7 +171,8 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
     vec![
         ("limit", Some(limit.clone())),
         ("algorithm", (*algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
-        ("burst", burst.map(|burst| burst.to_string())),
+        ("burst", extra.burst.map(|burst| burst.to_string())),
+        ("credits", credits_text(extra)),
         ("counts", counts.map(quoted)),
         ("weights", weights),
         ("over", (rule.over == Over::Charge).then(|| quoted("charge"))),
@@ -201,8 +203,16 @@ fn prices_text(prices: &Prices) -> String {
     format!("{{ {} }}", models.collect::<Vec<_>>().join(", "))
 }
 
+/// Returns the credits of a limit, which are always read as a number.
+fn credits_text(extra: &Extra) -> Option<String> {
+    match extra.credits? {
+        Credits::Permits(credits) => Some(credits.to_string()),
+        Credits::Share(share) => Some(quoted(&threshold(share))),
+    }
+}
+
 fn write_schedule(text: &mut String, name: &str, numbers: &Numbers<'_>) {
-    for (scheduled, limit, burst) in &numbers.schedule {
+    for (scheduled, limit, extra) in &numbers.schedule {
         let (from, to) = scheduled.times();
         let keys = [
             ("days", list(scheduled.days().map(quoted))),
@@ -210,7 +220,8 @@ fn write_schedule(text: &mut String, name: &str, numbers: &Numbers<'_>) {
             ("to", Some(quoted(&to))),
             ("zone", Some(quoted(&scheduled.zone))),
             ("limit", Some(limit.clone())),
-            ("burst", burst.map(|burst| burst.to_string())),
+            ("burst", extra.burst.map(|burst| burst.to_string())),
+            ("credits", credits_text(extra)),
         ];
         write_table(text, name, keys);
     }
@@ -229,33 +240,43 @@ fn write_table<'k>(
     }
 }
 
-/// Returns the algorithm, if it has one, and the limit and burst as text that reads back as the
-/// same.
+/// Returns the algorithm, if it has one, and the limit and its further numbers that read back as
+/// the same.
 fn limit_of(
     rule: &Rule,
     limit: &Limit,
     display_limit: DisplayLimit,
-) -> Result<(Option<Algorithm>, String, Option<u64>), ExportError> {
+) -> Result<(Option<Algorithm>, String, Extra), ExportError> {
+    let none = Extra::default();
     let export_error = |what| ExportError { rule: rule.name.to_string(), what };
     let policy = match limit {
-        Limit::Unlimited => return Ok((None, quoted("unlimited"), None)),
-        Limit::Exempt => return Ok((None, quoted("exempt"), None)),
-        Limit::Nothing => return Ok((None, display_limit_text(display_limit), None)),
+        Limit::Unlimited => return Ok((None, quoted("unlimited"), none)),
+        Limit::Exempt => return Ok((None, quoted("exempt"), none)),
+        Limit::Nothing => return Ok((None, display_limit_text(display_limit), none)),
         Limit::Policy(policy) => Some(*policy),
         Limit::Counted(window) => window.granting(),
     };
     let of_policy = policy.as_ref().and_then(Algorithm::of);
-    let (algorithm, burst) = match (of_policy, policy) {
-        _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, None),
+    let with_credits = |credits: u64| Extra {
+        credits: Some(Credits::Permits(credits)).filter(|_| credits > 0),
+        ..none
+    };
+    let (algorithm, extra) = match (of_policy, policy) {
+        _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, none),
         (Some((algorithm @ Algorithm::Concurrency, permits, _)), _) => {
-            return Ok((Some(algorithm), permits.to_string(), None));
+            return Ok((Some(algorithm), permits.to_string(), none));
         }
         (_, Some(AnyPolicy::Calendar(policy))) => {
             let limit = calendar::to_toml(&policy).ok_or_else(|| export_error("a calendar"))?;
-            return Ok((Some(Algorithm::Calendar), limit, None));
+            return Ok((Some(Algorithm::Calendar), limit, with_credits(policy.credits())));
         }
-        (_, Some(AnyPolicy::Gcra(bucket))) => (Algorithm::Gcra, Some(bucket.burst_size().get())),
-        (Some((algorithm, ..)), _) => (algorithm, None),
+        (_, Some(AnyPolicy::Gcra(bucket))) => {
+            (Algorithm::Gcra, Extra { burst: Some(bucket.burst_size().get()), ..none })
+        }
+        (_, Some(AnyPolicy::FixedWindow(window))) => {
+            (Algorithm::FixedWindow, with_credits(window.credits()))
+        }
+        (Some((algorithm, ..)), _) => (algorithm, none),
         (None, _) => return Err(export_error("an algorithm")),
     };
     let DisplayLimit { permits, multiplier, unit } = display_limit;
@@ -276,10 +297,10 @@ fn limit_of(
     // The plainest first.
     let texts = short.map(of_text).into_iter().chain([(display_limit_text(display_limit), table)]);
     for (text, written) in texts.chain(exact.map(of_text)) {
-        for burst in [None, burst] {
-            let built = written.clone().and_then(|written| written.build(algorithm, burst));
+        for extra in [Extra { burst: None, ..extra }, extra] {
+            let built = written.clone().and_then(|written| written.build(algorithm, extra));
             if built.is_ok_and(|built| built == (*limit, display_limit)) {
-                return Ok((Some(algorithm), text, burst));
+                return Ok((Some(algorithm), text, extra));
             }
         }
     }

@@ -285,11 +285,12 @@ fn call<C: Clock + Clone + 'static>(
         Verb::Take | Verb::Charge if is_counted => {
             State::DecisionFuture(remote.take(&key, CountedWindow::counted_in_store(item.permits)))
         }
-        Verb::Peek if is_counted => State::Peeking(remote.peek(&key, 1), None),
+        Verb::Peek if is_counted => {
+            State::Peeking(remote.peek(&key, peeked_for(ruled, item)), None)
+        }
         Verb::Charge if ruled.is_in_flight() => return Err(EngineError::NOT_CHARGED_IN_FLIGHT),
         Verb::Charge if !is_exact => {
-            let why = "permits leased from a store are not charged; write store = \"exact\"";
-            return Err(EngineError::NotFor(why));
+            return Err(EngineError::NOT_CHARGED_LEASED);
         }
         Verb::Charge => match NonZeroU64::new(item.permits) {
             Some(permits) => State::Charging(remote.charge(&key, permits)),
@@ -320,6 +321,14 @@ fn call<C: Clock + Clone + 'static>(
     // Permits of a counted window are never refunded.
     let permits = NonZeroU64::new(item.permits).filter(|_| !is_counted);
     Ok(RemoteCall { remote: Arc::clone(remote), key, permits, state })
+}
+
+/// Returns the permits for which a store is asked about a window that only counts: those that it
+/// would grant beyond the limit, too.
+fn peeked_for<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &RemoteItem) -> u64 {
+    let Limit::Counted(window) = ruled.rule.limit else { return item.permits };
+    let fits_ever = item.permits > 0 && item.permits <= window.permits();
+    if fits_ever { item.permits.saturating_add(window.spared_in_store()) } else { 1 }
 }
 
 /// Waits for the store's reply about an item.
@@ -421,8 +430,11 @@ fn recounted<C: Clock + Clone>(
         Verb::Charge => Verdict::Charged(permits),
         _ => counted::verdict(window, count, permits, now_ns),
     };
-    if let Verdict::Denied { enforced, .. } = &mut verdict {
+    if let Verdict::Denied { enforced, retry_after_ns } = &mut verdict {
         *enforced = ruled.is_enforced(key);
+        // The end of a hold may come before that of the window.
+        let told = result.verdict.retry_after_ns().filter(|_| verb == Verb::Peek);
+        *retry_after_ns = retry_after_ns.map(|until| told.map_or(until, |told| told.min(until)));
     }
     let counted = counted::result(window, ruled.rule.display_limit, (verdict, used), now_ns);
     ItemResult { rule: result.rule, ..counted }
@@ -478,5 +490,8 @@ pub(super) fn set_reset(rule: &Rule, result: &mut ItemResult, now_ns: u64) {
 }
 
 pub(super) fn of_store(error: &StoreError) -> EngineError {
-    EngineError::Store(error.to_string().into())
+    match error {
+        StoreError::OtherRequest => EngineError::OtherItems,
+        error => EngineError::Store(error.to_string().into()),
+    }
 }

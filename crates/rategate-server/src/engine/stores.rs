@@ -10,12 +10,13 @@
 //!   granted again. The same happens if the caller stops waiting. Until then other callers may
 //!   find fewer permits than there are, and never more.
 //! * **Charges** are booked by the store alone. Without its reply the item is unavailable: the
-//!   charge may have been booked, and is not sent again. A rule that charges what is over counts
+//!   charge may have been booked, and is not sent again unless it has an id. A rule that charges what is over counts
 //!   in the store whatever the other items say; without the store its fallback counts what fits.
 //! * **Windows that count every hit** ([`CountedWindow`]) count denied permits in the store too,
 //!   and refund nothing.
 //! * **Reservations** are held by the store under their id:
 //!   see [`reserve`](super::Engine::reserve).
+//! * **Requests with an id** count once in the store: see [`once`](super::Engine::once).
 //! * **Refunds** need no grant, as in this process: a store credits permits up to full, by the
 //!   caller's word. While unavailable it credits nothing. Permits in flight are
 //!   [released](super::LeaseVerb::Release) instead.
@@ -32,7 +33,7 @@ use rategate::distributed::{
 };
 use rategate::policy::Anchor;
 use rategate::store::{
-    self, Callback, ChargeReply, EndReply, LeaseId, MemoryStore, Pending, PlanError,
+    self, Callback, ChargeReply, CreditReply, EndReply, LeaseId, MemoryStore, Pending, PlanError,
     ReservationEnd, ReservationId, ReserveReply, Rule as StoreRule, Store, StoreError,
     StoreRequest,
 };
@@ -72,14 +73,28 @@ pub trait Remote: Send + Sync {
     fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64>;
     /// Charges permits that were used already. A lost reply leaves the outcome unknown.
     fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply>;
+    /// Charges permits once under an id. The same again counts once.
+    fn charge_once(
+        &self,
+        key: &[u8],
+        permits: NonZeroU64,
+        id: ReservationId,
+    ) -> Pending<ChargeReply>;
+    /// Credits permits once under an id. The same again counts once.
+    fn credit_once(
+        &self,
+        key: &[u8],
+        permits: NonZeroU64,
+        id: ReservationId,
+    ) -> Pending<CreditReply>;
     /// Takes permits that count even if they are denied. None are denied in debt.
     fn take_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture;
-    /// Holds an estimate under an id for a time. A lost reply leaves the outcome unknown; the same
-    /// again is held once.
+    /// Holds an estimate under an id for a time, where as many more permits as are spared would
+    /// pass. A lost reply leaves the outcome unknown; the same again is held once.
     fn reserve(
         &self,
         key: &[u8],
-        permits: u64,
+        permits_and_spared: (u64, u64),
         id: ReservationId,
         ttl: Duration,
     ) -> Pending<ReserveReply>;
@@ -120,6 +135,24 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
         Self::charge(self, key, permits)
     }
 
+    fn charge_once(
+        &self,
+        key: &[u8],
+        permits: NonZeroU64,
+        id: ReservationId,
+    ) -> Pending<ChargeReply> {
+        Self::charge_once(self, key, permits, id)
+    }
+
+    fn credit_once(
+        &self,
+        key: &[u8],
+        permits: NonZeroU64,
+        id: ReservationId,
+    ) -> Pending<CreditReply> {
+        Self::credit_once(self, key, permits, id)
+    }
+
     fn take_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture {
         self.try_acquire_or_charge(key, permits)
     }
@@ -127,11 +160,11 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
     fn reserve(
         &self,
         key: &[u8],
-        permits: u64,
+        permits_and_spared: (u64, u64),
         id: ReservationId,
         ttl: Duration,
     ) -> Pending<ReserveReply> {
-        Self::reserve(self, key, permits, id, ttl)
+        self.reserve_sparing(key, permits_and_spared, id, ttl)
     }
 
     fn end(&self, key: &[u8], id: ReservationId, end: ReservationEnd) -> Pending<EndReply> {
@@ -376,6 +409,8 @@ pub(super) fn reset_after_ns(
 ) -> u64 {
     let Some(remaining) = remaining else { return u64::MAX };
     let used = capacity.saturating_sub(remaining).saturating_add(debt);
+    // A window forgets a debt at its border unless it is carried.
+    let beyond = if is_carried { used } else { used.min(capacity) };
     if used == 0 {
         return 0;
     }
@@ -388,12 +423,12 @@ pub(super) fn reset_after_ns(
         }
         AnyPolicy::FixedWindow(window) => {
             let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
-            // Of a debt that is carried, each later window pays its limit.
-            let windows = if is_carried { used.div_ceil(window.permits().max(1)) } else { 1 };
+            // Of a debt that is carried and of credits, each later window pays its limit.
+            let windows = beyond.div_ceil(window.permits().max(1)).max(1);
             window.period_ns().saturating_mul(windows).saturating_sub(into_ns)
         }
         AnyPolicy::Calendar(quota) => {
-            let later = if is_carried { used.div_ceil(quota.permits().max(1)) } else { 1 };
+            let later = beyond.div_ceil(quota.permits().max(1)).max(1);
             let border_ns =
                 quota.later_border(quota.window(now_ns).end_ns, later.saturating_sub(1));
             border_ns.map_or(u64::MAX, |border_ns| border_ns.saturating_sub(now_ns))

@@ -72,7 +72,13 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     let limit = match rule.limit {
         Limit::Unlimited | Limit::Exempt => "everything is allowed".to_owned(),
         Limit::Nothing => "nothing is allowed".to_owned(),
-        Limit::Policy(_) | Limit::Counted(_) => format!("{} {whom}", rule.display_limit),
+        Limit::Policy(_) | Limit::Counted(_) => {
+            let credits = match credits(&rule.limit) {
+                0 => String::new(),
+                credits => format!(", and up to {credits} that the last window left"),
+            };
+            format!("{} {whom}{credits}", rule.display_limit)
+        }
     };
     let enforced = match rule.enforcement {
         Enforcement::All => String::new(),
@@ -84,6 +90,16 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     };
     let scheduled = if rule.schedule.is_empty() { "" } else { ", another limit at certain times" };
     format!("{limit}{enforced}{scheduled}")
+}
+
+/// Returns the permits that a window leaves to the next.
+pub(super) const fn credits(limit: &Limit) -> u64 {
+    use rategate::AnyPolicy;
+    match limit {
+        Limit::Policy(AnyPolicy::FixedWindow(window)) => window.credits(),
+        Limit::Policy(AnyPolicy::Calendar(calendar)) => calendar.credits(),
+        _ => 0,
+    }
 }
 
 /// Returns the name of the algorithm that decides.

@@ -105,6 +105,12 @@ impl CountedWindow {
         self.permits() < counter.permits().div_ceil(2) && self.period_ns() == counter.period_ns()
     }
 
+    /// Returns how many permits a store's counter grants beyond this limit.
+    #[must_use]
+    pub fn spared_in_store(&self) -> u64 {
+        LONG.saturating_sub(self.permits())
+    }
+
     /// Returns how many permits of a take are added to a counter. A larger number is over the
     /// limit just as well, and so is a counter that has no capacity left for it.
     #[must_use]

@@ -164,6 +164,8 @@ const fn header_dialect(dialect: settings::Dialect) -> rategate_tower::headers::
         settings::Dialect::Older => Dialect::Older,
         settings::Dialect::Legacy => Dialect::Envoy,
         settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
+        settings::Dialect::OpenAi => Dialect::OpenAi,
+        settings::Dialect::Anthropic => Dialect::Anthropic,
     }
 }
 

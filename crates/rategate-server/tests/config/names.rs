@@ -9,6 +9,8 @@ use rategate_server::engine::{
     Decided, Engine, EngineSettings, Item, Loaded as Outcome, Request, Target, Verb,
 };
 
+use crate::config::busy;
+
 /// Returns a file of Envoy's format with a named limit of 10 per hour for each address.
 fn file(domain: &str, name: &str) -> String {
     format!(
@@ -224,14 +226,15 @@ fn unknown_keys_are_no_work_without_end() {
         (0..2_000).map(|nth| format!("{}{nth:04}", "u".repeat(38))).collect();
     let mut keys: Vec<_> = unknown.iter().map(|key| (key.as_str(), "x")).collect();
     let near = "k".repeat(40) + "0x1";
-    let started = std::time::Instant::now();
-    let reported = |keys: &[(&str, &str)]| explain(&loaded.rules, "default", keys).hint;
+    let reported = |keys: &[(&str, &str)]| busy(|| explain(&loaded.rules, "default", keys).hint);
     keys.insert(8, (&near, "x"));
-    assert_eq!(reported(&keys), None);
+    let (none, took) = reported(&keys);
+    assert_eq!(none, None);
     keys.swap(7, 8);
-    let hint = reported(&keys).unwrap();
+    let (hint, again) = reported(&keys);
+    let hint = hint.unwrap();
     assert!(hint.contains("did you mean `k"), "{hint}");
-    assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(took + again < std::time::Duration::from_secs(2), "{took:?} and {again:?}");
 }
 
 #[test]

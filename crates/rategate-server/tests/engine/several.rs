@@ -157,7 +157,7 @@ fn once_repeats_the_verdict_of_each_limit() {
     let items = [of("tokens", 300)];
     let request = Request { verb: Verb::Charge, items: &items, counts_denied: false };
     for is_repeated in [false, true] {
-        let made = engine.once(id(9), &request).unwrap();
+        let made = now(engine.once(id(9), &request)).unwrap();
         assert_eq!(made.is_repeated, is_repeated);
         let verdicts: Vec<_> =
             made.answer.results[0].parts().iter().map(|part| part.verdict).collect();

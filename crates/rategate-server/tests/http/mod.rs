@@ -5,6 +5,7 @@ mod auth;
 mod calendar;
 mod check;
 mod common;
+mod credits;
 mod guide;
 mod openapi;
 mod several;

@@ -7,6 +7,7 @@ mod calls;
 mod common;
 mod counting;
 mod envoy;
+mod envoy_quota;
 mod frames;
 mod guesses;
 mod heads;

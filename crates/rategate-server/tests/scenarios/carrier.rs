@@ -42,6 +42,7 @@ pub(crate) struct ItemAnswer {
     pub(crate) is_over: bool,
     pub(crate) retry_after_ns: Option<u64>,
     pub(crate) remaining: u64,
+    pub(crate) debt: u64,
 }
 
 /// An engine behind a transport, with the clock of the scenarios.

@@ -26,7 +26,8 @@ impl Carrier for Directly {
                 _ => None,
             };
             let remaining = result.remaining.unwrap();
-            ItemAnswer { is_over: result.verdict.is_over(), retry_after_ns, remaining }
+            let (is_over, debt) = (result.verdict.is_over(), result.debt);
+            ItemAnswer { is_over, retry_after_ns, remaining, debt }
         });
         CarrierAnswer { allowed, results: outcome.collect() }
     }

@@ -30,6 +30,7 @@ impl Carrier for OverHttp {
         let verb = match verb {
             Verb::Take => "take",
             Verb::Peek => "peek",
+            Verb::Charge => "charge",
             other => unreachable!("{other:?} is not used by the scenarios"),
         };
         let key = json!({"base64": STANDARD.encode(value)});
@@ -47,6 +48,8 @@ impl Carrier for OverHttp {
             is_over: !item["allowed"].as_bool().unwrap(),
             retry_after_ns: item["retry_after_ns"].as_u64(),
             remaining: item["remaining"].as_u64().unwrap(),
+            // Left out without a debt.
+            debt: item["debt"].as_u64().unwrap_or(0),
         });
         CarrierAnswer { allowed: answer["allowed"].as_bool().unwrap(), results: outcome.collect() }
     }

@@ -1,6 +1,8 @@
-//! The scenario files, run through each protocol: a limit decides the same through all of them.
+//! The scenario files and denials in debt, through each protocol: a limit decides the same through
+//! all of them.
 
 mod carrier;
+mod debts;
 mod engine;
 mod http;
 mod resp;
@@ -19,20 +21,20 @@ fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) -> usize 
 
 #[test]
 fn the_engine_itself_decides_as_the_files_say() {
-    assert_eq!(play(engine::Directly), 8);
+    assert_eq!(play(engine::Directly), 9);
 }
 
 #[test]
 fn http_decides_as_the_files_say() {
-    assert_eq!(play(http::OverHttp::new), 8);
+    assert_eq!(play(http::OverHttp::new), 9);
 }
 
 #[test]
 fn envoys_protocol_decides_as_the_files_say() {
-    assert_eq!(play(rls::OverRls::new), 8);
+    assert_eq!(play(rls::OverRls::new), 9);
 }
 
 #[test]
 fn redis_protocol_decides_as_the_files_say() {
-    assert_eq!(play(resp::OverResp::new), 7);
+    assert_eq!(play(resp::OverResp::new), 8);
 }

@@ -76,7 +76,12 @@ impl Carrier for OverResp {
     fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> CarrierAnswer {
         let [rule] = rules else { unreachable!("a call names one rule") };
         let peeked = self.engine.ask(Verb::Peek, rules, value, permits);
-        let verb: &[u8] = if verb == Verb::Take { b"RATEGATE.CHECK" } else { b"RATEGATE.PEEK" };
+        let verb: &[u8] = match verb {
+            Verb::Take => b"RATEGATE.CHECK",
+            Verb::Peek => b"RATEGATE.PEEK",
+            Verb::Charge => b"RATEGATE.CHARGE",
+            other => unreachable!("{other:?} is not used by the scenarios"),
+        };
         let fields = self.call(&[verb, rule.as_bytes(), permits.to_string().as_bytes(), value]);
         let field = |name: &str| {
             let at = fields.iter().position(|word| word == name).unwrap();
@@ -86,10 +91,10 @@ impl Carrier for OverResp {
         let retry_after_ns = peeked.results[0].retry_after_ns.filter(|_| is_over);
         let in_ms = retry_after_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).cast_signed());
         assert_eq!(field("retry_after_ms"), in_ms, "{fields:?}");
-        let remaining = field("remaining") as u64;
+        let (remaining, debt) = (field("remaining") as u64, field("debt") as u64);
         CarrierAnswer {
             allowed: !is_over,
-            results: vec![ItemAnswer { is_over, retry_after_ns, remaining }],
+            results: vec![ItemAnswer { is_over, retry_after_ns, remaining, debt }],
         }
     }
 }

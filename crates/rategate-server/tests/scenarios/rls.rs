@@ -58,6 +58,10 @@ impl Carrier for OverRls {
         if verb == Verb::Peek {
             return peeked;
         }
+        // It charges only by a rule that counts what is over.
+        if verb == Verb::Charge {
+            return self.engine.ask(verb, rules, value, permits);
+        }
         let descriptor = |rule: &Arc<str>| RateLimitDescriptor {
             entries: vec![Entry {
                 key: rule.to_string(),
@@ -77,6 +81,7 @@ impl Carrier for OverRls {
                 is_over: status.code() == Code::OverLimit,
                 retry_after_ns: peeked.retry_after_ns,
                 remaining: status.limit_remaining.into(),
+                debt: peeked.debt,
             });
         CarrierAnswer { allowed: response.overall_code() == Code::Ok, results: results.collect() }
     }

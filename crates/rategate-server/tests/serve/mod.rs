@@ -4,6 +4,7 @@ mod capacity;
 mod certificates;
 pub(crate) mod clients;
 mod exact;
+mod failover;
 mod hosts;
 mod moved;
 mod nodes;

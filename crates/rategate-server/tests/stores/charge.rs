@@ -37,6 +37,8 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
         of("k", SlidingLog::new(5, minute).with_resolution(Duration::from_millis(60)).unwrap()),
         of("d", days),
         Rule { debt: Debt::CARRIED, ..of("e", days) },
+        of("f", window.with_credits(3).unwrap()),
+        of("g", days.with_credits(5).unwrap()),
     ];
     let charging = plain.clone().map(|rule| {
         let name = format!("over {}", rule.name).into();
@@ -50,9 +52,9 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
     all.map(|rule| Rule { location, on_unavailable: OnUnavailable::Deny, ..rule }).collect()
 }
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 23] = [
     "b", "w", "c", "l", "k", "d", "e", "over b", "over w", "over c", "over l", "over k", "over d",
-    "over e", "room b", "room w", "room c", "room l", "room k",
+    "over e", "room b", "room w", "room c", "room l", "room k", "f", "g", "over f", "room g",
 ];
 
 /// Random takes, peeks, charges and refunds of single items, at random instants.
@@ -103,12 +105,18 @@ fn a_reset_says_when_the_debt_is_over_too() {
     let world = World::new();
     let server = world.server(rules(CounterLocation::StoreExact));
     let minute_ns = 60 * SECOND;
-    for (rule, expected_ns) in [("b", 12 * SECOND), ("w", minute_ns), ("c", 3 * minute_ns)] {
+    for (rule, debt, expected_ns) in [
+        ("b", 7, 12 * SECOND),
+        ("w", 7, minute_ns),
+        ("c", 7, 3 * minute_ns),
+        // The border forgets the debt, and the next one brings the credits back.
+        ("f", 4, 2 * minute_ns),
+    ] {
         let (answer, _) = world.ask(&server, Verb::Charge, &[(rule, "ann", 12)]);
         assert_eq!(answer.results[0].verdict, Verdict::Charged(12), "{rule}");
         assert_eq!(answer.results[0].reset_after_ns, expected_ns, "{rule}");
         let (answer, _) = world.ask(&server, Verb::Peek, &[(rule, "ann", 1)]);
-        assert_eq!((answer.results[0].debt, answer.results[0].reset_after_ns), (7, expected_ns));
+        assert_eq!((answer.results[0].debt, answer.results[0].reset_after_ns), (debt, expected_ns));
     }
 }
 

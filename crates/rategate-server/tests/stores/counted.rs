@@ -24,7 +24,7 @@ fn counted(name: &str, permits: u32, unit: Unit, location: CounterLocation) -> R
     Rule { limit, display_limit, location, on_unavailable, ..bucket(name, &["who"], 1) }
 }
 
-fn rules(location: CounterLocation) -> Vec<Rule> {
+pub(crate) fn rules(location: CounterLocation) -> Vec<Rule> {
     let shadow =
         Rule { enforcement: Enforcement::Shadow, ..counted("s", 3, Unit::Minute, location) };
     let quotas = [("q", 4), ("r", 9)].map(|(name, permits)| Rule {

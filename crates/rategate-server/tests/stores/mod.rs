@@ -3,8 +3,10 @@
 
 mod charge;
 mod counted;
+mod counted_reserve;
 mod held;
 mod nothing;
+mod once;
 mod ranges;
 mod real;
 mod reserve;

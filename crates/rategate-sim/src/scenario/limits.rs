@@ -24,7 +24,7 @@ use super::fields::{Field, Fields, Source};
 const POLICIES: [(&str, &[&str]); 8] = [
     ("gcra", &["rate", "burst"]),
     ("sliding-log", &["permits", "period", "guard", "resolution"]),
-    ("fixed-window", &["permits", "period", "anchor"]),
+    ("fixed-window", &["permits", "credits", "period", "anchor"]),
     ("pacer", &["rate", "min_sleep", "catch_up"]),
     ("two-timeline", &["rate", "mode", "catch_up"]),
     ("backfill-pool", &["pool", "burst_ratio", "rate"]),
@@ -54,6 +54,7 @@ pub(super) struct LimitTable {
     rate: Option<Rate>,
     burst: Option<u64>,
     permits: Option<u64>,
+    credits: Option<u64>,
     period: Option<u64>,
     guard: Option<u64>,
     resolution: Option<u64>,
@@ -134,6 +135,7 @@ impl LimitTable {
             "rate" => self.rate = Some(field.parse()?),
             "burst" => self.burst = Some(field.count()?),
             "permits" => self.permits = Some(field.count()?),
+            "credits" => self.credits = Some(field.count()?),
             "period" => self.period = Some(field.duration()?),
             "guard" => self.guard = Some(field.duration()?),
             "resolution" => self.resolution = Some(field.duration()?),
@@ -174,9 +176,10 @@ impl LimitTable {
             }
             "fixed-window" => {
                 let anchor = self.anchor.unwrap_or_default();
-                FixedWindow::try_new(permits()?, Duration::from_nanos(period()?), anchor)
-                    .map_err(refused)?
-                    .into()
+                let window =
+                    FixedWindow::try_new(permits()?, Duration::from_nanos(period()?), anchor)
+                        .map_err(refused)?;
+                window.with_credits(self.credits.unwrap_or(0)).map_err(refused)?.into()
             }
             "pacer" => {
                 let min_sleep_ns = self.min_sleep.unwrap_or(pacer::DEFAULT_MIN_SLEEP_NS);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rategate::charge::Debt;
 use rategate::store::{
-    ChargeReply, Denial, EndReply, Grant, Key, LeaseId, Receipt, ReservationEnd, ReservationId,
-    ReserveReply, Rule, Store, StoreError, StoreReply, StoreRequest, Verdict,
+    ChargeReply, CreditReply, Denial, EndReply, Grant, Key, LeaseId, Receipt, ReservationEnd,
+    ReservationId, ReserveReply, Rule, Store, StoreError, StoreReply, StoreRequest, Verdict,
 };
 
 /// A time longer than any store's budget.
@@ -104,13 +104,40 @@ impl<S: Store> StoreClient<S> {
     /// Credits permits without a grant.
     pub fn credit(&self, permits: u64) -> Result<u64, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
-        self.count(StoreRequest::Credit { plan, key, permits })
+        let reply = self.submit(StoreRequest::Credit { plan, key, permits, once: None });
+        reply.map(|reply| reply.credited().expect("a reply that is no outcome of a credit").permits)
+    }
+
+    /// Credits permits without a grant, once under an id.
+    pub fn credit_once(&self, permits: u64, id: ReservationId) -> Result<CreditReply, StoreError> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        let reply = self.submit(StoreRequest::Credit { plan, key, permits, once: Some(id) });
+        reply.map(|reply| reply.credited().expect("a reply that is no outcome of a credit"))
     }
 
     /// Charges permits that were used already.
     pub fn charge(&self, permits: u64, debt: Debt) -> Result<ChargeReply, StoreError> {
+        self.charge_as(permits, debt, None)
+    }
+
+    /// Charges permits that were used already, once under an id.
+    pub fn charge_once(
+        &self,
+        permits: u64,
+        debt: Debt,
+        id: ReservationId,
+    ) -> Result<ChargeReply, StoreError> {
+        self.charge_as(permits, debt, Some(id))
+    }
+
+    fn charge_as(
+        &self,
+        permits: u64,
+        debt: Debt,
+        once: Option<ReservationId>,
+    ) -> Result<ChargeReply, StoreError> {
         let (plan, key) = self.plan_and_key();
-        let reply = self.submit(StoreRequest::Charge { plan, key, permits, debt });
+        let reply = self.submit(StoreRequest::Charge { plan, key, permits, debt, once });
         reply.map(|reply| reply.charged().expect("a reply that is no outcome of a charge"))
     }
 
@@ -121,9 +148,21 @@ impl<S: Store> StoreClient<S> {
         id: ReservationId,
         ttl_us: u64,
     ) -> Result<ReserveReply, StoreError> {
+        self.reserve_sparing(permits, id, ttl_us, 0)
+    }
+
+    /// Holds an estimate under an id, for so many microseconds, where as many more permits as are
+    /// spared would pass.
+    pub fn reserve_sparing(
+        &self,
+        permits: u64,
+        id: ReservationId,
+        ttl_us: u64,
+        spared: u64,
+    ) -> Result<ReserveReply, StoreError> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         let ttl_ns = number(ttl_us * 1_000);
-        let reply = self.submit(StoreRequest::Reserve { plan, key, permits, id, ttl_ns });
+        let reply = self.submit(StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared });
         reply.map(|reply| reply.reserved().expect("a reply that is not to a reservation"))
     }
 

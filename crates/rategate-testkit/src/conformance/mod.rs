@@ -34,10 +34,12 @@ use std::sync::Arc;
 use rategate::store::Store;
 
 pub mod calendars;
+pub mod crowds;
 pub mod debts;
 pub mod flight;
 pub mod laws;
 pub mod members;
+pub mod once;
 pub mod reservations;
 pub mod scenarios;
 pub mod traffic;
@@ -82,6 +84,8 @@ pub fn suite(arena: &impl Arena) {
     laws::suite(arena);
     traffic::suite(arena);
     reservations::suite(arena);
+    once::suite(arena);
+    crowds::suite(arena, 4);
     flight::suite(arena);
     members::suite(arena);
 }

@@ -47,7 +47,7 @@ impl Model {
     pub(super) fn reserve(
         &mut self,
         now_us: u64,
-        permits: u64,
+        (permits, spared): (u64, u64),
         id: u64,
         ttl_us: u64,
     ) -> ReserveReply {
@@ -61,7 +61,7 @@ impl Model {
                 ReserveVerdict::Held { ends_in_ns: number(hold.end_ns - now_ns) }
             }
             Some(_) => ReserveVerdict::Ended,
-            None => match self.limits.try_hold(now_ns, permits, ttl_us * 1_000).unwrap() {
+            None => match self.try_hold(now_ns, (permits, spared), ttl_us * 1_000) {
                 HoldVerdict::Held(hold) => {
                     self.known.insert(id, Known { hold, ttl_us, ended: None });
                     ReserveVerdict::Held { ends_in_ns: number(ttl_us * 1_000) }
@@ -73,6 +73,15 @@ impl Model {
         };
         let (remaining, debt) = (self.limits.remaining(now_ns), self.limits.debt(now_ns));
         ReserveReply { verdict, is_repeated: known.is_some(), remaining, debt }
+    }
+
+    /// Holds permits where as many more as are spared would pass.
+    fn try_hold(&mut self, now_ns: u64, (permits, spared): (u64, u64), ttl_ns: u64) -> HoldVerdict {
+        let with_spared = self.limits.clone().try_hold(now_ns, permits + spared, ttl_ns).unwrap();
+        match with_spared {
+            HoldVerdict::Held(_) => self.limits.try_hold(now_ns, permits, ttl_ns).unwrap(),
+            denied => denied,
+        }
     }
 
     pub(super) fn end(&mut self, now_us: u64, id: u64, end: ReservationEnd) -> EndReply {

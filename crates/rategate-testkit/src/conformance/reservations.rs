@@ -234,7 +234,7 @@ impl<'a, A: Arena> Story<'a, A> {
         let permits = self.model.known.get(&id).map_or(1, |known| known.hold.permits);
         self.pass(due_us - 1 - self.now_us);
         let about = format!("{}: remembered until {due_us} us", self.name);
-        self.reserve(&about, permits, id, 1);
+        self.reserve(&about, (permits, 0), id, 1);
         self.pass(1 + FORGETS_WITHIN_US);
     }
 
@@ -268,6 +268,8 @@ impl<'a, A: Arena> Story<'a, A> {
 
     fn reserve_new(&mut self, about: &str, typical_us: u64) {
         let (permits, ttl_us) = (self.some_permits(), self.some_ttl_us(typical_us));
+        let spared = if self.below(4) == 0 { self.below(self.capacity - permits + 1) } else { 0 };
+        let permits = (permits, spared);
         self.next_id += 1;
         let id = self.next_id;
         let wait_ns = self.reserve_repeatedly(about, permits, id, ttl_us);
@@ -293,7 +295,7 @@ impl<'a, A: Arena> Story<'a, A> {
         let permits = self.model.known.get(&id).map_or(1, |known| known.hold.permits);
         let permits = if self.below(3) == 0 { self.some_permits() } else { permits };
         let ttl_us = self.some_ttl_us(typical_us);
-        self.reserve_repeatedly(about, permits, id, ttl_us);
+        self.reserve_repeatedly(about, (permits, 0), id, ttl_us);
     }
 
     /// Ends a reservation in some way: open ones, those whose time is over, and unknown ones.
@@ -369,7 +371,7 @@ impl<'a, A: Arena> Story<'a, A> {
     fn reserve_repeatedly(
         &mut self,
         about: &str,
-        permits: u64,
+        permits: (u64, u64),
         id: u64,
         ttl_us: u64,
     ) -> Option<NonZeroU64> {
@@ -382,10 +384,16 @@ impl<'a, A: Arena> Story<'a, A> {
     }
 
     /// Compares one reservation. Returns the time until it passes, if it is denied.
-    fn reserve(&mut self, about: &str, permits: u64, id: u64, ttl_us: u64) -> Option<NonZeroU64> {
-        let expected = self.model.reserve(self.now_us, permits, id, ttl_us);
-        let seen = self.client.reserve(permits, named(id), ttl_us).unwrap();
-        let about = format!("{about}: {permits} permits as {id} for {ttl_us} us");
+    fn reserve(
+        &mut self,
+        about: &str,
+        (permits, spared): (u64, u64),
+        id: u64,
+        ttl_us: u64,
+    ) -> Option<NonZeroU64> {
+        let expected = self.model.reserve(self.now_us, (permits, spared), id, ttl_us);
+        let seen = self.client.reserve_sparing(permits, named(id), ttl_us, spared).unwrap();
+        let about = format!("{about}: {permits} permits, {spared} spared, as {id} for {ttl_us} us");
         let in_us = |verdict| match verdict {
             ReserveVerdict::Denied { retry_after_ns } => ReserveVerdict::Denied {
                 retry_after_ns: retry_after_ns.map(|ns| number(ns.get().div_ceil(1_000))),

@@ -27,6 +27,11 @@ fn window(permits: u64, period_ns: u64) -> Rule {
     FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
 }
 
+fn with_credits(permits: u64, credits: u64, period_ns: u64) -> Rule {
+    let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
+    window.with_credits(credits).unwrap().into()
+}
+
 fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> Rule {
     let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
     log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into()
@@ -50,6 +55,13 @@ pub(crate) fn cases() -> Vec<Case> {
         ("a fine bucket", vec![bucket("99999999/s", 3_000)], 1),
         ("a window", vec![window(6, 50_000_000)], 7_000),
         ("a short window", vec![window(2, 1_000_000)], 400),
+        ("a window with credits", vec![with_credits(6, 4, 50_000_000)], 7_000),
+        ("a window with as many credits", vec![with_credits(3, 3, 2_000_000)], 500),
+        (
+            "credits and a bucket",
+            vec![with_credits(5, 1, 40_000_000), bucket("100/s", 9), window(9, 70_000_000)],
+            8_000,
+        ),
         ("a log", vec![log(6, 50_000_000, 1)], 7_000),
         ("a longer log", vec![log(90, 50_000_000, 1)], 400),
         ("a log on a grid", vec![log(9, 1_000_000_000, 10_000_000)], 90_000),

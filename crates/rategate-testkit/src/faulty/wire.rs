@@ -267,13 +267,22 @@ impl<S: Store, C: Clock + 'static> Wake for Wire<S, C> {
 /// Returns the request once more, if it counts once however often it is delivered.
 fn again<P>(request: &StoreRequest<P>) -> Option<StoreRequest<P>> {
     match request {
-        StoreRequest::Reserve { plan, key, permits, id, ttl_ns } => {
+        StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } => {
             let (plan, key, permits) = (Arc::clone(plan), Arc::clone(key), *permits);
-            Some(StoreRequest::Reserve { plan, key, permits, id: *id, ttl_ns: *ttl_ns })
+            let (id, ttl_ns, spared) = (*id, *ttl_ns, *spared);
+            Some(StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared })
         }
         StoreRequest::End { plan, key, id, end, debt } => {
             let (plan, key) = (Arc::clone(plan), Arc::clone(key));
             Some(StoreRequest::End { plan, key, id: *id, end: *end, debt: *debt })
+        }
+        StoreRequest::Charge { plan, key, permits, debt, once } if once.is_some() => {
+            let (plan, key, permits) = (Arc::clone(plan), Arc::clone(key), *permits);
+            Some(StoreRequest::Charge { plan, key, permits, debt: *debt, once: *once })
+        }
+        StoreRequest::Credit { plan, key, permits, once } if once.is_some() => {
+            let (plan, key, permits) = (Arc::clone(plan), Arc::clone(key), *permits);
+            Some(StoreRequest::Credit { plan, key, permits, once: *once })
         }
         _ => None,
     }

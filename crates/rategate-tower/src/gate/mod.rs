@@ -50,7 +50,8 @@ impl KeyStatus {
         remaining: u64,
         more_after: Option<Duration>,
     ) -> Self {
-        Self { key: limit_request.key, quota_status: QuotaStatus { remaining, more_after } }
+        let quota_status = QuotaStatus { remaining, more_after, full_after: None };
+        Self { key: limit_request.key, quota_status }
     }
 }
 

@@ -18,7 +18,8 @@
 //! A reset, and `t`, is the time until more permits are available than now. After a refusal, it is
 //! the time until the same request passes, as in `Retry-After`. Seconds are rounded up. In the
 //! dialects of OpenAI and Anthropic a reset is the time until the whole quota is available, as
-//! their clients expect: the quota comes back evenly over the window, as in a token bucket.
+//! their clients expect. Where that is not known, the quota comes back evenly over the window, as in
+//! a token bucket.
 
 mod draft;
 mod numbers;
@@ -142,7 +143,7 @@ impl Headers {
         for dialect in &self.dialects {
             let fields = match dialect {
                 Dialect::Current => {
-                    let QuotaStatus { remaining, more_after } = quota_status;
+                    let QuotaStatus { remaining, more_after, .. } = quota_status;
                     draft::write(headers, policy.item(), policy.name(), remaining, more_after);
                     None
                 }
@@ -175,17 +176,19 @@ pub struct QuotaStatus {
     /// The time until it could take more. `None` if there never will be more, as with a full
     /// bucket.
     pub more_after: Option<Duration>,
+    /// The time until the whole quota is available. `None` where that is not known: it then comes
+    /// back evenly over the window.
+    pub full_after: Option<Duration>,
 }
 
 impl QuotaStatus {
-    /// Returns the time until the whole quota is available, if it comes back evenly over the
-    /// window.
+    /// Returns the time until the whole quota is available, as known or by the window.
     fn full_after(self, policy: &QuotaPolicy) -> Duration {
         let missing = u128::from(policy.quota().saturating_sub(self.remaining));
         let ns = missing.saturating_mul(policy.window().as_nanos());
         let ns = ns.div_ceil(policy.quota().max(1).into());
         let evenly = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
-        evenly.max(self.more_after.unwrap_or_default())
+        self.full_after.unwrap_or(evenly).max(self.more_after.unwrap_or_default())
     }
 }
 
@@ -230,7 +233,7 @@ mod tests {
 
     fn quota_status(remaining: u64, more_after_ms: u64) -> QuotaStatus {
         let more_after = Some(Duration::from_millis(more_after_ms));
-        QuotaStatus { remaining, more_after }
+        QuotaStatus { remaining, more_after, full_after: None }
     }
 
     fn at(since: Duration) -> SystemTime {
@@ -318,6 +321,13 @@ mod tests {
         for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
             assert_eq!(written(dialect, QuotaUnit::ContentBytes), [""; 0]);
         }
+        // A reset that is known counts as it is.
+        let known =
+            QuotaStatus { full_after: Some(Duration::from_secs(7)), ..quota_status(9, 600) };
+        let mut headers = HeaderMap::new();
+        let policy_of_requests = Headers::only(policy("default", 100), Dialect::OpenAi);
+        policy_of_requests.write(known, at(Duration::ZERO), &mut headers);
+        assert_eq!(headers["x-ratelimit-reset-requests"], "7s");
         // After a refusal the wait of the request counts if it is longer.
         let status = quota_status(100, 360_000);
         let mut headers = HeaderMap::new();
@@ -328,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_will_never_be_more_has_no_time() {
-        let full = QuotaStatus { remaining: 100, more_after: None };
+        let full = QuotaStatus { remaining: 100, more_after: None, full_after: None };
         assert_eq!(
             written(&[Dialect::Current], full),
             [r#"ratelimit-policy: "default";q=100;w=60"#, r#"ratelimit: "default";r=100"#]
@@ -339,7 +349,8 @@ mod tests {
     /// Structured fields have integers of up to 15 digits.
     #[test]
     fn numbers_saturate() {
-        let max = QuotaStatus { remaining: u64::MAX, more_after: Some(Duration::MAX) };
+        let more_after = Some(Duration::MAX);
+        let max = QuotaStatus { remaining: u64::MAX, more_after, full_after: None };
         let now = at(Duration::from_secs(u64::MAX >> 2));
         let mut headers = HeaderMap::new();
         for dialect in [Dialect::Current, Dialect::Older, Dialect::Legacy(Reset::Unix)] {

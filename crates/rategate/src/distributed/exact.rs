@@ -62,9 +62,13 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let request = match effect {
             Effect::Take(lease) => StoreRequest::Decide { plan, key: request_key, permits, lease },
             Effect::Peek => StoreRequest::Peek { plan, key: request_key, permits },
-            Effect::Charge(permits) => {
-                StoreRequest::Charge { plan, key: request_key, permits, debt: self.debt }
-            }
+            Effect::Charge(permits) => StoreRequest::Charge {
+                plan,
+                key: request_key,
+                permits,
+                debt: self.debt,
+                once: None,
+            },
         };
         self.store.submit(
             request,

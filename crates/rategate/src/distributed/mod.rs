@@ -83,6 +83,7 @@ mod inner;
 mod leased;
 mod member;
 mod mode;
+mod once;
 mod partition;
 mod partitioned;
 mod renewals;
@@ -247,8 +248,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     ///
     /// The circuit breaker and the fallback play no part: the usage is a fact, which only the store
     /// can count. After [`StoreError::Unavailable`] **the outcome is unknown**. The charge may have
-    /// been booked, so it is not sent again; a caller that repeats it may charge twice. Dropping
-    /// the future takes nothing back.
+    /// been booked, so it is not sent again; a caller that repeats it may charge twice, unless it
+    /// [has an id](Self::charge_once). Dropping the future takes nothing back.
     ///
     /// ```
     /// use std::num::NonZeroU64;
@@ -444,7 +445,12 @@ fn remembered_ns(rule: &Rule) -> u64 {
             u64::try_from(burst_ns.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
         }),
         Rule::Log(log) => log.held_for_ns(),
+        // Credits that a grant takes are back after one more window.
+        Rule::Window(window) if window.credits() > 0 => window.period_ns().saturating_mul(2),
         Rule::Window(window) => window.period_ns(),
+        Rule::Calendar(calendar) if calendar.credits() > 0 => {
+            longest_window_ns(calendar).saturating_mul(2)
+        }
         Rule::Calendar(calendar) => longest_window_ns(calendar),
         Rule::InFlight(_, length_ns) => length_ns.get(),
     }

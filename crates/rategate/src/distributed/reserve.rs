@@ -71,6 +71,20 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         id: ReservationId,
         ttl: Duration,
     ) -> Pending<ReserveReply> {
+        self.reserve_sparing(key, (permits, 0), id, ttl)
+    }
+
+    /// [Holds](Self::reserve) an estimate of `permits` where as many more as are spared would pass:
+    /// of a limit that grants more than it should, such as a window that only counts.
+    ///
+    /// Unless no permits are spared, the store holds it in any mode.
+    pub fn reserve_sparing(
+        &self,
+        key: &[u8],
+        (permits, spared): (u64, u64),
+        id: ReservationId,
+        ttl: Duration,
+    ) -> Pending<ReserveReply> {
         if let Err(error) = self.check_reservations() {
             return Pending::failed(error);
         }
@@ -83,8 +97,9 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             return self.reserve_nothing(key, ttl_ns);
         };
         let estimate = Estimate { permits, id, ttl_ns };
-        let Strategy::Leased(leasing) = &inner.strategy else {
-            return self.reserve_at_store(key, estimate, None);
+        let leasing = match &inner.strategy {
+            Strategy::Leased(leasing) if spared == 0 => leasing,
+            _ => return self.reserve_at_store(key, (estimate, spared), None),
         };
         if let Err(Err(exceeds)) = inner.checked_permits(permits.get()) {
             return Pending::failed(exceeds);
@@ -94,7 +109,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         let borrowed = entry.as_ref().and_then(|entry| inner.reserve_borrowed(entry, estimate));
         match borrowed {
             Some(reply) => here(StoreReply::reserved, Reply::Reserved(reply)),
-            None => self.reserve_at_store(key, estimate, entry),
+            None => self.reserve_at_store(key, (estimate, 0), entry),
         }
     }
 
@@ -102,13 +117,13 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     fn reserve_at_store(
         &self,
         key: Key,
-        estimate: Estimate,
+        (estimate, spared): (Estimate, u64),
         entry: Option<Arc<Entry>>,
     ) -> Pending<ReserveReply> {
         let inner = Arc::clone(self.inner());
         let Estimate { permits, id, ttl_ns } = estimate;
         let (store, plan) = (Arc::clone(&inner.store), Arc::clone(&inner.store_plan));
-        let request = StoreRequest::Reserve { plan, key, permits, id, ttl_ns };
+        let request = StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared };
         Pending::requested(StoreReply::reserved, |callback| {
             let receive = move |reply: Result<StoreReply, StoreError>| {
                 let reply = reply.and_then(|reply| inner.trusted(reply));
@@ -134,7 +149,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             }
             _ => reply,
         };
-        let charge = StoreRequest::Charge { plan, key, permits: 0, debt };
+        let charge = StoreRequest::Charge { plan, key, permits: 0, debt, once: None };
         Pending::requested(StoreReply::reserved, |callback| {
             inner.store.submit(charge, Box::new(move |reply| callback(reply.map(held))));
         })

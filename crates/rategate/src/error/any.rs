@@ -109,7 +109,7 @@ impl Error {
             #[cfg(feature = "distributed")]
             Self::Store(error) => match error {
                 StoreError::Unavailable(_) => ErrorKind::Unavailable,
-                StoreError::InvalidRequest(_) => ErrorKind::Invalid,
+                StoreError::InvalidRequest(_) | StoreError::OtherRequest => ErrorKind::Invalid,
                 StoreError::Exceeds(_) | StoreError::CountsInFlight => ErrorKind::Never,
                 StoreError::Closed => ErrorKind::Closed,
             },

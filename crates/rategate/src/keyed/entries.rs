@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use rategate_core::concurrent::{Concurrent, HasLockFree};
 use rategate_core::ledger::Ledger;
+#[cfg(feature = "serde")]
 use rategate_core::limit::Limit as _;
 
 use super::eviction_cursor::EvictionCursor;

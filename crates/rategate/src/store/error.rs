@@ -21,6 +21,8 @@ pub enum StoreError {
     ///
     /// The text names the error, and what would be accepted.
     InvalidRequest(String),
+    /// The id is of another request: of other permits, of another kind, or of a reservation.
+    OtherRequest,
     /// The store was closed by its owner.
     Closed,
 }
@@ -54,6 +56,10 @@ impl fmt::Display for StoreError {
             Self::Exceeds(error) => error.fmt(f),
             Self::CountsInFlight => CountsInFlight.fmt(f),
             Self::InvalidRequest(why) => write!(f, "invalid request: {why}"),
+            Self::OtherRequest => f.write_str(
+                "the id is of another request of this key; send the same request again, or use a \
+                 new id",
+            ),
             Self::Closed => f.write_str("the store is closed"),
         }
     }

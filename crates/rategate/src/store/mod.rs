@@ -68,7 +68,7 @@ mod store_ext;
 
 pub use error::{StoreError, Unavailable};
 pub use memory::{DEFAULT_CAPACITY, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
-pub use reply::{ChargeReply, Denial, Grant, Receipt, Reply, StoreReply, Verdict};
+pub use reply::{ChargeReply, CreditReply, Denial, Grant, Receipt, Reply, StoreReply, Verdict};
 pub use reply::{EndOutcome, EndReply, ReserveReply, ReserveVerdict};
 pub use request::{Key, LeaseId, ReservationEnd, ReservationId, StoreRequest};
 pub use rule::{PlanError, Rule};

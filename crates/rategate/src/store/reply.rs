@@ -28,12 +28,14 @@ pub enum Reply {
     Verdict(Verdict),
     /// A count, whose meaning depends on the request.
     ///
-    /// For refunds and credits, the permits that came back. For release and renew, the limits of
+    /// For refunds, the permits that came back. For release and renew, the limits of
     /// permits in flight that still had the lease. For a reset, the states that had not fully
     /// recovered.
     Count(u64),
     /// The outcome of a charge.
     Charged(ChargeReply),
+    /// The outcome of a credit.
+    Credited(CreditReply),
     /// The outcome of a request to hold an estimate.
     Reserved(ReserveReply),
     /// The outcome of the end of a reservation.
@@ -59,6 +61,12 @@ impl StoreReply {
     #[must_use]
     pub fn charged(self) -> Option<ChargeReply> {
         if let Reply::Charged(charged) = self.reply { Some(charged) } else { None }
+    }
+
+    /// Returns the outcome of a credit, if the reply is one.
+    #[must_use]
+    pub fn credited(self) -> Option<CreditReply> {
+        if let Reply::Credited(credited) = self.reply { Some(credited) } else { None }
     }
 
     /// Returns the outcome of a request to hold an estimate, if the reply is one.
@@ -123,8 +131,10 @@ pub struct Denial {
 /// The outcome of a charge in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeReply {
-    /// The permits booked and forgiven, and the debt.
+    /// The permits booked and forgiven, and the debt; of the first charge, if this one is repeated.
     pub charged: Charged,
+    /// `true` if the charge had been made before under its id: nothing changed.
+    pub is_repeated: bool,
     /// The permits that one call could take then.
     pub remaining: u64,
     /// The time until a request for as many permits passes, if no other call comes first.
@@ -132,6 +142,15 @@ pub struct ChargeReply {
     /// 0 if it passes at once, and `None` if it never does. After a charge of no permits, the time
     /// until the limit is not exceeded.
     pub retry_after_ns: Option<u64>,
+}
+
+/// The outcome of a credit in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditReply {
+    /// The permits that came back; those of the first credit, if this one is repeated.
+    pub permits: u64,
+    /// `true` if the credit had been made before under its id: nothing changed.
+    pub is_repeated: bool,
 }
 
 /// The outcome of a request to hold an estimate.

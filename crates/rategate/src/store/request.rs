@@ -27,7 +27,8 @@ impl LeaseId {
     }
 }
 
-/// The 128-bit id of a reservation, which its caller chooses and no other caller has.
+/// The 128-bit id of a reservation, or of a request that counts once, which its caller chooses and
+/// no other caller has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReservationId(pub [u8; 16]);
 
@@ -108,7 +109,8 @@ pub enum StoreRequest<P> {
     ///
     /// At most as many come back as have been taken and not earned again, and at most as many per
     /// request as one call can take. The caller vouches for them: in any window, the permits that
-    /// pass exceed the limit by no more than come back in it.
+    /// pass exceed the limit by no more than come back in it. Sent twice, it counts twice, unless
+    /// it has an id.
     Credit {
         /// The limits; none of them counts permits in flight.
         plan: Arc<P>,
@@ -116,11 +118,13 @@ pub enum StoreRequest<P> {
         key: Key,
         /// The most permits to credit.
         permits: NonZeroU64,
+        /// The id under which it counts once. It is known for this key only.
+        once: Option<ReservationId>,
     },
     /// Counts permits that have been used already, whether they fit or not.
     ///
     /// Each limit is charged on its own, and those of permits in flight are left out. Sent twice,
-    /// it counts twice.
+    /// it counts twice, unless it has an id.
     Charge {
         /// The limits; at least one of them does not count permits in flight.
         plan: Arc<P>,
@@ -130,6 +134,9 @@ pub enum StoreRequest<P> {
         permits: u64,
         /// The way in which a debt ends.
         debt: Debt,
+        /// The id under which it counts once. It is known for this key only, and not remembered
+        /// where nothing is charged.
+        once: Option<ReservationId>,
     },
     /// Holds an estimate under every limit of the set, or nothing, until its [end](Self::End) or
     /// until its time is over.
@@ -147,6 +154,9 @@ pub enum StoreRequest<P> {
         id: ReservationId,
         /// The time after which the reservation ends by itself, as if cancelled then.
         ttl_ns: NonZeroU64,
+        /// The permits of each limit that reservations leave free: the estimate is held only where
+        /// as many more would pass. 0 for all of the limit.
+        spared: u64,
     },
     /// Ends a reservation: an excess comes back, a shortfall is charged.
     ///

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use rategate_core::debt::Debt;
 
 use super::{
-    Callback, ChargeReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId, Receipt,
-    Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply,
+    Callback, ChargeReply, CreditReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId,
+    Receipt, Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply,
     StoreRequest, Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
@@ -74,16 +74,47 @@ pub trait StoreExt<P> {
     /// Credits permits without a grant, up to a full limit. Returns the number that came back.
     fn credit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Credit { plan, key, permits }).read_as(StoreReply::count)
+        self.call(StoreRequest::Credit { plan, key, permits, once: None })
+            .read_as(|reply| reply.credited().map(|credited| credited.permits))
+    }
+
+    /// Credits permits once: the same again under its id changes nothing.
+    fn credit_once(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        permits: NonZeroU64,
+        id: ReservationId,
+    ) -> Pending<CreditReply> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Credit { plan, key, permits, once: Some(id) })
+            .read_as(StoreReply::credited)
     }
 
     /// Counts permits that have been used already, whether they fit or not.
     ///
     /// After [`StoreError::Unavailable`] the outcome is unknown, and a second charge may count
-    /// twice. Dropping the future takes nothing back.
+    /// twice; [one with an id](Self::charge_once) does not. Dropping the future takes nothing back.
     fn charge(&self, plan: &Arc<P>, key: &Key, permits: u64, debt: Debt) -> Pending<ChargeReply> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Charge { plan, key, permits, debt }).read_as(StoreReply::charged)
+        self.call(StoreRequest::Charge { plan, key, permits, debt, once: None })
+            .read_as(StoreReply::charged)
+    }
+
+    /// Counts permits that have been used already, once: the same again under its id changes
+    /// nothing.
+    ///
+    /// After [`StoreError::Unavailable`] send it again under the same id.
+    fn charge_once(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        (permits, id): (u64, ReservationId),
+        debt: Debt,
+    ) -> Pending<ChargeReply> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Charge { plan, key, permits, debt, once: Some(id) })
+            .read_as(StoreReply::charged)
     }
 
     /// Holds an estimate until its [end](Self::end), or until `ttl_ns` are over.
@@ -98,7 +129,7 @@ pub trait StoreExt<P> {
         (id, ttl_ns): (ReservationId, NonZeroU64),
     ) -> Pending<ReserveReply> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-        self.call(StoreRequest::Reserve { plan, key, permits, id, ttl_ns })
+        self.call(StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared: 0 })
             .read_as(StoreReply::reserved)
     }
 

@@ -45,6 +45,15 @@ pub enum Dialect {
     /// `"x-ratelimit-epoch"`.
     #[serde(rename = "x-ratelimit-epoch")]
     LegacyEpoch,
+    /// `x-ratelimit-limit-tokens`, `x-ratelimit-remaining-tokens` and
+    /// `x-ratelimit-reset-tokens: 6m0s`, or the same with `-requests`, as OpenAI writes them.
+    /// `"openai"`.
+    #[serde(rename = "openai")]
+    OpenAi,
+    /// `anthropic-ratelimit-tokens-limit`, `-remaining` and `-reset`, or the same with `requests`,
+    /// as Anthropic writes them. `"anthropic"`.
+    #[serde(rename = "anthropic")]
+    Anthropic,
 }
 
 /// The behaviour of Envoy's protocol.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use rategate::charge::{Committed, Settled};
 use rategate::{Clock, Status};
 use rategate_core::span::whole_ns;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::held_item::EndedHold;
 use super::table::{Entry, OwnedUsage, PartVerdict, State};
-use super::{Cost, End, NOT_HELD, Reserved, Verdicts, check_number};
+use super::{Cost, End, NOT_HELD, Reserved, Verdicts};
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
+use crate::engine::counter::Counter;
 use crate::engine::error::EngineError;
 use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task};
@@ -71,17 +72,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(Reserved { answer, is_repeated: false, ends_after_ns: NonZeroU64::new(left_ns) })
     }
 
-    /// Decides a request once: the same again under its id changes nothing, and gets the verdicts
-    /// of the first. A denied one leaves its id unused.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::OtherItems`] if the id is of another request or a reservation;
-    /// [`EngineError::NotFor`] if an item is of a rule whose counters are in a store;
-    /// [`EngineError::NoCapacity`]; and those of the request.
-    pub fn once(&self, id: UniqueId, request: &Request<'_>) -> Result<Reserved, EngineError> {
+    /// Decides a request once all of whose counters are in this process.
+    pub(super) fn once_here(
+        &self,
+        id: UniqueId,
+        request: &Request<'_>,
+    ) -> Result<Reserved, EngineError> {
         let Request { verb, items, .. } = *request;
-        check_number(items.len())?;
         let reservations = &self.inner.reservations;
         let targets = || items.iter().map(|item| item.target);
         let names = reservations.digest(Some(verb), items.iter().map(|item| &item.target));
@@ -129,7 +126,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
-        let (mut one, mut was_over) = (None, false);
+        let (mut left, mut was_over) = (SmallVec::new(), false);
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 reservations.counts.unknown();
@@ -142,8 +139,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
             Some(entry) => {
                 was_over = entry.is_over();
-                let (verdicts, left) = self.settle(entry, costs, end)?;
-                one = left;
+                let (verdicts, left_by) = self.settle(entry, costs, end)?;
+                left = left_by;
                 shard.settled(id, verdicts.clone(), now_ns);
                 reservations.counts.ended(end, &verdicts.0);
                 (verdicts, false)
@@ -151,8 +148,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         };
         drop(shard);
         let has_effect = verdicts.0.iter().all(|&verdict| end.has_effect(verdict));
-        let result = one.and_then(|left| self.inner.result_of_one(costs, &verdicts, left));
-        let answer = result.map_or_else(
+        let results = self.inner.results_of_ends(costs, &verdicts, &left);
+        let answer = results.map_or_else(
             || {
                 let targets = || costs.iter().map(|cost| cost.target).enumerate();
                 let mut answer = self.status(targets(), has_effect, &verdicts);
@@ -162,28 +159,27 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 }
                 answer
             },
-            |result| Answer { allowed: has_effect, results: smallvec![result] },
+            |results| Answer { allowed: has_effect, results },
         );
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
 
-    /// Ends a reservation that is open, or was when its time ended. Also returns what the end of
-    /// the only hold left.
+    /// Ends a reservation that is open, or was when its time ended. Also returns what the ends of
+    /// its holds left.
     pub(super) fn settle(
         &self,
         entry: &mut Entry<C>,
         costs: &[Cost<'_>],
         end: End,
-    ) -> Result<(Verdicts, Option<LeftByOne>), EngineError> {
+    ) -> Result<(Verdicts, AllLeft), EngineError> {
         let mut parts: Vec<PartVerdict> = Vec::new();
-        let mut one = None;
+        let mut left = AllLeft::new();
         let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
                 let used = holds.iter().map(|held| held.ended().used(costs, end));
                 let used: SmallVec<[u64; 4]> = used.collect::<Result<_, _>>()?;
                 let is_several = self.inner.comes_under_several(costs);
-                let is_one = holds.len() == 1 && costs.len() == 1;
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
                 for (held, used) in std::mem::take(holds).into_iter().zip(used) {
@@ -199,19 +195,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     if let Some(verdict) = verdicts.get_mut(at) {
                         *verdict = end.verdict(committed).or_later(*verdict);
                     }
-                    one = is_one.then_some(LeftByOne { rule, status });
+                    left.push(LeftByEnd { at, rule, status });
                 }
                 verdicts
             }
             State::Ended { held } => {
-                return Ok((self.inner.charge_late(held, costs, end)?, None));
+                return Ok((self.inner.charge_late(held, costs, end)?, left));
             }
             State::Settled(verdicts) => {
-                return Ok(((verdicts.clone(), entry.parts.clone()), None));
+                return Ok(((verdicts.clone(), entry.parts.clone()), left));
             }
         };
         self.inner.reservations.counts.closed();
-        Ok(((verdicts, parts), one))
+        Ok(((verdicts, parts), left))
     }
 
     /// Returns the status of each counter, with the verdicts of an operation that has been made.
@@ -248,37 +244,52 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 }
 
-/// The status of a limit after the end of the only hold of a reservation, and its rule.
-pub(super) struct LeftByOne {
+/// The status of a limit after the end of a hold.
+pub(super) struct LeftByEnd {
+    /// The index of the item.
+    at: usize,
     rule: Arc<Rule>,
     status: Status,
 }
 
+/// What the ends of the holds of a reservation left.
+pub(super) type AllLeft = SmallVec<[LeftByEnd; 1]>;
+
 impl<C: Clock + Clone + 'static> Inner<C> {
-    /// Returns the result of the end of a reservation of one item, and notifies its watcher.
+    /// Returns the results of the end of a reservation, and notifies the watchers.
     ///
-    /// It is the one that a search for the status would find, which takes as long as the end.
-    /// Returns `None` if the item comes under other rules than the one that held it.
-    fn result_of_one(
+    /// They are those that a search for the status would find, which takes as long as the end.
+    /// Returns `None` unless each item comes under the rule that held it and no other.
+    fn results_of_ends(
         &self,
         costs: &[Cost<'_>],
         (verdicts, parts): &Verdicts,
-        LeftByOne { rule, status }: LeftByOne,
-    ) -> Option<ItemResult> {
+        left: &AllLeft,
+    ) -> Option<SmallVec<[ItemResult; 1]>> {
         let live = self.live.load();
         let live = live.as_deref().filter(|live| !live.matcher.is_layered())?;
-        let ([cost], [verdict], []) = (costs, verdicts.as_slice(), parts.as_slice()) else {
-            return None;
-        };
-        let item = self.find(Some(live), Verb::Take, &Item::of(cost.target, 0)).ok()?;
-        let Task::Acquisition(PendingItem { counter, .. }) = item else { return None };
-        if !counter.ruled().is_some_and(|ruled| Arc::ptr_eq(&ruled.rule, &rule)) {
+        if left.is_empty() || left.len() != costs.len() || !parts.is_empty() {
             return None;
         }
-        let mut result = counter.result_of(&self.clock, *verdict, status).ok()?;
-        result.warn_of_settled();
-        self.notify_settled_one(&counter, &result, false);
-        Some(result)
+        let result = |((nth, cost), verdict): ((usize, &Cost<'_>), &Verdict)| {
+            let left = left.iter().find(|left| left.at == nth)?;
+            let item = self.find(Some(live), Verb::Take, &Item::of(cost.target, 0)).ok()?;
+            let Task::Acquisition(PendingItem { counter, .. }) = item else { return None };
+            let ruled = counter.ruled().filter(|ruled| Arc::ptr_eq(&ruled.rule, &left.rule))?;
+            if !ruled.rule.replaces.is_empty() {
+                return None;
+            }
+            let mut result = counter.result_of(&self.clock, *verdict, left.status).ok()?;
+            result.warn_of_settled();
+            Some((counter, result))
+        };
+        let all: SmallVec<[_; 1]> =
+            costs.iter().enumerate().zip(verdicts).map(result).collect::<Option<_>>()?;
+        let notified = |(counter, result): (Counter<'_, C>, ItemResult)| {
+            self.notify_settled_one(&counter, &result, false);
+            result
+        };
+        Some(all.into_iter().map(notified).collect())
     }
 }
 

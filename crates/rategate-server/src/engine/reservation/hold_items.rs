@@ -27,16 +27,6 @@ use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
 use crate::rule::Limit;
 use crate::units::retry_ns;
 
-/// The error for a request with an id of a rule whose counters are in a store.
-const IN_A_STORE: EngineError = EngineError::NotFor(
-    "a store makes no request once by its id; reserve and commit what the rule counts",
-);
-
-const COUNTED_IN_A_STORE: EngineError = EngineError::NotFor(
-    "the rule counts every hit in a store, which cannot hold an estimate below its limit; \
-     write another `algorithm`, or leave `store` out",
-);
-
 const INLINE: EngineError = EngineError::NotFor(
     "a reservation is of rules; write a rule for a limit that comes with the call",
 );
@@ -238,7 +228,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 && let Some(ruled) = item.counter.ruled()
                 && ruled.remote.is_some()
             {
-                return Err(if ruled.is_in_flight() { IN_FLIGHT } else { IN_A_STORE });
+                return Err(IN_FLIGHT);
             }
         }
         Ok(())
@@ -337,11 +327,8 @@ fn reservable<'t, C: Clock + Clone>(
     item: &'t PendingItem<'_, C>,
 ) -> Result<(&'t ActiveRule<C>, &'t Key, Option<&'t OwnLimit>), EngineError> {
     let Some((ruled, key, own)) = of_rule(&item.counter) else { return Err(INLINE) };
-    if ruled.is_in_flight() {
-        return Err(IN_FLIGHT);
-    }
     if ruled.remote.is_some() {
-        return Err(COUNTED_IN_A_STORE);
+        return Err(IN_FLIGHT);
     }
     Ok((ruled, key, own))
 }

@@ -8,14 +8,15 @@
 use std::time::Duration;
 
 use rategate::Clock;
-use rategate::store::ReservationId;
+use rategate::store::{ReservationId, StoreError};
 
 use super::as_many::MAX_TRIES;
-use super::requests::{Estimate, Estimated, in_store};
+use super::requests::{Estimate, Estimated, in_store, spared};
 use super::split::{Split, StoredItem};
 use crate::engine::Inner;
 use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
+use crate::engine::remote::peeked;
 use crate::engine::unique_id::UniqueId;
 
 /// A rule of an item, while numbers are tried.
@@ -91,15 +92,25 @@ impl<C: Clock + Clone + 'static> Split<C> {
             let (ruled, remote) = self.remote(item)?;
             let key = in_store(ruled, item);
             let is_open = attempt.estimate.is_none();
-            let submit = || remote.reserve(&key, attempt.permits, ReservationId(id.0), ttl);
+            let permits = (attempt.permits, spared(ruled));
+            let submit = || remote.reserve(&key, permits, ReservationId(id.0), ttl);
             replies.push(is_open.then(submit));
         }
         let mut failed = None;
         for ((item, attempt), reply) in self.stored.iter().zip(all).zip(replies) {
             let Some(reply) = reply else { continue };
             let (ruled, _) = self.remote(item)?;
-            match Estimate::of_reply(inner, ruled, item, attempt.permits, reply.await) {
-                Ok(Estimated::Decided(estimate)) => attempt.estimate = Some(estimate),
+            let reply = reply.await;
+            let is_never = matches!(reply, Err(StoreError::Exceeds(_)));
+            match Estimate::of_reply(inner, ruled, item, attempt.permits, reply) {
+                Ok(Estimated::Decided(mut estimate)) => {
+                    if is_never {
+                        let verdict = estimate.result.verdict;
+                        let status = peeked(inner, &self.live, (item.rule, &item.key), verdict);
+                        estimate.result = item.with_cost(status.await?);
+                    }
+                    attempt.estimate = Some(estimate);
+                }
                 Ok(Estimated::Other(permits)) if !attempt.is_known && item.may_hold(permits) => {
                     (attempt.permits, attempt.is_known) = (permits, true);
                 }

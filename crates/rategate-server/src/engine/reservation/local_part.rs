@@ -197,7 +197,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     }
 
     /// Calls `act` with the items in this process.
-    fn with_here<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
+    pub(super) fn with_here<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
         self.with_all(|items| {
             let here = self.here.iter().filter_map(|at| items.get(*at).copied());
             act(&here.collect::<Vec<_>>())

@@ -17,6 +17,7 @@
 //!
 //! # Rules in a store
 //!
+//! * **Requests with an id** count once there, at whichever server: see [`Engine::once`].
 //! * **Any server** ends what another holds in the store, also after a restart: the id is known to
 //!   the store, of each counter apart. Only of the items in this process this server alone knows.
 //! * **First the store, then this process.** The items in the store are held at once, and then the
@@ -37,6 +38,7 @@ mod hold_stored;
 mod in_progress;
 mod late;
 mod local_part;
+mod once;
 mod requests;
 mod settlements;
 mod split;
@@ -132,7 +134,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         match checked {
             Ok((ttl, None)) => Decided::Now(self.reserve_here(id, ttl, items)),
             Ok((ttl, Some(split))) => match split.check_estimates() {
-                Ok(()) => now_or_later(Box::pin(stored::reserve(self.clone(), split, id, ttl))),
+                Ok(()) => {
+                    let engine = self.clone();
+                    now_or_later(Box::pin(async move {
+                        stored::reserve(&engine, &split, id, ttl).await
+                    }))
+                }
                 Err(error) => Decided::Now(Err(error)),
             },
             Err(error) => Decided::Now(Err(error)),
@@ -180,7 +187,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     Err(error) => return Decided::Now(Err(error)),
                 };
                 let here = costs.iter().map(|cost| cost.permits).collect();
-                now_or_later(Box::pin(stored::end(self.clone(), split, id, (here, used), end)))
+                let engine = self.clone();
+                now_or_later(Box::pin(async move {
+                    stored::end(&engine, &split, id, (here, used), end).await
+                }))
             }
             Err(error) => Decided::Now(Err(error)),
         }

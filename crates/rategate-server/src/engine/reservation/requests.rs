@@ -1,6 +1,7 @@
 //! The requests of reservations to a store, and the results of its replies.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use rategate::Clock;
 use rategate::charge::Settled;
@@ -17,8 +18,8 @@ use crate::engine::hold_change::HoldChange;
 use crate::engine::remote::{of_store, set_reset};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
-use crate::engine::{Inner, key};
-use crate::rule::{CounterLocation, OnUnavailable};
+use crate::engine::{Inner, counted, key};
+use crate::rule::{CounterLocation, Limit, OnUnavailable};
 
 /// The time after which a caller sends the same again if a store did not reply.
 const RETRY_AFTER_NS: Option<NonZeroU64> = NonZeroU64::new(1_000_000_000);
@@ -200,6 +201,7 @@ impl Estimate {
             ReserveVerdict::OtherPermits { permits } => return Ok(Estimated::Other(permits)),
         };
         let result = status(inner, ruled, verdict, (left, debt));
+        let left = left.saturating_sub(spared(ruled));
         let decided = decided(result, ends_in_ns);
         Ok(Estimated::Decided(Self { left, is_repeated, is_over, ..decided }))
     }
@@ -241,12 +243,26 @@ fn of_end<C: Clock + Clone>(
     Ok(Ended { result, is_repeated, change })
 }
 
-fn status<C: Clock + Clone>(
+/// Returns the permits that a store's counter grants beyond the limit.
+pub(super) fn spared<C: Clock + Clone>(ruled: &ActiveRule<C>) -> u64 {
+    match ruled.rule.limit {
+        Limit::Counted(window) => window.spared_in_store(),
+        _ => 0,
+    }
+}
+
+pub(super) fn status<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
     verdict: Verdict,
     (remaining, debt): (u64, u64),
 ) -> ItemResult {
+    if let Limit::Counted(window) = ruled.rule.limit {
+        let used = window.used_in_store(remaining);
+        let now_ns = inner.clock.now_ns();
+        let counted = counted::result(window, ruled.rule.display_limit, (verdict, used), now_ns);
+        return ItemResult { rule: Some(Arc::clone(&ruled.rule)), ..counted };
+    }
     // The remainder of this server's lease is not the remainder of the limit.
     let remaining = (ruled.rule.location == CounterLocation::StoreExact).then_some(remaining);
     let mut result = ItemResult { remaining, debt, ..ruled.result(verdict) };
@@ -254,7 +270,7 @@ fn status<C: Clock + Clone>(
     result
 }
 
-const fn unavailable(admitted: bool) -> Verdict {
+pub(super) const fn unavailable(admitted: bool) -> Verdict {
     let retry_after_ns = if admitted { None } else { RETRY_AFTER_NS };
     Verdict::Unavailable { admitted, retry_after_ns }
 }

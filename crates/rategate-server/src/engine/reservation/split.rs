@@ -23,7 +23,7 @@ const IN_PARTS: EngineError = EngineError::NotFor(
 );
 
 const NONE_IN_A_STORE: EngineError =
-    EngineError::NotFor("a reservation of a rule in a store is of at least one permit");
+    EngineError::NotFor("what a store holds under an id is at least one permit");
 
 /// The items of an operation on a reservation, some of which are in a store.
 pub(super) struct Split<C: Clock> {
@@ -61,9 +61,9 @@ pub(super) struct StoredItem {
     /// `true` if no other rule decides the item.
     alone: bool,
     /// The maximum number that was asked for, before the limit or a share of it cut that.
-    requested: u64,
+    pub(super) requested: u64,
     /// `true` if a share of the limit bounds what is held.
-    is_cut: bool,
+    pub(super) is_cut: bool,
 }
 
 /// A rule that an item comes under.
@@ -208,8 +208,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
 
 /// Returns `true` for a rule whose estimates a store holds.
 fn is_stored<C: Clock + Clone>(ruled: &ActiveRule<C>) -> bool {
-    let is_counted = matches!(ruled.rule.limit, Limit::Counted(_));
-    ruled.remote.is_some() && !ruled.is_in_flight() && !is_counted
+    ruled.remote.is_some() && !ruled.is_in_flight()
 }
 
 impl StoredItem {

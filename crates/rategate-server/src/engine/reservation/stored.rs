@@ -17,14 +17,14 @@ use crate::engine::unique_id::UniqueId;
 
 /// Holds the permits of all items, or of none.
 pub(super) async fn reserve<C: Clock + Clone + 'static>(
-    engine: Engine<C>,
-    split: Split<C>,
+    engine: &Engine<C>,
+    split: &Split<C>,
     id: UniqueId,
     ttl: Duration,
 ) -> Result<Reserved, EngineError> {
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
-    let known = engine.known_here(&split, id)?;
+    let known = engine.known_here(split, id)?;
     let is_known = known.is_some();
     let estimates = split.hold(inner, id, ttl).await?;
     let mut left_ns = estimates.iter().filter_map(|estimate| estimate.ends_in_ns).min();
@@ -32,14 +32,14 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let passes = estimates.iter().all(Estimate::passes);
     let here = match known {
         _ if split.here.is_empty() => Ok((Vec::new(), passes)),
-        _ if !passes => engine.peek_here(&split).map(|results| (results, false)),
+        _ if !passes => engine.peek_here(split).map(|results| (results, false)),
         Some(known) => {
             left_ns = left_ns.min(known.ends_after_ns);
-            Ok((engine.results_here(&split, &known), known.ends_after_ns.is_some()))
+            Ok((engine.results_here(split, &known), known.ends_after_ns.is_some()))
         }
         None => {
             is_repeated &= !split.counts_here;
-            engine.hold_here(&split, id, ttl)
+            engine.hold_here(split, id, ttl)
         }
     };
     let is_over = estimates.iter().any(|estimate| estimate.is_over);
@@ -95,8 +95,8 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
 /// Ends a reservation of which so much was used of each item, and of each hold in the store; as
 /// much as was held if `None`.
 pub(super) async fn end<C: Clock + Clone + 'static>(
-    engine: Engine<C>,
-    split: Split<C>,
+    engine: &Engine<C>,
+    split: &Split<C>,
     id: UniqueId,
     (used_here, used): (SmallVec<[Option<u64>; 1]>, Vec<Option<u64>>),
     end: End,
@@ -104,7 +104,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
     // The end here is remembered, so the same again goes on with the store.
-    let (here, is_repeated_here) = engine.end_held_here(&split, id, &used_here, end)?;
+    let (here, is_repeated_here) = engine.end_held_here(split, id, &used_here, end)?;
     let mut is_repeated = is_repeated_here;
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
@@ -131,7 +131,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
         counts.ended(end, &verdicts);
     }
     let allowed = verdicts.iter().all(|&verdict| end.has_effect(verdict));
-    let mut results: Vec<(usize, ItemResult)> = engine.results_of(&split, &here, allowed);
+    let mut results: Vec<(usize, ItemResult)> = engine.results_of(split, &here, allowed);
     if !is_repeated_here {
         results.iter_mut().for_each(|(_, result)| result.warn_of_settled());
     }

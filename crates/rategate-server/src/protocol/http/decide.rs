@@ -62,7 +62,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             }
         };
         if let Some(id) = check_request.once {
-            return self.once(check_request, id, verb);
+            return self.once(check_request, id, verb).await;
         }
         let answer = answered(self.ask(check_request, verb, None)?, check_request).await?;
         Ok(Outcome::of(answer))
@@ -139,7 +139,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     }
 
     /// Decides a request that is made once.
-    fn once(
+    async fn once(
         &self,
         check_request: &CheckRequest<'_>,
         id: UniqueId,
@@ -149,7 +149,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let items: SmallVec<[Item<'_>; 1]> =
             check_request.engine_items(&key_values, None).collect();
         let request = Request { verb, items: &items, counts_denied: false };
-        let made = or_denied(self.engine.once(id, &request), check_request)?;
+        let made = self.engine.once(id, &request);
+        let made = or_denied(made.answer().await, check_request)?;
         Ok(Outcome { repeated: Some(made.is_repeated), ..Outcome::of(made.answer) })
     }
 

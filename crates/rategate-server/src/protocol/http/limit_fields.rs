@@ -3,7 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Response, StatusCode};
-use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, QuotaStatus, write_retry_after};
+use rategate::AnyPolicy;
+use rategate_tower::headers::{
+    Dialect, Headers, QuotaPolicy, QuotaStatus, QuotaUnit, write_retry_after,
+};
 use rategate_tower::problem::{Problem, QUOTA_EXCEEDED};
 use smallvec::SmallVec;
 
@@ -11,6 +14,7 @@ use super::answered::retry_after_ns;
 use crate::engine::{Answer, Inline, ItemResult, Verdict};
 use crate::protocol::body::Body;
 use crate::protocol::problem;
+use crate::rule::{Counts, Limit};
 use crate::units::whole_ms;
 
 /// The name of limits without a name of their own, or with a name that a field cannot hold.
@@ -30,19 +34,27 @@ pub(super) fn write(
     for (index, result) in
         answer.results.iter().enumerate().filter(|(_, result)| is_reported(result))
     {
-        let (Some(policy), Some(remaining)) =
-            (policy(result, inline(index), now_ns), result.remaining)
-        else {
-            continue;
-        };
+        let quota = quota(result, inline(index), now_ns);
+        let Some((quota, remaining)) = quota.zip(result.remaining) else { continue };
+        let Some(policy) = policy(result, quota) else { continue };
         let more_after_ns = match retry_after_ns(result) {
-            Some(0) => result.reset_after().filter(|ns| *ns > 0),
+            Some(0) => next_after_ns(result, quota, now_ns),
             retry_after_ns => retry_after_ns,
         };
-        let quota_status =
-            QuotaStatus { remaining, more_after: more_after_ns.map(Duration::from_nanos) };
+        let quota_status = QuotaStatus {
+            remaining,
+            more_after: more_after_ns.map(Duration::from_nanos),
+            full_after: result.reset_after().map(Duration::from_nanos),
+        };
         for dialect in dialects {
-            Headers::only(policy.clone(), *dialect).write(quota_status, now, headers);
+            let policy = match dialect {
+                Dialect::OpenAi | Dialect::Anthropic => match vendor_unit(result) {
+                    Some(unit) => policy.clone().unit(unit),
+                    None => continue,
+                },
+                _ => policy.clone(),
+            };
+            Headers::only(policy, *dialect).write(quota_status, now, headers);
         }
     }
 }
@@ -84,11 +96,55 @@ fn is_reported(result: &ItemResult) -> bool {
     is_counted && !result.is_shadow()
 }
 
-/// Returns the policy that a client sees of a limit.
+/// Returns the time until more can be taken, after a grant.
 ///
-/// It is the limit as written; for a calendar in the true length of its window. If more can be
-/// taken at once, it is that burst in the time after which the whole burst is available again.
-fn policy(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<QuotaPolicy> {
+/// It is the time until all of it can, unless credits of earlier windows are in use, which more
+/// borders than the next one bring back.
+fn next_after_ns(
+    result: &ItemResult,
+    (permits, window_ns): (u64, u64),
+    now_ns: u64,
+) -> Option<u64> {
+    let all_ns = result.reset_after().filter(|ns| *ns > 0)?;
+    let used = result.limit.saturating_sub(result.remaining?);
+    if used <= permits || !has_windows(result) {
+        return Some(all_ns);
+    }
+    Some(match result.calendar(now_ns) {
+        Some((_, window)) => window.end_ns.saturating_sub(now_ns),
+        None => {
+            let later = used.div_ceil(permits.max(1)).saturating_sub(1);
+            all_ns.saturating_sub(window_ns.saturating_mul(later))
+        }
+    })
+}
+
+/// Returns the unit that a vendor's fields name: tokens for what is counted by weights, and
+/// requests otherwise. Money has no such fields.
+fn vendor_unit(result: &ItemResult) -> Option<QuotaUnit> {
+    match result.rule.as_ref().map(|rule| &rule.counts) {
+        Some(Counts::Usage(_)) => Some(QuotaUnit::Tokens),
+        Some(Counts::Money(_)) => None,
+        Some(Counts::Permits | Counts::Requests) | None => Some(QuotaUnit::Requests),
+    }
+}
+
+/// Returns `true` if the limit is one of windows, also where a schedule puts it into force.
+fn has_windows(result: &ItemResult) -> bool {
+    let is_window = |limit: &Limit| {
+        matches!(limit, Limit::Policy(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_)))
+    };
+    result.rule.as_ref().is_some_and(|rule| {
+        is_window(&rule.limit) || rule.schedule.iter().any(|scheduled| is_window(&scheduled.limit))
+    })
+}
+
+/// Returns the permits and the window in nanoseconds that a client sees of a limit.
+///
+/// They are the limit as written; for a calendar in the true length of its window. If a bucket has a
+/// larger burst, they are that burst in the time after which the whole burst is available again. The
+/// credits of windows are no part of them: what remains may exceed the permits.
+fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u64, u64)> {
     let (permits, window_ns) = match (result.display_limit, inline) {
         (Some(display_limit), _) => {
             let seconds = display_limit.multiplier.saturating_mul(display_limit.unit.seconds());
@@ -101,13 +157,15 @@ fn policy(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<Qu
         (None, Some(inline)) => (inline.count, inline.period_ns),
         (None, None) => return None,
     };
-    let (quota, window_ns) = if result.limit > permits {
+    if result.limit > permits && !has_windows(result) {
         let scaled = u128::from(window_ns).saturating_mul(result.limit.into());
         let scaled = scaled.div_ceil(u128::from(permits).max(1));
-        (result.limit, u64::try_from(scaled).unwrap_or(u64::MAX))
-    } else {
-        (permits, window_ns)
-    };
+        return Some((result.limit, u64::try_from(scaled).unwrap_or(u64::MAX)));
+    }
+    Some((permits, window_ns))
+}
+
+fn policy(result: &ItemResult, (quota, window_ns): (u64, u64)) -> Option<QuotaPolicy> {
     let window = Duration::from_nanos(window_ns.max(1));
     let name = result.rule.as_ref().map_or(NAMELESS, |rule| &*rule.name);
     let policy = QuotaPolicy::new(name, quota, window);

@@ -29,7 +29,8 @@ use super::lease;
 use super::number::{put_or_minus_one, unsigned};
 use super::session::Session;
 use crate::engine::{
-    Answer, Decided, EngineError, Item, ItemResult, Request, Target, UniqueId, Verb, Verdict,
+    Answer, Decided, EngineError, Item, ItemResult, Request, Reserved, Target, UniqueId, Verb,
+    Verdict,
 };
 use crate::net::RefusalReason;
 use crate::rule::{CounterLocation, Enforcement, Limit, Rule, Value};
@@ -46,7 +47,7 @@ pub(super) struct CommandRequest {
     pub(super) permits: u64,
     /// The lease of the request, if it concerns one.
     pub(super) lease: Option<UniqueId>,
-    /// Of a charge that is made once: `true` if it had been made before.
+    /// Of a request that is made once: `true` if it had been made before.
     pub(super) repeated: Option<bool>,
 }
 
@@ -54,8 +55,9 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     /// Runs `RATEGATE.CHECK`, `.PEEK`, `.CHARGE`, `.REFUND` and `.RESET`. The reply is written, or
     /// follows later.
     ///
-    /// `RATEGATE.CHARGE once|- rule permits [value ...]` is a charge under an id, or `-` for none.
-    /// The reply has one more field then, `repeated`.
+    /// `RATEGATE.CHARGE once|- rule permits [value ...]` is a charge under an id, or `-` for none, and
+    /// so are `RATEGATE.CHECK` and `RATEGATE.REFUND`. The reply has one more field under an id,
+    /// `repeated`.
     pub(super) fn check(
         &self,
         session: &mut Session,
@@ -64,7 +66,8 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         out: &mut Vec<u8>,
     ) -> Option<Pending> {
         let mut reply = RespWriter::new(out, session.version);
-        let once = if verb == Verb::Charge { once(words) } else { None };
+        let counts_once = matches!(verb, Verb::Take | Verb::Charge | Verb::Refund);
+        let once = if counts_once { once(words) } else { None };
         let rule = 1_usize.saturating_add(once.is_some().into());
         let first = rule.saturating_add(1);
         let (permits, first) = if verb == Verb::Reset {
@@ -76,15 +79,15 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
         let items = [Item::of(Target::Rule { name, values: &values }, permits)];
         let request = Request { verb, items: &items, counts_denied: false };
-        let mut form = CommandRequest { verb, permits, lease: None, repeated: None };
-        let decided = match once.flatten() {
-            None => self.engine().decide(&request),
-            Some(id) => Decided::Now(self.engine().once(id, &request).map(|made| {
-                form.repeated = Some(made.is_repeated);
-                made.answer
-            })),
+        let form = CommandRequest { verb, permits, lease: None, repeated: None };
+        let Some(id) = once.flatten() else {
+            return reply_now_or_later(self.engine().decide(&request), form, out, session);
         };
-        reply_now_or_later(decided, form, out, session)
+        let write_made = move |made: Result<Reserved, EngineError>, reply: &mut RespWriter<'_>| {
+            let repeated = made.as_ref().ok().map(|made| made.is_repeated);
+            write(made.map(|made| made.answer), CommandRequest { repeated, ..form }, reply)
+        };
+        now_or_later(self.engine().once(id, &request), write_made, out, session)
     }
 
     /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
@@ -158,7 +161,7 @@ pub(super) fn unique_id(word: &[u8], may_be_new: bool) -> Option<UniqueId> {
     }
 }
 
-/// Returns the id under which a charge is made once, or `None` inside for none. The form without an
+/// Returns the id under which a request is made once, or `None` inside for none. The form without an
 /// id has a number in the place of the rule's name.
 #[expect(clippy::option_option, reason = "an id, none, or another form")]
 fn once(words: CommandWords<'_>) -> Option<Option<UniqueId>> {

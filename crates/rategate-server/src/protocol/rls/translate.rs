@@ -72,7 +72,7 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
         match operation {
             Operation::Once(verb) => {
                 let counts_denied = self.counts_denied();
-                Decided::Now(self.once(id, &Request { verb, items, counts_denied }))
+                self.once(id, &Request { verb, items, counts_denied })
             }
             Operation::Reserve(ttl) => self.reserve(id, ttl, items),
             Operation::Commit { as_held } => {

@@ -95,19 +95,30 @@ impl Entry {
         (permits, debt): (u64, Debt),
         now_ns: u64,
     ) -> ChargeReply {
-        let (mut forgiven, mut wait_ns) = (0, Some(0_u64));
-        let charged = || plan.limits().iter().filter(|limit| !limit.holds());
-        for limit in charged() {
+        let mut forgiven = 0;
+        for limit in plan.limits().iter().filter(|limit| !limit.holds()) {
             forgiven = self.state(limit, now_ns).charge(now_ns, permits, debt).max(forgiven);
-        }
-        for limit in charged() {
-            let limits_wait_ns = self.seen(limit, now_ns).wait_for_any_ns(limit, now_ns, permits);
-            wait_ns = wait_ns.zip(limits_wait_ns).map(|(one, other)| one.max(other));
         }
         let booked = permits.saturating_sub(forgiven);
         let charged = Charged { booked, forgiven, debt: self.debt(plan, now_ns) };
+        self.charge_reply(plan, permits, charged, now_ns)
+    }
+
+    /// Returns the reply to a charge of so many permits, with the numbers after it.
+    pub(super) fn charge_reply(
+        &self,
+        plan: &MemoryPlan,
+        permits: u64,
+        charged: Charged,
+        now_ns: u64,
+    ) -> ChargeReply {
+        let mut retry_after_ns = Some(0_u64);
+        for limit in plan.limits().iter().filter(|limit| !limit.holds()) {
+            let limits_wait_ns = self.seen(limit, now_ns).wait_for_any_ns(limit, now_ns, permits);
+            retry_after_ns = retry_after_ns.zip(limits_wait_ns).map(|(one, other)| one.max(other));
+        }
         let remaining = self.remaining(plan, now_ns);
-        ChargeReply { charged, remaining, retry_after_ns: wait_ns }
+        ChargeReply { charged, is_repeated: false, remaining, retry_after_ns }
     }
 
     /// Decides, and takes the permits that are granted.

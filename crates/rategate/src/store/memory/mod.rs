@@ -4,11 +4,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate_core::debt::Debt;
-
 use self::entry::{Entry, Judged, PermitRequest, ReadReceipt};
 use self::groups::Groups;
-use self::plan::Labelled;
+use self::once::Charge;
 use self::reservations::{Ending, Estimate};
 use self::reserve::IdCapacity;
 use self::shard::Shard;
@@ -21,6 +19,7 @@ use crate::clock::{Clock, MonotonicClock};
 mod entry;
 mod groups;
 mod leases;
+mod once;
 mod plan;
 mod reservations;
 mod reserve;
@@ -60,6 +59,8 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   [`rewind`](Self::rewind), nor to a bucket whose limit has changed since.
 /// * **Leases.** A lease is an id and a number of permits; the same id with another number is
 ///   another lease.
+/// * **Once.** A charge or credit with an id counts once. Its id is remembered for ten minutes, and
+///   is of no reservation.
 /// * **Reservations.** Exact: after an end, the limits are as if what was used had been taken in
 ///   the first place, as far as [a hold](rategate_core::holds) can tell. They end at their instant,
 ///   looked at or not, and denials foretell it. An id is remembered for ten minutes after the end,
@@ -215,17 +216,14 @@ impl<C: Clock> MemoryStore<C> {
                 };
                 Ok(Reply::Count(self.change(&key, refund)))
             }
-            StoreRequest::Credit { plan, key, permits } => {
-                refuse_if(plan.holds(), "permits in flight are released, not credited")?;
-                let permits = permits.get().min(plan.capacity());
-                let credit = |entry: &mut Entry, now_ns| entry.credit(&plan, permits, now_ns);
-                Ok(Reply::Count(self.change(&key, credit)))
+            StoreRequest::Credit { plan, key, permits, once } => {
+                self.credit(&key, &plan, (permits, once))
             }
-            StoreRequest::Charge { plan, key, permits, debt } => {
-                self.charge(&key, &plan, (permits, debt))
+            StoreRequest::Charge { plan, key, permits, debt, once } => {
+                self.charge(&key, Charge { plan: &plan, permits, debt, once })
             }
-            StoreRequest::Reserve { plan, key, permits, id, ttl_ns } => {
-                self.reserve(&key, Estimate { plan: &plan, permits, id, ttl_ns })
+            StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } => {
+                self.reserve(&key, Estimate { plan: &plan, permits, id, ttl_ns, spared })
             }
             StoreRequest::End { plan, key, id, end, debt } => {
                 self.end(&key, Ending { plan: &plan, id, end, debt })
@@ -263,27 +261,6 @@ impl<C: Clock> MemoryStore<C> {
             shard.remember(Key::clone(key), entry)?;
         }
         Ok(Reply::Verdict(verdict))
-    }
-
-    fn charge(
-        &self,
-        key: &Key,
-        plan: &MemoryPlan,
-        charge: (u64, Debt),
-    ) -> Result<Reply, StoreError> {
-        if plan.limits().iter().all(Labelled::holds) {
-            return Err(StoreError::CountsInFlight);
-        }
-        let (mut shard, now_ns) = self.shard(key);
-        if let Some(entry) = shard.entry(key) {
-            return Ok(Reply::Charged(entry.charge(plan, charge, now_ns)));
-        }
-        let mut entry = shard.unused();
-        let reply = entry.charge(plan, charge, now_ns);
-        if charge.0 > 0 {
-            shard.remember(Key::clone(key), entry)?;
-        }
-        Ok(Reply::Charged(reply))
     }
 
     fn peek(&self, key: &Key, plan: &MemoryPlan, permits: NonZeroU64) -> Result<Reply, StoreError> {

@@ -1,4 +1,5 @@
-//! Reservations of one key: what is held under an id, and the ids that are remembered.
+//! Ids of one key: what reservations hold, and what is remembered of those and of requests that
+//! count once.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -9,6 +10,7 @@ use rategate_core::holds::{Committed, Hold};
 use rategate_core::verdict::Settled;
 
 use super::entry::{Entry, Judged, PermitRequest};
+use super::once::OnceOutcome;
 use super::plan::MemoryPlan;
 use crate::store::{
     Denial, EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict,
@@ -31,6 +33,15 @@ pub(super) struct Estimate<'a> {
     pub(super) permits: NonZeroU64,
     pub(super) id: ReservationId,
     pub(super) ttl_ns: NonZeroU64,
+    /// The permits that it leaves free.
+    pub(super) spared: u64,
+}
+
+impl Estimate<'_> {
+    /// Returns the permits that have to be free.
+    pub(super) const fn needed(&self) -> NonZeroU64 {
+        self.permits.saturating_add(self.spared)
+    }
 }
 
 /// A request to end a reservation.
@@ -50,7 +61,7 @@ pub(super) struct Moved {
     pub(super) to_ns: Option<u64>,
 }
 
-/// A reservation: what it holds, or the outcome of its end.
+/// A reservation, with what it holds or the outcome of its end; or a request that counts once.
 #[derive(Clone, Debug)]
 struct Reservation {
     permits: NonZeroU64,
@@ -65,6 +76,8 @@ enum State {
     /// Not committed or cancelled. Its limits, and what each holds unless its time is over.
     Open(Arc<MemoryPlan>, Box<[Hold]>),
     Ended(EndOutcome),
+    /// A request that was made.
+    Once(OnceOutcome),
 }
 
 impl Entry {
@@ -79,17 +92,19 @@ impl Entry {
         now_ns: u64,
         admit: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(ReserveReply, Option<u64>), StoreError> {
-        let Estimate { plan, permits, id, ttl_ns } = estimate;
+        let Estimate { plan, permits, id, ttl_ns, .. } = estimate;
         let known = self.reservation(id).map(|known| (known.permits(), known.ends_in_ns(now_ns)));
         let mut due_ns = None;
         let verdict = match known {
-            Some((held, _)) if held != permits.get() => {
+            Some((held, ends_in_ns)) if held != permits.get() || ends_in_ns.is_err() => {
                 ReserveVerdict::OtherPermits { permits: held }
             }
-            Some((_, Some(ends_in_ns))) => ReserveVerdict::Held { ends_in_ns },
-            Some((_, None)) => ReserveVerdict::Ended,
+            Some((_, Ok(Some(ends_in_ns)))) => ReserveVerdict::Held { ends_in_ns },
+            Some((_, _)) => ReserveVerdict::Ended,
             None => {
-                let wanted = PermitRequest { plan, permits, lease: None, is_debit: false };
+                let permits_needed = estimate.needed();
+                let wanted =
+                    PermitRequest { plan, permits: permits_needed, lease: None, is_debit: false };
                 if let Judged::Denied(Denial { retry_after_ns, .. }) = self.judge(wanted, now_ns) {
                     ReserveVerdict::Denied { retry_after_ns }
                 } else {
@@ -113,7 +128,8 @@ impl Entry {
     pub(super) fn end(&mut self, ending: Ending<'_>, now_ns: u64) -> (EndReply, Option<Moved>) {
         let Ending { plan, id, end, .. } = ending;
         let (mut is_repeated, mut moved) = (false, None);
-        let outcome = match self.reservation(id).map(Reservation::outcome) {
+        let known = self.reservation(id).filter(|known| !matches!(known.state, State::Once(_)));
+        let outcome = match known.map(Reservation::outcome) {
             None => EndOutcome::Unknown,
             Some(Some(outcome)) => {
                 is_repeated = true;
@@ -160,6 +176,42 @@ impl Entry {
         Some(settlement.outcome(end, self.debt(plan, now_ns)))
     }
 
+    /// Returns the outcome of a request of so many permits that was made under an id.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OtherRequest`] if the id is of another.
+    pub(super) fn outcome_once(
+        &self,
+        id: ReservationId,
+        permits: NonZeroU64,
+    ) -> Result<Option<OnceOutcome>, StoreError> {
+        match self.reservation(id) {
+            None => Ok(None),
+            Some(Reservation { permits: known, state: State::Once(outcome), .. })
+                if *known == permits =>
+            {
+                Ok(Some(*outcome))
+            }
+            Some(_) => Err(StoreError::OtherRequest),
+        }
+    }
+
+    /// Remembers the outcome of a request. Returns the instant from which its id is forgotten.
+    pub(super) fn remember_once(
+        &mut self,
+        id: ReservationId,
+        permits: NonZeroU64,
+        outcome: OnceOutcome,
+        now_ns: u64,
+    ) -> u64 {
+        let (ttl_ns, state) = (NonZeroU64::MIN, State::Once(outcome));
+        let made = Reservation { permits, ttl_ns, end_ns: now_ns, state };
+        let due_ns = made.due_ns();
+        self.reservations.get_or_insert_default().by_id.insert(id, made);
+        due_ns
+    }
+
     fn reservation(&self, id: ReservationId) -> Option<&Reservation> {
         self.reservations.as_ref()?.by_id.get(&id)
     }
@@ -203,17 +255,22 @@ impl Reservation {
     }
 
     /// Returns the time until it ends by itself, or `None` if it has ended.
-    const fn ends_in_ns(&self, now_ns: u64) -> Option<NonZeroU64> {
+    ///
+    /// # Errors
+    ///
+    /// It is no reservation.
+    const fn ends_in_ns(&self, now_ns: u64) -> Result<Option<NonZeroU64>, OnceOutcome> {
         match self.state {
-            State::Open(..) => NonZeroU64::new(self.end_ns.saturating_sub(now_ns)),
-            State::Ended(_) => None,
+            State::Open(..) => Ok(NonZeroU64::new(self.end_ns.saturating_sub(now_ns))),
+            State::Ended(_) => Ok(None),
+            State::Once(outcome) => Err(outcome),
         }
     }
 
     /// Returns the outcome of its commit or cancellation.
     const fn outcome(&self) -> Option<EndOutcome> {
         match self.state {
-            State::Open(..) => None,
+            State::Open(..) | State::Once(_) => None,
             State::Ended(outcome) => Some(outcome),
         }
     }

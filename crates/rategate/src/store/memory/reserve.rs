@@ -9,9 +9,9 @@ use crate::store::{Key, Reply, StoreError, Unavailable};
 
 impl<C: Clock> MemoryStore<C> {
     pub(super) fn reserve(&self, key: &Key, estimate: Estimate<'_>) -> Result<Reply, StoreError> {
-        let Estimate { plan, permits, id, .. } = estimate;
+        let Estimate { plan, id, .. } = estimate;
         refuse_if(plan.holds(), "permits in flight are leased, not reserved")?;
-        plan.check(permits.get()).map_err(StoreError::Exceeds)?;
+        plan.check(estimate.needed().get()).map_err(StoreError::Exceeds)?;
         if self.ids.is_full() {
             self.forget_ids();
         }
@@ -49,7 +49,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Forgets what no shard has to remember any longer, some of each.
-    fn forget_ids(&self) {
+    pub(super) fn forget_ids(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             shard.pass_to(self.clock.now_ns());
@@ -57,10 +57,11 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    fn too_many_ids(&self) -> StoreError {
+    pub(super) fn too_many_ids(&self) -> StoreError {
         StoreError::Unavailable(Unavailable::Full(format!(
-            "the store remembers {} ids of reservations, the maximum; one is forgotten when its \
-             reservation has ended ten minutes ago, or longer ago than it could last",
+            "the store remembers {} ids, the maximum; one is forgotten when its request was \
+             made, or its reservation has ended, ten minutes ago, or longer ago than that \
+             could last",
             self.ids.max()
         )))
     }
