@@ -187,6 +187,19 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 *own = Some(result);
             }
         }
+        let results = self.noted(&tasks, results, &counts, allowed);
+        Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
+    }
+
+    /// Returns the results with their warnings, and notifies the watchers. `counts` are the permits
+    /// of tasks that have a counter.
+    fn noted(
+        &self,
+        tasks: &Tasks<'_, C>,
+        results: SmallVec<[Option<ItemResult>; 4]>,
+        counts: &[(usize, u64)],
+        allowed: bool,
+    ) -> SmallVec<[ItemResult; 1]> {
         let mut results: SmallVec<[ItemResult; 1]> =
             results.into_iter().map(|result| result.unwrap_or(ItemResult::UNMATCHED)).collect();
         for (index, (task, result)) in tasks.iter().zip(&mut results).enumerate() {
@@ -199,7 +212,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 item.counter.notify_watch(None, || self.clock.now_ns(), permits, result);
             }
         }
-        Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
+        results
     }
 
     /// Decides a request all of whose counters are in this process.

@@ -80,6 +80,9 @@ pub(super) enum OwnedUsage {
 /// The verdict of one rule of an item: its index, the name of the rule.
 pub(super) type PartVerdict = (usize, Arc<str>, Verdict);
 
+/// A model, and counts by unit.
+pub(super) type Units<'a> = (Option<&'a str>, SmallVec<[(&'a str, u64); 4]>);
+
 impl OwnedUsage {
     /// Returns what items state beside their permits.
     pub(super) fn of_all<'a>(items: impl Iterator<Item = &'a Item<'a>>) -> Usages {
@@ -96,7 +99,7 @@ impl OwnedUsage {
     }
 
     /// Returns its model and counts, if it is of units.
-    pub(super) fn units(&self) -> Option<(Option<&str>, SmallVec<[(&str, u64); 4]>)> {
+    pub(super) fn units(&self) -> Option<Units<'_>> {
         let Self::Units { model, counts } = self else { return None };
         let counts = counts.iter().map(|(unit, count)| (&**unit, *count)).collect();
         Some((model.as_deref(), counts))
