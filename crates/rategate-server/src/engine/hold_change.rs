@@ -1,4 +1,4 @@
-//! What becomes of reservations in one rule, as its watcher is told.
+//! Changes of reservations in one rule, as its watcher is told of them.
 
 /// A change of a reservation in one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

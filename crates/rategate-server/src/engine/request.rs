@@ -42,8 +42,8 @@ pub struct Item<'a> {
     pub target: Target<'a>,
     /// The number of permits.
     pub permits: u64,
-    /// The maximum number of permits that a reservation holds, of which `permits` is the minimum: as
-    /// many as there are. It holds exactly `permits` if `None`. Other requests ignore it.
+    /// The maximum number of permits that a reservation holds, of which `permits` is the minimum:
+    /// as many as there are. It holds exactly `permits` if `None`. Other requests ignore it.
     pub at_most: Option<u64>,
     /// The units that were used, in place of permits: for rules with weights or prices.
     pub usage: Option<Usage<'a>>,

@@ -74,8 +74,8 @@ pub(super) fn takes<'t, 'a, C: Clock + Clone>(
     })
 }
 
-/// Marks the items whose rules are replaced by another rule of the request, or are `replaced` by one
-/// in a store.
+/// Marks the items whose rules are replaced by another rule of the request, or are `replaced` by
+/// one in a store.
 pub(super) fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>, replaced: &[Arc<str>]) {
     let rules = tasks.iter().filter_map(|task| match task {
         Task::Acquisition(item) => Some(Arc::clone(&item.counter.ruled()?.rule)),

@@ -1,4 +1,4 @@
-//! What a reservation holds: bounded by its rules, or as much as there is.
+//! Reservations that hold what their rules let one hold, or as much as there is.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -264,7 +264,7 @@ fn what_is_not_enforced_bounds_nothing_and_says_what_it_holds() {
     assert_eq!(held(&reserve(&engine, 2, &[range("s", 1, 9)])), [Some(9)]);
 }
 
-/// What was used is judged by the rules of the item, also by those that hold nothing.
+/// A commit is judged by all rules of the item, also by those that hold nothing.
 #[test]
 fn a_commit_is_judged_by_the_rules_of_the_reservation() {
     let third = Weight::new(3, 1).unwrap();

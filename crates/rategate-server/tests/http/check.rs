@@ -296,7 +296,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
     }
 }
 
-/// What is held is in the reply, also in that to the same call again.
+/// The reply says what is held, also that to the same call again.
 #[test]
 fn a_reservation_of_a_range_says_what_it_holds() {
     let service = plain();

@@ -310,7 +310,7 @@ fn reservations_are_counted_and_so_are_their_permits() {
     assert_eq!((state("open"), state("ended")), (0.0, 3.0));
 }
 
-/// What is held, and how wrong estimates were, whatever way a reservation ends.
+/// A rule shows what is held, and how wrong estimates were, whatever way a reservation ends.
 #[test]
 fn what_reservations_hold_is_a_gauge_of_their_rule() {
     let bench = Bench::new(rules());
@@ -365,7 +365,7 @@ fn what_reservations_hold_is_a_gauge_of_their_rule() {
     assert_eq!(scrape.value("rategate_decided_permits_total", &charged), 10.0 + 2.0 + 2.0);
 }
 
-/// What a bound on debts lets go is counted, of charges and of commits.
+/// A bound on debts lets go of charges and of commits, which is counted.
 #[test]
 fn what_is_forgiven_is_counted() {
     let mut all = rules();

@@ -297,7 +297,7 @@ fn a_store_says_what_a_usage_costs_and_warns() {
     }
 }
 
-/// What was admitted without the store's reply is not held, and its end does not pretend so.
+/// An item that was admitted without the store's reply is not held, and its end says so.
 #[test]
 fn what_was_admitted_without_the_store_stays_unknown_to_it() {
     let world = World::new();

@@ -57,8 +57,8 @@ impl End {
 }
 
 impl HoldChange {
-    /// Returns the change of the end of a reservation in a store, of which the outcome says all that
-    /// is known here.
+    /// Returns the change of the end of a reservation in a store, of which the outcome says all
+    /// that is known here.
     pub(super) const fn of_stored(outcome: &EndOutcome) -> Option<Self> {
         let of = Self::of;
         Some(match outcome {

@@ -1,4 +1,4 @@
-//! What a reservation holds in one limit, and what was used of it.
+//! The hold of a reservation in one limit, and what was used of it.
 
 use std::sync::Arc;
 

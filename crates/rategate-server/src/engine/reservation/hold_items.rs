@@ -100,7 +100,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let (mut enforced, mut others) = (Vec::new(), Vec::new());
         let mut blocker = None;
         let with_items = tasks.iter().zip(items.iter().zip(origins)).enumerate();
-        for (index, (task, (asked, origin))) in with_items {
+        for (index, (task, (given, origin))) in with_items {
             let item = match task {
                 Task::Done(result) => {
                     results.push(Some(result.clone()));
@@ -134,7 +134,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
             let capacity = counted.map_or(in_force.capacity, |(window, _)| window.permits());
             let cut = |estimate| ruled.rule.hold_bounds.cut(estimate, capacity);
-            let (least, most) = (item.permits, asked.at_most.unwrap_or(item.permits));
+            let (least, most) = (item.permits, given.at_most.unwrap_or(item.permits));
             let (least, most) = (cut(least), cut(most));
             let PartOf { origin, alone, .. } = *origin;
             let (task, permits) = (index, most);
@@ -187,6 +187,19 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 *own = Some(result);
             }
         }
+        let results = self.noted(&tasks, results, &counts, allowed);
+        Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
+    }
+
+    /// Returns the results with their warnings, and notifies the watchers. `counts` are the permits
+    /// of tasks that have a counter.
+    fn noted(
+        &self,
+        tasks: &Tasks<'_, C>,
+        results: SmallVec<[Option<ItemResult>; 4]>,
+        counts: &[(usize, u64)],
+        allowed: bool,
+    ) -> SmallVec<[ItemResult; 1]> {
         let mut results: SmallVec<[ItemResult; 1]> =
             results.into_iter().map(|result| result.unwrap_or(ItemResult::UNMATCHED)).collect();
         for (index, (task, result)) in tasks.iter().zip(&mut results).enumerate() {
@@ -199,7 +212,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 item.counter.notify_watch(None, || self.clock.now_ns(), permits, result);
             }
         }
-        Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
+        results
     }
 
     /// Decides a request all of whose counters are in this process.

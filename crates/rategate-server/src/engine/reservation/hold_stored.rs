@@ -1,9 +1,9 @@
 //! Holds items in stores: as many permits as there are, where an item says so.
 //!
-//! A store is asked for the maximum. Its denial says what remains, which is asked for next under the
-//! same id: a refusal leaves the id unused. What an item holds is one number in all of its rules, so
-//! what holds more is withdrawn. A reservation that is known of the same id, of a number in the
-//! range, is the same one.
+//! A store is asked for the maximum. Its denial says what remains, which is asked for next under
+//! the same id: a refusal leaves the id unused. What an item holds is one number in all of its
+//! rules, so what holds more is withdrawn. A reservation that is known of the same id, of a number
+//! in the range, is the same one.
 
 use std::time::Duration;
 

@@ -51,10 +51,10 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         }
         self.check_here(Some(live), &charges)?;
         let request = Request { verb: Verb::Charge, items: &charges, counts_denied: false };
-        let charged = self.decide(Some(live), &request, Seen::default())?;
+        let answer = self.decide(Some(live), &request, Seen::default())?;
         let mut verdicts: SmallVec<[Verdict; 1]> = costs.iter().map(|_| Verdict::Late(0)).collect();
         let mut parts = Vec::new();
-        for ((held, used), result) in of.into_iter().zip(charged.results) {
+        for ((held, used), result) in of.into_iter().zip(answer.results) {
             let Verdict::Charged(permits) = result.verdict else { continue };
             if is_several {
                 parts.push((held.at(), Arc::clone(&held.rule.name), Verdict::Late(permits)));

@@ -63,8 +63,8 @@ impl Estimate {
 }
 
 impl<C: Clock + Clone + 'static> Split<C> {
-    /// Withdraws what a store has held of the items at these indices. Waits for the replies, so that
-    /// the same reservation again comes behind them.
+    /// Withdraws what a store has held of the items at these indices. Waits for the replies, so
+    /// that the same reservation again comes behind them.
     pub(super) async fn withdraw(&self, id: UniqueId, indices: &[usize]) {
         let mut replies = Vec::new();
         for item in indices.iter().filter_map(|&index| self.stored.get(index)) {

@@ -44,18 +44,13 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     };
     let is_over = estimates.iter().any(|estimate| estimate.is_over);
     let is_unavailable = estimates.iter().any(|estimate| estimate.result.verdict.is_unavailable());
-    let withdrawn = match &here {
-        Ok((_, true)) => Vec::new(),
-        // What was held before may have been answered before. A denial says that nothing is.
-        _ => {
-            let all = !is_known && !is_over && !is_unavailable;
-            let is_held = |it: &Estimate| it.ends_in_ns.is_some() && (all || !it.is_repeated);
-            let indices = estimates.iter().enumerate().filter(|(_, it)| is_held(it));
-            let indices: Vec<usize> = indices.map(|(index, _)| index).collect();
-            split.withdraw(id, &indices).await;
-            indices
-        }
-    };
+    let is_denied = !matches!(here, Ok((_, true)));
+    // What was held before may have been answered before. A denial says that nothing is.
+    let all = !is_known && !is_over && !is_unavailable;
+    let is_held = |it: &Estimate| it.ends_in_ns.is_some() && (all || !it.is_repeated);
+    let withdrawn = estimates.iter().enumerate().filter(|(_, it)| is_denied && is_held(it));
+    let withdrawn: Vec<usize> = withdrawn.map(|(index, _)| index).collect();
+    split.withdraw(id, &withdrawn).await;
     let (mut results, allowed) = here?;
     let counts = &inner.reservations.counts;
     match allowed {
@@ -133,7 +128,9 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let allowed = verdicts.iter().all(|&verdict| end.has_effect(verdict));
     let mut results: Vec<(usize, ItemResult)> = engine.results_of(split, &here, allowed);
     if !is_repeated_here {
-        results.iter_mut().for_each(|(_, result)| result.warn_of_settled());
+        for (_, result) in &mut results {
+            result.warn_of_settled();
+        }
     }
     for (item, Ended { mut result, is_repeated, change }) in split.stored.iter().zip(ended) {
         if let Some(change) = change {

@@ -66,7 +66,7 @@ pub(super) struct Entry<C: Clock> {
     ttl_ns: u64,
 }
 
-/// What each item states beside its permits, or none if no item states anything.
+/// The statements of each item beside its permits, or none if no item states anything.
 pub(super) type Usages = Box<[Option<OwnedUsage>]>;
 
 /// A usage that outlives its request, as the model and the counts by unit; or the maximum number of
@@ -79,6 +79,9 @@ pub(super) enum OwnedUsage {
 
 /// The verdict of one rule of an item: its index, the name of the rule.
 pub(super) type PartVerdict = (usize, Arc<str>, Verdict);
+
+/// A model, and counts by unit.
+pub(super) type Units<'a> = (Option<&'a str>, SmallVec<[(&'a str, u64); 4]>);
 
 impl OwnedUsage {
     /// Returns what items state beside their permits.
@@ -96,7 +99,7 @@ impl OwnedUsage {
     }
 
     /// Returns its model and counts, if it is of units.
-    pub(super) fn units(&self) -> Option<(Option<&str>, SmallVec<[(&str, u64); 4]>)> {
+    pub(super) fn units(&self) -> Option<Units<'_>> {
         let Self::Units { model, counts } = self else { return None };
         let counts = counts.iter().map(|(unit, count)| (&**unit, *count)).collect();
         Some((model.as_deref(), counts))

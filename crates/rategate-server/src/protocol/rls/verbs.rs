@@ -1,5 +1,6 @@
 //! Entries of descriptors that state an operation: `rategate.id`, `rategate.verb`, `rategate.ttl`
-//! and `rategate.at_most`. A proxy that sends descriptors and nothing else reserves and commits by them.
+//! and `rategate.at_most`. A proxy that sends descriptors and nothing else reserves and commits by
+//! them.
 //!
 //! # Contract
 //!
