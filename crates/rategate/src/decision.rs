@@ -60,7 +60,7 @@ impl Decision {
     pub(crate) const fn of(verdict: &verdict::Verdict) -> Self {
         match verdict {
             verdict::Verdict::Granted(grant) => Self::Granted(Grant::as_promised(grant)),
-            verdict::Verdict::Denied(denial) => Self::Denied(Denial::of(denial)),
+            verdict::Verdict::Denied(denial) => Self::Denied(Denial::of(*denial)),
         }
     }
 }
@@ -193,7 +193,7 @@ pub struct Denial {
 
 impl Denial {
     /// Converts the core's denial.
-    pub(crate) const fn of(denial: &verdict::Denial) -> Self {
+    pub(crate) const fn of(denial: verdict::Denial) -> Self {
         Self { retry_after_ns: denial.retry_after_ns }
     }
 

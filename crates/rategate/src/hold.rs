@@ -286,9 +286,9 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for Hold<P, C> {
             Owner::Limiter(shared, _) => shared.fmt_as(f, "Hold", &own),
             Owner::Key(..) => {
                 let mut shown = f.debug_struct("Hold");
-                own.iter().for_each(|(name, value)| {
+                for (name, value) in &own {
                     shown.field(name, value);
-                });
+                }
                 shown.finish_non_exhaustive()
             }
         }

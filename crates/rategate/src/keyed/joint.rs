@@ -285,6 +285,9 @@ pub(crate) enum GuardedBy {
     Spill,
 }
 
+/// A limiter that guards a key's limit, and the error for two parts of a call that share it.
+pub(crate) type Guarding<P, C> = (Limiter<P, C>, KeyedError);
+
 /// The reason why a limit is not behind the lock that was taken for it.
 #[derive(Debug)]
 pub(crate) enum EnterError {

@@ -9,7 +9,9 @@ use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::holds;
 use rategate_core::span::whole_ns;
 
-use super::joint::{GuardedBy, JointDecision, JointLimiter, Lock, TryAllError, decide_together};
+use super::joint::{
+    GuardedBy, Guarding, JointDecision, JointLimiter, Lock, TryAllError, decide_together,
+};
 use super::joint_key::JointKey;
 use super::key::Id;
 use super::section::KeyLocation;
@@ -51,7 +53,7 @@ trait TableOfHolds<P: LimiterPolicy, C: Clock>: Send + Sync {
         &self,
         name: KeyName,
         guarded_by: GuardedBy,
-    ) -> Result<Option<(Limiter<P, C>, KeyedError)>, KeyedError>;
+    ) -> Result<Option<Guarding<P, C>>, KeyedError>;
 
     fn lock(&self, name: KeyName, permits: u64, spared: u64) -> Box<dyn Lock + '_>;
 
@@ -75,7 +77,7 @@ where
         &self,
         name: KeyName,
         guarded_by: GuardedBy,
-    ) -> Result<Option<(Limiter<P, C>, KeyedError)>, KeyedError> {
+    ) -> Result<Option<Guarding<P, C>>, KeyedError> {
         Table::guarding_limiter(self, &self.named(name), guarded_by)
     }
 
@@ -119,6 +121,7 @@ impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
     }
 
     /// Returns the lock that guards the limit, and the limiter if that is one.
+    #[expect(clippy::type_complexity, reason = "a lock and its owner")]
     fn lock(
         &self,
         guarded_by: GuardedBy,
@@ -249,7 +252,7 @@ fn hold_one<P: LimiterPolicy, C: Clock>(
         Limit::Key(table, name) => table.try_hold(name, part.permits, ttl_ns)?,
     };
     Ok(match held {
-        Ok(hold) => JointDecision::Granted(vec![hold]),
+        Ok(one) => JointDecision::Granted(vec![one]),
         Err(denial) => JointDecision::Denied { retry_after: denial.retry_after(), by: 0 },
     })
 }

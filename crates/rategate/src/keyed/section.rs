@@ -305,15 +305,15 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         };
         let state = self.table.unknown_keys.state(&version.policy, self.now_ns);
         let mut fresh = Ledger::resumed(version.policy.clone(), state, version.epoch, self.now_ns);
-        let held = hold(&mut fresh, self.now_ns)?;
-        let leaves_trace = permits > 0 && matches!(held.0, HoldVerdict::Held(_));
+        let decided = hold(&mut fresh, self.now_ns)?;
+        let leaves_trace = permits > 0 && matches!(decided.0, HoldVerdict::Held(_));
         if leaves_trace {
             if !self.admit_fresh() {
                 return Ok(SectionResult::TableFull);
             }
             self.give_back(Box::new(fresh));
         }
-        Ok(SectionResult::Here(held))
+        Ok(SectionResult::Here(decided))
     }
 
     /// Ends a hold. Returns `None` if the key is unknown.

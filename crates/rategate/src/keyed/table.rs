@@ -20,7 +20,7 @@ use rategate_core::refund::RefundEpoch;
 use super::capacity::{Capacity, MAX_KEYS, Overflow};
 use super::entries::Entries;
 use super::error::KeyedError;
-use super::joint::GuardedBy;
+use super::joint::{GuardedBy, Guarding};
 use super::key::{Id, Seeds};
 use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::projection::{Peeked, Projection, View};
@@ -317,7 +317,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         &self,
         location: &KeyLocation<I>,
         guarded_by: GuardedBy,
-    ) -> Result<Option<(Limiter<P, C>, KeyedError)>, KeyedError> {
+    ) -> Result<Option<Guarding<P, C>>, KeyedError> {
         Ok(match guarded_by {
             GuardedBy::Shard => None,
             GuardedBy::Limiter => {

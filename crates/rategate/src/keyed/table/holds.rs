@@ -40,7 +40,7 @@ where
                     HoldVerdict::Held(hold) => {
                         Ok(Hold::of_key(Arc::<Self>::clone(self), location.name(), hold))
                     }
-                    HoldVerdict::Denied(denial) => Err(Denial::of(&denial)),
+                    HoldVerdict::Denied(denial) => Err(Denial::of(denial)),
                 };
                 Ok((held, status))
             }
