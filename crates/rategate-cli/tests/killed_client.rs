@@ -93,14 +93,12 @@ fn client() {
 }
 
 /// Starts a child, and returns it with the instants of which it says.
-fn reserving(address: &str, key: &str) -> (Child, u64, u64) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "killed_client::client", "--nocapture"])
-        .envs([(ADDRESS, address), (KEY, key)])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+fn reserving(address: &str, key: &str) -> (Stopped, u64, u64) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "killed_client::client", "--nocapture"]);
+    command.envs([(ADDRESS, address), (KEY, key)]).stdout(Stdio::piped());
+    let mut child = Stopped(command.spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     loop {
         let line = lines.next().expect("it reserves").unwrap();
         // The harness may have begun the line.
@@ -121,9 +119,8 @@ fn play(name: &str, serving: &Serving, is_stored: bool) {
     let (mut late, mut surely_late): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     for round in 0..rounds() {
         let key = format!("key {round}");
-        let (mut child, sent, received) = reserving(address, &key);
-        child.kill().unwrap();
-        let _ = child.wait().unwrap();
+        let (child, sent, received) = reserving(address, &key);
+        drop(child);
         let take = json!({"rule": "r", "key": key, "permits": PERMITS});
         let mut denied = 0;
         let (trip, got) = loop {

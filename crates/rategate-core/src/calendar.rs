@@ -293,13 +293,11 @@ impl Calendar {
     /// Returns the state in the window around `at_ns`.
     pub(crate) fn moved_to(&self, state: &State, at_ns: u64) -> State {
         let mut state = *state;
-        match self.used(&state, at_ns) {
-            0 => State::default(),
-            _ => {
-                self.count(&mut state, at_ns, 0, false);
-                state
-            }
+        if self.used(&state, at_ns) == 0 {
+            return State::default();
         }
+        self.count(&mut state, at_ns, 0, false);
+        state
     }
 
     /// Counts permits in the window around `at_ns`, or in the newest if that is later. A debt is

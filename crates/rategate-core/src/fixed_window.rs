@@ -401,7 +401,9 @@ impl Portable for FixedWindow {
 
     fn write_numbers(&self, words: &mut Writer) {
         let [permits, period_ns, _] = self.to_words();
-        [permits, period_ns, self.anchor_word()].into_iter().for_each(|word| words.word(word));
+        for word in [permits, period_ns, self.anchor_word()] {
+            words.word(word);
+        }
         if self.credits() > 0 {
             words.word(self.credits());
         }
@@ -438,8 +440,11 @@ impl Portable for FixedWindow {
             let period_ns = u128::from(self.period_ns.get());
             let first = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
             let has_passed = first.on_clock() <= words.since().now_ns;
-            let borders =
-                if has_passed { ns.div_ceil(period_ns) } else { ns.wrapping_div(period_ns) };
+            let borders = if has_passed {
+                ns.div_ceil(period_ns)
+            } else {
+                ns.checked_div(period_ns).unwrap_or(0)
+            };
             let borders = u64::try_from(borders).unwrap_or(u64::MAX);
             saved.used = self.allowance.after(saved.used, saved.is_carried, borders);
             window = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));

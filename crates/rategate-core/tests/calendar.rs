@@ -353,6 +353,13 @@ fn a_change_keeps_the_count() {
     // A window that has passed by then is not carried over.
     limit.reconfigure(1_600, calendar(2, "months", &[0, 9_000]));
     assert_eq!(limit.remaining(1_600), 2);
+    // A debt that has been paid is over although credits are in use, and is not carried over.
+    let borders = [0, 9_000, 9_100, 9_300];
+    let with_credits = calendar(10, "months", &borders).with_credits(4).unwrap();
+    let mut other = Ledger::new(with_credits, 0);
+    other.charge(0, 33, Debt::CARRIED).unwrap();
+    other.reconfigure(9_100, calendar(5, "months", &borders));
+    assert_eq!((other.debt(9_100), other.debt(9_300)), (8, 0));
     // A debt is carried over, and paid by the numbers that held.
     limit.charge(1_600, 5, Debt::CARRIED).unwrap();
     limit.reconfigure(9_000, calendar(1, "months", &[0, 9_000, 9_100, 9_300, 9_600]));

@@ -123,6 +123,11 @@ fn the_bound_on_a_debt_is_counted_behind_the_credits() {
     assert_eq!((charged.booked, charged.forgiven, charged.debt), (29, 11, 15));
     assert_eq!(limit.debt_ends_in_ns(0), Some(200));
     assert_eq!(retry(limit.try_acquire(0, 10)), 300);
+    // A debt that has been paid is over although credits are in use: the next ends in its own way.
+    let mut limit = Ledger::new(window(10, 4, 100), 0);
+    assert_eq!(limit.charge(0, 33, Debt::CARRIED).unwrap().debt, 19);
+    assert_eq!(limit.charge(200, 20, Debt::FORGOTTEN).unwrap().debt, 19);
+    assert_eq!((limit.debt(300), limit.remaining(300)), (0, 10));
     let mut limit = Ledger::new(window(10, 4, 100), 0);
     assert_eq!(limit.charge(0, 40, Debt::FORGOTTEN).unwrap().debt, 26);
     assert_eq!((limit.remaining(99), limit.remaining(100), limit.remaining(200)), (0, 10, 14));

@@ -86,7 +86,8 @@ fn a_value_decides_as_its_state_does() {
                 (None, Ok(Verdict::Granted(grant))) => {
                     assert_eq!(policy.pack(&after, now_ns), None, "{context}");
                     let takes_credits = matches!(
-                        &policy, AnyPolicy::FixedWindow(window) if grant.remaining < window.credits()
+                        &policy,
+                        AnyPolicy::FixedWindow(window) if grant.remaining < window.credits()
                     );
                     assert!(
                         takes_credits || matches!(policy, AnyPolicy::CompactLog(_)),

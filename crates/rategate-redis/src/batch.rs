@@ -146,7 +146,8 @@ impl<'a> Batch<'a> {
     /// A waiting time ends at the first microsecond of the store's clock at which the request
     /// passes; one sooner it is still denied. Where permits are held, it ends with leases that are
     /// not renewed. A request of which a key holds data of another kind has
-    /// [`Unavailable::Key`](rategate::store::Unavailable::Key) in place of a verdict. It took and wrote nothing.
+    /// [`Unavailable::Key`](rategate::store::Unavailable::Key) in place of a verdict. It took and
+    /// wrote nothing.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Charges: permits that were used already are counted, whether they fit or not.
 //!
-//! A charge has no receipt. Sent twice it counts twice, unless it has an id, whose record lies beside
-//! the states of its key.
+//! A charge has no receipt. Sent twice it counts twice, unless it has an id, whose record lies
+//! beside the states of its key.
 
 use rategate::store::{ChargeReply, ReservationId, StoreError};
 use rategate_core::debt::{self, Debt};

@@ -95,8 +95,9 @@ impl<'a> Estimates<'a> {
 
     /// Reads the reply, in the order of the estimates.
     ///
-    /// One of which a key holds data of another kind has [`Unavailable::Key`](rategate::store::Unavailable::Key). Nothing is held
-    /// under any of its limits.
+    /// One of which a key holds data of another kind has
+    /// [`Unavailable::Key`](rategate::store::Unavailable::Key). Nothing is held under any of its
+    /// limits.
     ///
     /// # Errors
     ///
@@ -173,8 +174,9 @@ impl<'a> Ends<'a> {
 
     /// Reads the reply, in the order of the ends.
     ///
-    /// One of which a key holds data of another kind has [`Unavailable::Key`](rategate::store::Unavailable::Key). Nothing changed in
-    /// any of its limits.
+    /// One of which a key holds data of another kind has
+    /// [`Unavailable::Key`](rategate::store::Unavailable::Key). Nothing changed in any of its
+    /// limits.
     ///
     /// # Errors
     ///

@@ -241,7 +241,7 @@ fn earlier_functions_lose_no_debt() {
                 match earlier(&mut client) {
                     Ok(Verdict::Denied(_)) => assert!(!is_foreign, "{name}"),
                     Err(StoreError::Unavailable(Unavailable::Key(_))) => {
-                        assert!(is_foreign, "{name}")
+                        assert!(is_foreign, "{name}");
                     }
                     other => panic!("{name}: {other:?}"),
                 }

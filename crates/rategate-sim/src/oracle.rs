@@ -66,8 +66,9 @@ impl Grants {
         }
     }
 
-    /// Returns how many more permits the window numbered `last` may start, if any k windows in a row
-    /// start at most k times `permits` and the `credits`. Below zero they have started too many.
+    /// Returns how many more permits the window numbered `last` may start, if any k windows in a
+    /// row start at most k times `permits` and the `credits`. Below zero they have started too
+    /// many.
     ///
     /// ```
     /// use rategate_sim::oracle::Grants;

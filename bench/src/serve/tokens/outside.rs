@@ -11,6 +11,7 @@ use crate::load::resp::{Answer, Resp, command};
 use crate::load::template::{KEY, TAIL};
 use crate::load::{ConnectionGroup, Load};
 use crate::ours::{Ours, Setting, WIDE_RULE, rule};
+use crate::rivals::Redis;
 use crate::service::Service;
 
 const CONNECTIONS: usize = 16;
@@ -21,6 +22,13 @@ const IDS: u64 = 100_000_000;
 
 const GOAL_CHARGE: f64 = 0.9;
 const GOAL_RESERVE: f64 = 0.4;
+const GOAL_LEASED: f64 = 20.0;
+
+/// The rules of the stores, named as their settings.
+const EXACT: &str = "exact";
+const LEASED: &str = "leased";
+/// The key of the rules that leases serve.
+const BUSY: &str = "busy";
 
 /// The rule that charges what is over.
 const CHARGES: &str = "charges";
@@ -33,7 +41,55 @@ pub(super) fn all(bench: &Bench) -> Made<Vec<Row>> {
     let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Vec::new()) };
     let mut rows = by_resp(bench, &ours)?;
     rows.extend(by_grpc(bench, &ours)?);
+    drop(ours);
+    rows.extend(of_stores(bench)?);
     Ok(rows)
+}
+
+/// Measures rules whose permits are in Redis, and rules that lease from it.
+fn of_stores(bench: &Bench) -> Made<Vec<Row>> {
+    let redis = Redis::start(bench)?;
+    let of = |store: &str, more: &str| {
+        rule(store, "1000000/s", &format!("burst = 2000000\nstore = \"{store}\"\n{more}"))
+    };
+    let setting = Setting {
+        keys: 4 * KEYS,
+        rules: of(EXACT, "") + &of(LEASED, "lease = \"1s\""),
+        more: format!(
+            "reservations = 20000000\n[store]\nurl = \"redis://127.0.0.1:{}\"",
+            redis.port
+        ),
+    };
+    let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Vec::new()) };
+    // Few keys: leases are for busy ones.
+    let pair = |rule: &str| {
+        let id = format!("00000000000000000000ab12{KEY}");
+        let reserve = command(&["RATEGATE.RESERVE", &id, "60000", rule, "2", BUSY]);
+        [reserve, command(&["RATEGATE.COMMIT", &id, rule, "1", BUSY])].concat()
+    };
+    let take = command(&["RATEGATE.CHECK", EXACT, "1", BUSY]);
+    let mut contenders = Vec::new();
+    for (name, bytes, replies) in [
+        ("take", take, 1),
+        ("reserve + commit", pair(EXACT), 2),
+        ("reserve + commit, leased", pair(LEASED), 2),
+    ] {
+        let load = group(ours.resp, bytes, replies)?;
+        let own = contender(name, &ours.service, IDS, load);
+        contenders.push(Contender { store: Some(&redis.service), ..own });
+    }
+    let [take, exact, leased] = three(contend(bench, &mut contenders)?)?;
+    let path = format!("RESP, {CONNECTIONS} connections, {AT_ONCE} at once");
+    Ok(vec![
+        row(&format!("{path}, exact store, reserve + commit : take"), &take, &exact, GOAL_RESERVE),
+        row(&format!("{path}, reserve + commit, leased : exact"), &exact, &leased, GOAL_LEASED),
+    ])
+}
+
+/// Returns a load of commands that come in groups of `replies`.
+fn group(port: u16, bytes: Vec<u8>, replies: usize) -> Made<Box<dyn Load>> {
+    let one = Resp::of_bytes(bytes, Answer::Own { replies }, AT_ONCE / replies);
+    Ok(Box::new(ConnectionGroup::connect(port, vec![one; CONNECTIONS])?))
 }
 
 fn by_resp(bench: &Bench, ours: &Ours) -> Made<Vec<Row>> {
@@ -41,10 +97,7 @@ fn by_resp(bench: &Bench, ours: &Ours) -> Made<Vec<Row>> {
     let id = format!("00000000000000000000ab12{KEY}");
     let reserve = command(&["RATEGATE.RESERVE", &id, "60000", WIDE_RULE, "2", TAIL]);
     let commit = command(&["RATEGATE.COMMIT", &id, WIDE_RULE, "1", TAIL]);
-    let group = |bytes: Vec<u8>, replies: usize| -> Made<Box<dyn Load>> {
-        let one = Resp::of_bytes(bytes, Answer::Own { replies }, AT_ONCE / replies);
-        Ok(Box::new(ConnectionGroup::connect(ours.resp, vec![one; CONNECTIONS])?))
-    };
+    let group = |bytes, replies| group(ours.resp, bytes, replies);
     let mut contenders = [
         contender("take", &ours.service, IDS, group(check("RATEGATE.CHECK"), 1)?),
         contender("charge", &ours.service, IDS, group(check("RATEGATE.CHARGE"), 1)?),

@@ -160,8 +160,8 @@ impl Node {
     ///
     /// A request whose reply would come too late, by the duration of recent rounds, is answered
     /// as late. It is not sent, since its decision would be of no use. One under an id of which
-    /// another is under way waits for that one's reply: the server may refuse the other alone, which
-    /// is then sent again.
+    /// another is under way waits for that one's reply: the server may refuse the other alone,
+    /// which is then sent again.
     pub(crate) fn next_round(&mut self, max_items: usize, now: Instant) -> Vec<Item> {
         let mut items: Vec<Item> =
             std::iter::from_fn(|| self.returns.pop()).take(RETURNS_OF_ROUND).collect();
@@ -296,7 +296,7 @@ mod tests {
         let plan = Arc::new(Plan::of_rules(&[("a", gcra.into())]).unwrap());
         let mut node = Node::new(Server::tcp("127.0.0.1", 1), now);
         node.link = Link::Down(None);
-        let mut add = |node: &mut Node, id: u8, is_end: bool| {
+        let add = |node: &mut Node, id: u8, is_end: bool| {
             let (plan, key, id) =
                 (Arc::clone(&plan), Arc::from(&b"k"[..]), ReservationId([id; 16]));
             let (end, debt) = (ReservationEnd::Cancel, Debt::FORGOTTEN);

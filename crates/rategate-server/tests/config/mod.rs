@@ -33,6 +33,7 @@ fn busy<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     };
     let (since, before) = (Instant::now(), busy());
     let result = run();
-    let took = busy().zip(before).map_or(since.elapsed(), |(now, before)| now - before);
+    let took =
+        busy().zip(before).map_or(since.elapsed(), |(now, before)| now.saturating_sub(before));
     (result, took)
 }

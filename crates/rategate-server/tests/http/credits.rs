@@ -1,4 +1,5 @@
-//! Credits of windows over HTTP, and limits in the dialects of vendors, as our own client reads them.
+//! Credits of windows over HTTP, and limits in the dialects of vendors as our own client reads
+//! them.
 
 use std::time::{Duration, SystemTime};
 

@@ -57,7 +57,8 @@ fn pools() -> (u16, Arc<Mutex<Vec<String>>>) {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let head: Vec<String> = lines.map_while(Result::ok).take_while(|it| it != "").collect();
+            let head: Vec<String> =
+                lines.map_while(Result::ok).take_while(|it| !it.is_empty()).collect();
             let pool = head.iter().find_map(|line| line.strip_prefix("x-pool: "));
             // A connection without a request is none.
             if !head.is_empty() {

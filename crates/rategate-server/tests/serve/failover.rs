@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
 use envoy_types::pb::google::protobuf::UInt64Value;
 use rategate_testkit::redis::{Brand, Server};
 use tokio::runtime::Runtime;
@@ -55,7 +55,8 @@ impl Client for Http {
         };
         let permits = permits.map_or(String::new(), |permits| format!(",\"permits\":{permits}"));
         let body = format!(
-            "{{\"verb\":\"{verb}\",\"{member}\":\"{id}\",\"rule\":\"tokens\",\"key\":\"http\"{permits}}}"
+            "{{\"verb\":\"{verb}\",\"{member}\":\"{id}\",\"rule\":\"tokens\",\"key\":\"http\"\
+             {permits}}}"
         );
         let (status, answer) = self.post("/v1/check", &body);
         let is_done = status == 200 && answer.contains("\"allowed\":true");
@@ -96,7 +97,7 @@ impl Client for Resp {
 
 struct Grpc {
     runtime: Runtime,
-    client: RateLimitServiceClient<Channel>,
+    client: rls_client::RateLimitServiceClient<Channel>,
 }
 
 impl Grpc {
@@ -105,7 +106,7 @@ impl Grpc {
         let address = format!("http://{}", service.at("grpc"));
         let endpoint = Endpoint::from_shared(address).unwrap().timeout(PATIENCE);
         let channel = runtime.block_on(endpoint.connect()).unwrap();
-        Self { runtime, client: RateLimitServiceClient::new(channel) }
+        Self { runtime, client: rls_client::RateLimitServiceClient::new(channel) }
     }
 }
 
@@ -231,7 +232,12 @@ fn operations_count_once_over_a_failover_by_every_protocol() {
         }
         let clients: [&dyn Client; 3] = [&http, &resp, &grpc];
         for (client, counted) in clients.into_iter().zip(counted) {
-            assert_eq!(used(&service, client.key()), Some(counted), "{brand:?}, {}", client.key());
+            let mut seen = None;
+            until("the store", || {
+                seen = used(&service, client.key());
+                seen.is_some()
+            });
+            assert_eq!(seen, Some(counted), "{brand:?}, {}", client.key());
         }
     }
 }

@@ -26,7 +26,7 @@ enum Step {
     Cancel(UniqueId, Vec<&'static str>),
 }
 
-/// What two engines have to agree on.
+/// The part of an answer that two engines have to agree on.
 #[derive(Debug, PartialEq)]
 struct Seen {
     allowed: bool,

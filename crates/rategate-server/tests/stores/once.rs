@@ -91,7 +91,7 @@ fn requests_of_rules_in_a_store_count_once() {
         assert!(world.once(&other, verb, number, &stored).is_repeated, "{verb:?}");
         let factor = if verb == Verb::Refund { 1 } else { -1 };
         left[0] = left[0].checked_add_signed(300 * factor).unwrap();
-        left[1] = (left[1] as i64 + 4 * factor).max(0) as u64;
+        left[1] = left[1].saturating_add_signed(4 * factor);
         assert_eq!(world.lefts(&other, &["s", "t"]), left, "{verb:?}");
     }
 }
@@ -146,7 +146,7 @@ fn a_take_whose_commit_is_lost_counts_once() {
     assert_eq!(world.left(&server, "s", "x"), Some(871));
 }
 
-/// What is denied leaves its id unused; what is over is counted by rules that count it.
+/// A denied take leaves its id unused, and counts where the rule counts what is over.
 #[test]
 fn a_denied_take_leaves_its_id_unused() {
     let world = World::new();

@@ -1,10 +1,9 @@
-//! Crowds of holds: random stories in which many estimates of one key are open, many end between two
-//! calls, and denials foretell all of their ends.
+//! Crowds of holds: random stories in which many estimates of one key are open, many end between
+//! two calls, and denials foretell all of their ends.
 
 use fastrand::Rng;
 use rategate::charge::Debt;
 use rategate::store::{ReservationEnd, ReservationId, ReserveVerdict, Rule};
-use rategate_core::holds::Holding as _;
 use rategate_core::limit::Limit as _;
 
 use super::Arena;
@@ -121,8 +120,8 @@ impl<'a, A: Arena> Story<'a, A> {
         let held = known.hold.permits;
         let end = match self.random.u8(..4) {
             0 => ReservationEnd::Cancel,
-            1 => ReservationEnd::Commit { used: Some(held + self.random.u64(..held + 1)) },
-            _ => ReservationEnd::Commit { used: Some(self.random.u64(..held + 1)) },
+            1 => ReservationEnd::Commit { used: Some(held + self.random.u64(..=held)) },
+            _ => ReservationEnd::Commit { used: Some(self.random.u64(..=held)) },
         };
         let expected = self.model.end(self.now_us, id, end);
         let seen = self.client.end(named(id), end, self.model.debt).unwrap();

@@ -67,13 +67,13 @@ struct Story<'a, A: Arena> {
     name: &'a str,
     /// The key whose requests have ids, and the one whose have none.
     client: StoreClient<A::Store>,
-    twin: StoreClient<A::Store>,
+    plain: StoreClient<A::Store>,
     debt: Debt,
     capacity: u64,
     random: Rng,
     now_us: u64,
     next_id: u64,
-    /// What was made, and when, by id.
+    /// The requests that were made, and when, by id.
     made: BTreeMap<u64, (u64, Made)>,
     counts: Counts,
 }
@@ -82,11 +82,11 @@ impl<'a, A: Arena> Story<'a, A> {
     fn new(arena: &'a A, name: &'a str, rules: &[(&str, Rule)], seed: u64, debt: Debt) -> Self {
         arena.set_now_us(NOW_US);
         let client = StoreClient::new(&arena.store(), rules, name);
-        let twin = client.with_key(&format!("{name}, each once"));
+        let plain = client.with_key(&format!("{name}, each once"));
         let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap();
         let (random, made) = (Rng::with_seed(seed), BTreeMap::new());
         let (now_us, next_id, counts) = (NOW_US, 0, Counts::default());
-        Self { arena, name, client, twin, debt, capacity, random, now_us, next_id, made, counts }
+        Self { arena, name, client, plain, debt, capacity, random, now_us, next_id, made, counts }
     }
 
     fn play(mut self, typical_us: u64, steps: u64) -> Counts {
@@ -110,7 +110,7 @@ impl<'a, A: Arena> Story<'a, A> {
             if self.below(100) == 0 {
                 self.forget(&about);
             }
-            assert_eq!(self.client.remaining(), self.twin.remaining(), "{about}");
+            assert_eq!(self.client.remaining(), self.plain.remaining(), "{about}");
         }
         self.counts
     }
@@ -138,7 +138,7 @@ impl<'a, A: Arena> Story<'a, A> {
     fn charge(&mut self, about: &str) {
         let (permits, id) = (self.some_permits(), self.new_id());
         let seen = self.client.charge_once(permits, self.debt, named(id));
-        let expected = self.twin.charge(permits, self.debt);
+        let expected = self.plain.charge(permits, self.debt);
         assert_eq!(seen, expected, "{about}: a charge of {permits}");
         let charged = expected.unwrap().charged;
         self.made.insert(id, (self.now_us, Made::Charge(permits, charged)));
@@ -149,7 +149,7 @@ impl<'a, A: Arena> Story<'a, A> {
     fn credit(&mut self, about: &str) {
         let (permits, id) = (self.some_permits(), self.new_id());
         let seen = self.client.credit_once(permits, named(id)).unwrap();
-        let expected = self.twin.credit(permits).unwrap();
+        let expected = self.plain.credit(permits).unwrap();
         let what = (seen.permits, seen.is_repeated);
         assert_eq!(what, (expected, false), "{about}: a credit of {permits}");
         self.made.insert(id, (self.now_us, Made::Credit(permits, expected)));
@@ -202,7 +202,7 @@ impl<'a, A: Arena> Story<'a, A> {
                 Made::Charge(permits, charged) => {
                     let seen = self.client.charge_once(permits, self.debt, named(id)).unwrap();
                     let ChargeReply { charged: theirs, is_repeated, remaining, .. } = seen;
-                    let expected = (charged, true, self.twin.remaining());
+                    let expected = (charged, true, self.plain.remaining());
                     assert_eq!((theirs, is_repeated, remaining), expected, "{about}");
                 }
                 Made::Credit(permits, back) => {
@@ -221,16 +221,16 @@ impl<'a, A: Arena> Story<'a, A> {
         let seen = self.client.charge_once(0, self.debt, named(id)).unwrap();
         assert!(!seen.is_repeated && seen.charged.booked == 0, "{about}: {seen:?}");
         let left = self.client.credit_once(permits, named(id)).unwrap().permits;
-        assert_eq!(left, self.twin.credit(permits).unwrap(), "{about}: a credit of {permits}");
+        assert_eq!(left, self.plain.credit(permits).unwrap(), "{about}: a credit of {permits}");
         let seen = matches!(self.client.decide(permits).unwrap(), Verdict::Granted(_));
-        let expected = matches!(self.twin.decide(permits).unwrap(), Verdict::Granted(_));
+        let expected = matches!(self.plain.decide(permits).unwrap(), Verdict::Granted(_));
         assert_eq!(seen, expected, "{about}: {permits} permits");
     }
 
     /// Holds permits for as long as the other key has them, and ends them at once.
     fn hold(&mut self, about: &str) {
         let (permits, id) = (self.some_permits(), self.new_id());
-        for client in [&self.client, &self.twin] {
+        for client in [&self.client, &self.plain] {
             let held = client.reserve(permits, named(id), 1_000).unwrap();
             if let ReserveVerdict::Denied { .. } = held.verdict {
                 return;
@@ -254,7 +254,7 @@ impl<'a, A: Arena> Story<'a, A> {
         assert!(seen.is_repeated, "{about}: forgotten too soon");
         self.pass(1 + FORGETS_WITHIN_US);
         let seen = self.client.charge_once(permits, debt, named).unwrap();
-        assert_eq!(seen, self.twin.charge(permits, debt).unwrap(), "{about}: forgotten");
+        assert_eq!(seen, self.plain.charge(permits, debt).unwrap(), "{about}: forgotten");
         self.made.insert(id, (self.now_us, Made::Charge(permits, seen.charged)));
         self.counts.forgotten += 1;
     }

@@ -80,7 +80,7 @@ impl Model {
         let with_spared = self.limits.clone().try_hold(now_ns, permits + spared, ttl_ns).unwrap();
         match with_spared {
             HoldVerdict::Held(_) => self.limits.try_hold(now_ns, permits, ttl_ns).unwrap(),
-            denied => denied,
+            denied @ HoldVerdict::Denied(_) => denied,
         }
     }
 

@@ -18,8 +18,8 @@
 //! A reset, and `t`, is the time until more permits are available than now. After a refusal, it is
 //! the time until the same request passes, as in `Retry-After`. Seconds are rounded up. In the
 //! dialects of OpenAI and Anthropic a reset is the time until the whole quota is available, as
-//! their clients expect. Where that is not known, the quota comes back evenly over the window, as in
-//! a token bucket.
+//! their clients expect. Where that is not known, the quota comes back evenly over the window, as
+//! in a token bucket.
 
 mod draft;
 mod numbers;

@@ -39,7 +39,7 @@ struct Queue {
     is_scheduled: bool,
 }
 
-/// What one key owes the store.
+/// The permits that one key owes the store.
 #[derive(Debug, Default)]
 struct Waiting {
     sent: Option<Sent>,

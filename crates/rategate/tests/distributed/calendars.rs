@@ -51,7 +51,7 @@ fn quota_with_credits(permits: u64, credits: u64) -> Rule {
     Calendar::new(permits, &UNEVEN).with_credits(credits).unwrap().into()
 }
 
-/// What leases grant stays within the permits and the credits of each row of windows.
+/// Grants of leases stay within the permits and the credits of each row of windows.
 #[test]
 fn leases_keep_the_bound_on_rows_of_windows() {
     let mut taken = 0;

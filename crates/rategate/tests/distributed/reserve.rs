@@ -339,8 +339,8 @@ fn charges_wait_for_the_store() {
     }
 }
 
-/// What the store may have booked is not sent again once the store may have forgotten its id: it is
-/// dropped, and counted. What was never sent waits.
+/// A charge that the store may have booked is not sent again once the store may have forgotten its
+/// id: it is dropped, and counted. What was never sent waits.
 #[test]
 fn a_charge_without_a_reply_is_dropped_before_it_could_count_twice() {
     let mut fleet = Fleet::new(4);

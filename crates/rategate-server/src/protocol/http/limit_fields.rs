@@ -141,9 +141,9 @@ fn has_windows(result: &ItemResult) -> bool {
 
 /// Returns the permits and the window in nanoseconds that a client sees of a limit.
 ///
-/// They are the limit as written; for a calendar in the true length of its window. If a bucket has a
-/// larger burst, they are that burst in the time after which the whole burst is available again. The
-/// credits of windows are no part of them: what remains may exceed the permits.
+/// They are the limit as written; for a calendar in the true length of its window. If a bucket has
+/// a larger burst, they are that burst in the time after which the whole burst is available again.
+/// The credits of windows are no part of them: what remains may exceed the permits.
 fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u64, u64)> {
     let (permits, window_ns) = match (result.display_limit, inline) {
         (Some(display_limit), _) => {
