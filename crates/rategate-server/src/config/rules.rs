@@ -374,21 +374,6 @@ impl Reader<'_> {
         self.build("limit", limit.map(|limit| limit.0.clone()), algorithm, extra)
     }
 
-    /// Returns the numbers of a limit of a tier or a schedule: the credits are those of the rule by
-    /// default, if it has windows that leave any.
-    pub(super) fn extra(
-        &self,
-        limit: Option<&Text<Written>>,
-        burst: Option<u64>,
-        own: Option<&Text<Credits>>,
-        of_rule: Option<Credits>,
-    ) -> Extra {
-        let has_windows =
-            matches!(limit, Some(Text(Written::Per { .. } | Written::Calendar { .. })));
-        let credits = own.map(|text| text.0).or(of_rule.filter(|_| has_windows));
-        Extra { burst, credits }
-    }
-
     /// Builds the limit of a key from its parts, each of which is checked even if another is
     /// wrong.
     pub(super) fn build(
@@ -451,7 +436,7 @@ impl Reader<'_> {
         credits: Option<Credits>,
     ) -> Scheduled {
         let limit = table.limit.as_ref();
-        let extra = self.extra(limit, table.burst, table.credits.as_ref(), credits);
+        let extra = extra(limit, table.burst, table.credits.as_ref(), credits);
         let (limit, display_limit) = self.limit(limit, algorithm, extra);
         let zone = table.zone.as_deref().unwrap_or("UTC");
         if let Err(error) = TimeZone::get(zone) {
@@ -529,4 +514,17 @@ impl Reader<'_> {
 
 fn nanoseconds(length: &Text<Duration>) -> u64 {
     u64::try_from(length.0.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the numbers of a limit of a tier or a schedule: the credits are those of the rule by
+/// default, if it has windows that leave any.
+pub(super) fn extra(
+    limit: Option<&Text<Written>>,
+    burst: Option<u64>,
+    own: Option<&Text<Credits>>,
+    of_rule: Option<Credits>,
+) -> Extra {
+    let has_windows = matches!(limit, Some(Text(Written::Per { .. } | Written::Calendar { .. })));
+    let credits = own.map(|text| text.0).or(of_rule.filter(|_| has_windows));
+    Extra { burst, credits }
 }

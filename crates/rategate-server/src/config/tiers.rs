@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::naming;
-use super::rules::{KnownAlgorithm, NO_NAME, Reader};
+use super::rules::{KnownAlgorithm, NO_NAME, Reader, extra};
 use super::source::SourceLocation;
 use super::tables::{RuleTable, TierTable};
 use crate::rule::{Rule, Value};
@@ -26,7 +26,7 @@ impl Reader<'_> {
             let of_rule = table.credits.as_ref().map(|text| text.0);
             let name = reader.tier_name(rule, tier);
             let limit = limit.as_ref();
-            let extra = reader.extra(limit, *burst, credits.as_ref(), of_rule);
+            let extra = extra(limit, *burst, credits.as_ref(), of_rule);
             let (limit, display_limit) = reader.limit(limit, algorithm, extra);
             let of_tier = credits.as_ref().map(|text| text.0).or(of_rule);
             let schedule = reader.schedule(schedule, algorithm, is_here, of_tier);

@@ -433,8 +433,8 @@ fn recounted<C: Clock + Clone>(
     if let Verdict::Denied { enforced, retry_after_ns } = &mut verdict {
         *enforced = ruled.is_enforced(key);
         // The end of a hold may come before that of the window.
-        let told = result.verdict.retry_after_ns().filter(|_| verb == Verb::Peek);
-        *retry_after_ns = retry_after_ns.map(|until| told.map_or(until, |told| told.min(until)));
+        let of_store = result.verdict.retry_after_ns().filter(|_| verb == Verb::Peek);
+        *retry_after_ns = retry_after_ns.map(|until| of_store.map_or(until, |ns| ns.min(until)));
     }
     let counted = counted::result(window, ruled.rule.display_limit, (verdict, used), now_ns);
     ItemResult { rule: result.rule, ..counted }

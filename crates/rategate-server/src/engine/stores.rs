@@ -10,8 +10,9 @@
 //!   granted again. The same happens if the caller stops waiting. Until then other callers may
 //!   find fewer permits than there are, and never more.
 //! * **Charges** are booked by the store alone. Without its reply the item is unavailable: the
-//!   charge may have been booked, and is not sent again unless it has an id. A rule that charges what is over counts
-//!   in the store whatever the other items say; without the store its fallback counts what fits.
+//!   charge may have been booked, and is not sent again unless it has an id. A rule that charges
+//!   what is over counts in the store whatever the other items say; without the store its fallback
+//!   counts what fits.
 //! * **Windows that count every hit** ([`CountedWindow`]) count denied permits in the store too,
 //!   and refund nothing.
 //! * **Reservations** are held by the store under their id:

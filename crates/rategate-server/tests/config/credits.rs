@@ -6,7 +6,7 @@ use rategate_server::rule::{Limit, Rule};
 
 fn rules(text: &str) -> Vec<Rule> {
     let loaded = load_text("rules.toml", text).unwrap_or_else(|error| panic!("{}", error.report()));
-    loaded.rules.rules.to_vec()
+    loaded.rules.rules.clone()
 }
 
 fn text(algorithm: &str, limit: &str, more: &str) -> String {

@@ -53,13 +53,13 @@ fn nonsense_is_refused_with_its_key() {
         ("most_held = \"5%\"", "most_held", "max_held"),
     ] {
         let text = format!("[[rule]]\nname = \"a\"\nlimit = \"100/min\"\n{keys}\n");
-        let report = load_text("a.toml", &text).unwrap_err().report().to_string();
+        let report = load_text("a.toml", &text).unwrap_err().report().clone();
         assert!(report.contains(problem) && report.contains(key), "{keys}: {report}");
     }
     for key in ["ttl = \"1s\"", "max_ttl = \"1s\"", "max_held = \"1%\""] {
         let text =
             format!("[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\n{key}\n");
-        let report = load_text("a.toml", &text).unwrap_err().report().to_string();
+        let report = load_text("a.toml", &text).unwrap_err().report().clone();
         assert!(report.contains("permits in flight are leased, not reserved"), "{report}");
     }
 }
@@ -121,6 +121,6 @@ fn limits_in_envoys_format_have_them_too() {
     assert_eq!(all[0].hold_bounds, of(5_000, 20_000, Some(5_000)));
     let unlimited = "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      \
                      unlimited: true\n      max_held: 50%\n";
-    let report = load_text("a.yaml", unlimited).unwrap_err().report().to_string();
+    let report = load_text("a.yaml", unlimited).unwrap_err().report().clone();
     assert!(report.contains("max_held on an unlimited descriptor"), "{report}");
 }

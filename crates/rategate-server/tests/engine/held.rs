@@ -107,7 +107,7 @@ fn an_id_of_a_long_reservation_is_remembered_as_long() {
     now(engine.reserve(id(1), ttl, &[Item::of(of("t"), 10)])).unwrap();
     clock.advance(ttl);
     engine.tick(rategate::Clock::now_ns(&clock));
-    clock.advance(ttl - Duration::from_nanos(1));
+    clock.advance(ttl.saturating_sub(Duration::from_nanos(1)));
     engine.tick(rategate::Clock::now_ns(&clock));
     assert_eq!(commit(&engine, 1, "t", Some(3)), [Verdict::Late(3)]);
 }

@@ -385,7 +385,7 @@ fn what_is_forgiven_is_counted() {
         |bench: &Bench| scrape(bench).value("rategate_forgiven_total", &[("rule", "per-address")]);
     assert!(booked < 1_000_000);
     let first = forgiven(&bench);
-    assert_eq!(first, (1_000_000 - booked) as f64);
+    assert_eq!(first, f64::from(u32::try_from(1_000_000 - booked).unwrap()));
     let values: [&[u8]; 1] = [b"b"];
     let target = Target::Rule { name: "per-address", values: &values };
     let id = UniqueId([1; 16]);
@@ -402,7 +402,7 @@ fn what_is_forgiven_is_counted() {
         panic!("owed")
     };
     assert!(more > 0);
-    assert_eq!(forgiven(&bench), first + more as f64);
+    assert_eq!(forgiven(&bench), first + f64::from(u32::try_from(more).unwrap()));
 }
 
 /// An item that reaches two shares of its limit counts for each.

@@ -22,9 +22,10 @@ where
     /// Holds an estimate of `permits` for a key until the true cost is known, or reports a denial.
     ///
     /// See [`Limiter::try_hold`](crate::Limiter::try_hold). While anything is held, the key is
-    /// decided under the lock of its shard. [Statistics](Self::with_stats) do not count holds. To wait for a hold, use
-    /// [`Limiter::hold`](crate::Limiter::hold) of the key's [limiter](Self::limiter), in tasks
-    /// through [`AsyncLimiter::from`](crate::AsyncLimiter).
+    /// decided under the lock of its shard. [Statistics](Self::with_stats) do not count holds.
+    ///
+    /// To wait for a hold, use [`Limiter::hold`](crate::Limiter::hold) of the key's
+    /// [limiter](Self::limiter), in tasks through [`AsyncLimiter::from`](crate::AsyncLimiter).
     ///
     /// ```
     /// use std::time::Duration;
@@ -67,7 +68,8 @@ where
         self.table.try_hold(&self.location(key), permits, whole_ns(ttl))
     }
 
-    /// Returns an estimate of a key, as one part of a call to [`try_hold_all`](super::try_hold_all).
+    /// Returns an estimate of a key, as one part of a call to
+    /// [`try_hold_all`](super::try_hold_all).
     pub fn estimate(&self, key: &K, permits: u64) -> Estimate<'_, P, C> {
         Estimate::of_key(&self.table, self.location(key), permits)
     }

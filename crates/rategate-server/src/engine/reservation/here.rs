@@ -252,7 +252,7 @@ pub(super) struct LeftByEnd {
     status: Status,
 }
 
-/// What the ends of the holds of a reservation left.
+/// The statuses that the ends of the holds of a reservation left.
 pub(super) type AllLeft = SmallVec<[LeftByEnd; 1]>;
 
 impl<C: Clock + Clone + 'static> Inner<C> {

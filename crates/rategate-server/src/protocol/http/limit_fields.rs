@@ -110,13 +110,11 @@ fn next_after_ns(
     if used <= permits || !has_windows(result) {
         return Some(all_ns);
     }
-    Some(match result.calendar(now_ns) {
-        Some((_, window)) => window.end_ns.saturating_sub(now_ns),
-        None => {
-            let later = used.div_ceil(permits.max(1)).saturating_sub(1);
-            all_ns.saturating_sub(window_ns.saturating_mul(later))
-        }
-    })
+    if let Some((_, window)) = result.calendar(now_ns) {
+        return Some(window.end_ns.saturating_sub(now_ns));
+    }
+    let later = used.div_ceil(permits.max(1)).saturating_sub(1);
+    Some(all_ns.saturating_sub(window_ns.saturating_mul(later)))
 }
 
 /// Returns the unit that a vendor's fields name: tokens for what is counted by weights, and

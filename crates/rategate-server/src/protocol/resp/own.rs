@@ -55,9 +55,9 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     /// Runs `RATEGATE.CHECK`, `.PEEK`, `.CHARGE`, `.REFUND` and `.RESET`. The reply is written, or
     /// follows later.
     ///
-    /// `RATEGATE.CHARGE once|- rule permits [value ...]` is a charge under an id, or `-` for none, and
-    /// so are `RATEGATE.CHECK` and `RATEGATE.REFUND`. The reply has one more field under an id,
-    /// `repeated`.
+    /// `RATEGATE.CHARGE once|- rule permits [value ...]` is a charge under an id, or `-` for none.
+    /// `RATEGATE.CHECK` and `RATEGATE.REFUND` are so too. The reply has one more field under an
+    /// id, `repeated`.
     pub(super) fn check(
         &self,
         session: &mut Session,
@@ -161,8 +161,8 @@ pub(super) fn unique_id(word: &[u8], may_be_new: bool) -> Option<UniqueId> {
     }
 }
 
-/// Returns the id under which a request is made once, or `None` inside for none. The form without an
-/// id has a number in the place of the rule's name.
+/// Returns the id under which a request is made once, or `None` inside for none. The form without
+/// an id has a number in the place of the rule's name.
 #[expect(clippy::option_option, reason = "an id, none, or another form")]
 fn once(words: CommandWords<'_>) -> Option<Option<UniqueId>> {
     unsigned(words.get(3)?)?;
