@@ -54,7 +54,8 @@ fn the_memory_store_reserves_as_the_core_does() {
 
 #[test]
 fn the_memory_store_ends_crowds_of_holds() {
-    assert!(crowds::suite(&InMemory::new(), 12) > 1_000);
+    let held = crowds::suite(&InMemory::new(), 12);
+    assert!(held > 1_000, "{held} estimates were held");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rategate_core::limit::Limit as _;
 use super::Arena;
 use super::client::{StoreClient, number};
 use super::reservation_model::Model;
-use super::traffic::{LABELS, NOW_US, cases, policy};
+use super::traffic::{Case, LABELS, NOW_US, bucket, cases, policy, window};
 
 /// Runs all cases, for each way in which a debt ends. Returns the number of estimates that were
 /// held.
@@ -21,7 +21,7 @@ use super::traffic::{LABELS, NOW_US, cases, policy};
 /// Panics where the store holds, settles or foretells otherwise than the core.
 pub fn suite(arena: &impl Arena, rounds: u64) -> u64 {
     let mut held = 0;
-    for (seed, (name, rules, typical_us)) in (1..).zip(cases()) {
+    for (seed, (name, rules, typical_us)) in (1..).zip(cases().into_iter().chain(wide_cases())) {
         let has_log = rules.iter().any(|rule| matches!(rule, Rule::Log(_)));
         let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
         for debt in [Debt::FORGOTTEN, Debt::CARRIED] {
@@ -34,6 +34,14 @@ pub fn suite(arena: &impl Arena, rounds: u64) -> u64 {
         }
     }
     held
+}
+
+/// Returns limits under which many estimates are open at once.
+fn wide_cases() -> [Case; 2] {
+    [
+        ("a wide bucket", vec![bucket("1000/s", 200)], 30_000),
+        ("a wide window", vec![window(300, 500_000_000)], 90_000),
+    ]
 }
 
 struct Story<'a, A: Arena> {
@@ -62,14 +70,15 @@ impl<'a, A: Arena> Story<'a, A> {
     /// Holds many estimates, of which some share an instant, settles a few, and lets many end.
     fn round(&mut self, round: u64, typical_us: u64) {
         let about = format!("{}, round {round}", self.name);
+        self.recover(typical_us);
         for _ in 0..self.random.u64(12..40) {
             let permits = 1 + self.random.u64(..self.capacity.div_ceil(12));
             let ttl_us = 1 + self.random.u64(..typical_us * 4);
             self.reserve(&about, permits, ttl_us);
-            match self.random.u8(..8) {
-                0 => self.end_one(&about),
-                1 => self.charge(&about),
-                2..4 => self.pass(typical_us / 40 + 1),
+            match self.random.u8(..16) {
+                0 | 1 => self.end_one(&about),
+                2 => self.charge(&about),
+                3..8 => self.pass(typical_us / 40 + 1),
                 _ => {}
             }
         }
@@ -89,6 +98,17 @@ impl<'a, A: Arena> Story<'a, A> {
             _ => self.reserve(&about, self.capacity.div_ceil(2), typical_us),
         }
         self.end_one(&about);
+    }
+
+    /// Waits for half of the permits in most rounds, so that debts do not deny all of them.
+    fn recover(&mut self, typical_us: u64) {
+        let waits = if self.random.u8(..4) == 0 { 0 } else { 400 };
+        for _ in 0..waits {
+            if self.model.limits.remaining(self.now_us * 1_000) > self.capacity / 2 {
+                return;
+            }
+            self.pass(typical_us);
+        }
     }
 
     fn pass(&mut self, us: u64) {

@@ -19,11 +19,11 @@ pub(crate) const LABELS: [&str; 4] = ["a", "b", "c", "d"];
 /// A named set of limits, and the approximate time of one permit.
 pub(crate) type Case = (&'static str, Vec<Rule>, u64);
 
-fn bucket(rate: &str, burst: u64) -> Rule {
+pub(super) fn bucket(rate: &str, burst: u64) -> Rule {
     Gcra::new(rate.parse().unwrap(), burst).unwrap().into()
 }
 
-fn window(permits: u64, period_ns: u64) -> Rule {
+pub(super) fn window(permits: u64, period_ns: u64) -> Rule {
     FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
 }
 
