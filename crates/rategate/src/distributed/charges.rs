@@ -4,9 +4,12 @@
 //! One charge of a key is on its way at a time, and what comes meanwhile is merged. The store
 //! remembers an id for ten minutes. A charge without a reply for so long may have been booked, so
 //! it is dropped and counted: sent again, it could count twice.
+//!
+//! Each key waits on its own: as long as its part of the store is known to be closed, or a time that
+//! doubles while the store refuses it.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +24,8 @@ const SENT_AT_ONCE: usize = 64;
 /// The time after which a charge is not sent again. The store has remembered its id until then,
 /// whenever it came; a tenth of the ten minutes is for the last sending, and for clocks that drift.
 const SENT_AGAIN_FOR_NS: u64 = 540_000_000_000;
+/// The maximum time between two sendings of a charge that the store refuses.
+const MAX_WAIT_NS: u64 = 5_000_000_000;
 
 /// The charges of a limiter that wait for the store, merged by key.
 #[derive(Debug, Default)]
@@ -31,12 +36,12 @@ pub(super) struct Charges {
 #[derive(Debug, Default)]
 struct Queue {
     by_key: BTreeMap<Key, Waiting>,
-    /// The keys whose charge is to be sent.
-    ready: VecDeque<Key>,
+    /// The keys whose charge is to be sent, by the instants from which on.
+    ready: BTreeSet<(u64, Key)>,
     /// The permits of charges that were not booked, as far as is known.
     dropped: u64,
-    /// Set while a round is scheduled.
-    is_scheduled: bool,
+    /// The instants for which rounds are scheduled.
+    scheduled: BTreeSet<u64>,
 }
 
 /// The permits that one key owes the store.
@@ -45,6 +50,8 @@ struct Waiting {
     sent: Option<Sent>,
     /// The permits that have not been sent.
     more: u64,
+    /// The last time between two sendings, since the store refuses the charge.
+    wait_ns: u64,
 }
 
 /// A charge that may have been booked.
@@ -79,15 +86,31 @@ impl Queue {
         next
     }
 
+    /// Returns the time to wait before a refused charge is sent again: twice the last one.
+    fn wait_ns(&mut self, key: &Key, budget_ns: u64) -> u64 {
+        let Some(waiting) = self.by_key.get_mut(key) else { return budget_ns };
+        let longer_ns = waiting.wait_ns.saturating_mul(2).min(MAX_WAIT_NS);
+        waiting.wait_ns = longer_ns.max(budget_ns);
+        waiting.wait_ns
+    }
+
     /// Forgets the charge of a key that was on its way.
-    fn settled(&mut self, key: Key) {
+    fn settled(&mut self, key: Key, now_ns: u64) {
         let Some(waiting) = self.by_key.get_mut(&key) else { return };
-        waiting.sent = None;
+        (waiting.sent, waiting.wait_ns) = (None, 0);
         if waiting.more > 0 {
-            self.ready.push_back(key);
+            self.ready.insert((now_ns, key));
         } else {
             self.by_key.remove(&key);
         }
+    }
+
+    /// Returns the instant for which a round has to be scheduled, which it is from now on: no other
+    /// is scheduled by then.
+    fn to_schedule(&mut self) -> Option<u64> {
+        let due_ns = self.ready.first().map(|&(due_ns, _)| due_ns)?;
+        let is_scheduled = self.scheduled.first().is_some_and(|&first_ns| first_ns <= due_ns);
+        (!is_scheduled && self.scheduled.insert(due_ns)).then_some(due_ns)
     }
 }
 
@@ -121,32 +144,28 @@ impl Charges {
                 false
             }
             Entry::Vacant(free) => {
-                free.insert(Waiting { sent: None, more: permits.get() });
+                free.insert(Waiting { more: permits.get(), ..Waiting::default() });
                 true
             }
         }
     }
 
-    /// Keeps a charge that is to be sent. Returns `true` if a round has to be scheduled.
-    fn keep(&self, key: Key) -> bool {
-        let mut queue = self.queue();
-        queue.ready.push_back(key);
-        !std::mem::replace(&mut queue.is_scheduled, true)
+    /// Keeps a charge that is to be sent from an instant on.
+    fn keep(&self, key: Key, due_ns: u64) {
+        self.queue().ready.insert((due_ns, key));
     }
 
-    /// Takes some of the keys whose charge is to be sent, for a round.
-    fn take_some(&self) -> Vec<Key> {
+    /// Takes some of the keys whose charge is to be sent by now, for a round.
+    fn take_some(&self, now_ns: u64) -> Vec<Key> {
         let mut queue = self.queue();
-        queue.is_scheduled = false;
-        let some = queue.ready.len().min(SENT_AT_ONCE);
-        queue.ready.drain(..some).collect()
-    }
-
-    /// Returns `true` if charges are to be sent and no round is scheduled, which one is from now
-    /// on.
-    fn needs_round(&self) -> bool {
-        let mut queue = self.queue();
-        !queue.ready.is_empty() && !std::mem::replace(&mut queue.is_scheduled, true)
+        queue.scheduled.retain(|&at_ns| at_ns > now_ns);
+        let mut some = Vec::new();
+        while some.len() < SENT_AT_ONCE
+            && queue.ready.first().is_some_and(|&(due_ns, _)| due_ns <= now_ns)
+        {
+            some.extend(queue.ready.pop_first().map(|(_, key)| key));
+        }
+        some
     }
 }
 
@@ -178,7 +197,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 let (_, change) = inner.watch.received(backend, now_ns, then_ns, answer);
                 inner.report_change(change);
                 if let Some(StoreError::Unavailable(_)) = error {
-                    let for_ns = inner.watch.closed_for_ns(backend, then_ns);
+                    let closed_for_ns = inner.watch.closed_for_ns(backend, then_ns);
+                    let refused_for_ns = inner.charges.queue().wait_ns(&key, inner.budget_ns);
+                    let for_ns = closed_for_ns.or(NonZeroU64::new(refused_for_ns));
                     return inner.send_charge_in(key, for_ns);
                 }
                 let mut queue = inner.charges.queue();
@@ -186,31 +207,88 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                     // It will get no other reply.
                     queue.drop_permits(permits);
                 }
-                queue.settled(key);
+                queue.settled(key, then_ns);
                 drop(queue);
-                if inner.charges.needs_round() {
-                    inner.rounds.add(then_ns, BackgroundWork::Charges);
-                }
+                inner.schedule_charges();
             }),
         );
     }
 
     /// Keeps a charge for a later round, of which the time is known or one budget away.
     fn send_charge_in(&self, key: Key, for_ns: Option<NonZeroU64>) {
-        if self.charges.keep(key) {
-            let wait_ns = for_ns.map_or(self.budget_ns, NonZeroU64::get).max(1);
-            let at_ns = self.clock.now_ns().saturating_add(wait_ns);
-            self.rounds.add(at_ns, BackgroundWork::Charges);
-        }
+        let wait_ns = for_ns.map_or(self.budget_ns, NonZeroU64::get).max(1);
+        self.charges.keep(key, self.clock.now_ns().saturating_add(wait_ns));
+        self.schedule_charges();
     }
 
     /// Sends charges that have waited.
     pub(super) fn charge_round(self: &Arc<Self>) {
-        for key in self.charges.take_some() {
+        for key in self.charges.take_some(self.clock.now_ns()) {
             self.send_charge(key);
         }
-        if self.charges.needs_round() {
-            self.rounds.add(self.clock.now_ns().saturating_add(1), BackgroundWork::Charges);
+        self.schedule_charges();
+    }
+
+    /// Schedules a round for the charge that is to be sent first, unless one is by then.
+    fn schedule_charges(&self) {
+        let at_ns = self.charges.queue().to_schedule();
+        if let Some(at_ns) = at_ns {
+            self.rounds.add(at_ns, BackgroundWork::Charges);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn key(name: &str) -> Key {
+        name.as_bytes().into()
+    }
+
+    /// A part of the store that is closed for long does not delay charges of the others.
+    #[test]
+    fn rounds_are_scheduled_for_the_charge_that_is_due_first() {
+        let charges = Charges::default();
+        let keep = |name, due_ns| {
+            charges.keep(key(name), due_ns);
+            charges.queue().to_schedule()
+        };
+        assert_eq!(keep("far", 9_000), Some(9_000));
+        assert_eq!(keep("as far", 9_000), None, "one round is for both");
+        assert_eq!(keep("near", 20), Some(20));
+        assert_eq!(keep("later", 30), None, "the round before schedules the next");
+        assert_eq!(charges.take_some(19), []);
+        assert_eq!(charges.take_some(20), [key("near")]);
+        assert_eq!(charges.queue().to_schedule(), Some(30));
+        assert_eq!(charges.take_some(35), [key("later")]);
+        assert_eq!(charges.queue().to_schedule(), None, "the far one still is");
+        assert_eq!(charges.take_some(9_000), [key("as far"), key("far")]);
+        assert_eq!(charges.queue().to_schedule(), None);
+        // What is left of a full round has another.
+        (0..=SENT_AT_ONCE).for_each(|number| charges.keep(key(&number.to_string()), 9_001));
+        assert_eq!(charges.queue().to_schedule(), Some(9_001));
+        assert_eq!(charges.take_some(9_001).len(), SENT_AT_ONCE);
+        assert_eq!(charges.queue().to_schedule(), Some(9_001));
+        assert_eq!(charges.take_some(9_001).len(), 1);
+    }
+
+    #[test]
+    fn a_refused_charge_is_sent_again_less_and_less_often() {
+        let charges = Charges::default();
+        let (one, other) = (key("one"), key("other"));
+        for key in [&one, &other] {
+            assert!(charges.add(key, NonZeroU64::MIN));
+        }
+        let mut queue = charges.queue();
+        for expected_ms in [20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_000, 5_000] {
+            assert_eq!(queue.wait_ns(&one, 20 * MS), expected_ms * MS);
+        }
+        assert_eq!(queue.wait_ns(&other, 20 * MS), 20 * MS, "each key for itself");
+        assert_eq!(queue.wait_ns(&one, 9_000 * MS), 9_000 * MS, "a budget at least");
+        queue.settled(Key::clone(&one), 1);
+        assert_eq!(queue.wait_ns(&one, 20 * MS), 20 * MS, "the store has replied since");
     }
 }
