@@ -7,7 +7,7 @@ use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
-use crate::limit::Row;
+use crate::limit::{MAX_WINDOW_PERMITS, Row};
 use crate::plan::Plan;
 use crate::reply::{self, Decoded, Outcomes, RECEIPT_WORDS, Value, foreign_key, outcomes};
 use crate::reserve::MEMORY_MS;
@@ -96,8 +96,7 @@ impl Refunds {
 ///
 /// # Errors
 ///
-/// [`RequestError::HeldByLease`] for limits of operations in flight, [`RequestError::NoPermits`],
-/// [`RequestError::Exceeds`].
+/// [`RequestError::HeldByLease`] for limits of operations in flight, [`RequestError::NoPermits`].
 pub fn credit(
     plan: &Plan,
     key: &Key,
@@ -108,8 +107,9 @@ pub fn credit(
     if plan.holds() {
         return Err(RequestError::HeldByLease);
     }
-    let mut args = head(settings, &rows_of(plan, permits)?);
+    let mut args = head(settings, &rows_of(plan, permits.min(plan.maximum()))?);
     args.push(number(if once.is_some() { MEMORY_MS } else { 0 }));
+    args.push(number(permits.min(MAX_WINDOW_PERMITS)));
     let record = once.map(|id| key.reservation(id.0));
     let keys = record.into_iter().chain(states(plan, key)).collect();
     Ok(Command::new(Verb::Credit, keys, args))

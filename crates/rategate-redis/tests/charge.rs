@@ -7,7 +7,7 @@ use crate::common::store::{Store, denied, granted, key};
 use crate::common::value;
 use fastrand::Rng;
 use rategate::charge::Debt;
-use rategate::store::{ChargeReply, StoreError, Unavailable, Verdict};
+use rategate::store::{ChargeReply, CreditReply, ReservationId, StoreError, Unavailable, Verdict};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -20,6 +20,7 @@ use rategate_redis::error::RequestError;
 use rategate_redis::library::{Library, Verb};
 use rategate_redis::limit::{Limit, MAX_DEBT_US, MAX_PERMITS, MAX_WINDOW_PERMITS};
 use rategate_redis::plan::Plan;
+use rategate_redis::returns;
 use rategate_testkit::oracle::Oracle;
 use rategate_testkit::redis::{Brand, Client, Reply, Server};
 
@@ -476,6 +477,42 @@ fn a_foreign_key_is_charged_nothing() {
             let left = store.peek(&plan_of("b", bucket), &key("k"), 1, NOW_US);
             assert_eq!(granted(left).remaining, 9);
         }
+    }
+}
+
+/// A credit that finds another program's data is not remembered as made; what it asked for is told
+/// apart, beyond the limit too.
+#[test]
+fn a_foreign_key_is_credited_nothing_and_the_id_stays_unused() {
+    for mut store in Store::each() {
+        let [(_, _, bucket, _), (_, _, window, _), ..] = limits();
+        let plan = Plan::new([("b", bucket), ("w", window)]).unwrap();
+        let credit = |store: &mut Store, id: u8, permits| {
+            let (id, settings) = (Some(ReservationId([id; 16])), Settings::default());
+            let command = returns::credit(&plan, &key("k"), permits, id, settings).unwrap();
+            let reply = store.send(command, NOW_US);
+            returns::read_credit(&reply).unwrap().content.remove(0)
+        };
+        store.charge(&plan, &key("k"), (7, Debt::FORGOTTEN), NOW_US).content.unwrap();
+        let Reply::List(names) = store.client.ok(&["KEYS", "*ww"]) else { panic!("no list") };
+        let state = names[0].text();
+        store.client.ok(&["DEL", &state]);
+        store.client.ok(&["RPUSH", &state, "a", "b"]);
+        let refused = credit(&mut store, 1, 2);
+        assert!(
+            matches!(refused, Err(StoreError::Unavailable(Unavailable::Key(_)))),
+            "{refused:?}"
+        );
+        store.client.ok(&["DEL", &state]);
+        store.charge(&plan, &key("k"), (5, Debt::FORGOTTEN), NOW_US).content.unwrap();
+        for is_repeated in [false, true] {
+            assert_eq!(credit(&mut store, 1, 2), Ok(CreditReply { permits: 2, is_repeated }));
+        }
+        for (permits, is_repeated) in [(1_000, false), (1_000, true)] {
+            let made = credit(&mut store, 2, permits);
+            assert_eq!(made, Ok(CreditReply { permits: 3, is_repeated }));
+        }
+        assert_eq!(credit(&mut store, 2, 1_001), Err(StoreError::OtherRequest));
     }
 }
 

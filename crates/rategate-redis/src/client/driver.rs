@@ -192,7 +192,7 @@ impl Driver {
         for (at, node) in self.nodes.iter_mut().enumerate() {
             while node.has_capacity(self.config.rounds) {
                 let items = node.next_round(self.config.batch, now);
-                let ids = items.iter().filter_map(Item::id).collect();
+                let ids = items.iter().filter_map(Item::key_and_id).collect();
                 let calls = Call::gather(items.into_iter(), &self.encoder);
                 let connection = node.connection().cloned().filter(|_| !calls.is_empty());
                 let Some(connection) = connection else { break };

@@ -131,8 +131,7 @@ impl Encoder {
     ) -> Result<Command, RequestError> {
         match request {
             StoreRequest::Credit { plan, key, permits, once } => {
-                let permits = permits.get().min(plan.maximum());
-                returns::credit(plan, &self.keys.key(key), permits, *once, settings)
+                returns::credit(plan, &self.keys.key(key), permits.get(), *once, settings)
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 let key = self.keys.key(key);

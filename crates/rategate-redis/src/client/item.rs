@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::store::{
-    Callback, Reply, ReservationId, StoreError, StoreReply, StoreRequest, Unavailable, Verdict,
+    Callback, Key, Reply, ReservationId, StoreError, StoreReply, StoreRequest, Unavailable, Verdict,
 };
 
 use super::shared::Shared;
@@ -108,6 +108,18 @@ impl Item {
             Some(StoreRequest::Charge { once, .. } | StoreRequest::Credit { once, .. }) => *once,
             _ => None,
         }
+    }
+
+    /// Returns the key and the id under which the store decides the request once.
+    pub(crate) fn key_and_id(&self) -> Option<(Key, ReservationId)> {
+        let key = match self.request()? {
+            StoreRequest::Reserve { key, .. }
+            | StoreRequest::End { key, .. }
+            | StoreRequest::Charge { key, .. }
+            | StoreRequest::Credit { key, .. } => Key::clone(key),
+            _ => return None,
+        };
+        Some((key, self.id()?))
     }
 
     /// Returns `true` if the store decides the request once, and a waiter wants the reply.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use rategate::store::{ReservationId, StoreError, Unavailable};
+use rategate::store::{Key, ReservationId, StoreError, Unavailable};
 
 use super::attempts::Attempts;
 use super::config::Server;
@@ -53,8 +53,8 @@ pub(crate) struct Node {
 struct Round {
     id: u64,
     since: Instant,
-    /// The ids of its requests that count once.
-    ids: HashSet<ReservationId>,
+    /// The keys and ids of its requests that count once.
+    ids: HashSet<(Key, ReservationId)>,
 }
 
 enum Link {
@@ -159,9 +159,9 @@ impl Node {
     /// Takes the items of the next round: up to `max_items` requests, and some refunds.
     ///
     /// A request whose reply would come too late, by the duration of recent rounds, is answered
-    /// as late. It is not sent, since its decision would be of no use. One under an id of which
-    /// another is under way waits for that one's reply: the server may refuse the other alone,
-    /// which is then sent again.
+    /// as late. It is not sent, since its decision would be of no use. One of a key and an id of
+    /// which another is under way waits for that one's reply: the server may refuse the other
+    /// alone, which is then sent again.
     pub(crate) fn next_round(&mut self, max_items: usize, now: Instant) -> Vec<Item> {
         let mut items: Vec<Item> =
             std::iter::from_fn(|| self.returns.pop()).take(RETURNS_OF_ROUND).collect();
@@ -173,8 +173,8 @@ impl Node {
         {
             if item.until <= takes && item.is_past_half(now) {
                 item.shed();
-            } else if let Some(id) = item.id()
-                && (self.rounds.iter().any(|round| round.ids.contains(&id)) || !ids.insert(id))
+            } else if let Some(own) = item.key_and_id()
+                && (self.rounds.iter().any(|round| round.ids.contains(&own)) || !ids.insert(own))
             {
                 held_back.push(item);
             } else {
@@ -238,8 +238,8 @@ impl Node {
         self.queue.is_empty() && self.returns.is_empty()
     }
 
-    /// Starts a round with requests under these ids, and returns its number.
-    pub(crate) fn begin(&mut self, ids: HashSet<ReservationId>, now: Instant) -> u64 {
+    /// Starts a round with requests of these keys and ids, and returns its number.
+    pub(crate) fn begin(&mut self, ids: HashSet<(Key, ReservationId)>, now: Instant) -> u64 {
         self.last_round = self.last_round.wrapping_add(1);
         self.unanswered = self.unanswered.saturating_add(1);
         self.rounds.push(Round { id: self.last_round, since: now, ids });
@@ -290,15 +290,14 @@ mod tests {
     /// An end is not sent together with its beginning, or while that is under way: the server may
     /// refuse one call of a round and carry out another.
     #[test]
-    fn requests_under_one_id_are_sent_one_after_the_other() {
+    fn requests_of_one_key_and_id_are_sent_one_after_the_other() {
         let (shared, now) = (Arc::new(Shared::new(8)), Instant::now());
         let gcra = Gcra::new("1/s".parse().unwrap(), 1).unwrap();
         let plan = Arc::new(Plan::of_rules(&[("a", gcra.into())]).unwrap());
         let mut node = Node::new(Server::tcp("127.0.0.1", 1), now);
         node.link = Link::Down(None);
-        let add = |node: &mut Node, id: u8, is_end: bool| {
-            let (plan, key, id) =
-                (Arc::clone(&plan), Arc::from(&b"k"[..]), ReservationId([id; 16]));
+        let add = |node: &mut Node, key: &[u8], id: u8, is_end: bool| {
+            let (plan, key, id) = (Arc::clone(&plan), Key::from(key), ReservationId([id; 16]));
             let (end, debt) = (ReservationEnd::Cancel, Debt::FORGOTTEN);
             let request = if is_end {
                 StoreRequest::End { plan, key, id, end, debt }
@@ -310,13 +309,13 @@ mod tests {
             node.enqueue(Item::new(&shared, request, Box::new(|_| ()), budget));
         };
         for (id, is_end) in [(1, false), (1, true), (2, false), (1, false), (3, true)] {
-            add(&mut node, id, is_end);
+            add(&mut node, b"k", id, is_end);
         }
         let round = |node: &mut Node| -> Vec<(u8, bool)> {
             let items = node.next_round(8, now);
             let is_end = |item: &Item| matches!(item.request(), Some(StoreRequest::End { .. }));
             let sent = items.iter().map(|item| (item.id().unwrap().0[0], is_end(item))).collect();
-            node.begin(items.iter().filter_map(Item::id).collect(), now);
+            node.begin(items.iter().filter_map(Item::key_and_id).collect(), now);
             sent
         };
         assert_eq!(round(&mut node), [(1, false), (2, false), (3, true)]);
@@ -326,5 +325,11 @@ mod tests {
         // What is refused comes before what waits behind it.
         node.ended(node.epoch, 3, now);
         assert_eq!(round(&mut node), [(1, false)]);
+        // The rules of one reservation have keys of their own, and take one round together.
+        for key in [b"l", b"m", b"m"] {
+            add(&mut node, key, 4, false);
+        }
+        add(&mut node, b"k", 4, true);
+        assert_eq!(round(&mut node), [(4, false), (4, false), (4, true)]);
     }
 }

@@ -74,21 +74,24 @@ end
 -- what each has out. Arguments:
 --
 --   keep_ms                           0, or there is a record, whose key comes first
+--   permits                           those of the call, which may be more than any limit has
 --
--- The reply is 1, 2 for a repeated one, 3 for a record that is data of another kind, or 5 for an id
--- of another request; and how many came back.
+-- The reply is 1, 2 for a repeated one, 3 for a record that is data of another kind, or with a record
+-- a limit that is, or 5 for an id of another request; and how many came back.
 function verbs.give_back(keys, args, at)
   local call
   call, at = begin(args, at or 1)
-  local keep_ms, first, least, cells = tonumber(args[at]), 0, nil, {}
+  local keep_ms, permits, first, least, cells = tonumber(args[at]), tonumber(args[at + 1]), 0, nil, {}
   if keep_ms > 0 then
     first = 1
-    local words, status = made_before(call, keys[1], 'b', call.ops[1].permits)
+    local words, status = made_before(call, keys[1], 'b', permits)
     if words == FOREIGN then return { 1, call.now, 0, 3, 0 } end
     if words then return { 1, call.now, 0, status, status == 2 and tonumber(words[3]) or 0 } end
   end
   for index, op in ipairs(call.ops) do
     cells[index] = cell_of(call, keys[first + index], op)
+    -- What is not known to have come back is not remembered as made.
+    if cells[index] == FOREIGN and keep_ms > 0 then return { 1, call.now, 0, 3, 0 } end
     local owed = cells[index] == FOREIGN and 0 or op.kind.owed(cells[index], op, call.now)
     least = math.min(least or owed, owed)
   end
@@ -99,7 +102,7 @@ function verbs.give_back(keys, args, at)
     end
   end
   if keep_ms > 0 then
-    keep_record(call, keys[1], keep_ms, { 'b', string.format('%d', call.ops[1].permits), string.format('%d', least) })
+    keep_record(call, keys[1], keep_ms, { 'b', string.format('%d', permits), string.format('%d', least) })
   end
   finish(call)
   return { 1, call.now, call.corrected, 1, least }
