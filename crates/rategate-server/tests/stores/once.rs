@@ -146,6 +146,61 @@ fn a_take_whose_commit_is_lost_counts_once() {
     assert_eq!(world.left(&server, "s", "x"), Some(871));
 }
 
+/// A part of a take ends before the others are held, as its reply is lost: the same take again
+/// takes all of it, or nothing.
+#[test]
+fn a_take_of_which_a_part_has_ended_is_taken_as_a_whole() {
+    for (items, fates, left) in [
+        ([("s", 100), ("t", 4)], [Fate::Prompt, LOST], [900, 6, 5]),
+        ([("s", 100), ("here", 2)], [LOST, Fate::Prompt], [900, 10, 3]),
+    ] {
+        for is_denied in [true, false] {
+            let world = World::new();
+            let server = world.server(rules());
+            world.store.script(fates);
+            let missed = world.once(&server, Verb::Take, 1, &items);
+            assert!(verdicts(&missed).contains(&UNAVAILABLE), "{missed:?}");
+            world.clock.set(Duration::from_nanos(world.clock.now_ns() + 200 * SECOND));
+            if is_denied {
+                let (first, second) = (items[0], items[1]);
+                let other = if second.0 == "here" { second } else { first };
+                let all = world.left(&server, other.0, "x").unwrap();
+                world.once(&server, Verb::Take, 2, &[(other.0, all)]);
+                let before = world.lefts(&server, &NAMES);
+                let denied = world.once(&server, Verb::Take, 1, &items);
+                assert!(!denied.answer.allowed && !denied.is_repeated, "{denied:?}");
+                assert_eq!(world.lefts(&server, &NAMES), before, "{denied:?}");
+                world.once(&server, Verb::Refund, 3, &[(other.0, all)]);
+            }
+            for again in 0..3 {
+                let made = world.once(&server, Verb::Take, 1, &items);
+                assert_eq!(verdicts(&made), [Verdict::Granted; 2], "{again}: {made:?}");
+                assert!(made.answer.allowed, "{again}: {made:?}");
+                assert_eq!(world.lefts(&server, &NAMES), left, "{again}: {made:?}");
+            }
+        }
+    }
+}
+
+/// A rule that counts what it denies has denied nothing if a reply is lost.
+#[test]
+fn a_take_without_a_reply_is_not_charged_as_denied() {
+    let world = World::new();
+    let charges = Rule { over: Over::Charge, ..stored("charges", 5) };
+    let server = world.server(vec![charges, stored("s", 10)]);
+    for (number, items, left) in
+        [(1, &[("charges", 3)][..], [2, 10]), (2, &[("charges", 1), ("s", 4)], [1, 6])]
+    {
+        world.store.script([LOST, Fate::Unreachable].into_iter().take(items.len()));
+        let missed = world.once(&server, Verb::Take, number, items);
+        assert!(verdicts(&missed).contains(&UNAVAILABLE), "{missed:?}");
+        world.settle();
+        let made = world.once(&server, Verb::Take, number, items);
+        assert!(made.answer.allowed, "{made:?}");
+        assert_eq!(world.lefts(&server, &["charges", "s"]), left, "{made:?}");
+    }
+}
+
 /// A denied take leaves its id unused, and counts where the rule counts what is over.
 #[test]
 fn a_denied_take_leaves_its_id_unused() {

@@ -107,7 +107,11 @@ impl<C: Clock + Clone + 'static> Split<C> {
                     if is_never {
                         let verdict = estimate.result.verdict;
                         let status = peeked(inner, &self.live, (item.rule, &item.key), verdict);
-                        estimate.result = item.with_cost(status.await?);
+                        // What other replies hold has to be known to be withdrawn.
+                        match status.await {
+                            Ok(result) => estimate.result = item.with_cost(result),
+                            Err(error) => failed = failed.or(Some(error)),
+                        }
                     }
                     attempt.estimate = Some(estimate);
                 }

@@ -137,7 +137,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 Ok(()) => {
                     let engine = self.clone();
                     now_or_later(Box::pin(async move {
-                        stored::reserve(&engine, &split, id, ttl).await
+                        stored::reserve(&engine, &split, id, (ttl, false)).await
                     }))
                 }
                 Err(error) => Decided::Now(Err(error)),

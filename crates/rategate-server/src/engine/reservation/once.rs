@@ -4,6 +4,7 @@
 //! lost in between, the same take again goes on from there. Charges and refunds have the id in the
 //! store, of each counter apart.
 
+use std::iter;
 use std::num::NonZeroU64;
 
 use rategate::Clock;
@@ -71,11 +72,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 
     /// Takes the permits of all items, or of none.
     async fn take_once(&self, split: &Split<C>, id: UniqueId) -> Result<Reserved, EngineError> {
-        let held = stored::reserve(self, split, id, DEFAULT_TTL).await?;
-        // One that is repeated and not held has been made before.
-        if !held.answer.allowed && !held.is_repeated {
-            self.charge_denied(split).await?;
-            return Ok(Reserved { ends_after_ns: None, ..held });
+        let held = stored::reserve(self, split, id, (DEFAULT_TTL, true)).await?;
+        // What is repeated and not held has been made before, and is none of these.
+        if held.answer.results.iter().any(|result| result.verdict.is_over()) {
+            return self.not_taken(split, held).await;
         }
         let used = (split.items.iter().map(|_| None).collect(), vec![None; split.stored.len()]);
         let ended = stored::end(self, split, id, used, End::Commit).await?;
@@ -98,6 +98,28 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let allowed = !results.iter().any(|result| result.verdict.is_over());
         let (answer, is_repeated) = (Answer { allowed, results }, held.is_repeated);
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
+    }
+
+    /// Returns the answer to a take of which nothing is taken.
+    async fn not_taken(&self, split: &Split<C>, held: Reserved) -> Result<Reserved, EngineError> {
+        let Reserved { mut answer, .. } = held;
+        let own = |result| iter::once(result).chain(ItemResult::parts(result));
+        let verdicts = || answer.results.iter().flat_map(own).map(|result| result.verdict);
+        let is_denied = verdicts().any(|it| matches!(it, Verdict::Denied { enforced: true, .. }));
+        // Without a reply it may be held, and is taken when the same take comes again.
+        if is_denied && !verdicts().any(|verdict| verdict.is_unavailable()) {
+            self.charge_denied(split).await?;
+        }
+        for result in &mut answer.results {
+            let parts = result.detail.iter_mut().flat_map(|detail| &mut detail.parts);
+            for verdict in parts.map(|part| &mut part.verdict).chain([&mut result.verdict]) {
+                // It was held once, for the same take, which was not made.
+                if matches!(verdict, Verdict::Late(_)) {
+                    *verdict = Verdict::Granted;
+                }
+            }
+        }
+        Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
     }
 
     /// Charges the items of a denied take whose rules count what they deny. As the take leaves its

@@ -56,9 +56,9 @@ pub(super) enum Estimated {
 }
 
 impl Estimate {
-    /// Returns `true` if the item is held, or need not be.
-    pub(super) const fn passes(&self) -> bool {
-        !self.is_over && !self.result.verdict.is_over()
+    /// Returns `true` if the item is held, or need not be; of a take, also if it was held before.
+    pub(super) const fn passes(&self, is_take: bool) -> bool {
+        (is_take || !self.is_over) && !self.result.verdict.is_over()
     }
 }
 

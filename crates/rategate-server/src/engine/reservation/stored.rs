@@ -16,11 +16,14 @@ use crate::engine::hold_change::{HoldChange, HoldOutcome};
 use crate::engine::unique_id::UniqueId;
 
 /// Holds the permits of all items, or of none.
+///
+/// Of a take, which is committed at once, a hold that has ended passes: committed, it is charged,
+/// as late. So a take of which a part had ended before it was made is taken as a whole.
 pub(super) async fn reserve<C: Clock + Clone + 'static>(
     engine: &Engine<C>,
     split: &Split<C>,
     id: UniqueId,
-    ttl: Duration,
+    (ttl, is_take): (Duration, bool),
 ) -> Result<Reserved, EngineError> {
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
@@ -29,7 +32,7 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let estimates = split.hold(inner, id, ttl).await?;
     let mut left_ns = estimates.iter().filter_map(|estimate| estimate.ends_in_ns).min();
     let mut is_repeated = estimates.iter().all(|estimate| estimate.is_repeated);
-    let passes = estimates.iter().all(Estimate::passes);
+    let passes = estimates.iter().all(|estimate| estimate.passes(is_take));
     let here = match known {
         _ if split.here.is_empty() => Ok((Vec::new(), passes)),
         _ if !passes => engine.peek_here(split).map(|results| (results, false)),
