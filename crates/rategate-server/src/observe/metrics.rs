@@ -171,9 +171,10 @@ fn reservations(text: &mut Text, records: &[(Arc<Record>, Sum)], counts: &Reserv
     text.each("rule", records.iter().map(|(record, _)| (&*record.name, record.forgiven())));
 }
 
-/// Returns the figures of reservations by rule.
+/// Returns the figures of reservations, of each rule that has had any.
 fn holds(records: &[(Arc<Record>, Sum)]) -> impl Iterator<Item = (&str, HoldFigures)> {
-    records.iter().map(|(record, _)| (&*record.name, record.holds()))
+    let figures = records.iter().map(|(record, _)| (&*record.name, record.holds()));
+    figures.filter(|(_, figures)| *figures != HoldFigures::default())
 }
 
 fn estimates(text: &mut Text, records: &[(Arc<Record>, Sum)]) {

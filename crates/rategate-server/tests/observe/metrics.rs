@@ -283,6 +283,15 @@ fn reservations_are_counted_and_so_are_their_permits() {
     bench.engine.tick(0);
     used(2, 5);
     let scrape = scrape(&bench);
+    for name in ["rategate_reservations_total", "rategate_estimate_error_permits_sum"] {
+        let series = scrape.values.keys().filter(|(family, _)| family == name);
+        let rules: BTreeSet<_> = series.filter_map(|(_, labels)| labels.get("rule")).collect();
+        assert_eq!(
+            rules.iter().map(|rule| &***rule).collect::<Vec<_>>(),
+            ["per-address"],
+            "{name}"
+        );
+    }
     let permits = |outcome| {
         let labels = [("rule", "per-address"), ("outcome", outcome)];
         scrape.value("rategate_decided_permits_total", &labels)

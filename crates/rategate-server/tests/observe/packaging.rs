@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use rategate_server::engine::KeeperStats;
+use rategate_server::engine::{DEFAULT_TTL, Item, KeeperStats, Target, UniqueId};
 use serde_json::Value;
 
+use crate::engine::common::now;
 use crate::observe::common::{Bench, rules};
 use crate::observe::metrics::scrape;
 
@@ -21,6 +22,9 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let bench = Bench::new(rules());
     bench.observe.status().snapshot_is(KeeperStats::default());
     bench.observe.status().control_plane(true);
+    // A rule that has reserved has figures of reservations.
+    let target = Target::Rule { name: "per-address", values: &[b"a"] };
+    now(bench.engine.reserve(UniqueId([1; 16]), DEFAULT_TTL, &[Item::of(target, 1)])).unwrap();
     for ((name, labels), _) in scrape(&bench).values {
         let known = exported.entry(name).or_default();
         for (label, value) in labels {

@@ -105,9 +105,9 @@ impl Queue {
         }
     }
 
-    /// Returns the instant for which a round has to be scheduled, which it is from now on: no other
-    /// is scheduled by then.
-    fn to_schedule(&mut self) -> Option<u64> {
+    /// Schedules a round for the charge that is due first, and returns its instant, unless another
+    /// is by then.
+    fn schedule_next(&mut self) -> Option<u64> {
         let due_ns = self.ready.first().map(|&(due_ns, _)| due_ns)?;
         let is_scheduled = self.scheduled.first().is_some_and(|&first_ns| first_ns <= due_ns);
         (!is_scheduled && self.scheduled.insert(due_ns)).then_some(due_ns)
@@ -231,7 +231,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
 
     /// Schedules a round for the charge that is to be sent first, unless one is by then.
     fn schedule_charges(&self) {
-        let at_ns = self.charges.queue().to_schedule();
+        let at_ns = self.charges.queue().schedule_next();
         if let Some(at_ns) = at_ns {
             self.rounds.add(at_ns, BackgroundWork::Charges);
         }
@@ -254,7 +254,7 @@ mod tests {
         let charges = Charges::default();
         let keep = |name, due_ns| {
             charges.keep(key(name), due_ns);
-            charges.queue().to_schedule()
+            charges.queue().schedule_next()
         };
         assert_eq!(keep("far", 9_000), Some(9_000));
         assert_eq!(keep("as far", 9_000), None, "one round is for both");
@@ -262,16 +262,16 @@ mod tests {
         assert_eq!(keep("later", 30), None, "the round before schedules the next");
         assert_eq!(charges.take_some(19), []);
         assert_eq!(charges.take_some(20), [key("near")]);
-        assert_eq!(charges.queue().to_schedule(), Some(30));
+        assert_eq!(charges.queue().schedule_next(), Some(30));
         assert_eq!(charges.take_some(35), [key("later")]);
-        assert_eq!(charges.queue().to_schedule(), None, "the far one still is");
+        assert_eq!(charges.queue().schedule_next(), None, "the far one still is");
         assert_eq!(charges.take_some(9_000), [key("as far"), key("far")]);
-        assert_eq!(charges.queue().to_schedule(), None);
+        assert_eq!(charges.queue().schedule_next(), None);
         // What is left of a full round has another.
         (0..=SENT_AT_ONCE).for_each(|number| charges.keep(key(&number.to_string()), 9_001));
-        assert_eq!(charges.queue().to_schedule(), Some(9_001));
+        assert_eq!(charges.queue().schedule_next(), Some(9_001));
         assert_eq!(charges.take_some(9_001).len(), SENT_AT_ONCE);
-        assert_eq!(charges.queue().to_schedule(), Some(9_001));
+        assert_eq!(charges.queue().schedule_next(), Some(9_001));
         assert_eq!(charges.take_some(9_001).len(), 1);
     }
 

@@ -356,12 +356,23 @@ fn without_effect(operation: Operation, verdicts: &[Verdict]) -> RlsError {
         Some(format!("descriptor {index}, {why}"))
     });
     let others: Vec<String> = others.collect();
-    match verdicts.len().saturating_sub(others.len()) {
-        0 => match verdicts.first() {
-            Some(Verdict::Cancelled(_)) => RlsError::Ended("cancelled"),
-            Some(Verdict::Committed(_)) => RlsError::Ended("committed"),
-            _ => RlsError::UnknownId,
-        },
+    // What no rule limits is neither settled nor another.
+    let is_settled = |verdict: &&Verdict| match verdict {
+        Verdict::Committed(_) => matches!(operation, Operation::Commit { .. }),
+        Verdict::Cancelled(_) => operation == Operation::Cancel,
+        verdict => matches!(verdict, Verdict::Late(_)),
+    };
+    match verdicts.iter().filter(is_settled).count() {
+        0 => {
+            let first = |verdict: &&Verdict| {
+                matches!(verdict, Verdict::Unknown | Verdict::Cancelled(_) | Verdict::Committed(_))
+            };
+            match verdicts.iter().find(first) {
+                Some(Verdict::Cancelled(_)) => RlsError::Ended("cancelled"),
+                Some(Verdict::Committed(_)) => RlsError::Ended("committed"),
+                _ => RlsError::UnknownId,
+            }
+        }
         settled => RlsError::PartlySettled { settled, others },
     }
 }
@@ -454,5 +465,10 @@ mod tests {
         assert_eq!(ended(Operation::Cancel, &[even]), RlsError::Ended("committed"));
         let neither = ended(commit, &[Verdict::Unknown, Verdict::Cancelled(2)]);
         assert_eq!(neither, RlsError::UnknownId);
+        // What no rule limits is not settled.
+        let unlimited = ended(commit, &[Verdict::Unmatched, Verdict::Unknown]);
+        assert_eq!(unlimited, RlsError::UnknownId);
+        let unlimited = ended(commit, &[Verdict::Unmatched, Verdict::Cancelled(2)]);
+        assert_eq!(unlimited, RlsError::Ended("cancelled"));
     }
 }
