@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
+use rategate_core::debt::Debt;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{self, Committed};
-use rategate_core::ledger::Ledger;
 use rategate_core::span::whole_ns;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -77,7 +77,10 @@ pub(crate) struct KeyName {
 /// A table of limits that keep what is held.
 pub(crate) trait KeysWithHolds: Send + Sync {
     /// Ends a hold of a key.
-    fn commit(
+    fn commit(&self, name: KeyName, hold: holds::Hold, actual: u64) -> Result<Committed, Closed>;
+
+    /// Ends a hold of a key. Also returns the status of its limit.
+    fn commit_with_status(
         &self,
         name: KeyName,
         hold: holds::Hold,
@@ -179,28 +182,16 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 }
 
-impl<P: HasLockFree, C: Clock> Limiter<P, C> {
+impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Ends a hold of which the caller has no guard.
     pub(crate) fn commit_held(
         &self,
         hold: holds::Hold,
         actual: u64,
-    ) -> Result<(Committed, Status), Closed> {
-        self.shared().commit_with_status((self.request(0).class, hold), actual)
-    }
-}
-
-impl<P: HasLockFree, C: Clock> Shared<Ledger<P>, C> {
-    fn commit_with_status(
-        &self,
-        (class, hold): (ClassId, holds::Hold),
-        actual: u64,
-    ) -> Result<(Committed, Status), Closed> {
-        let debt = self.debt_terms();
-        self.section_in_order(|section| {
-            let committed = section.commit(class, hold, actual, debt);
-            (committed, status(section))
-        })
+        debt: Debt,
+    ) -> Result<Committed, Closed> {
+        let class = self.request(0).class;
+        self.shared().section_in_order(|section| section.commit(class, hold, actual, debt))
     }
 }
 
@@ -213,8 +204,14 @@ impl<P: HasLockFree, C: Clock> Hold<P, C> {
     pub fn commit_with_status(mut self, actual: u64) -> Result<(Committed, Status), Closed> {
         self.has_ended = true;
         match &self.owner {
-            Owner::Limiter(shared, class) => shared.commit_with_status((*class, self.held), actual),
-            Owner::Key(table, name) => table.commit(*name, self.held, actual),
+            Owner::Limiter(shared, class) => {
+                let (hold, debt) = (self.held, shared.debt_terms());
+                shared.section_in_order(|section| {
+                    let committed = section.commit(*class, hold, actual, debt);
+                    (committed, status(section))
+                })
+            }
+            Owner::Key(table, name) => table.commit_with_status(*name, self.held, actual),
         }
     }
 }
@@ -264,7 +261,7 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
                 let debt = shared.debt_terms();
                 shared.section_in_order(|section| section.commit(*class, hold, actual, debt))
             }
-            Owner::Key(table, name) => Ok(table.commit(*name, hold, actual)?.0),
+            Owner::Key(table, name) => table.commit(*name, hold, actual),
         }
     }
 }

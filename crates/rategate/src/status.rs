@@ -87,7 +87,8 @@ impl Status {
             fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
         let (remaining, capacity) = (ledger.remaining(now_ns), ledger.policy().max_at_once());
         let status = Self::new(remaining, fresh_in, capacity);
-        if remaining > 0 {
+        // A debt may be a promise, before which some permits fit.
+        if remaining > 0 && ledger.promised() == 0 {
             return status;
         }
         let debt_ends_in = ledger.debt_ends_in_ns(now_ns).map(Duration::from_nanos);

@@ -278,8 +278,8 @@ impl<P: Policy> Ledger<P> {
         self.next_serial
     }
 
-    /// Leaves serial numbers out, so that the next booking has that of another limit.
-    pub(crate) fn skip_serials_to(&mut self, serial: u64) {
+    /// Leaves serial numbers out, so that the next booking has this one, or a later one.
+    pub fn skip_serials_to(&mut self, serial: u64) {
         self.next_serial = self.next_serial.max(serial);
     }
 

@@ -128,7 +128,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
     ) -> Result<ItemResult, EngineError> {
         if let Self::Rule(ruled, key) = self {
             let in_force = ruled.counters.in_force();
-            if !matches!(in_force.limit, Limit::Counted(_)) {
+            // By now it may count otherwise, or nothing.
+            if in_force.policy().is_some() && !matches!(in_force.limit, Limit::Counted(_)) {
                 return ruled.result_of(&in_force, key, Ok((verdict, status)));
             }
         }

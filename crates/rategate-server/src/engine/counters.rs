@@ -89,7 +89,7 @@ impl InForce {
         Self { limit, display_limit, capacity }
     }
 
-    fn policy(&self) -> Option<AnyPolicy> {
+    pub(super) fn policy(&self) -> Option<AnyPolicy> {
         self.limit.policy()
     }
 }

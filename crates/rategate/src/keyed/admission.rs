@@ -195,11 +195,12 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
             // Permits that come back may make it recover sooner.
             slots.clear_full_until(self.location.shard);
         }
+        let table = self.table;
         let Some((version, form)) = self.version_and_form(at) else { return };
         *form = match std::mem::replace(form, EntryForm::Taken) {
             EntryForm::State(state) => {
-                let ledger = Ledger::resumed(version.policy.clone(), state, version.epoch, now_ns);
-                EntryForm::Ledger(Box::new(ledger))
+                let (policy, epoch) = (version.policy.clone(), version.epoch);
+                EntryForm::Ledger(Box::new(table.ledger(policy, state, epoch, now_ns)))
             }
             other => other,
         };
@@ -246,7 +247,10 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
                 *form = EntryForm::State(state.clone());
             }
         }
-        let EntryForm::State(state) = form else { return };
+        let EntryForm::State(state) = form else {
+            // Holds may have ended.
+            return self.account(before, self.heap_bytes(at));
+        };
         if version.policy.is_as_fresh(state, now_ns) {
             return self.evict(at, before);
         }

@@ -138,14 +138,18 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
         &self.rows
     }
 
-    /// Ends the holds whose time is over.
+    /// Ends the holds whose time is over. Returns the bytes that the limits take before and after.
     #[cfg(feature = "serde")]
-    pub(super) fn end_holds(&mut self, now_ns: u64) {
+    pub(super) fn end_holds(&mut self, now_ns: u64) -> (usize, usize) {
+        let (mut before, mut after) = (0_usize, 0_usize);
         for entry in &mut self.rows {
             if let EntryForm::Ledger(ledger) = &mut entry.form {
+                before = before.saturating_add(ledger.held_bytes());
                 ledger.end_holds(now_ns);
+                after = after.saturating_add(ledger.held_bytes());
             }
         }
+        (before, after)
     }
 
     /// Returns an entry's limit, and the policy that governs it.

@@ -49,7 +49,7 @@ where
         permits: u64,
         ttl: Duration,
     ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
-        Ok(self.try_hold_with_status(key, permits, ttl)?.0)
+        self.table.try_hold(&self.location(key), permits, whole_ns(ttl))
     }
 
     /// Holds an estimate as [`try_hold`](Self::try_hold) does, and returns the limit's status with
@@ -65,7 +65,7 @@ where
         permits: u64,
         ttl: Duration,
     ) -> Result<(Result<Hold<P, C>, Denial>, Status), KeyedError> {
-        self.table.try_hold(&self.location(key), permits, whole_ns(ttl))
+        self.table.try_hold_with_status(&self.location(key), permits, whole_ns(ttl))
     }
 
     /// Returns an estimate of a key, as one part of a call to

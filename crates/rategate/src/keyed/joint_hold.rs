@@ -57,6 +57,9 @@ trait TableOfHolds<P: LimiterPolicy, C: Clock>: Send + Sync {
 
     fn lock(&self, name: KeyName, permits: u64, spared: u64) -> Box<dyn Lock + '_>;
 
+    /// Returns `true` if there is no memory for more.
+    fn is_full_of_bytes(&self) -> bool;
+
     fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<P, C>;
 }
 
@@ -70,7 +73,7 @@ where
         permits: u64,
         ttl_ns: u64,
     ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
-        Ok(Table::try_hold(self, &self.named(name), permits, ttl_ns)?.0)
+        Table::try_hold(self, &self.named(name), permits, ttl_ns)
     }
 
     fn guarding_limiter(
@@ -83,6 +86,10 @@ where
 
     fn lock(&self, name: KeyName, permits: u64, spared: u64) -> Box<dyn Lock + '_> {
         Box::new(JointKey { table: &**self, location: self.named(name), permits, spared })
+    }
+
+    fn is_full_of_bytes(&self) -> bool {
+        Table::is_full_of_bytes(self)
     }
 
     fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<P, C> {
@@ -131,6 +138,9 @@ impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
             Limit::Limiter(limiter) => (limiter.clone(), KeyedError::Duplicate),
             Limit::Key(table, name) => match table.guarding_limiter(name, guarded_by)? {
                 Some(guarding) => guarding,
+                None if permits > 0 && table.is_full_of_bytes() => {
+                    return Err(KeyedError::TableFull);
+                }
                 None => return Ok((table.lock(name, permits, spared), None)),
             },
         };

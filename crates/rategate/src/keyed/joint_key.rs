@@ -107,7 +107,11 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
         if self.drafts.iter().any(|draft| draft.location.id == location.id) {
             return Err(EnterError::Failed(KeyedError::Duplicate));
         }
-        let ledger = match self.section(location).lend() {
+        let mut section = self.section(location);
+        let lent = section.lend();
+        // The key may have been decided at a later reading of the clock.
+        self.now_ns = section.now_ns;
+        let ledger = match lent {
             Lent::Ledger(ledger) => ledger,
             Lent::Elsewhere => return Err(EnterError::Moved),
             Lent::TableFull => return Err(EnterError::Spilled),

@@ -18,12 +18,11 @@ use super::eviction_cursor::EvictionCursor;
 use super::key::Id;
 use super::policy_versions::PolicyVersions;
 use super::projection::{Peeked, Projection, View};
-use super::slots::{Home, Slots};
+use super::slots::{Found, Home, Slots};
 use super::table::Table;
 use crate::clock::Clock;
 use crate::hold::KeyName;
 use crate::limiter::Limiter;
-use crate::status::Status;
 
 /// The address of a key: its shard, its hash and its tier.
 #[derive(Clone, Copy, Debug)]
@@ -284,17 +283,17 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     }
 
     /// Holds an estimate, or denies it. A denial adds no entry for an unknown key.
-    pub(super) fn try_hold(
+    pub(super) fn try_hold<B: Projection>(
         &mut self,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<SectionResult<(HoldVerdict, Status), P, C>, ExceedsCapacity> {
-        if self.table.is_full_of_bytes() {
+    ) -> Result<SectionResult<(HoldVerdict, B), P, C>, ExceedsCapacity> {
+        if permits > 0 && self.table.is_full_of_bytes() {
             return Ok(SectionResult::NoBytes);
         }
         let hold = |ledger: &mut Ledger<P>, now_ns| {
             let verdict = ledger.try_hold(now_ns, permits, ttl_ns)?;
-            Ok((verdict, Status::of_ledger(ledger, now_ns)))
+            Ok((verdict, B::of(&View::Ledger(ledger), now_ns)))
         };
         if let Some(held) = self.on_ledger(hold) {
             return flatten(held);
@@ -304,11 +303,13 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             return Ok(SectionResult::TableFull);
         };
         let state = self.table.unknown_keys.state(&version.policy, self.now_ns);
-        let mut fresh = Ledger::resumed(version.policy.clone(), state, version.epoch, self.now_ns);
+        let (policy, epoch) = (version.policy.clone(), version.epoch);
+        let mut fresh = self.table.ledger(policy, state, epoch, self.now_ns);
         let decided = hold(&mut fresh, self.now_ns)?;
         let leaves_trace = permits > 0 && matches!(decided.0, HoldVerdict::Held(_));
         if leaves_trace {
-            if !self.admit_fresh() {
+            // A state that fits went to a slot, which has to become an entry.
+            if !self.admit_fresh() || self.load_entry().is_none() {
                 return Ok(SectionResult::TableFull);
             }
             self.give_back(Box::new(fresh));
@@ -316,17 +317,32 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         Ok(SectionResult::Here(decided))
     }
 
-    /// Ends a hold. Returns `None` if the key is unknown.
-    pub(super) fn commit(
+    /// Ends a hold, under whatever policy the key has by now. Returns `None` if it is unknown.
+    pub(super) fn commit<B: Projection>(
         &mut self,
         hold: Hold,
         actual: u64,
         debt: Debt,
-    ) -> Option<SectionResult<(Committed, Status), P, C>> {
+    ) -> Option<SectionResult<(Committed, B), P, C>> {
+        self.location.tier = self.tier_in_force()?;
         self.on_ledger(|ledger, now_ns| {
             let committed = ledger.commit(now_ns, hold, actual, debt);
-            (committed, Status::of_ledger(ledger, now_ns))
+            (committed, B::of(&View::Ledger(ledger), now_ns))
         })
+    }
+
+    /// Returns the tier by which the key was decided last.
+    fn tier_in_force(&self) -> Option<usize> {
+        let KeyLocation { id, hash, .. } = self.location;
+        let version = match self.entries.find(id, hash) {
+            Some(at) => self.entries.at(at)?.version,
+            None => {
+                let (slots, home) = self.slots()?;
+                let Found::Open(_, seen) = slots.find(home, id) else { return None };
+                seen.version()
+            }
+        };
+        Some(self.entries.policy_versions.get(version)?.tier)
     }
 
     /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.
@@ -397,10 +413,10 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             return SectionResult::NoBytes;
         }
         self.make_ledger(at);
-        let clock = self.table.clock.clone();
+        let table = self.table;
         let Some(entry) = self.entries.at_mut(at) else { return SectionResult::TableFull };
         entry.form = match std::mem::replace(&mut entry.form, EntryForm::Taken) {
-            EntryForm::Ledger(ledger) => EntryForm::Limiter(Limiter::over(*ledger, clock)),
+            EntryForm::Ledger(ledger) => EntryForm::Limiter(table.limiter_over(*ledger)),
             other => other,
         };
         let EntryForm::Limiter(limiter) = &entry.form else { return SectionResult::TableFull };

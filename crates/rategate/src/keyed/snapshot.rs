@@ -199,7 +199,8 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
             |policy: &P| (policy_versions.made() != header.made).then(|| numbers_of(policy));
         let mut entries = self.lock(shard);
         let now_ns = self.fresh_slots(shard, entries.latest_ns.max(self.clock.now_ns()));
-        entries.end_holds(now_ns);
+        let (before, after) = entries.end_holds(now_ns);
+        self.account(before, after);
         let record = |id: I, tier: usize| Record {
             key: key_bytes(id),
             policy: u32::try_from(tier).unwrap_or(u32::MAX),

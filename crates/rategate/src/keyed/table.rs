@@ -50,6 +50,9 @@ const FEW_KEYS: usize = 64;
 /// others.
 const SPILLED: RefundEpoch = RefundEpoch::after_changes(1 << 31);
 
+/// The serial numbers of a ledger.
+const SERIALS: u64 = 1 << 32;
+
 /// A table that all handles share.
 pub(super) struct Table<I: Id, P: HasLockFree, C: Clock> {
     pub(super) clock: C,
@@ -68,6 +71,9 @@ pub(super) struct Table<I: Id, P: HasLockFree, C: Clock> {
     changes: AtomicU64,
     /// The bits of how debts end.
     pub(super) debt: AtomicU64,
+    /// The serial number from which the next ledger counts, so that no hold of a key names one of
+    /// a later ledger of the same key.
+    first_serial: AtomicU64,
     stats: OnceLock<Stats<I>>,
 }
 
@@ -120,6 +126,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
             policy_versions: Mutex::new(policy_versions),
             changes: AtomicU64::new(0),
             debt: AtomicU64::new(Debt::FORGOTTEN.bits()),
+            first_serial: AtomicU64::new(0),
             stats: OnceLock::new(),
             unknown_keys: UnknownKeys::default(),
             tally: Tally::default(),
@@ -397,11 +404,34 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
+    /// Returns the ledger of a key that continues from `state`.
+    pub(super) fn ledger(
+        &self,
+        policy: P,
+        state: P::State,
+        epoch: RefundEpoch,
+        now_ns: u64,
+    ) -> Ledger<P> {
+        let mut ledger = Ledger::resumed(policy, state, epoch, now_ns);
+        ledger.skip_serials_to(self.first_serial.fetch_add(SERIALS, Ordering::Relaxed));
+        ledger
+    }
+
+    /// Returns the limiter over a key's ledger, whose debts end as the table's do.
+    pub(super) fn limiter_over(&self, ledger: Ledger<P>) -> Limiter<P, C> {
+        let limiter = Limiter::over(ledger, self.clock.clone());
+        match self.debt_terms() {
+            // As they end without the memory that others need.
+            Debt::FORGOTTEN => limiter,
+            debt => limiter.with_debt(debt),
+        }
+    }
+
     /// Creates a limit for new keys to share, whose grants are marked as such.
     fn spilling(&self, policy: P) -> Limiter<P, C> {
         let now_ns = self.clock.now_ns();
         let fresh = self.unknown_keys.state(&policy, now_ns);
-        Limiter::over(Ledger::resumed(policy, fresh, SPILLED, now_ns), self.clock.clone())
+        self.limiter_over(Ledger::resumed(policy, fresh, SPILLED, now_ns))
     }
 
     /// Returns the shared limit, if the grant is one of it.

@@ -2,6 +2,7 @@
 
 mod capacity;
 mod crowd;
+mod holds;
 mod kinds;
 mod oracle;
 mod others;

@@ -14,12 +14,25 @@ use crate::error::Closed;
 use crate::hold::{Hold, KeyName, KeysWithHolds};
 use crate::keyed::error::KeyedError;
 use crate::keyed::key::Id;
+use crate::keyed::projection::Projection;
 use crate::keyed::section::{KeyLocation, SectionResult};
 use crate::limiter::Limiter;
 use crate::status::Status;
 
+/// A hold or a denial.
+type HeldOrDenied<P, C> = Result<Hold<P, C>, Denial>;
+
 /// A hold or a denial, with the status of the limit after that.
-pub(in crate::keyed) type HeldWithStatus<P, C> = (Result<Hold<P, C>, Denial>, Status);
+pub(in crate::keyed) type HeldWithStatus<P, C> = (HeldOrDenied<P, C>, Status);
+
+/// The end of a hold in a table.
+enum Ended<B, P: HasLockFree, C> {
+    Here(Committed, B),
+    /// The key has a limiter, which keeps the hold.
+    Delegate(Limiter<P, C>),
+    /// The key is unknown, or there is no capacity for it.
+    Gone,
+}
 
 impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C>
 where
@@ -30,19 +43,37 @@ where
         location: &KeyLocation<I>,
         permits: u64,
         ttl_ns: u64,
+    ) -> Result<HeldOrDenied<P, C>, KeyedError> {
+        let of = |limiter: &Limiter<P, C>| Ok((limiter.try_hold_ns(permits, ttl_ns)?, ()));
+        Ok(self.hold::<()>(location, (permits, ttl_ns), of)?.0)
+    }
+
+    pub(in crate::keyed) fn try_hold_with_status(
+        self: &Arc<Self>,
+        location: &KeyLocation<I>,
+        permits: u64,
+        ttl_ns: u64,
     ) -> Result<HeldWithStatus<P, C>, KeyedError> {
-        let of = |limiter: &Limiter<P, C>| {
+        self.hold::<Status>(location, (permits, ttl_ns), |limiter| {
             Ok((limiter.try_hold_ns(permits, ttl_ns)?, limiter.status()?))
-        };
-        match self.section(location, |section| section.try_hold(permits, ttl_ns))?? {
-            SectionResult::Here((verdict, status)) => {
+        })
+    }
+
+    fn hold<B: Projection>(
+        self: &Arc<Self>,
+        location: &KeyLocation<I>,
+        (permits, ttl_ns): (u64, u64),
+        of: impl Fn(&Limiter<P, C>) -> Result<(HeldOrDenied<P, C>, B), KeyedError>,
+    ) -> Result<(HeldOrDenied<P, C>, B), KeyedError> {
+        match self.section(location, |section| section.try_hold::<B>(permits, ttl_ns))?? {
+            SectionResult::Here((verdict, projection)) => {
                 let held = match verdict {
                     HoldVerdict::Held(hold) => {
                         Ok(Hold::of_key(Arc::<Self>::clone(self), location.name(), hold))
                     }
                     HoldVerdict::Denied(denial) => Err(Denial::of(denial)),
                 };
-                Ok((held, status))
+                Ok((held, projection))
             }
             SectionResult::Delegate(limiter) => of(&limiter),
             SectionResult::NoBytes => Err(self.table_full()),
@@ -51,41 +82,84 @@ where
     }
 }
 
+impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
+    fn end_hold<B: Projection>(
+        &self,
+        location: &KeyLocation<I>,
+        hold: holds::Hold,
+        actual: u64,
+    ) -> Ended<B, P, C> {
+        let debt = self.debt_terms();
+        let ended =
+            self.section_in_order(location, |section| section.commit::<B>(hold, actual, debt));
+        match ended {
+            Ok(Some(SectionResult::Here((committed, projection)))) => {
+                Ended::Here(committed, projection)
+            }
+            Ok(Some(SectionResult::Delegate(limiter))) => Ended::Delegate(limiter),
+            Ok(None | Some(SectionResult::TableFull | SectionResult::NoBytes)) | Err(_) => {
+                Ended::Gone
+            }
+        }
+    }
+
+    /// Ends a hold of a key that has recovered and is evicted, so that the hold had ended; or one
+    /// of no permits, which left no trace.
+    fn end_without_key(
+        &self,
+        location: &KeyLocation<I>,
+        hold: holds::Hold,
+        actual: u64,
+    ) -> Committed {
+        let charged = match actual {
+            0 => Charged::default(),
+            _ => match self.charge::<()>(location, actual) {
+                Ok(charged) => charged,
+                Err(KeyedError::CountsInFlight) => Charged::default(),
+                Err(_) => Charged { forgiven: actual, ..Charged::default() },
+            },
+        };
+        let is_over = hold.permits > 0 || self.clock.now_ns() >= hold.end_ns;
+        match actual {
+            _ if is_over => Committed::Late(charged),
+            0 => Committed::InTime(Settled::Even),
+            _ => {
+                let Charged { booked: permits, forgiven, .. } = charged;
+                Committed::InTime(Settled::Owed { permits, forgiven })
+            }
+        }
+    }
+}
+
 impl<I: Id, P: HasLockFree, C: Clock + Clone> KeysWithHolds for Table<I, P, C>
 where
     Self: Send + Sync,
 {
-    fn commit(
+    fn commit(&self, name: KeyName, hold: holds::Hold, actual: u64) -> Result<Committed, Closed> {
+        let location = self.named(name);
+        match self.end_hold::<()>(&location, hold, actual) {
+            Ended::Here(committed, ()) => Ok(committed),
+            Ended::Delegate(limiter) => limiter.commit_held(hold, actual, self.debt_terms()),
+            Ended::Gone => Ok(self.end_without_key(&location, hold, actual)),
+        }
+    }
+
+    fn commit_with_status(
         &self,
         name: KeyName,
         hold: holds::Hold,
         actual: u64,
     ) -> Result<(Committed, Status), Closed> {
         let location = self.named(name);
-        let debt = self.debt_terms();
-        let committed =
-            self.section_in_order(&location, |section| section.commit(hold, actual, debt));
-        match committed {
-            Ok(Some(SectionResult::Here(committed))) => return Ok(committed),
-            Ok(Some(SectionResult::Delegate(limiter))) => return limiter.commit_held(hold, actual),
-            Ok(None | Some(SectionResult::TableFull | SectionResult::NoBytes)) | Err(_) => {}
-        }
-        // The key has recovered and is evicted, so the hold had ended; or it was of no permits, and
-        // left no trace.
-        let none = || (Charged { forgiven: actual, ..Charged::default() }, Status::blocked(0));
-        let charged = if actual > 0 {
-            self.charge::<Status>(&location, actual).unwrap_or_else(|_| none())
-        } else {
-            let status = self.status(&location, self.clock.now_ns());
-            (Charged::default(), status.unwrap_or_else(|_| none().1))
+        let committed = match self.end_hold::<Status>(&location, hold, actual) {
+            Ended::Here(committed, status) => return Ok((committed, status)),
+            Ended::Delegate(limiter) => {
+                let committed = limiter.commit_held(hold, actual, self.debt_terms())?;
+                return Ok((committed, limiter.status()?));
+            }
+            Ended::Gone => self.end_without_key(&location, hold, actual),
         };
-        let (Charged { booked, forgiven, .. }, status) = charged;
-        let is_over = hold.permits > 0 || self.clock.now_ns() >= hold.end_ns;
-        let committed = match actual {
-            _ if is_over => Committed::Late(charged.0),
-            0 => Committed::InTime(Settled::Even),
-            _ => Committed::InTime(Settled::Owed { permits: booked, forgiven }),
-        };
-        Ok((committed, status))
+        let status = self.status(&location, self.clock.now_ns());
+        Ok((committed, status.unwrap_or_else(|_| Status::blocked(0))))
     }
 }
