@@ -5,8 +5,8 @@
 //! remembers an id for ten minutes. A charge without a reply for so long may have been booked, so
 //! it is dropped and counted: sent again, it could count twice.
 //!
-//! Each key waits on its own: as long as its part of the store is known to be closed, or a time that
-//! doubles while the store refuses it.
+//! Each key waits on its own: as long as its part of the store is known to be closed, or a time
+//! that doubles while the store refuses it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -334,13 +334,12 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     /// Returns the tier by which the key was decided last.
     fn tier_in_force(&self) -> Option<usize> {
         let KeyLocation { id, hash, .. } = self.location;
-        let version = match self.entries.find(id, hash) {
-            Some(at) => self.entries.at(at)?.version,
-            None => {
-                let (slots, home) = self.slots()?;
-                let Found::Open(_, seen) = slots.find(home, id) else { return None };
-                seen.version()
-            }
+        let version = if let Some(at) = self.entries.find(id, hash) {
+            self.entries.at(at)?.version
+        } else {
+            let (slots, home) = self.slots()?;
+            let Found::Open(_, seen) = slots.find(home, id) else { return None };
+            seen.version()
         };
         Some(self.entries.policy_versions.get(version)?.tier)
     }

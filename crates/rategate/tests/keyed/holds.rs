@@ -19,7 +19,7 @@ fn keyed<P: rategate::policy::HasLockFree>(
     Keyed::with_clock(policy, Capacity::default(), clock.clone())
 }
 
-/// What ends by itself is no longer counted among the bytes of the table, whoever finds it.
+/// Holds that end by themselves are no longer counted among the bytes of the table.
 #[test]
 fn holds_that_end_by_themselves_leave_no_bytes() {
     let clock = ManualClock::new();
