@@ -18,7 +18,9 @@ use rategate_core::gcra::Gcra;
 use rategate_core::holds::{HoldVerdict, Holding};
 use rategate_core::ledger::Ledger;
 use rategate_server::config::load_text;
-use rategate_server::engine::{Cost, Decided, Engine, EngineSettings, Item, Target, UniqueId};
+use rategate_server::engine::{
+    Cost, Decided, Engine, EngineSettings, Item, Request, Target, UniqueId, Verb,
+};
 use serde_json::json;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -68,6 +70,12 @@ fn reservations(key: impl Fn(u64) -> u64) -> Made<(f64, f64)> {
                  limit = \"1000000/s\"\nburst = 1000000000\n";
     engine.load_compiled(&load_text("bench.toml", rules)?.rules)?;
     let id = |number: u64| UniqueId((u128::from(number) << 64).to_be_bytes());
+    // The slots for all keys are there from the first call on.
+    let items = [Item::of(Target::Rule { name: "r", values: &[b"first"] }, 1)];
+    let request = Request { verb: Verb::Take, items: &items, counts_denied: false };
+    let Decided::Now(Ok(_)) = engine.decide(&request) else {
+        return Err("the first take was denied".into());
+    };
     let region = Region::new(ALLOCATOR);
     for number in 0..COUNT {
         let key = key(number).to_be_bytes();

@@ -379,6 +379,7 @@ impl<C: Clock> Shard<C> {
         if self.index.is_empty() {
             // What many have needed at once is not kept.
             (self.entries, self.free) = (Vec::new(), Vec::new());
+            self.index = HashTable::new();
         }
         Some(entry)
     }
