@@ -198,6 +198,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
 impl<P: HasLockFree, C: Clock> Hold<P, C> {
     /// Ends the hold as [`commit`](Self::commit) does, and returns the limit's status after that.
     ///
+    /// The status is O(n) in the limit's open holds, where some end before it has recovered.
+    ///
     /// # Errors
     ///
     /// [`Closed`].

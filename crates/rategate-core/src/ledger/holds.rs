@@ -12,8 +12,9 @@ use crate::policy::{Bucket, Policy, Taken};
 use crate::refund::Refund;
 use crate::verdict::{Grant, Ticket};
 
-/// The approximate bytes of a hold.
+/// The approximate bytes of a hold, and of what the first one needs besides.
 const BYTES: usize = 256;
+const FIRST_BYTES: usize = 1_024;
 
 /// The holds that have not ended, and what else few limits have: it is apart to keep them small.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +86,8 @@ impl<P: Policy> Ledger<P> {
     /// Returns the approximate bytes of what is held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.holds.as_ref().map_or(0, |holds| holds.by_end.len().saturating_mul(BYTES))
+        let count = self.holds.as_ref().map_or(0, |holds| holds.by_end.len());
+        if count == 0 { 0 } else { count.saturating_mul(BYTES).saturating_add(FIRST_BYTES) }
     }
 
     /// Returns `true` if anything is held.

@@ -55,6 +55,8 @@ where
     /// Holds an estimate as [`try_hold`](Self::try_hold) does, and returns the limit's status with
     /// the decision.
     ///
+    /// The status is O(n) in the key's open holds, where some end before the limit has recovered.
+    ///
     /// # Errors
     ///
     /// Those of [`try_hold`](Self::try_hold).
