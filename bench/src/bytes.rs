@@ -29,7 +29,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// The number of holds and of reservations. It is no power of two, so that tables that double have
 /// room to spare as they have on average.
-const COUNT: u64 = 50_000;
+const COUNT: u64 = 30_000;
 const TTL: Duration = Duration::from_secs(600);
 const SECOND_NS: u64 = 1_000_000_000;
 
