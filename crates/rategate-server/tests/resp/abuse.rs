@@ -241,9 +241,7 @@ fn idle_connections(count: usize) -> usize {
 #[test]
 fn two_thousand_idle_connections_take_little() {
     let each = idle_connections(2000);
-    // Without optimization the state of a task is larger, and near 4 KiB.
-    let max = if cfg!(debug_assertions) { 4608 } else { 4096 };
-    assert!(each < max, "{each} bytes for each connection");
+    assert!(each < 4096, "{each} bytes for each connection");
 }
 
 #[test]
