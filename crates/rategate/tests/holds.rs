@@ -130,21 +130,22 @@ fn lock_free_tries_go_on_when_nothing_is_held_any_more() {
     assert!(!tokens.try_acquire(1).unwrap().is_granted());
 }
 
-/// Returns how long a waiting thread waited, in milliseconds.
-fn waited_ms(limiter: &Limiter<impl rategate::policy::LimiterPolicy>) -> u128 {
-    let began = Instant::now();
-    limiter.acquire(1).unwrap();
-    began.elapsed().as_millis()
-}
+/// The time to live of the holds below, and what a busy machine may add to it.
+const SHORT: Duration = Duration::from_millis(80);
+const SERVED: std::ops::Range<Duration> = SHORT..Duration::from_secs(20);
 
 #[test]
 fn a_thread_is_served_when_a_hold_ends() {
     let slots = Limiter::new(Concurrency::new(1));
-    let _hold = slots.try_hold(1, Duration::from_millis(80)).unwrap().unwrap();
-    assert!((80..1_000).contains(&waited_ms(&slots)), "no clock foretells a slot but a hold");
+    let began = Instant::now();
+    let _hold = slots.try_hold(1, SHORT).unwrap().unwrap();
+    slots.acquire(1).unwrap();
+    assert!(SERVED.contains(&began.elapsed()), "no clock foretells a slot but a hold");
     let tokens = Limiter::new(Gcra::per_hour(1).burst(10));
-    let _hold = tokens.try_hold(10, Duration::from_millis(80)).unwrap().unwrap();
-    assert!((80..1_000).contains(&waited_ms(&tokens)));
+    let began = Instant::now();
+    let _hold = tokens.try_hold(10, SHORT).unwrap().unwrap();
+    tokens.acquire(1).unwrap();
+    assert!(SERVED.contains(&began.elapsed()));
 }
 
 #[test]
@@ -152,18 +153,20 @@ fn a_thread_is_served_when_a_hold_made_after_it_began_to_wait_ends() {
     let slots = Limiter::new(Concurrency::new(1));
     let first = slots.try_hold(1, MINUTE).unwrap().unwrap();
     thread::scope(|scope| {
-        let second = scope.spawn(|| slots.hold(1, Duration::from_millis(80)).unwrap());
+        let second = scope.spawn(|| slots.hold(1, SHORT).unwrap());
         while slots.waiting().unwrap() == 0 {
             thread::yield_now();
         }
-        let third = scope.spawn(|| waited_ms(&slots));
+        let third = scope.spawn(|| slots.acquire(1).unwrap());
         while slots.waiting().unwrap() < 2 {
             thread::yield_now();
         }
+        let began = Instant::now();
         first.commit(1).unwrap();
         // The second holds the slot now, and forgets to commit until the third has it.
         let second = second.join().unwrap();
-        assert!((60..1_000).contains(&third.join().unwrap()));
+        third.join().unwrap();
+        assert!(SERVED.contains(&began.elapsed()));
         assert!(matches!(second.commit(1), Ok(Committed::Late(_))));
     });
 }
@@ -171,14 +174,14 @@ fn a_thread_is_served_when_a_hold_made_after_it_began_to_wait_ends() {
 #[tokio::test]
 async fn a_task_is_served_when_a_hold_ends() {
     let limiter = AsyncLimiter::new(Gcra::per_hour(1).burst(10));
-    let hold = limiter.try_hold(10, Duration::from_millis(80)).unwrap().unwrap();
     let began = Instant::now();
+    let hold = limiter.try_hold(10, SHORT).unwrap().unwrap();
     let task = {
         let limiter = limiter.clone();
         tokio::spawn(async move { limiter.hold(4, MINUTE).await.unwrap().commit(1) })
     };
     assert!(matches!(task.await.unwrap(), Ok(Committed::InTime(_))));
-    assert!((80..1_000).contains(&began.elapsed().as_millis()));
+    assert!(SERVED.contains(&began.elapsed()));
     assert!(matches!(hold.commit(2), Ok(Committed::Late(_))));
     assert_eq!(limiter.remaining().unwrap(), 7);
 }
