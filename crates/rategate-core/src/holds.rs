@@ -30,7 +30,7 @@
 //!   used. A [commit log](crate::commit_log) counts the used part as effects from the commit on,
 //!   and all of a hold that ran to its end.
 //! * **Cost.** A hold, and its end, are O(log n) in the number of holds. A denial that a hold's end
-//!   may shorten is O(n).
+//!   may shorten takes as many steps as holds end by then; beside promises, as there are holds.
 //!
 //! # Example
 //!

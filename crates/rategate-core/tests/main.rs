@@ -35,6 +35,7 @@ mod gcra;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod holds;
 mod ledger;
+mod many_holds;
 mod node;
 mod pacer;
 mod packed;

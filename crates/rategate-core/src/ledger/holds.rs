@@ -21,10 +21,10 @@ const FIRST_BYTES: usize = 768;
 pub(super) struct Holds {
     /// The permits of holds whose place the leads know, since nothing had been granted between the
     /// grant and the hold; by their ends, then in the order in which they were made.
-    led: BTreeMap<Place, u64>,
+    pub(super) led: BTreeMap<Place, u64>,
     /// All others.
-    others: BTreeMap<Place, Held>,
-    leads: Leads,
+    pub(super) others: BTreeMap<Place, Held>,
+    pub(super) leads: Leads,
     /// The serial number below which grants may have started at other instants than their tickets
     /// name.
     pub(super) first_on_time: u64,
@@ -34,9 +34,9 @@ pub(super) struct Holds {
 type Place = (u64, u64);
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    permits: u64,
-    /// What its ticket says beside the serial number.
+pub(super) struct Held {
+    pub(super) permits: u64,
+    /// The start, and the count of returns, as its ticket has them.
     start_ns: u64,
     epoch: RefundEpoch,
     /// The basis of a refund: until when, or parts and the number of parts in one permit.
@@ -84,11 +84,15 @@ impl Held {
         Self { permits, start_ns: ticket.start_ns, epoch: ticket.epoch, rest }
     }
 
-    const fn rest(&self) -> RefundBasis {
-        match self.rest {
+    /// Returns the refund of `permits` at `now_ns`, where the limit's count is `epoch`.
+    pub(super) fn refund(&self, now_ns: u64, permits: u64, epoch: RefundEpoch) -> Refund {
+        let rest = match self.rest {
             (until_ns, 0) => RefundBasis::BusyUntil(until_ns),
             (parts, parts_per_permit) => RefundBasis::Leftover { parts, parts_per_permit },
-        }
+        };
+        let (start_ns, granted) = (self.start_ns, self.permits);
+        let returned = epoch.returned_since(self.epoch);
+        Refund { now_ns, start_ns, granted, permits, rest, returned }
     }
 }
 
@@ -162,21 +166,6 @@ impl<P: Policy> Ledger<P> {
     /// Records that all grants so far may have started before their time.
     pub(super) fn note_early_start(&mut self) {
         self.holds.get_or_insert_default().first_on_time = self.next_serial;
-    }
-
-    /// Returns what [`fresh_at_ns`](Self::fresh_at_ns) does, where each hold runs to its end.
-    pub(super) fn fresh_after_ends_ns(&self, now_ns: u64) -> Option<u64> {
-        // One copy for all ends: each takes as long as there are holds.
-        let mut after = self.caught_up(now_ns);
-        loop {
-            let limit = after.as_ref().unwrap_or(self);
-            let fresh_ns = limit.fresh_while_held_ns(now_ns);
-            let Some(end_ns) = limit.next_end_ns() else { return fresh_ns };
-            if fresh_ns.is_some_and(|fresh_ns| fresh_ns <= end_ns) {
-                return fresh_ns;
-            }
-            after.get_or_insert_with(|| self.clone()).pass_to(end_ns);
-        }
     }
 
     /// Ends the hold that ends first, at its instant.
@@ -257,13 +246,11 @@ impl<P: Policy> Ledger<P> {
             let count = |permits: u128| u64::try_from(permits).unwrap_or(u64::MAX);
             (count(bucket.pace.permits_in(back)), count(bucket.pace.permits_begun_in(back)))
         } else {
-            let (granted, permits) = (ended.permits, unused);
-            let (start_ns, rest, returned) = match &ended.refund {
-                Some(held) => (held.start_ns, held.rest(), self.epoch.returned_since(held.epoch)),
+            let refund = match &ended.refund {
+                Some(held) => held.refund(now_ns, unused, self.epoch),
                 // Its bucket is none any more: all comes back, or nothing.
-                None => (now_ns, RefundBasis::BusyUntil(0), None),
+                None => Refund { returned: None, ..Refund::proven(now_ns, unused) },
             };
-            let refund = Refund { now_ns, start_ns, granted, permits, rest, returned };
             let back = match unused {
                 0 => 0,
                 _ => self.policy.refund(&mut self.started, refund).min(unused),

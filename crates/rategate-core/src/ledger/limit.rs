@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use super::Ledger;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
-use crate::holds::{Holding as _, opening_after_ends, soonest_after_ends};
+use crate::holds::{Holding as _, soonest_after_ends};
 use crate::limit::{Limit, charge_as_promises};
 use crate::policy::{Policy, Taken};
 use crate::provisional::Provisional;
@@ -27,7 +27,7 @@ impl<P: Policy> Limit for Ledger<P> {
     fn opening_of_try(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
         match self.caught_up(now_ns) {
             Some(caught_up) => caught_up.opening_of_try(now_ns, permits),
-            None => opening_after_ends(self, now_ns, permits, self.opening(now_ns, permits)),
+            None => self.opening_foretold(now_ns, permits),
         }
     }
 

@@ -15,6 +15,7 @@
 //! before a promise: at the first instant at which it and every promise after it conform to the
 //! policy.
 
+mod foretold;
 mod holds;
 mod leads;
 mod limit;
@@ -247,7 +248,7 @@ impl<P: Policy> Ledger<P> {
     #[must_use]
     pub fn fresh_at_ns(&self, now_ns: u64) -> Option<u64> {
         if self.has_holds() {
-            self.fresh_after_ends_ns(now_ns)
+            self.fresh_foretold_ns(now_ns)
         } else {
             self.fresh_while_held_ns(now_ns)
         }
