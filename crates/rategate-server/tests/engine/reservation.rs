@@ -117,7 +117,9 @@ fn a_late_commit_is_charged_whole_and_once() {
         assert_eq!((verdicts(&late), late.answer.results[0].debt), (vec![Verdict::Late(130)], 30));
         assert!(commit(&engine, 1, &[("t", Some(130))]).is_repeated);
         assert_eq!(commit(&engine, 1, &[("t", Some(130))]).answer.results[0].debt, 30);
-        assert_eq!(engine.reservation_counts().late, 1);
+        engine.tick(clock_ns(&clock));
+        let counts = engine.reservation_counts();
+        assert_eq!((counts.late, counts.expired, counts.open), (1, 1, 0), "noticed: {is_swept}");
     }
 }
 

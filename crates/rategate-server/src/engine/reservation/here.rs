@@ -15,6 +15,7 @@ use super::{Cost, End, NOT_HELD, Reserved, Verdicts};
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::counter::Counter;
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::HoldChange;
 use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task};
 use crate::engine::unique_id::UniqueId;
@@ -173,7 +174,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         end: End,
     ) -> Result<(Verdicts, AllLeft), EngineError> {
         let mut parts: Vec<PartVerdict> = Vec::new();
-        let mut left = AllLeft::new();
+        let (mut left, mut is_late) = (AllLeft::new(), false);
         let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
@@ -188,6 +189,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     let Ok((committed, status)) = held.hold.commit_with_status(used) else {
                         continue;
                     };
+                    if let Committed::Late(_) = committed {
+                        is_late = true;
+                        self.inner.report(&rule, &HoldChange::expired(permits));
+                    }
                     self.inner.report(&rule, &end.change(committed, permits, used));
                     if is_several {
                         parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
@@ -206,7 +211,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 return Ok(((verdicts.clone(), entry.parts.clone()), left));
             }
         };
-        self.inner.reservations.counts.closed();
+        let counts = &self.inner.reservations.counts;
+        counts.closed();
+        // Its end is noticed now.
+        if is_late {
+            counts.expired();
+        }
         Ok(((verdicts, parts), left))
     }
 
