@@ -99,7 +99,7 @@ struct AnsweredItem<'a> {
 pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
     let results = outcome.answer.results.iter();
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
-        results.map(|result| AnsweredItem::of(result, now_ns)).collect();
+        results.map(|result| AnsweredItem::of(result, outcome.reservation, now_ns)).collect();
     let Outcome { answer, taken, lease, repeated, reservation } = outcome;
     let lease = lease.map(|name| {
         LeaseField(answer.held_ns().map(|ns| AnsweredLease {
@@ -108,7 +108,7 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
             ends_after_ns: ns,
         }))
     });
-    let reservation = reservation.map(|Reservation { id, ends_after_ns }| {
+    let reservation = reservation.map(|Reservation { id, ends_after_ns, .. }| {
         let ends_after_ns = ends_after_ns.map(NonZeroU64::get);
         AnsweredReservation {
             id: id.to_string(),
@@ -134,7 +134,8 @@ pub(super) fn written(reply: &impl Serialize) -> Bytes {
 }
 
 impl<'a> AnsweredItem<'a> {
-    fn of(result: &'a ItemResult, now_ns: u64) -> Self {
+    /// Returns the form of a result, of an operation on this reservation if it is one.
+    fn of(result: &'a ItemResult, of: Option<Reservation>, now_ns: u64) -> Self {
         let retry_after_ns = retry_after_ns(result);
         let reset_after_ns = result.reset_after();
         let is_counted =
@@ -142,7 +143,8 @@ impl<'a> AnsweredItem<'a> {
         Self {
             rule: result.rule.as_ref().map(|rule| &*rule.name),
             verdict: result.word(),
-            allowed: !result.verdict.is_over(),
+            allowed: of
+                .map_or(!result.verdict.is_over(), |reservation| reservation.allows(result.verdict)),
             limit: is_counted.then_some(result.limit),
             remaining: result.remaining.filter(|_| is_counted),
             retry_after_ms: retry_after_ns.map(whole_ms),
@@ -171,7 +173,7 @@ impl<'a> AnsweredItem<'a> {
             cost: result.cost(),
             held: result.held(),
             warning: result.warning().map(threshold),
-            limits: result.parts().iter().map(|part| Self::of(part, now_ns)).collect(),
+            limits: result.parts().iter().map(|part| Self::of(part, of, now_ns)).collect(),
         }
     }
 }
