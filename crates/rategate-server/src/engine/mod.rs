@@ -15,6 +15,7 @@ mod error;
 mod exhausted;
 mod hold_change;
 mod inline;
+mod item_cost;
 mod key;
 mod layered;
 mod lease;

@@ -47,6 +47,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             reservations.counts.repeated();
             let targets = items.iter().map(|item| item.target).enumerate();
             let mut answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            answer.set_costs(items);
             if answer.allowed {
                 answer.set_held(&held, 0..items.len());
             }
@@ -100,7 +101,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
-            let answer = self.status(targets().enumerate(), true, &verdicts);
+            let mut answer = self.status(targets().enumerate(), true, &verdicts);
+            answer.set_costs(items);
             return Ok(Reserved { answer, is_repeated: true, ends_after_ns: None });
         }
         reservations.check_capacity()?;
@@ -130,10 +132,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (mut left, mut was_over) = (SmallVec::new(), false);
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
+                self.check_costs(costs, end)?;
                 reservations.counts.unknown();
                 ((costs.iter().map(|_| Verdict::Unknown).collect(), Vec::new()), false)
             }
-            Some(entry) if entry.names != names => return Err(EngineError::OtherItems),
+            Some(entry) if entry.names != names => {
+                self.check_costs(costs, end)?;
+                return Err(EngineError::OtherItems);
+            }
             Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
                 reservations.counts.repeated();
                 ((verdicts.clone(), parts.clone()), true)
@@ -150,7 +156,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         drop(shard);
         let has_effect = verdicts.0.iter().all(|&verdict| end.has_effect(verdict));
         let results = self.inner.results_of_ends(costs, &verdicts, &left);
-        let answer = results.map_or_else(
+        let mut answer = results.map_or_else(
             || {
                 let targets = || costs.iter().map(|cost| cost.target).enumerate();
                 let mut answer = self.status(targets(), has_effect, &verdicts);
@@ -162,6 +168,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             },
             |results| Answer { allowed: has_effect, results },
         );
+        answer.note_costs(costs, end);
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
 

@@ -31,6 +31,7 @@
 
 mod as_many;
 mod changes;
+mod costs;
 mod held_item;
 mod here;
 mod hold_items;

@@ -149,6 +149,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
         }
         results.push((item.at, result));
     }
-    let answer = Answer { allowed, results: split.gathered(results) };
+    let mut answer = Answer { allowed, results: split.gathered(results) };
+    split.with_costs(&used_here, |costs| answer.note_costs(costs, end));
     Ok(Reserved { answer, is_repeated, ends_after_ns: None })
 }

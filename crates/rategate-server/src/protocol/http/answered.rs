@@ -76,6 +76,9 @@ struct AnsweredItem<'a> {
     debt: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     charged: Option<u64>,
+    /// Absent unless the state of the limit could not count all that was used.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    saturated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     refunded: Option<u64>,
     /// The name of the limit, where its rule has several.
@@ -143,8 +146,9 @@ impl<'a> AnsweredItem<'a> {
         Self {
             rule: result.rule.as_ref().map(|rule| &*rule.name),
             verdict: result.word(),
-            allowed: of
-                .map_or(!result.verdict.is_over(), |reservation| reservation.allows(result.verdict)),
+            allowed: of.map_or(!result.verdict.is_over(), |reservation| {
+                reservation.allows(result.verdict)
+            }),
             limit: is_counted.then_some(result.limit),
             remaining: result.remaining.filter(|_| is_counted),
             retry_after_ms: retry_after_ns.map(whole_ms),
@@ -163,6 +167,7 @@ impl<'a> AnsweredItem<'a> {
                 | Verdict::Committed(Settled::Owed { permits, .. }) => Some(permits),
                 _ => None,
             },
+            saturated: result.is_saturated(),
             refunded: match result.verdict {
                 Verdict::Refunded(permits)
                 | Verdict::Cancelled(permits)

@@ -386,6 +386,9 @@ impl<'a> WrittenItem<'a> {
             }
             (Some(_), _) if permits.is_some() => Some("`permits` or `usage`, not both"),
             (Some(_), _) if limit.is_some() => Some("it is for rules with weights or prices"),
+            (Some(counts), _) if counts.0.is_empty() => Some(
+                "it names no unit; write those that were used, as {\"input\": 120}, or `permits`",
+            ),
             _ => None,
         };
         if let Some(detail) = refusal {
@@ -520,7 +523,7 @@ mod tests {
 
     #[test]
     fn invalid_bodies_name_the_pointer() {
-        let table: [(&str, &str, &str); 38] = [
+        let table: [(&str, &str, &str); 39] = [
             (r#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":1.5}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":"9"}"#, "/at_most", "a whole number"),
@@ -548,6 +551,7 @@ mod tests {
                 "/at_most",
                 "without `usage`",
             ),
+            (r#"{"verb":"reserve","rule":"r","usage":{}}"#, "/usage", "it names no unit"),
             (
                 r#"{"verb":"reserve","items":[{"rule":"r"}],"at_most":5}"#,
                 "",
