@@ -259,9 +259,34 @@ fn what_is_not_enforced_bounds_nothing_and_says_what_it_holds() {
     let (engine, _) = engine(vec![shadow, unlimited, bucket("c", &["c"], 100)]);
     let items = [range("s", 1, 50), range("n", 1, 50), range("c", 1, 50)];
     let reserved = reserve(&engine, 1, &items);
-    assert_eq!(held(&reserved), [Some(0), None, Some(50)]);
+    assert_eq!(held(&reserved), [Some(50), None, Some(50)]);
     assert_eq!(held(&reserve(&engine, 1, &items)), held(&reserved));
-    assert_eq!(held(&reserve(&engine, 2, &[range("s", 1, 9)])), [Some(9)]);
+    // Its counter holds what there is, and then nothing, as if it were enforced.
+    let first = &reserved.answer.results[0];
+    assert_eq!((first.verdict, first.remaining), (Verdict::Granted, Some(0)));
+    for _ in 0..2 {
+        let more = reserve(&engine, 2, &[range("s", 1, 9)]);
+        assert_eq!(held(&more), [Some(9)]);
+        assert!(more.answer.allowed && more.answer.results[0].is_shadow());
+    }
+    let used = Cost { target: items[0].target, permits: Some(40), usage: None };
+    let [none, other] = [items[1].target, items[2].target].map(|target| Cost {
+        target,
+        permits: None,
+        usage: None,
+    });
+    let settled = now(engine.commit(id(1), &[used, none, other])).unwrap();
+    let owed = Verdict::Committed(Settled::Owed { permits: 30, forgiven: 0 });
+    assert_eq!(settled.answer.results[0].verdict, owed, "beyond the 10 that were there");
+    // Beside an enforced rule its number is that of the item.
+    let shadow = Rule { enforcement: Enforcement::Shadow, ..per_minute("s", &["t"], 1_000) };
+    let (engine, _) = self::engine(vec![shadow, per_minute("a", &["t"], 20)]);
+    let entries: [(&[u8], &[u8]); 1] = [(b"t", b"1")];
+    let target = Target::Descriptor { domain: "d", entries: &entries, limit: None };
+    let item = Item { at_most: Some(50), ..Item::of(target, 1) };
+    let both = reserve(&engine, 1, &[item]);
+    let parts: Vec<_> = both.answer.results[0].parts().iter().map(ItemResult::held).collect();
+    assert_eq!((held(&both), parts), (vec![Some(20)], vec![Some(20); 2]));
 }
 
 /// A commit is judged by all rules of the item, also by those that hold nothing.
