@@ -78,22 +78,25 @@ fn the_time_is_bounded_by_the_strictest_rule() {
     assert_eq!(lasts(2, None, &["t", "u"]), seconds(5), "the shortest default");
     assert_eq!(lasts(3, None, &["v", "u"]), seconds(7));
     assert_eq!(lasts(4, Some(20), &["t", "v"]), seconds(20));
-    let refused = |rule: &str, seconds| {
-        let max = Duration::from_secs(seconds);
-        Err(EngineError::Ttl { rule: Some(rule.into()), max })
+    let refused = |rule: &str, given, max| {
+        let [given, max] = [given, max].map(Duration::from_secs);
+        Err(EngineError::Ttl { rule: Some(rule.into()), given, max })
     };
-    assert_eq!(lasts(5, Some(21), &["v", "t"]), refused("t", 20));
-    assert_eq!(lasts(5, Some(11), &["t", "u"]), refused("u", 10));
-    assert_eq!(lasts(5, Some(0), &["u"]), refused("u", 10));
-    assert_eq!(lasts(5, Some(601), &["v"]), refused("v", 600));
+    assert_eq!(lasts(5, Some(21), &["v", "t"]), refused("t", 21, 20));
+    assert_eq!(lasts(5, Some(11), &["t", "u"]), refused("u", 11, 10));
+    assert_eq!(lasts(5, Some(0), &["u"]), refused("u", 0, 10));
+    assert_eq!(lasts(5, Some(601), &["v"]), refused("v", 601, 600));
     let text = lasts(5, Some(11), &["t", "u"]).unwrap_err().to_string();
-    assert_eq!(text, "a reservation of rule `u` lasts longer than 0, and 10s at most");
+    assert_eq!(
+        text,
+        "the time of a reservation of rule `u` is 11s; it is longer than 0, and 10s at most"
+    );
     // A descriptor and a limit of the call come under the bounds of their rule.
     let entries: [(&[u8], &[u8]); 1] = [(b"u", b"1")];
     for limit in [None, Some(Override { permits: 5, unit: Unit::Minute })] {
         let target = Target::Descriptor { domain: "d", entries: &entries, limit };
         let long = now(engine.reserve(id(6), Duration::from_secs(11), &[Item::of(target, 1)]));
-        assert_eq!(long.map(|reserved| reserved.ends_after_ns), refused("u", 10));
+        assert_eq!(long.map(|reserved| reserved.ends_after_ns), refused("u", 11, 10));
     }
     assert_eq!(left(&engine, "u"), 98, "nothing is held by what is refused");
 }

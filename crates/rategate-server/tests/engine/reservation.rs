@@ -163,7 +163,10 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
     assert!(matches!(now(engine.reserve(id(1), TTL, &inline)), Err(EngineError::NotFor(_))));
     for ttl in [Duration::ZERO, MAX_TTL + Duration::from_nanos(1)] {
         let refused = try_reserve(&engine, 1, ttl, &[("t", 1)]);
-        assert_eq!(refused, Err(EngineError::Ttl { rule: Some("t".into()), max: MAX_TTL }));
+        assert_eq!(
+            refused,
+            Err(EngineError::Ttl { rule: Some("t".into()), given: ttl, max: MAX_TTL })
+        );
     }
     assert!(try_reserve(&engine, 1, MAX_TTL, &[("t", 1)]).unwrap().answer.allowed);
     for other in [vec![("t", 2)], vec![("u", 1)], vec![("t", 1), ("u", 1)], vec![]] {

@@ -261,7 +261,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
         (r#"{"ttl":"1s","rule":"all"}"#, 400, "/ttl", "only for the verb `reserve`"),
         (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600s at most"),
-        (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` lasts"),
+        (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` is 660s"),
         (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"NaN","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","rule":"all","permits":6,"at_most":5}"#, 400, "/at_most", "is 5 and"),
@@ -530,7 +530,7 @@ fn problems_are_reported_with_their_pointer() {
         ),
         (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "", "duplicate"),
         (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
-        (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "there is no rule `"),
+        (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "`per_usr`; known: `"),
         (
             r#"{"verb":"peek","rule":"per_usr","key":{"user":"1"}}"#,
             404,

@@ -295,7 +295,7 @@ fn what_a_store_does_not_hold_says_so() {
     assert_eq!(world.left(&server, "s", "x"), Some(5), "what the store held is withdrawn");
     let ttl = MAX_TTL + Duration::from_nanos(1);
     let long = world.wait(server.reserve(id(1), ttl, &[Item::of(of("s"), 1)])).0;
-    assert_eq!(long, Err(EngineError::Ttl { rule: Some("s".into()), max: MAX_TTL }));
+    assert_eq!(long, Err(EngineError::Ttl { rule: Some("s".into()), given: ttl, max: MAX_TTL }));
     // Other permits under an id in use are refused, here and in the store.
     assert!(world.reserve(&server, 1, &[("s", 2), ("leased", 1)]).answer.allowed);
     for items in [[("s", 3), ("leased", 1)], [("leased", 1), ("s", 3)]] {

@@ -338,7 +338,7 @@ async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<
 /// Returns a fault with the pointer of the first item that it can concern.
 fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
     let is_about = |item: &CheckItem<'_>| match (&fault, &item.counter) {
-        (EngineError::NoSuchRule { name: rule }, Counter::Rule { name, .. }) => {
+        (EngineError::NoSuchRule { name: rule, .. }, Counter::Rule { name, .. }) => {
             name.0.starts_with(&**rule)
         }
         (
