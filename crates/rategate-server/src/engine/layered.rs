@@ -286,8 +286,8 @@ impl ItemResult {
         Some(strictest)
     }
 
-    /// Sets the results of its rules, and what is held of it to the most that is held in any, unless
-    /// they hold the costs of a usage.
+    /// Sets the results of its rules, and what is held of it to the most that is held in any,
+    /// unless they hold the costs of a usage.
     pub(super) fn set_parts(&mut self, parts: Vec<Self>) {
         // Costs are of several units, such as tokens and money.
         let is_usage = parts.iter().any(|part| part.cost().is_some());

@@ -213,7 +213,7 @@ fn what_a_usage_holds_and_costs_is_said_of_each_limit() {
     }
 }
 
-/// What a state cannot count is said, of a charge, a commit and each of several limits.
+/// A charge and a commit say it where the state of their limit counts less than was used.
 #[test]
 fn what_a_state_cannot_count_is_said() {
     let service = service();

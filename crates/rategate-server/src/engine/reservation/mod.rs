@@ -109,8 +109,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// Without a time it is the smallest [`HoldBounds::ttl`] of their rules. An item with
     /// [`Item::at_most`] holds as many permits as there are, and an estimate beyond
-    /// [`HoldBounds::max_held`] is cut to it. The result of each item says how many are held, or may
-    /// be used where no enforced rule bounds them.
+    /// [`HoldBounds::max_held`] is cut to it. The result of each item says how many are held, or
+    /// may be used where no enforced rule bounds them.
     ///
     /// The same call again takes nothing more and does not prolong the time. Rules of quotas are
     /// decided like others.

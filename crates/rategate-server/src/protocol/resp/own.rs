@@ -94,8 +94,8 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
     ///
     /// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`,
-    /// `entries`, `credits`, `ttl`, `max_ttl`, `max_held`. All values are texts but `entries`, which
-    /// is an array of texts.
+    /// `entries`, `credits`, `ttl`, `max_ttl`, `max_held`. All values are texts but `entries`,
+    /// which is an array of texts.
     pub(super) fn explain(
         &self,
         session: &mut Session,
