@@ -133,7 +133,7 @@ fn vendors_fields_are_read_as_they_are_written() {
     let several = "[[rule]]\nname = \"calls\"\nmatch = [\"user\"]\nalgorithm = \"fixed-window\"\n\
                    weights = { input = 1 }\nlimits = [\n{ name = \"rpm\", limit = \"9/min\", \
                    counts = \"requests\" },\n{ name = \"tpm\", limit = \"1000/min\" }]\n";
-    let calls = self::service(several, vec![Dialect::OpenAi, Dialect::Current]);
+    let calls = service(several, vec![Dialect::OpenAi, Dialect::Current]);
     let answer = take(&calls, "calls", 300);
     let left = ["requests", "tokens"].map(|unit| {
         let name = format!("x-ratelimit-remaining-{unit}");

@@ -195,7 +195,7 @@ impl Observer for Everywhere {
     }
 }
 
-/// What ends in a store by its time is noticed by a late commit, and is both, once.
+/// A late commit notices what the store ended by its time, and is both, once.
 #[test]
 fn what_is_late_has_expired_before() {
     use HoldOutcome::{Committed, Expired, Held, Late};
