@@ -199,3 +199,24 @@ fn a_log_onto_the_input_or_the_output_is_refused() {
     let nowhere = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
     assert!(command.stdout(nowhere).output().unwrap().status.success());
 }
+
+/// A negative number is the value of its option, and no option of its own.
+#[test]
+fn numbers_of_permits_say_what_would_be_right() {
+    let id = "00112233445566778899aabbccddeeff";
+    for number in ["-5", "NaN", "1.5", "18446744073709551616"] {
+        for (command, option) in [
+            (["check", "r", "k"].as_slice(), "-n"),
+            (&["charge", "r", "k"], "-n"),
+            (&["reserve", "r", "k"], "-n"),
+            (&["reserve", "r", "k"], "--at-most"),
+            (&["commit", id, "r", "k"], "-n"),
+        ] {
+            let complaint = refused(&[command, &[option, number]].concat());
+            let value = format!("invalid value '{number}' for '");
+            assert!(complaint.contains(&value), "{command:?} {option}: {complaint}");
+            let right = "a whole number from 0 to 18446744073709551615";
+            assert!(complaint.contains(right), "{command:?} {option}: {complaint}");
+        }
+    }
+}

@@ -1,9 +1,11 @@
-//! Suggestions for misspelt names.
+//! Suggestions for misspelt and unknown names.
 
 /// The maximum length of a name that is compared, in characters.
 const MAX_LENGTH: usize = 64;
 /// The maximum number of names that are compared with one word.
 const MAX_NAMES: usize = 1_000;
+/// The maximum number of names that are listed for an unknown one.
+const MAX_LISTED: usize = 5;
 
 /// Returns the help for an unknown name: the most similar name, if any, and all valid names.
 pub(crate) fn one_of(word: &str, names: &str) -> String {
@@ -30,6 +32,19 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
     (distance <= max).then_some(name)
 }
 
+/// Returns the first of the known names, for an unknown one. Clients may send any number of those,
+/// so that none is compared.
+pub(crate) fn a_few<'a>(known: impl Iterator<Item = &'a str>) -> String {
+    let mut known = known.map(|name| format!("`{name}`"));
+    let first: Vec<String> = known.by_ref().take(MAX_LISTED).collect();
+    let first = first.join(", ");
+    match known.next() {
+        None if first.is_empty() => "none is known".to_owned(),
+        None => format!("known: {first}"),
+        Some(_) => format!("known: {first} and others"),
+    }
+}
+
 /// Returns the number of letters to insert, delete or change, ignoring case.
 fn distance(word: &str, name: &str) -> usize {
     strsim::levenshtein(&word.to_ascii_lowercase(), &name.to_ascii_lowercase())
@@ -54,6 +69,14 @@ mod tests {
             "did you mean shared? It is one of here, shared"
         );
         assert_eq!(one_of("redis", "here, exact"), "it is one of here, exact");
+    }
+
+    #[test]
+    fn some_known_names_are_listed() {
+        assert_eq!(a_few([].into_iter()), "none is known");
+        assert_eq!(a_few(["a", "b"].into_iter()), "known: `a`, `b`");
+        let six = a_few(["a", "b", "c", "d", "e", "f"].into_iter());
+        assert_eq!(six, "known: `a`, `b`, `c`, `d`, `e` and others");
     }
 
     #[test]

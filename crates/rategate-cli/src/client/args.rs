@@ -54,6 +54,11 @@ pub(super) struct UsageArgs {
     pub(super) model: Option<String>,
 }
 
+/// Reads a number of permits. Negative ones are read as values, to be refused with what is right.
+fn permits(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a whole number from 0 to {}", u64::MAX))
+}
+
 fn unit(text: &str) -> Result<(String, u64), String> {
     let read = text.split_once('=').and_then(|(unit, count)| {
         Some((unit.to_owned(), count.parse().ok()?)).filter(|(unit, _)| !unit.is_empty())
@@ -77,7 +82,8 @@ pub(crate) struct CheckArgs {
     pub(super) keys: Vec<String>,
 
     /// Number of permits
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = permits,
+          allow_negative_numbers = true)]
     pub(super) permits: u64,
 
     #[command(flatten)]
@@ -133,7 +139,8 @@ pub(crate) struct ChargeArgs {
     pub(super) keys: Vec<String>,
 
     /// Number of permits
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = permits,
+          allow_negative_numbers = true)]
     pub(super) permits: u64,
 
     #[command(flatten)]
@@ -167,12 +174,14 @@ pub(crate) struct ReserveArgs {
     pub(super) keys: Vec<String>,
 
     /// Number of permits: more than the operation can use
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = permits,
+          allow_negative_numbers = true)]
     pub(super) permits: u64,
 
     /// Hold as many permits as there are, from --permits up to N; their number is printed behind
     /// the id
-    #[arg(long, value_name = "N", conflicts_with = "usage")]
+    #[arg(long, value_name = "N", conflicts_with = "usage", value_parser = permits,
+          allow_negative_numbers = true)]
     pub(super) at_most: Option<u64>,
 
     #[command(flatten)]
@@ -204,7 +213,7 @@ pub(crate) struct CommitArgs {
     pub(super) reservation: CancelArgs,
 
     /// Number of permits that were used [default: as many as were held]
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = permits, allow_negative_numbers = true)]
     pub(super) permits: Option<u64>,
 
     #[command(flatten)]

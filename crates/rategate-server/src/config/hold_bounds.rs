@@ -49,10 +49,12 @@ impl Reader<'_> {
         let HoldKeys { ttl, max_ttl, max_held } = keys;
         let written =
             [ttl.map(|_| "ttl"), max_ttl.map(|_| "max_ttl"), max_held.map(|_| "max_held")];
-        let key = written.into_iter().flatten().next();
-        if let (Some(key), Some(Algorithm::Concurrency)) = (key, algorithm) {
-            let message = "permits in flight are leased, not reserved; write `lease`";
-            self.complain(key, message);
+        if matches!(algorithm, Some(Algorithm::Concurrency)) {
+            for key in written.into_iter().flatten() {
+                let message =
+                    format!("`{key}` is for reservations, and permits in flight are leased");
+                self.suggest(key, message, "leave it out; `lease` is the time of a lease");
+            }
         }
         let default = HoldBounds::DEFAULT;
         let longest = max_ttl.map_or(default.max_ttl, |text| text.0);
@@ -60,10 +62,17 @@ impl Reader<'_> {
             self.complain("max_ttl", "a reservation lasts at most 24h");
         }
         let ttl = ttl.map(|text| text.0);
-        if ttl.is_some_and(|ttl| ttl > longest) && !self.node.is_reported("max_ttl") {
+        if ttl.is_some_and(|ttl| ttl > HoldBounds::MAX_TTL) {
+            self.complain("ttl", "a reservation lasts at most 24h");
+        } else if ttl.is_some_and(|ttl| ttl > longest) && !self.node.is_reported("max_ttl") {
             let bound = span::Text(span::whole_ns(longest));
-            let message = format!("it is longer than `max_ttl`, which is {bound}");
-            self.suggest("ttl", message, "write a shorter one, or a longer max_ttl");
+            let of = if max_ttl.is_some() { "" } else { " unless the rule states another" };
+            let message = format!("it is longer than `max_ttl`, which is {bound}{of}");
+            self.suggest(
+                "ttl",
+                message,
+                "write a shorter one, or a longer max_ttl, of 24h at most",
+            );
         }
         HoldBounds {
             ttl: ttl.unwrap_or(default.ttl.min(longest)),

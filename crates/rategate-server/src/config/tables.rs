@@ -457,10 +457,12 @@ impl Grammar for Threshold {
 
     fn read(text: &str) -> Result<Self, String> {
         let share = percent(text, 2).and_then(|share| u16::try_from(share).ok());
-        share
-            .filter(|share| (1..=10_000).contains(share))
-            .map(Self)
-            .ok_or_else(|| "it is from \"0.01%\" to \"100%\" with at most two decimals".to_owned())
+        share.filter(|share| (1..=10_000).contains(share)).map(Self).ok_or_else(|| {
+            format!(
+                "{text:?} is no share of the limit: it is from \"0.01%\" to \"100%\" with at \
+                     most two decimals"
+            )
+        })
     }
 }
 

@@ -139,7 +139,7 @@ impl Grammar for Duration {
 
     fn read(text: &str) -> Result<Self, String> {
         match span::parse(text) {
-            Ok(0) => Err("a duration of no time".to_owned()),
+            Ok(0) => Err("a duration of no time; write a longer one, as in \"10s\"".to_owned()),
             Ok(ns) => Ok(Self::from_nanos(ns)),
             Err(error) => Err(error.to_string()),
         }

@@ -52,8 +52,10 @@ pub struct Detail {
     /// The cost of the usage of the item, which is what it counts.
     pub cost: Option<u64>,
     /// The permits that the reservation of the request holds; of an item of several rules, the most
-    /// in any of them.
+    /// in any of them, unless they hold the costs of a usage.
     pub held: Option<u64>,
+    /// `true` if fewer permits were charged than were used because the state can count no more.
+    pub saturated: bool,
     /// The highest share of the limit, of 10 000, that was reached by this item and is to be warned
     /// of.
     pub warning: Option<u16>,
@@ -227,7 +229,8 @@ impl ItemResult {
     }
 
     /// Returns the permits that the reservation of the request holds, if it lasts and the item is
-    /// counted; of an item of several rules, the most in any of them.
+    /// counted; of an item of several rules, the most in any of them. Those of a usage hold a cost
+    /// each, and have no such number.
     #[must_use]
     pub fn held(&self) -> Option<u64> {
         self.detail.as_ref()?.held

@@ -338,6 +338,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 && (took || result.verdict.is_refusal() || counter.counts_all())
             {
                 result.warn(*permits);
+                result.note_saturation(*permits);
                 counter.notify_watch(
                     self.inline_watch.as_ref(),
                     || self.clock.now_ns(),

@@ -6,7 +6,8 @@ use std::time::Duration;
 use rategate::error::{KeyedError, LimitError, RateError};
 use rategate_core::span;
 
-use crate::rule::CostError;
+use crate::nearest::a_few;
+use crate::rule::{CostError, Rule};
 
 /// Formats a number of values in words.
 fn values(count: usize) -> String {
@@ -31,10 +32,12 @@ pub enum EngineError {
     NotLoaded,
     /// No rule has this name. There is no suggestion of a similar name: clients may send any
     /// number of unknown names.
-    #[error("there is no rule `{name}`")]
+    #[error("there is no rule `{name}`; {known}")]
     NoSuchRule {
         /// The name, cut to 256 characters.
         name: Arc<str>,
+        /// Some names that rules have.
+        known: Arc<str>,
     },
     /// Too few or too many values for a rule.
     #[error(
@@ -98,13 +101,16 @@ pub enum EngineError {
     OtherItems,
     /// A time of a reservation that is 0 or too long.
     #[error(
-        "a reservation{} lasts longer than 0, and {} at most",
+        "the time of a reservation{} is {}; it is longer than 0, and {} at most",
         of_rule(rule.as_deref()),
+        span::Text(span::whole_ns(*given)),
         span::Text(span::whole_ns(*max))
     )]
     Ttl {
         /// The rule with the smallest maximum, unless no rule has one.
         rule: Option<Arc<str>>,
+        /// The time that the call states.
+        given: Duration,
         /// The maximum time.
         max: Duration,
     },
@@ -149,9 +155,15 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Returns the fault for a name that no rule has.
-    pub(crate) fn no_such_rule(name: &str) -> Self {
-        Self::NoSuchRule { name: name.chars().take(256).collect::<String>().into() }
+    /// Returns the fault for a name that none of these rules has.
+    pub(crate) fn no_such_rule(name: &str, rules: &[Arc<Rule>]) -> Self {
+        let mut last = None;
+        let known = rules.iter().filter_map(|rule| {
+            let name = rule.dimension.as_ref().map_or(&*rule.name, |limit| &*limit.of);
+            (last.replace(name) != Some(name)).then_some(name)
+        });
+        let known = a_few(known).into();
+        Self::NoSuchRule { name: name.chars().take(256).collect::<String>().into(), known }
     }
 
     /// Returns `true` if capacity is exhausted: for keys, or for inline limits.

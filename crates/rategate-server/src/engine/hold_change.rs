@@ -26,13 +26,19 @@ pub enum HoldOutcome {
     Committed,
     /// It was cancelled in time.
     Cancelled,
-    /// It was committed or cancelled after its end.
+    /// It was committed or cancelled after its end, which is reported before as
+    /// [`Expired`](Self::Expired).
     Late,
-    /// It ended by its time.
+    /// It ended by its time, or since its limit was reset.
     Expired,
 }
 
 impl HoldChange {
+    /// Creates the change of a hold of so many permits of this process that has ended by itself.
+    pub(super) const fn expired(released: u64) -> Self {
+        Self { released, ..Self::of(HoldOutcome::Expired) }
+    }
+
     /// Creates a change of nothing but the number of operations.
     pub(super) const fn of(outcome: HoldOutcome) -> Self {
         Self { outcome, taken: 0, released: 0, error: None, forgiven: 0 }

@@ -286,9 +286,13 @@ impl ItemResult {
         Some(strictest)
     }
 
-    /// Sets the results of its rules, and what is held of it to the most that is held in any.
+    /// Sets the results of its rules, and what is held of it to the most that is held in any,
+    /// unless they hold the costs of a usage.
     pub(super) fn set_parts(&mut self, parts: Vec<Self>) {
-        let held = parts.iter().filter_map(Self::held).max();
+        // Costs are of several units, such as tokens and money.
+        let is_usage = parts.iter().any(|part| part.cost().is_some());
+        let held = parts.iter().filter_map(Self::held);
+        let held = if is_usage && held.clone().nth(1).is_some() { None } else { held.max() };
         let detail = self.detail.get_or_insert_default();
         (detail.held, detail.parts) = (held, parts);
     }

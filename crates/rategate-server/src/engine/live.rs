@@ -218,6 +218,11 @@ impl<C: Clock + Clone> Live<C> {
         Some((ruled, &ruled.remote.as_ref()?.0))
     }
 
+    /// Returns the fault for a name that no rule has.
+    pub(super) fn no_such_rule(&self, name: &str) -> EngineError {
+        EngineError::no_such_rule(name, self.matcher.rules())
+    }
+
     /// Returns a rule by its name, or its tier for these values.
     pub(super) fn of_name(
         &self,
@@ -225,7 +230,7 @@ impl<C: Clock + Clone> Live<C> {
         values: &[&[u8]],
     ) -> Result<(&ActiveRule<C>, Key), EngineError> {
         let (index, key) = self.index_of_name(name, values)?;
-        Ok((self.ruled.get(index).ok_or_else(|| EngineError::no_such_rule(name))?, key))
+        Ok((self.ruled.get(index).ok_or_else(|| self.no_such_rule(name))?, key))
     }
 
     /// Returns the index of a rule by its name, or of its tier for these values.
@@ -234,8 +239,7 @@ impl<C: Clock + Clone> Live<C> {
         name: &str,
         values: &[&[u8]],
     ) -> Result<(usize, Key), EngineError> {
-        let (index, rule) =
-            self.matcher.named(name).ok_or_else(|| EngineError::no_such_rule(name))?;
+        let (index, rule) = self.matcher.named(name).ok_or_else(|| self.no_such_rule(name))?;
         let needed = rule.values_needed();
         if needed != values.len() {
             let (rule, given) = (Arc::clone(&rule.name), values.len());

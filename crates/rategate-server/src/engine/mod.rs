@@ -15,6 +15,7 @@ mod error;
 mod exhausted;
 mod hold_change;
 mod inline;
+mod item_cost;
 mod key;
 mod layered;
 mod lease;
@@ -246,8 +247,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Returns the fault for a name that no rule has: [`EngineError::NoSuchRule`], or
     /// [`EngineError::NotLoaded`].
     pub(crate) fn no_such_rule(&self, name: &str) -> EngineError {
-        let is_loaded = self.inner.live.load().is_some();
-        if is_loaded { EngineError::no_such_rule(name) } else { EngineError::NotLoaded }
+        let live = self.inner.live.load();
+        live.as_ref().map_or(EngineError::NotLoaded, |live| live.no_such_rule(name))
     }
 
     /// Returns the rule that a descriptor comes under.

@@ -246,6 +246,7 @@ async fn decide<C: Clock + Clone + 'static>(
         }
         if item.verb != Verb::Peek && (took || counts_all) {
             result.warn(item.permits);
+            result.note_saturation(item.permits);
         }
         let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
         if let Some(watch) = watch.filter(|_| item.verb != Verb::Peek)

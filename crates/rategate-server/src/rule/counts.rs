@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::nearest::a_few;
+
 /// The amount that a call counts in a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Counts {
@@ -75,10 +77,12 @@ pub enum CostError {
     #[error("has prices by model; send the `model` beside `usage`")]
     NoModel,
     /// A model has no prices.
-    #[error("has no prices for the model {model:?}")]
+    #[error("has no prices for the model {model:?}; {known}")]
     UnknownModel {
         /// The model, cut to 64 characters.
         model: String,
+        /// Some of the models that have some.
+        known: String,
     },
     /// The cost exceeds 64 bits.
     #[error("cannot count so much: the cost exceeds 18446744073709551615 permits")]
@@ -185,7 +189,10 @@ impl Prices {
     pub fn of(&self, model: Option<&str>) -> Result<&Weights, CostError> {
         let model = model.ok_or(CostError::NoModel)?;
         let found = self.0.get(model).or_else(|| self.0.get(Self::OTHERS));
-        found.ok_or_else(|| CostError::UnknownModel { model: cut(model) })
+        found.ok_or_else(|| {
+            let known = a_few(self.0.keys().map(|model| &**model));
+            CostError::UnknownModel { model: cut(model), known }
+        })
     }
 
     /// Returns the models with their prices.
@@ -410,7 +417,8 @@ mod tests {
         let of = |model| money.amount(0, Some(&Usage { model, ..usage }), false);
         assert_eq!(of(Some("m")), Ok(15));
         assert_eq!(of(None), Err(CostError::NoModel));
-        assert_eq!(of(Some("n")), Err(CostError::UnknownModel { model: "n".into() }));
+        let unknown = of(Some("n")).unwrap_err().to_string();
+        assert_eq!(unknown, "has no prices for the model \"n\"; known: `m`");
         assert_eq!(money.amount(7, None, false), Err(CostError::NoUsage));
         assert_eq!((money.amount(7, None, true), money.amount(0, None, false)), (Ok(7), Ok(0)));
     }

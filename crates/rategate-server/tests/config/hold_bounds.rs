@@ -39,7 +39,9 @@ fn nonsense_is_refused_with_its_key() {
         ("ttl = \"-1s\"", "ttl", "not a duration"),
         ("ttl = \"NaN\"", "ttl", "not a duration"),
         ("ttl = 30", "ttl", "a duration"),
-        ("ttl = \"11min\"", "ttl", "it is longer than `max_ttl`, which is 600s"),
+        ("ttl = \"0s\"", "ttl", "write a longer one, as in \"10s\""),
+        ("ttl = \"11min\"", "ttl", "it is longer than `max_ttl`, which is 600s unless"),
+        ("ttl = \"25h\"", "ttl", "a reservation lasts at most 24h"),
         ("ttl = \"2s\"\nmax_ttl = \"1s\"", "ttl", "it is longer than `max_ttl`, which is 1s"),
         ("max_ttl = \"0ms\"", "max_ttl", "a duration of no time"),
         ("max_ttl = \"24h1ns\"", "max_ttl", "24h"),
@@ -48,7 +50,7 @@ fn nonsense_is_refused_with_its_key() {
         ("max_held = \"101%\"", "max_held", "it is from \"0.01%\" to \"100%\""),
         ("max_held = \"-1%\"", "max_held", "it is from \"0.01%\" to \"100%\""),
         ("max_held = \"NaN%\"", "max_held", "it is from \"0.01%\" to \"100%\""),
-        ("max_held = \"half\"", "max_held", "it is from \"0.01%\" to \"100%\""),
+        ("max_held = \"half\"", "max_held", "\"half\" is no share of the limit: it is from"),
         ("max_held = 50", "max_held", "a share of the limit"),
         ("most_held = \"5%\"", "most_held", "max_held"),
     ] {
@@ -56,12 +58,17 @@ fn nonsense_is_refused_with_its_key() {
         let report = load_text("a.toml", &text).unwrap_err().report().clone();
         assert!(report.contains(problem) && report.contains(key), "{keys}: {report}");
     }
-    for key in ["ttl = \"1s\"", "max_ttl = \"1s\"", "max_held = \"1%\""] {
-        let text =
-            format!("[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\n{key}\n");
-        let report = load_text("a.toml", &text).unwrap_err().report().clone();
-        assert!(report.contains("permits in flight are leased, not reserved"), "{report}");
+    // Each is reported, and so is one problem for both times.
+    let text = "[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\nttl = \"1s\"\n\
+                max_ttl = \"1s\"\nmax_held = \"1%\"\n";
+    let report = load_text("a.toml", text).unwrap_err().report().clone();
+    for key in ["ttl", "max_ttl", "max_held"] {
+        let problem = format!("`{key}` is for reservations, and permits in flight are leased");
+        assert!(report.contains(&problem), "{key}: {report}");
     }
+    let text = "[[rule]]\nname = \"a\"\nlimit = 3\nttl = \"26h\"\nmax_ttl = \"25h\"\n";
+    let report = load_text("a.toml", text).unwrap_err().report().clone();
+    assert!(!report.contains("90000s"), "{report}");
 }
 
 #[test]

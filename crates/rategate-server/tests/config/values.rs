@@ -45,7 +45,7 @@ fn complaints_name_the_types_of_a_file() {
         ("rule = [{ burst = -1 }]", &format!("wrong value: -1, {whole}")),
         (&format!("rule = [{{ burst = {long} }}]"), &format!("wrong value: {long}, {whole}")),
         ("store = { queue = 5 }", "the key `url` is missing"),
-        ("server = { drain = \"0s\" }", "a duration of no time"),
+        ("server = { drain = \"0s\" }", "a duration of no time; write a longer one, as in \"10s\""),
     ] {
         let error = load_text("a.toml", text).unwrap_err();
         let messages: Vec<_> = error.problems().iter().map(Problem::message).collect();

@@ -78,22 +78,25 @@ fn the_time_is_bounded_by_the_strictest_rule() {
     assert_eq!(lasts(2, None, &["t", "u"]), seconds(5), "the shortest default");
     assert_eq!(lasts(3, None, &["v", "u"]), seconds(7));
     assert_eq!(lasts(4, Some(20), &["t", "v"]), seconds(20));
-    let refused = |rule: &str, seconds| {
-        let max = Duration::from_secs(seconds);
-        Err(EngineError::Ttl { rule: Some(rule.into()), max })
+    let refused = |rule: &str, given, max| {
+        let [given, max] = [given, max].map(Duration::from_secs);
+        Err(EngineError::Ttl { rule: Some(rule.into()), given, max })
     };
-    assert_eq!(lasts(5, Some(21), &["v", "t"]), refused("t", 20));
-    assert_eq!(lasts(5, Some(11), &["t", "u"]), refused("u", 10));
-    assert_eq!(lasts(5, Some(0), &["u"]), refused("u", 10));
-    assert_eq!(lasts(5, Some(601), &["v"]), refused("v", 600));
+    assert_eq!(lasts(5, Some(21), &["v", "t"]), refused("t", 21, 20));
+    assert_eq!(lasts(5, Some(11), &["t", "u"]), refused("u", 11, 10));
+    assert_eq!(lasts(5, Some(0), &["u"]), refused("u", 0, 10));
+    assert_eq!(lasts(5, Some(601), &["v"]), refused("v", 601, 600));
     let text = lasts(5, Some(11), &["t", "u"]).unwrap_err().to_string();
-    assert_eq!(text, "a reservation of rule `u` lasts longer than 0, and 10s at most");
+    assert_eq!(
+        text,
+        "the time of a reservation of rule `u` is 11s; it is longer than 0, and 10s at most"
+    );
     // A descriptor and a limit of the call come under the bounds of their rule.
     let entries: [(&[u8], &[u8]); 1] = [(b"u", b"1")];
     for limit in [None, Some(Override { permits: 5, unit: Unit::Minute })] {
         let target = Target::Descriptor { domain: "d", entries: &entries, limit };
         let long = now(engine.reserve(id(6), Duration::from_secs(11), &[Item::of(target, 1)]));
-        assert_eq!(long.map(|reserved| reserved.ends_after_ns), refused("u", 10));
+        assert_eq!(long.map(|reserved| reserved.ends_after_ns), refused("u", 11, 10));
     }
     assert_eq!(left(&engine, "u"), 98, "nothing is held by what is refused");
 }
@@ -259,9 +262,34 @@ fn what_is_not_enforced_bounds_nothing_and_says_what_it_holds() {
     let (engine, _) = engine(vec![shadow, unlimited, bucket("c", &["c"], 100)]);
     let items = [range("s", 1, 50), range("n", 1, 50), range("c", 1, 50)];
     let reserved = reserve(&engine, 1, &items);
-    assert_eq!(held(&reserved), [Some(0), None, Some(50)]);
+    assert_eq!(held(&reserved), [Some(50), None, Some(50)]);
     assert_eq!(held(&reserve(&engine, 1, &items)), held(&reserved));
-    assert_eq!(held(&reserve(&engine, 2, &[range("s", 1, 9)])), [Some(9)]);
+    // Its counter holds what there is, and then nothing, as if it were enforced.
+    let first = &reserved.answer.results[0];
+    assert_eq!((first.verdict, first.remaining), (Verdict::Granted, Some(0)));
+    for _ in 0..2 {
+        let more = reserve(&engine, 2, &[range("s", 1, 9)]);
+        assert_eq!(held(&more), [Some(9)]);
+        assert!(more.answer.allowed && more.answer.results[0].is_shadow());
+    }
+    let used = Cost { target: items[0].target, permits: Some(40), usage: None };
+    let [none, other] = [items[1].target, items[2].target].map(|target| Cost {
+        target,
+        permits: None,
+        usage: None,
+    });
+    let settled = now(engine.commit(id(1), &[used, none, other])).unwrap();
+    let owed = Verdict::Committed(Settled::Owed { permits: 30, forgiven: 0 });
+    assert_eq!(settled.answer.results[0].verdict, owed, "beyond the 10 that were there");
+    // Beside an enforced rule its number is that of the item.
+    let shadow = Rule { enforcement: Enforcement::Shadow, ..per_minute("s", &["t"], 1_000) };
+    let (engine, _) = self::engine(vec![shadow, per_minute("a", &["t"], 20)]);
+    let entries: [(&[u8], &[u8]); 1] = [(b"t", b"1")];
+    let target = Target::Descriptor { domain: "d", entries: &entries, limit: None };
+    let item = Item { at_most: Some(50), ..Item::of(target, 1) };
+    let both = reserve(&engine, 1, &[item]);
+    let parts: Vec<_> = both.answer.results[0].parts().iter().map(ItemResult::held).collect();
+    assert_eq!((held(&both), parts), (vec![Some(20)], vec![Some(20); 2]));
 }
 
 /// A commit is judged by all rules of the item, also by those that hold nothing.

@@ -117,7 +117,9 @@ fn a_late_commit_is_charged_whole_and_once() {
         assert_eq!((verdicts(&late), late.answer.results[0].debt), (vec![Verdict::Late(130)], 30));
         assert!(commit(&engine, 1, &[("t", Some(130))]).is_repeated);
         assert_eq!(commit(&engine, 1, &[("t", Some(130))]).answer.results[0].debt, 30);
-        assert_eq!(engine.reservation_counts().late, 1);
+        engine.tick(clock_ns(&clock));
+        let counts = engine.reservation_counts();
+        assert_eq!((counts.late, counts.expired, counts.open), (1, 1, 0), "noticed: {is_swept}");
     }
 }
 
@@ -161,7 +163,10 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
     assert!(matches!(now(engine.reserve(id(1), TTL, &inline)), Err(EngineError::NotFor(_))));
     for ttl in [Duration::ZERO, MAX_TTL + Duration::from_nanos(1)] {
         let refused = try_reserve(&engine, 1, ttl, &[("t", 1)]);
-        assert_eq!(refused, Err(EngineError::Ttl { rule: Some("t".into()), max: MAX_TTL }));
+        assert_eq!(
+            refused,
+            Err(EngineError::Ttl { rule: Some("t".into()), given: ttl, max: MAX_TTL })
+        );
     }
     assert!(try_reserve(&engine, 1, MAX_TTL, &[("t", 1)]).unwrap().answer.allowed);
     for other in [vec![("t", 2)], vec![("u", 1)], vec![("t", 1), ("u", 1)], vec![]] {

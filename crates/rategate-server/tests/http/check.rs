@@ -175,16 +175,21 @@ fn a_reservation_is_made_and_settled_once() {
     let denied = service.check(one);
     let end = |verb: &str, id: &Json| json!({ "verb": verb, "id": id, "rule": "all" }).to_string();
     let unknown = end("cancel", &denied["reservation"]["id"]);
-    assert_eq!(service.check(&unknown)["items"][0]["verdict"], "unknown", "it was denied");
+    let answer = service.check(&unknown);
+    let item = (&answer["items"][0]["verdict"], &answer["items"][0]["allowed"]);
+    assert_eq!(item, (&json!("unknown"), &json!(false)), "it was denied");
     // A commit of what was cancelled counts nothing, and so it is not allowed. None of these is a
     // denial, whose status would say that waiting helps.
     let reserved = service.check(r#"{"verb":"reserve","rule":"all"}"#);
     let id = &reserved["reservation"]["id"];
     assert_eq!(service.check(&end("cancel", id))["allowed"], true);
     assert_eq!(service.check(&end("cancel", id))["allowed"], true);
-    for body in [end("commit", id), unknown] {
+    let again = json!({ "verb": "reserve", "id": id, "rule": "all" }).to_string();
+    for body in [end("commit", id), unknown, again] {
         let answer = service.call("POST", "/v1/check?status=429", &[], &body);
-        assert_eq!((answer.status.as_u16(), &answer.json()["allowed"]), (200, &json!(false)));
+        let json = answer.json();
+        assert_eq!((answer.status.as_u16(), &json["allowed"]), (200, &json!(false)), "{body}");
+        assert_eq!(json["items"][0]["allowed"], false, "{body}");
     }
 }
 
@@ -256,7 +261,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
         (r#"{"ttl":"1s","rule":"all"}"#, 400, "/ttl", "only for the verb `reserve`"),
         (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600s at most"),
-        (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` lasts"),
+        (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` is 660s"),
         (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"NaN","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","rule":"all","permits":6,"at_most":5}"#, 400, "/at_most", "is 5 and"),
@@ -525,7 +530,7 @@ fn problems_are_reported_with_their_pointer() {
         ),
         (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "", "duplicate"),
         (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
-        (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "there is no rule `"),
+        (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "`per_usr`; known: `"),
         (
             r#"{"verb":"peek","rule":"per_usr","key":{"user":"1"}}"#,
             404,

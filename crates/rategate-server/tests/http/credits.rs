@@ -129,6 +129,18 @@ fn vendors_fields_are_read_as_they_are_written() {
             );
         }
     }
+    // Each limit of a rule has the fields of its unit, and the current ones name the strictest.
+    let several = "[[rule]]\nname = \"calls\"\nmatch = [\"user\"]\nalgorithm = \"fixed-window\"\n\
+                   weights = { input = 1 }\nlimits = [\n{ name = \"rpm\", limit = \"9/min\", \
+                   counts = \"requests\" },\n{ name = \"tpm\", limit = \"1000/min\" }]\n";
+    let calls = service(several, vec![Dialect::OpenAi, Dialect::Current]);
+    let answer = take(&calls, "calls", 300);
+    let left = ["requests", "tokens"].map(|unit| {
+        let name = format!("x-ratelimit-remaining-{unit}");
+        answer.field(&name).to_owned()
+    });
+    assert_eq!(left, ["8", "700"]);
+    assert!(answer.field("ratelimit").starts_with("\"calls/rpm\";r=8"), "{answer:?}");
     let service = service(&text[1], vec![Dialect::OpenAi]);
     let answer = take(&service, "tpm", 90_000);
     assert_eq!(answer.field("x-ratelimit-limit-tokens"), "90000");

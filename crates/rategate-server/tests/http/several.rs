@@ -98,7 +98,7 @@ fn a_single_limit_says_what_its_usage_cost() {
     assert_eq!(ask("charge", json!({ "a": 3 })), (2, 995));
     assert_eq!(ask("refund", json!({ "a": 3 })), (2, 997));
     assert_eq!(ask("peek", json!({ "b": 500 })), (1_000, 997));
-    assert_eq!(ask("take", json!({})), (0, 997));
+    assert_eq!(ask("take", json!({ "a": 0 })), (0, 997));
     let permits = post(&service, &json!({ "rule": "weighted", "key": "k", "permits": 7 }));
     assert_eq!(permits["items"][0]["remaining"], 990);
     assert!(
@@ -159,6 +159,102 @@ fn a_reservation_is_settled_by_what_was_used() {
     assert_eq!(limits(&late, "verdict"), ["late"; 3]);
     assert_eq!(limits(&late, "charged"), [1, 60, 20]);
     assert_eq!(limits(&late, "remaining"), [2, 640, 4_895]);
+}
+
+/// The numbers of an item are of the limit that it names, and each limit has its own.
+#[test]
+fn what_a_usage_holds_and_costs_is_said_of_each_limit() {
+    let service = service();
+    let of = |verb: &str, more: Json| {
+        let mut body = json!({ "verb": verb, "id": ID, "rule": "calls", "key": "k" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let usage = |input: u64| json!({ "usage": { "input": input }, "model": "small" });
+    for repeated in [false, true] {
+        let held = post(&service, &of("reserve", usage(800)));
+        assert_eq!(held["repeated"], repeated);
+        assert_eq!(limits(&held, "held"), [1, 800, 200]);
+        assert_eq!(limits(&held, "cost"), [Json::Null, json!(800), json!(200)]);
+        let item = &held["items"][0];
+        assert_eq!((&item["dimension"], &item["remaining"]), (&json!("rpm"), &json!(4)));
+        assert_eq!(item["held"], Json::Null, "of three units there is no sum");
+    }
+    for repeated in [false, true] {
+        let committed = post(&service, &of("commit", usage(600)));
+        assert_eq!(committed["repeated"], repeated);
+        assert_eq!(limits(&committed, "cost"), [Json::Null, json!(600), json!(150)]);
+        assert_eq!(limits(&committed, "refunded"), [Json::Null, json!(200), json!(50)]);
+    }
+    // Nothing is counted of an unknown id, and its usage is judged as that of a known one.
+    let other = json!({ "id": "00000000000000000000000000000009" });
+    let unknown = |more: Json| {
+        let mut body = of("commit", more);
+        body["id"] = other["id"].clone();
+        body
+    };
+    let answer = post(&service, &unknown(usage(5)));
+    assert_eq!(limits(&answer, "verdict"), ["unknown"; 3]);
+    assert_eq!(limits(&answer, "cost"), [Json::Null, Json::Null, Json::Null]);
+    for wrong in [
+        json!({ "usage": { "input": 1, "typo": 1 }, "model": "small" }),
+        json!({ "usage": { "input": 1 } }),
+        json!({ "permits": 1 }),
+    ] {
+        let problem = service.post("/v1/check", &unknown(wrong.clone()).to_string());
+        assert_eq!(problem.problem().1, "invalid_usage", "{wrong}");
+    }
+    let empty = service.post("/v1/check", &of("commit", json!({ "usage": {} })).to_string());
+    assert_eq!(empty.json()["errors"][0]["pointer"], "/usage");
+    // A rule that does not exist is that, whether the id is known or not.
+    for id in [&json!(ID), &other["id"]] {
+        let body = json!({ "verb": "commit", "id": id, "rule": "cals", "key": "k" });
+        assert_eq!(service.post("/v1/check", &body.to_string()).problem().1, "no_such_rule");
+    }
+}
+
+/// A charge and a commit say it where the state of their limit counts less than was used.
+#[test]
+fn what_a_state_cannot_count_is_said() {
+    let service = service();
+    let most = u64::MAX;
+    for (sent, saturated) in [(most - 5_000, true), (1, true), (0, false)] {
+        let body = json!({ "verb": "charge", "rule": "weighted", "key": "k", "permits": sent });
+        let item = &post(&service, &body)["items"][0];
+        let expected = if saturated { json!(true) } else { Json::Null };
+        assert_eq!(item["saturated"], expected, "{sent}: {item}");
+    }
+    let once =
+        json!({ "verb": "charge", "once": ID, "rule": "plain", "key": "k", "permits": most });
+    for _ in 0..2 {
+        assert_eq!(post(&service, &once)["items"][0]["saturated"], true);
+    }
+    let of = |verb: &str, key: &str, permits: u64| {
+        let body = json!({
+            "verb": verb, "id": "00000000000000000000000000000006", "rule": "weighted", "key": key,
+            "permits": permits,
+        });
+        post(&service, &body)
+    };
+    of("reserve", "c", 5);
+    for _ in 0..2 {
+        let item = &of("commit", "c", most)["items"][0];
+        assert_eq!((&item["verdict"], &item["saturated"]), (&json!("committed"), &json!(true)));
+    }
+    // Late, too.
+    let late = |verb: &str, permits: u64| {
+        let body = json!({
+            "verb": verb, "id": "00000000000000000000000000000007", "rule": "weighted", "key": "l",
+            "permits": permits,
+        });
+        post(&service, &body)
+    };
+    late("reserve", 5);
+    service.clock.advance(Duration::from_secs(61));
+    let item = &late("commit", most)["items"][0];
+    assert_eq!((&item["verdict"], &item["saturated"]), (&json!("late"), &json!(true)));
+    let less = json!({ "verb": "charge", "rule": "plain", "key": "less", "permits": 1_000 });
+    assert_eq!(post(&service, &less)["items"][0]["saturated"], Json::Null);
 }
 
 #[test]

@@ -429,7 +429,7 @@ fn problems_are_whole() {
             "GET",
             "/v1/keys/nobodys",
             Rights::ALL,
-            r#"{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no rule `nobodys`"}"#,
+            r#"{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no rule `nobodys`; known: `per-address`, `search`, `uploads`, `free-plan`"}"#,
             None,
         ),
     ];

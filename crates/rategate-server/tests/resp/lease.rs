@@ -111,7 +111,11 @@ fn what_is_no_lease_is_an_error_of_redis_style() {
     let mut client = Client::to(&running);
     let name = "0".repeat(32);
     let table = [
-        ("RATEGATE.LEASE", "ERR wrong number of arguments for 'rategate.lease' command"),
+        (
+            "RATEGATE.LEASE",
+            "ERR wrong number of arguments for 'rategate.lease' command; write RATEGATE.LEASE \
+             TAKE|RENEW|RELEASE name rule permits [value ...]",
+        ),
         (
             "RATEGATE.LEASE BREAK * ovens 1 a",
             "ERR unknown subcommand 'BREAK'. Try RATEGATE.LEASE HELP.",
@@ -119,7 +123,8 @@ fn what_is_no_lease_is_an_error_of_redis_style() {
         ("RATEGATE.LEASE HELP me", "ERR unknown subcommand 'HELP'. Try RATEGATE.LEASE HELP."),
         (
             "RATEGATE.LEASE take * ovens",
-            "ERR wrong number of arguments for 'rategate.lease|take' command",
+            "ERR wrong number of arguments for 'rategate.lease|take' command; write RATEGATE.LEASE \
+             TAKE name|* rule permits [value ...]",
         ),
         (
             "RATEGATE.LEASE TAKE x ovens 1 a",
@@ -129,10 +134,17 @@ fn what_is_no_lease_is_an_error_of_redis_style() {
             "RATEGATE.LEASE RENEW * ovens 1 a",
             "ERR a lease's name is 32 hexadecimal digits, or * to take a new one",
         ),
-        ("RATEGATE.LEASE TAKE * ovens -1 a", "ERR permits is not an integer or out of range"),
+        (
+            "RATEGATE.LEASE TAKE * ovens -1 a",
+            "ERR permits is not an integer or out of range: '-1'; write a whole number from 0 to \
+             18446744073709551615",
+        ),
         ("RATEGATE.LEASE TAKE * ovens 0 a", "ERR a lease is of one permit at least"),
         ("RATEGATE.LEASE TAKE * ovens 1", "ERR rule `ovens` needs 1 value, and 0 are given"),
-        ("RATEGATE.LEASE TAKE * none 1", "ERR there is no rule `none`"),
+        (
+            "RATEGATE.LEASE TAKE * none 1",
+            "ERR there is no rule `none`; known: `ovens`, `brief`, `rate`",
+        ),
         (
             "RATEGATE.LEASE TAKE * rate 1",
             "ERR a lease is of a rule with the algorithm \"concurrency\"",

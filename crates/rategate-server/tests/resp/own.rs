@@ -43,6 +43,10 @@ fn shop() -> Running {
         limit = { permits = 10_000, unit = "month" }
         algorithm = "fixed-window"
         enforce = "12.5%"
+        credits = "20%"
+        ttl = "5s"
+        max_ttl = "1h"
+        max_held = "12.5%"
     "#;
     serve_rules(load_text("rules.toml", rules).unwrap().rules.set().as_ref().clone(), |_| ())
 }
@@ -128,6 +132,10 @@ fn a_rule_is_explained_as_it_is_in_force() {
         ("limit", "10000 per month"),
         ("enforcement", "1250 of 10000 keys"),
         ("place", "here"),
+        ("credits", "2000"),
+        ("ttl", "5s"),
+        ("max_ttl", "3600s"),
+        ("max_held", "12.50%"),
     ] {
         assert_eq!(plan.named(name), &text(value), "{name}");
     }
@@ -143,6 +151,8 @@ fn a_rule_is_explained_as_it_is_in_force() {
         let explained = client.ask(&format!("RATEGATE.EXPLAIN {rule}"));
         assert_eq!(explained.named("limit"), &text(limit));
         assert_eq!(explained.named("enforcement"), &text(enforcement));
+        let defaults = ["credits", "ttl", "max_ttl", "max_held"].map(|name| explained.named(name));
+        assert_eq!(defaults, ["0", "60s", "600s", "100%"].map(text).each_ref());
     }
 }
 
@@ -150,13 +160,22 @@ fn a_rule_is_explained_as_it_is_in_force() {
 fn an_invalid_command_about_a_rule_is_an_error() {
     let running = shop();
     let mut client = Client::to(&running);
+    let none = "ERR there is no rule `none`; known: `api`, `shadow`, `open`, `shut`, `plan`";
     for (words, error) in [
-        ("RATEGATE.CHECK none 1", "ERR there is no rule `none`"),
-        ("RATEGATE.EXPLAIN none", "ERR there is no rule `none`"),
-        ("RATEGATE.CHECK api -1 ann /", "ERR permits is not an integer or out of range"),
+        ("RATEGATE.CHECK none 1", none),
+        ("RATEGATE.EXPLAIN none", none),
+        (
+            "RATEGATE.CHECK api -1 ann /",
+            "ERR permits is not an integer or out of range: '-1'; write a whole number from 0 to \
+             18446744073709551615",
+        ),
         ("RATEGATE.CHECK api 1 ann", "ERR rule `api` needs 2 values, and 1 is given"),
         ("RATEGATE.RESET api ann", "ERR rule `api` needs 2 values, and 1 is given"),
-        ("RATEGATE.CHECK api", "ERR wrong number of arguments for 'rategate.check' command"),
+        (
+            "RATEGATE.CHECK api",
+            "ERR wrong number of arguments for 'rategate.check' command; write RATEGATE.CHECK \
+             [once|-] rule permits [value ...]",
+        ),
     ] {
         assert_eq!(client.ask(words).error(), error, "{words}");
     }
@@ -164,8 +183,8 @@ fn an_invalid_command_about_a_rule_is_an_error() {
     assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
 }
 
-/// Each verb reports an unknown rule without a suggestion: names are not compared on the decision
-/// path.
+/// Each verb reports an unknown rule with the first that are known: names are not compared on the
+/// decision path.
 #[test]
 fn a_misspelt_rule_is_reported() {
     let running = shop();
@@ -179,6 +198,7 @@ fn a_misspelt_rule_is_reported() {
         "RATEGATE.LEASE TAKE * shadwo 1",
     ] {
         let reported = client.ask(words);
-        assert_eq!(reported.error(), "ERR there is no rule `shadwo`", "{words}");
+        let error = "ERR there is no rule `shadwo`; known: `api`, `shadow`, `open`, `shut`, `plan`";
+        assert_eq!(reported.error(), error, "{words}");
     }
 }

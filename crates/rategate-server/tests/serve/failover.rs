@@ -59,7 +59,9 @@ impl Client for Http {
              {permits}}}"
         );
         let (status, answer) = self.post("/v1/check", &body);
-        let is_done = status == 200 && answer.contains("\"allowed\":true");
+        let json: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
+        let is_true = |part: &serde_json::Value| part["allowed"] == true;
+        let is_done = status == 200 && is_true(&json) && is_true(&json["items"][0]);
         if is_done { Ok(()) } else { Err(answer) }
     }
 
@@ -86,6 +88,7 @@ impl Client for Resp {
         };
         let answer = self.ask(&words);
         let is_done = answer.iter().any(|word| word == "verdict")
+            && Self::field(&answer, "allowed") == "1"
             && !["unavailable", "denied", "unknown"].contains(&&*Self::field(&answer, "verdict"));
         if is_done { Ok(()) } else { Err(answer.join(" ")) }
     }

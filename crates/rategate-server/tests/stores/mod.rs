@@ -26,7 +26,8 @@ use rategate::store::MemoryStore;
 use rategate::{Clock, Concurrency, ManualClock};
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_server::engine::{
-    Answer, Decided, Engine, EngineError, EngineSettings, Item, Request, Shared, Target, Verb,
+    Answer, Decided, Engine, EngineError, EngineSettings, Item, Observer, Request, Shared, Target,
+    Verb,
 };
 use rategate_server::rule::{CounterLocation, Limit, Rule, RuleSet};
 use rategate_testkit::faulty::FaultyStore;
@@ -58,10 +59,18 @@ impl World {
     }
 
     fn server(&self, rules: Vec<Rule>) -> Engine<ManualClock> {
+        self.observed(rules, None)
+    }
+
+    fn observed(
+        &self,
+        rules: Vec<Rule>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Engine<ManualClock> {
         let nodes = NonZeroU32::new(2).unwrap();
         let shared = Arc::new(Shared::new(Arc::clone(&self.store), nodes));
         let settings = EngineSettings { max_keys: 100, ..EngineSettings::default() };
-        let engine = Engine::with_store(self.clock.clone(), settings, None, Some(shared));
+        let engine = Engine::with_store(self.clock.clone(), settings, observer, Some(shared));
         engine.load(rule_set(rules)).unwrap();
         engine
     }

@@ -3,14 +3,18 @@
 //! or none, and what is sent again counts once.
 
 use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rategate::charge::Settled;
 use rategate::{Clock as _, ManualClock};
 use rategate_server::engine::{
-    Cost, Engine, EngineError, Item, MAX_TTL, Reserved, Target, UniqueId, Verdict,
+    Cost, Engine, EngineError, HoldChange, HoldOutcome, Item, ItemResult, MAX_TTL, Observer,
+    Reserved, Target, UniqueId, Verdict, Watch,
 };
-use rategate_server::rule::{CounterLocation, Enforcement, OnUnavailable, Rule};
+use rategate_server::rule::{
+    CounterLocation, Counts, Enforcement, OnUnavailable, Rule, Usage, Weight, Weights,
+};
 use rategate_testkit::faulty::Fate;
 
 use crate::engine::common::{SECOND, bucket};
@@ -171,6 +175,78 @@ fn a_late_commit_is_charged_whole_and_once() {
     assert_eq!(server.reservation_counts().late, 1);
 }
 
+#[derive(Debug, Default)]
+struct Outcomes(Mutex<Vec<HoldOutcome>>);
+
+#[derive(Debug)]
+struct Everywhere(Arc<Outcomes>);
+
+impl Watch for Outcomes {
+    fn decided(&self, _: u64, _: &[u8], _: u64, _: &ItemResult) {}
+
+    fn reservation(&self, change: &HoldChange) {
+        self.0.lock().unwrap().push(change.outcome);
+    }
+}
+
+impl Observer for Everywhere {
+    fn of_rule(&self, _: Option<&Arc<Rule>>) -> Arc<dyn Watch> {
+        Arc::<Outcomes>::clone(&self.0)
+    }
+}
+
+/// A late commit notices what the store ended by its time, and is both, once.
+#[test]
+fn what_is_late_has_expired_before() {
+    use HoldOutcome::{Committed, Expired, Held, Late};
+    let (world, seen) = (World::new(), Arc::new(Outcomes::default()));
+    let observer: Arc<dyn Observer> = Arc::new(Everywhere(Arc::clone(&seen)));
+    let server = world.observed(rules(), Some(observer));
+    let items = [("s", 8), ("here", 2)];
+    for number in [1, 2] {
+        assert!(world.reserve(&server, number, &[("s", 8)]).answer.allowed);
+    }
+    assert!(world.reserve(&server, 3, &items).answer.allowed);
+    world.commit(&server, 1, &[("s", 8)]);
+    world.pass(TTL);
+    for _ in 0..2 {
+        world.commit(&server, 2, &[("s", 8)]);
+        world.commit(&server, 3, &items);
+    }
+    server.tick(world.clock.now_ns());
+    let seen = seen.0.lock().unwrap();
+    let of = |outcome| seen.iter().filter(|seen| **seen == outcome).count();
+    assert_eq!([of(Held), of(Committed), of(Expired), of(Late)], [4, 1, 3, 3], "{seen:?}");
+}
+
+/// The cost of a commit is what it counts in the store, and none where nothing is known.
+#[test]
+fn a_commit_in_a_store_says_what_its_usage_costs() {
+    let weights = Weights::new([("in".into(), Weight::new(3, 1).unwrap())]).unwrap();
+    let counts = Counts::Usage(weights.into());
+    let shadow = Rule { enforcement: Enforcement::Shadow, ..stored("w", 100) };
+    let world = World::new();
+    let server = world.server(vec![Rule { counts, ..stored("s", 100) }, shadow]);
+    let usage = |count: &'static [(&str, u64)]| Usage { counts: count, model: None };
+    let item = Item::of_usage(of("s"), usage(&[("in", 20)]));
+    assert!(world.wait(server.reserve(id(1), TTL, &[item])).0.unwrap().answer.allowed);
+    let cost = |count| Cost { target: of("s"), permits: None, usage: Some(usage(count)) };
+    for is_repeated in [false, true] {
+        let settled = world.wait(server.commit(id(1), &[cost(&[("in", 5)])])).0.unwrap();
+        let result = &settled.answer.results[0];
+        assert_eq!((settled.is_repeated, result.cost()), (is_repeated, Some(15)));
+    }
+    let unknown = world.wait(server.commit(id(2), &[cost(&[("in", 5)])])).0.unwrap();
+    let result = &unknown.answer.results[0];
+    assert_eq!((result.verdict, result.cost()), (Verdict::Unknown, None));
+    let wrong = world.wait(server.commit(id(2), &[cost(&[("out", 5)])])).0;
+    assert!(matches!(wrong, Err(EngineError::Cost { .. })), "{wrong:?}");
+    // A rule that is not enforced bounds nothing.
+    let range = Item { at_most: Some(500), ..Item::of(of("w"), 1) };
+    let held = world.wait(server.reserve(id(3), TTL, &[range])).0.unwrap();
+    assert_eq!((held.answer.allowed, held.answer.results[0].held()), (true, Some(500)));
+}
+
 /// Without a reply nothing is held for long, and the same again finishes what was begun.
 #[test]
 fn what_is_sent_again_after_a_lost_reply_counts_once() {
@@ -295,7 +371,7 @@ fn what_a_store_does_not_hold_says_so() {
     assert_eq!(world.left(&server, "s", "x"), Some(5), "what the store held is withdrawn");
     let ttl = MAX_TTL + Duration::from_nanos(1);
     let long = world.wait(server.reserve(id(1), ttl, &[Item::of(of("s"), 1)])).0;
-    assert_eq!(long, Err(EngineError::Ttl { rule: Some("s".into()), max: MAX_TTL }));
+    assert_eq!(long, Err(EngineError::Ttl { rule: Some("s".into()), given: ttl, max: MAX_TTL }));
     // Other permits under an id in use are refused, here and in the store.
     assert!(world.reserve(&server, 1, &[("s", 2), ("leased", 1)]).answer.allowed);
     for items in [[("s", 3), ("leased", 1)], [("leased", 1), ("s", 3)]] {

@@ -21,9 +21,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 
     /// Reports that what was held has ended by its time.
     pub(in crate::engine) fn report_expired(&self, held: &HeldItem<C>) {
-        let released = held.hold.permits();
-        let change = HoldChange { released, ..HoldChange::of(HoldOutcome::Expired) };
-        self.report(&held.rule, &change);
+        self.report(&held.rule, &HoldChange::expired(held.hold.permits()));
     }
 }
 
@@ -37,7 +35,8 @@ impl<C: Clock + Clone> Live<C> {
 }
 
 impl End {
-    /// Returns the change of a hold of `held` permits, of which `used` were used.
+    /// Returns the change of a hold of `held` permits, of which `used` were used. What has ended
+    /// before has been released then.
     pub(super) fn change(self, committed: Committed, held: u64, used: u64) -> HoldChange {
         let (outcome, forgiven) = match (self, committed) {
             (_, Committed::Late(charged)) => (HoldOutcome::Late, charged.forgiven),
@@ -52,7 +51,8 @@ impl End {
         };
         // An operation that never was says nothing about its estimate.
         let error = (self == Self::Commit).then(|| used.abs_diff(held));
-        HoldChange { outcome, taken: 0, released: held, error, forgiven }
+        let released = if outcome == HoldOutcome::Late { 0 } else { held };
+        HoldChange { outcome, taken: 0, released, error, forgiven }
     }
 }
 

@@ -15,6 +15,7 @@ use super::{Cost, End, NOT_HELD, Reserved, Verdicts};
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::counter::Counter;
 use crate::engine::error::EngineError;
+use crate::engine::hold_change::HoldChange;
 use crate::engine::request::{Item, Request, Target, Verb};
 use crate::engine::tasks::{PendingItem, Task};
 use crate::engine::unique_id::UniqueId;
@@ -46,6 +47,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             reservations.counts.repeated();
             let targets = items.iter().map(|item| item.target).enumerate();
             let mut answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
+            answer.set_costs(items);
             if answer.allowed {
                 answer.set_held(&held, 0..items.len());
             }
@@ -99,7 +101,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
             reservations.counts.repeated();
-            let answer = self.status(targets().enumerate(), true, &verdicts);
+            let mut answer = self.status(targets().enumerate(), true, &verdicts);
+            answer.set_costs(items);
             return Ok(Reserved { answer, is_repeated: true, ends_after_ns: None });
         }
         reservations.check_capacity()?;
@@ -129,10 +132,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (mut left, mut was_over) = (SmallVec::new(), false);
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
+                self.check_costs(costs, end)?;
                 reservations.counts.unknown();
                 ((costs.iter().map(|_| Verdict::Unknown).collect(), Vec::new()), false)
             }
-            Some(entry) if entry.names != names => return Err(EngineError::OtherItems),
+            Some(entry) if entry.names != names => {
+                self.check_costs(costs, end)?;
+                return Err(EngineError::OtherItems);
+            }
             Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
                 reservations.counts.repeated();
                 ((verdicts.clone(), parts.clone()), true)
@@ -149,7 +156,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         drop(shard);
         let has_effect = verdicts.0.iter().all(|&verdict| end.has_effect(verdict));
         let results = self.inner.results_of_ends(costs, &verdicts, &left);
-        let answer = results.map_or_else(
+        let mut answer = results.map_or_else(
             || {
                 let targets = || costs.iter().map(|cost| cost.target).enumerate();
                 let mut answer = self.status(targets(), has_effect, &verdicts);
@@ -161,6 +168,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             },
             |results| Answer { allowed: has_effect, results },
         );
+        answer.note_costs(costs, end);
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
 
@@ -173,7 +181,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         end: End,
     ) -> Result<(Verdicts, AllLeft), EngineError> {
         let mut parts: Vec<PartVerdict> = Vec::new();
-        let mut left = AllLeft::new();
+        let (mut left, mut is_late) = (AllLeft::new(), false);
         let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
@@ -188,6 +196,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     let Ok((committed, status)) = held.hold.commit_with_status(used) else {
                         continue;
                     };
+                    if let Committed::Late(_) = committed {
+                        is_late = true;
+                        self.inner.report(&rule, &HoldChange::expired(permits));
+                    }
                     self.inner.report(&rule, &end.change(committed, permits, used));
                     if is_several {
                         parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
@@ -206,7 +218,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 return Ok(((verdicts.clone(), entry.parts.clone()), left));
             }
         };
-        self.inner.reservations.counts.closed();
+        let counts = &self.inner.reservations.counts;
+        counts.closed();
+        // Its end is noticed now.
+        if is_late {
+            counts.expired();
+        }
         Ok(((verdicts, parts), left))
     }
 

@@ -152,9 +152,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         if blocker.is_none() {
             as_many::choose_as(&enforced, &mut others);
             // What is not enforced counts where it fits.
-            for part in &others {
+            for part in &mut others {
                 if self.in_debt(std::slice::from_ref(part))?.is_none() {
-                    hold_all(std::slice::from_ref(part), ttl, &mut holds)?;
+                    as_many::hold(std::slice::from_mut(part), ttl, &mut holds)?;
                 }
             }
         }

@@ -145,26 +145,22 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut was_over = false;
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
+                split.with_costs(used, |costs| self.check_costs(costs, end))?;
                 let verdict = if split.counts_here { Verdict::Unknown } else { Verdict::Granted };
                 let verdicts = split.here.iter().map(|_| verdict).collect();
                 return Ok(((verdicts, Vec::new()), !split.counts_here));
             }
-            Some(entry) if entry.names != split.names => return Err(EngineError::OtherItems),
+            Some(entry) if entry.names != split.names => {
+                split.with_costs(used, |costs| self.check_costs(costs, end))?;
+                return Err(EngineError::OtherItems);
+            }
             Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
                 was_over = entry.is_over();
-                let (verdicts, _) = split.with_all(|items| {
-                    let with_used = items.iter().zip(used);
-                    let costs: Vec<Cost<'_>> = with_used
-                        .map(|(item, &permits)| {
-                            let Item { target, usage, .. } = *item;
-                            Cost { target, permits, usage }
-                        })
-                        .collect();
-                    self.settle(entry, &costs, end)
-                })?;
+                let (verdicts, _) =
+                    split.with_costs(used, |costs| self.settle(entry, costs, end))?;
                 shard.settled(id, verdicts.clone(), now_ns);
                 (verdicts, false)
             }
@@ -194,6 +190,21 @@ impl<C: Clock + Clone + 'static> Split<C> {
             Item { usage, nth: Some(at), ..item.item(lists) }
         });
         act(&items.collect::<Vec<_>>())
+    }
+
+    /// Calls `act` with the costs of all items, of which so many permits were used.
+    pub(super) fn with_costs<R>(
+        &self,
+        used: &[Option<u64>],
+        act: impl FnOnce(&[Cost<'_>]) -> R,
+    ) -> R {
+        self.with_all(|items| {
+            let costs = items.iter().zip(used).map(|(item, &permits)| {
+                let Item { target, usage, .. } = *item;
+                Cost { target, permits, usage }
+            });
+            act(&costs.collect::<Vec<_>>())
+        })
     }
 
     /// Calls `act` with the items in this process.

@@ -31,6 +31,7 @@
 
 mod as_many;
 mod changes;
+mod costs;
 mod held_item;
 mod here;
 mod hold_items;
@@ -108,7 +109,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// Without a time it is the smallest [`HoldBounds::ttl`] of their rules. An item with
     /// [`Item::at_most`] holds as many permits as there are, and an estimate beyond
-    /// [`HoldBounds::max_held`] is cut to it. The result of each item says how many are held.
+    /// [`HoldBounds::max_held`] is cut to it. The result of each item says how many are held, or
+    /// may be used where no enforced rule bounds them.
     ///
     /// The same call again takes nothing more and does not prolong the time. Rules of quotas are
     /// decided like others.
@@ -126,9 +128,28 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         ttl: impl Into<Option<Duration>>,
         items: &[Item<'_>],
     ) -> Decided<Reserved> {
+        let unbounded = self.inner.unbounded(items);
+        let reserved = self.reserve_all(id, ttl.into(), items);
+        if unbounded.is_empty() {
+            return reserved;
+        }
+        reserved.then(move |reserved| {
+            reserved.map(|mut reserved| {
+                reserved.say_unbounded(&unbounded);
+                reserved
+            })
+        })
+    }
+
+    fn reserve_all(
+        &self,
+        id: UniqueId,
+        ttl: Option<Duration>,
+        items: &[Item<'_>],
+    ) -> Decided<Reserved> {
         let checked = check_number(items.len()).and_then(|()| {
             check_at_most(items)?;
-            let ttl = self.inner.ttl_of(ttl.into(), items)?;
+            let ttl = self.inner.ttl_of(ttl, items)?;
             Ok((ttl, self.split(items, Verb::Take)?))
         });
         match checked {

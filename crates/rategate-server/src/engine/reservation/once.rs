@@ -210,6 +210,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             },
             Sent::Nothing(verdict) => return Ok((peek(verdict).await?, true)),
         };
+        result.note_saturation(item.requested);
         if !is_repeated {
             result.warn(item.requested);
             split.notify(inner, item, item.requested, &result);

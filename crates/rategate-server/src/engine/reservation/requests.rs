@@ -97,8 +97,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut ended = Vec::with_capacity(replies.len());
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            let own = of_end(inner, ruled, reply.await)?;
-            ended.push(Ended { result: item.with_cost(own.result), ..own });
+            ended.push(of_end(inner, ruled, reply.await)?);
         }
         Ok(ended)
     }

@@ -137,6 +137,10 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     }
     for (item, Ended { mut result, is_repeated, change }) in split.stored.iter().zip(ended) {
         if let Some(change) = change {
+            if change.outcome == HoldOutcome::Late {
+                // What a store ends by its time is seen here first.
+                split.report(item, &HoldChange::expired(0));
+            }
             split.report(item, &change);
         }
         if !is_repeated {
@@ -145,6 +149,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
         }
         results.push((item.at, result));
     }
-    let answer = Answer { allowed, results: split.gathered(results) };
+    let mut answer = Answer { allowed, results: split.gathered(results) };
+    split.with_costs(&used_here, |costs| answer.note_costs(costs, end));
     Ok(Reserved { answer, is_repeated, ends_after_ns: None })
 }

@@ -131,9 +131,10 @@ pub struct ReservationCounts {
     pub committed: u64,
     /// Cancellations in time.
     pub cancelled: u64,
-    /// Commits and cancellations after the end.
+    /// Commits and cancellations after the end. Where permits of this process were held, that end
+    /// is counted as expired too.
     pub late: u64,
-    /// Ends by time.
+    /// Ends by time, and by a reset of the limit, of those with permits of this process.
     pub expired: u64,
     /// Operations that had been answered before.
     pub repeated: u64,
@@ -487,6 +488,10 @@ impl Counts {
 
     pub(super) fn closed(&self) {
         add(&self.closed);
+    }
+
+    pub(super) fn expired(&self) {
+        add(&self.expired);
     }
 
     /// Counts a commit or a cancellation with these verdicts.

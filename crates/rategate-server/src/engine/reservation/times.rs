@@ -41,7 +41,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let max = strictest.map_or(MAX_TTL, |rule| rule.hold_bounds.max_ttl);
         if ttl.is_zero() || ttl > max {
             let rule = strictest.map(|rule| Arc::clone(&rule.name));
-            return Err(EngineError::Ttl { rule, max });
+            return Err(EngineError::Ttl { rule, given: ttl, max });
         }
         Ok(ttl)
     }

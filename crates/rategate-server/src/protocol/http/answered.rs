@@ -76,6 +76,9 @@ struct AnsweredItem<'a> {
     debt: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     charged: Option<u64>,
+    /// Absent unless the state of the limit could not count all that was used.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    saturated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     refunded: Option<u64>,
     /// The name of the limit, where its rule has several.
@@ -99,7 +102,7 @@ struct AnsweredItem<'a> {
 pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
     let results = outcome.answer.results.iter();
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
-        results.map(|result| AnsweredItem::of(result, now_ns)).collect();
+        results.map(|result| AnsweredItem::of(result, outcome.reservation, now_ns)).collect();
     let Outcome { answer, taken, lease, repeated, reservation } = outcome;
     let lease = lease.map(|name| {
         LeaseField(answer.held_ns().map(|ns| AnsweredLease {
@@ -108,7 +111,7 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
             ends_after_ns: ns,
         }))
     });
-    let reservation = reservation.map(|Reservation { id, ends_after_ns }| {
+    let reservation = reservation.map(|Reservation { id, ends_after_ns, .. }| {
         let ends_after_ns = ends_after_ns.map(NonZeroU64::get);
         AnsweredReservation {
             id: id.to_string(),
@@ -134,7 +137,8 @@ pub(super) fn written(reply: &impl Serialize) -> Bytes {
 }
 
 impl<'a> AnsweredItem<'a> {
-    fn of(result: &'a ItemResult, now_ns: u64) -> Self {
+    /// Returns the form of a result, of an operation on this reservation if it is one.
+    fn of(result: &'a ItemResult, of: Option<Reservation>, now_ns: u64) -> Self {
         let retry_after_ns = retry_after_ns(result);
         let reset_after_ns = result.reset_after();
         let is_counted =
@@ -142,7 +146,9 @@ impl<'a> AnsweredItem<'a> {
         Self {
             rule: result.rule.as_ref().map(|rule| &*rule.name),
             verdict: result.word(),
-            allowed: !result.verdict.is_over(),
+            allowed: of.map_or(!result.verdict.is_over(), |reservation| {
+                reservation.allows(result.verdict)
+            }),
             limit: is_counted.then_some(result.limit),
             remaining: result.remaining.filter(|_| is_counted),
             retry_after_ms: retry_after_ns.map(whole_ms),
@@ -161,6 +167,7 @@ impl<'a> AnsweredItem<'a> {
                 | Verdict::Committed(Settled::Owed { permits, .. }) => Some(permits),
                 _ => None,
             },
+            saturated: result.is_saturated(),
             refunded: match result.verdict {
                 Verdict::Refunded(permits)
                 | Verdict::Cancelled(permits)
@@ -171,7 +178,7 @@ impl<'a> AnsweredItem<'a> {
             cost: result.cost(),
             held: result.held(),
             warning: result.warning().map(threshold),
-            limits: result.parts().iter().map(|part| Self::of(part, now_ns)).collect(),
+            limits: result.parts().iter().map(|part| Self::of(part, of, now_ns)).collect(),
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use smallvec::SmallVec;
 
 use super::invalid::Invalid;
-use super::json::{AtMost, Descriptor, Key, Numbers, Pairs, Text, Value, Whole};
+use super::json::{AtMost, Descriptor, Key, Numbers, Pairs, Text, TimeText, Value, Whole};
 use crate::engine::{Inline, MAX_ITEMS, NotAnId, UniqueId};
 use crate::net::Right;
 use crate::protocol::bounded_list::bounded_list;
@@ -109,7 +109,7 @@ struct Written<'a> {
     #[serde(borrow, default, deserialize_with = "given")]
     id: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "given")]
-    ttl: Option<Text<'a>>,
+    ttl: Option<TimeText<'a>>,
     #[serde(borrow, default, deserialize_with = "given")]
     once: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "bounded_list")]
@@ -316,7 +316,7 @@ impl Verb {
         Err(Invalid::at("/once", detail))
     }
 
-    fn ttl(self, written: Option<&Text<'_>>) -> Result<Option<Duration>, Invalid> {
+    fn ttl(self, written: Option<&TimeText<'_>>) -> Result<Option<Duration>, Invalid> {
         let Some(text) = written else { return Ok(None) };
         if self != Self::Reserve {
             return Err(Invalid::at("/ttl", "only for the verb `reserve`"));
@@ -377,7 +377,11 @@ impl<'a> WrittenItem<'a> {
         let Self { rule, domain, descriptor, limit, burst, key, permits, at_most, usage, model } =
             self;
         if at_most.is_some() && (usage.is_some() || !uses.at_most) {
-            let detail = "only for the verb `reserve`, and without `usage`";
+            let detail = if uses.at_most {
+                "a range of permits, and a `usage` has one cost; write one without the other"
+            } else {
+                "only for the verb `reserve`"
+            };
             return Err(Invalid::at(format!("{pointer}/at_most"), detail));
         }
         let refusal = match (&usage, &model) {
@@ -386,6 +390,9 @@ impl<'a> WrittenItem<'a> {
             }
             (Some(_), _) if permits.is_some() => Some("`permits` or `usage`, not both"),
             (Some(_), _) if limit.is_some() => Some("it is for rules with weights or prices"),
+            (Some(counts), _) if counts.0.is_empty() => Some(
+                "it names no unit; write those that were used, as {\"input\": 120}, or `permits`",
+            ),
             _ => None,
         };
         if let Some(detail) = refusal {
@@ -520,7 +527,7 @@ mod tests {
 
     #[test]
     fn invalid_bodies_name_the_pointer() {
-        let table: [(&str, &str, &str); 38] = [
+        let table: [(&str, &str, &str); 43] = [
             (r#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":1.5}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":"9"}"#, "/at_most", "a whole number"),
@@ -546,8 +553,9 @@ mod tests {
             (
                 r#"{"verb":"reserve","rule":"r","at_most":5,"usage":{"output":1}}"#,
                 "/at_most",
-                "without `usage`",
+                "write one without the other",
             ),
+            (r#"{"verb":"reserve","rule":"r","usage":{}}"#, "/usage", "it names no unit"),
             (
                 r#"{"verb":"reserve","items":[{"rule":"r"}],"at_most":5}"#,
                 "",
@@ -558,7 +566,7 @@ mod tests {
             (r#"{"items":[{"rule":"r","permits":null}]}"#, "/items/0/permits", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","id":null}"#, "/id", "null"),
             (r#"{"rule":"r","verb":"charge","once":null}"#, "/once", "null"),
-            (r#"{"rule":"r","verb":"reserve","ttl":null}"#, "/ttl", "null"),
+            (r#"{"rule":"r","verb":"reserve","ttl":null}"#, "/ttl", "null, expected a text with"),
             ("", "", "the body is empty"),
             ("\n ", "", "the body is empty"),
             (r#"{"descriptor":{"user":"a"}}"#, "", "`domain` is missing"),
@@ -570,7 +578,15 @@ mod tests {
             (r#"{"rule":"r","permit":1}"#, "/permit", "unknown field `permit`"),
             (r#"{"rule":"r","permits":-1}"#, "/permits", "a whole number"),
             (r#"{"rule":"r","permits":1.5}"#, "/permits", "a whole number"),
-            (r#"{"rule":"r","permits":NaN}"#, "/permits", "line 1 column"),
+            (r#"{"rule":"r","permits":NaN}"#, "/permits", "column 23: `NaN`; write a whole"),
+            (r#"{"rule":"r","permits":1e400}"#, "/permits", ": `1e400`; write a whole number"),
+            (r#"{"rule":"r","usage":{"in":-NaN}}"#, "/usage/in", "`-NaN`; write a whole number"),
+            (
+                r#"{"rule":"r","verb":"reserve","ttl":30}"#,
+                "/ttl",
+                "integer `30`, expected a text with",
+            ),
+            (r#"{"rule":"r","verb":"reserve","ttl":0}"#, "/ttl", "like \"30s\""),
             (r#"{"rule":7}"#, "/rule", "a text"),
             (r#"{"rule":"r","verb":"steal"}"#, "/verb", "unknown variant `steal`"),
             (r#"{"items":[]}"#, "/items", "1 to 64"),

@@ -12,7 +12,7 @@ use super::json::{Key, Pairs};
 use super::problem::Refused;
 use crate::engine::{
     self, Answer, Cost, Decided, EngineError, Item, Lease, LeaseVerb, Request, Reserved, Target,
-    UniqueId,
+    UniqueId, Verdict,
 };
 use crate::rule::Usage;
 
@@ -34,6 +34,8 @@ pub(super) struct Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation {
     pub(super) id: UniqueId,
+    /// The operation on it.
+    pub(super) verb: Verb,
     /// The time until it ends by itself, unless it has ended.
     pub(super) ends_after_ns: Option<NonZeroU64>,
 }
@@ -134,7 +136,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
         };
         let reserved = or_denied(reserved.answer().await, check_request)?;
         let Reserved { answer, is_repeated, ends_after_ns } = reserved;
-        let reservation = Some(Reservation { id, ends_after_ns });
+        let verb = check_request.verb;
+        let reservation = Some(Reservation { id, verb, ends_after_ns });
         Ok(Outcome { repeated: Some(is_repeated), reservation, ..Outcome::of(answer) })
     }
 
@@ -278,6 +281,22 @@ impl CheckRequest<'_> {
     }
 }
 
+impl Reservation {
+    /// Returns `true` if an item with this verdict lets its caller proceed: it is held, or has this
+    /// end.
+    pub(super) const fn allows(&self, verdict: Verdict) -> bool {
+        let has_ended =
+            matches!(verdict, Verdict::Committed(_) | Verdict::Cancelled(_) | Verdict::Late(_));
+        match (self.verb, verdict) {
+            (_, Verdict::Unknown)
+            | (Verb::Commit, Verdict::Cancelled(_))
+            | (Verb::Cancel, Verdict::Committed(_)) => false,
+            (Verb::Commit | Verb::Cancel, verdict) => !verdict.is_over(),
+            (_, verdict) => !has_ended && !verdict.is_over(),
+        }
+    }
+}
+
 impl Outcome {
     /// Returns `true` if a limit denies the request. An operation on a reservation may have no
     /// effect for other reasons.
@@ -319,7 +338,7 @@ async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<
 /// Returns a fault with the pointer of the first item that it can concern.
 fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
     let is_about = |item: &CheckItem<'_>| match (&fault, &item.counter) {
-        (EngineError::NoSuchRule { name: rule }, Counter::Rule { name, .. }) => {
+        (EngineError::NoSuchRule { name: rule, .. }, Counter::Rule { name, .. }) => {
             name.0.starts_with(&**rule)
         }
         (

@@ -9,6 +9,9 @@ use serde_path_to_error::Segment;
 /// The maximum length of an error's text in bytes. The text may contain words of the caller.
 const MAX_DETAIL_BYTES: usize = 400;
 
+/// The maximum length of a word that an error repeats, in bytes.
+const MAX_WORD_BYTES: usize = 32;
+
 /// An invalid part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Invalid {
@@ -36,8 +39,36 @@ impl Invalid {
             Ok(_) => String::new(),
             Err(fault) => pointer(fault.path()),
         };
-        Self::at(pointer, fault.to_string())
+        let mut detail = fault.to_string();
+        if fault.is_syntax() && is_number(&pointer) {
+            // What is no number of JSON gets to no reader of a number, which would say what is.
+            let word = word_at(body, fault.line(), fault.column());
+            let _ = write!(detail, ": `{word}`; write a whole number from 0 to {}", u64::MAX);
+        }
+        Self::at(pointer, detail)
     }
+}
+
+/// Returns `true` for the pointer of a number.
+fn is_number(pointer: &str) -> bool {
+    let mut parts = pointer.rsplit('/');
+    let (last, before) = (parts.next(), parts.next());
+    matches!(last, Some("permits" | "at_most" | "burst")) || before == Some("usage")
+}
+
+/// The bytes behind which a word of JSON ends.
+const DELIMITERS: &[u8] = b" \t\r\n,:[]{}\"";
+
+/// Returns the word around a position, of which lines and columns count from 1.
+fn word_at(body: &[u8], line: usize, column: usize) -> Cow<'_, str> {
+    let line = body.split(|byte| *byte == b'\n').nth(line.saturating_sub(1)).unwrap_or_default();
+    let (before, after) = line.split_at(column.saturating_sub(1).min(line.len()));
+    let is_end = |byte: &u8| DELIMITERS.contains(byte);
+    let start = before.iter().rposition(is_end).map_or(0, |at| at.saturating_add(1));
+    let end = after.iter().position(is_end).unwrap_or(after.len());
+    let end = before.len().saturating_add(end);
+    let word = line.get(start..end.min(start.saturating_add(MAX_WORD_BYTES))).unwrap_or_default();
+    String::from_utf8_lossy(word)
 }
 
 /// Converts a path to a JSON pointer (RFC 6901).

@@ -14,6 +14,10 @@ pub(super) const MAX_VALUES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
+/// A time with its unit, as a string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TimeText<'a>(pub(super) Cow<'a, str>);
+
 /// A value of any bytes: a string, or `{"base64": ...}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value<'a>(pub(super) Cow<'a, [u8]>);
@@ -69,6 +73,28 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
                 Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Read)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for TimeText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = TimeText<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text with a unit like \"30s\" or \"1500ms\"")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<TimeText<'de>, E> {
+                Ok(TimeText(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<TimeText<'de>, E> {
+                Ok(TimeText(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Read)

@@ -22,6 +22,9 @@ const NAMELESS: &str = "limit";
 
 /// Writes the fields of all limits of a result, at `now_ns` since 1970. Shadow rules are not
 /// disclosed to clients.
+///
+/// Of an item of several limits the fields of vendors show each, as their names are those of units.
+/// The others show the limit that the item names.
 pub(super) fn write(
     now_ns: u64,
     dialects: &[Dialect],
@@ -31,9 +34,21 @@ pub(super) fn write(
 ) {
     let since_1970 = Duration::from_nanos(now_ns);
     let now = SystemTime::UNIX_EPOCH.checked_add(since_1970).unwrap_or(SystemTime::UNIX_EPOCH);
-    for (index, result) in
-        answer.results.iter().enumerate().filter(|(_, result)| is_reported(result))
-    {
+    let (vendors, others): (SmallVec<[&Dialect; 2]>, SmallVec<[&Dialect; 2]>) = dialects
+        .iter()
+        .partition(|dialect| matches!(dialect, Dialect::OpenAi | Dialect::Anthropic));
+    let results = answer.results.iter().enumerate().flat_map(|(index, result)| {
+        let parts = result.parts();
+        let parts = if parts.is_empty() { std::slice::from_ref(result) } else { parts };
+        let of_vendors = parts.iter().map(|part| (part, &vendors));
+        of_vendors
+            .chain([(result, &others)])
+            .map(move |(result, dialects)| (index, result, dialects))
+    });
+    for (index, result, dialects) in results {
+        if dialects.is_empty() || !is_reported(result) {
+            continue;
+        }
         let quota = quota(result, inline(index), now_ns);
         let Some((quota, remaining)) = quota.zip(result.remaining) else { continue };
         let Some(policy) = policy(result, quota) else { continue };
@@ -46,7 +61,7 @@ pub(super) fn write(
             more_after: more_after_ns.map(Duration::from_nanos),
             full_after: result.reset_after().map(Duration::from_nanos),
         };
-        for dialect in dialects {
+        for &dialect in dialects {
             let policy = match dialect {
                 Dialect::OpenAi | Dialect::Anthropic => match vendor_unit(result) {
                     Some(unit) => policy.clone().unit(unit),

@@ -5,6 +5,7 @@ use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 
 use self::CommandKind::{Check, Reservation};
 use super::Resp;
+use super::forms::argument_count_error;
 use super::number::integer;
 use super::own::Pending;
 use super::reserve::ReservationVerb::{self, Cancel, Commit, Reserve};
@@ -320,12 +321,6 @@ fn unknown(words: CommandWords<'_>, reply: &mut RespWriter<'_>) {
         }
     }
     reply.error(&text);
-}
-
-/// Writes the error for a wrong number of words, as Redis does.
-pub(super) fn argument_count_error(name: &str, reply: &mut RespWriter<'_>) {
-    let name = name.to_ascii_lowercase();
-    reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
 }
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";

@@ -18,7 +18,8 @@ use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;
-use super::commands::{argument_count_error, unknown_sub};
+use super::commands::unknown_sub;
+use super::forms::argument_count_error;
 use super::number::put_ends_after;
 use super::own::{self, CommandRequest, Pending};
 use super::session::Session;

@@ -7,6 +7,7 @@
 
 mod commands;
 mod connection;
+mod forms;
 mod lease;
 mod number;
 mod own;

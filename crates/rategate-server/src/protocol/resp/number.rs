@@ -23,6 +23,19 @@ pub(super) fn unsigned(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+/// The maximum length of a word that an error shows, in bytes.
+const MAX_SHOWN: usize = 64;
+
+/// Returns a word for an error, in quotes.
+pub(super) fn shown(word: &[u8]) -> String {
+    match word.get(..MAX_SHOWN) {
+        Some(start) if word.len() > MAX_SHOWN => {
+            format!("'{}...'", String::from_utf8_lossy(start))
+        }
+        _ => format!("'{}'", String::from_utf8_lossy(word)),
+    }
+}
+
 /// Returns `seconds` in nanoseconds, or `None` if they exceed 64 bits, which is some 584 years.
 pub(super) fn nanoseconds(seconds: i64) -> Option<u64> {
     u64::try_from(seconds).ok()?.checked_mul(SECOND_NS)

@@ -19,21 +19,22 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use rategate::Clock;
 use rategate::charge::Settled;
+use rategate::{AnyPolicy, Clock};
+use rategate_core::span;
 use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;
 use super::lease;
-use super::number::{put_or_minus_one, unsigned};
+use super::number::{put_or_minus_one, shown, unsigned};
 use super::session::Session;
 use crate::engine::{
     Answer, Decided, EngineError, Item, ItemResult, Request, Reserved, Target, UniqueId, Verb,
     Verdict,
 };
 use crate::net::RefusalReason;
-use crate::rule::{CounterLocation, Enforcement, Limit, Rule, Value};
+use crate::rule::{CounterLocation, Enforcement, HoldBounds, Limit, Rule, Value, threshold};
 use crate::units::whole_ms;
 
 /// A reply that waits for a decision: its bytes, and the reason for which the command counts as
@@ -93,7 +94,8 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
     ///
     /// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`,
-    /// `entries`. All values are texts but `entries`, which is an array of texts.
+    /// `entries`, `credits`, `ttl`, `max_ttl`, `max_held`. All values are texts but `entries`,
+    /// which is an array of texts.
     pub(super) fn explain(
         &self,
         session: &mut Session,
@@ -116,11 +118,16 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             ("place", location(rule.location)),
             ("written", rule.origin.to_string()),
         ];
-        reply.map(texts.len().saturating_add(1));
-        for (name, text) in texts {
-            reply.bulk(name.as_bytes());
-            reply.bulk(text.as_bytes());
-        }
+        let HoldBounds { ttl, max_ttl, max_held } = rule.hold_bounds;
+        let [ttl, max_ttl] = [ttl, max_ttl].map(|time| span::Text(span::whole_ns(time)));
+        let of_reservations = [
+            ("credits", credits(rule)),
+            ("ttl", ttl.to_string()),
+            ("max_ttl", max_ttl.to_string()),
+            ("max_held", threshold(max_held.unwrap_or(10_000))),
+        ];
+        reply.map(texts.len().saturating_add(1).saturating_add(of_reservations.len()));
+        put_texts(texts, &mut reply);
         reply.bulk(b"entries");
         reply.array(rule.entries.len());
         for entry in &rule.entries {
@@ -132,6 +139,14 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             };
             reply.bulk(text.as_bytes());
         }
+        put_texts(of_reservations, &mut reply);
+    }
+}
+
+fn put_texts<const N: usize>(texts: [(&str, String); N], reply: &mut RespWriter<'_>) {
+    for (name, text) in texts {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
     }
 }
 
@@ -139,9 +154,16 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 pub(super) fn permits(word: &[u8], reply: &mut RespWriter<'_>) -> Option<u64> {
     let permits = unsigned(word);
     if permits.is_none() {
-        reply.error("ERR permits is not an integer or out of range");
+        permits_error(word, "a whole number from 0 to 18446744073709551615", reply);
     }
     permits
+}
+
+/// Writes the error for a word that is no number of permits.
+pub(super) fn permits_error(word: &[u8], accepted: &str, reply: &mut RespWriter<'_>) {
+    let word = shown(word);
+    reply
+        .error(&format!("ERR permits is not an integer or out of range: {word}; write {accepted}"));
 }
 
 /// Parses a rule's name, or writes an error and returns `None`.
@@ -310,6 +332,15 @@ fn limit(rule: &Rule) -> String {
     }
 }
 
+/// Returns the maximum that a window leaves to the next.
+fn credits(rule: &Rule) -> String {
+    match rule.limit {
+        Limit::Policy(AnyPolicy::FixedWindow(window)) => window.credits().to_string(),
+        Limit::Policy(AnyPolicy::Calendar(calendar)) => calendar.credits().to_string(),
+        _ => "0".to_owned(),
+    }
+}
+
 fn enforcement(enforcement: Enforcement) -> String {
     match enforcement {
         Enforcement::All => "all".to_owned(),
@@ -359,7 +390,8 @@ mod tests {
         assert_eq!(rule_name(b"\xff", &mut reply), None);
         assert_eq!(permits(b"-3", &mut reply), None);
         let write_fields = "-ERR a rule's name is text in UTF-8\r\n\
-                    -ERR permits is not an integer or out of range\r\n";
+                    -ERR permits is not an integer or out of range: '-3'; write a whole number \
+                    from 0 to 18446744073709551615\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), write_fields);
     }
 

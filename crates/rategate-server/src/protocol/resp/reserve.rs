@@ -32,7 +32,7 @@ use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::{SmallVec, smallvec};
 
 use super::Resp;
-use super::number::{integer, put_ends_after, unsigned};
+use super::number::{integer, put_ends_after, shown, unsigned};
 use super::own::{self, Pending};
 use super::session::Session;
 use crate::engine::{Cost, EngineError, Item, MAX_ITEMS, Reserved, Target, UniqueId};
@@ -129,8 +129,11 @@ fn read<'a>(
     let mut ttl = None;
     if is_new && words.at(2) != b"-" {
         let Some(ttl_ms) = unsigned(words.at(2)) else {
-            reply
-                .error("ERR ttl_ms is a number of milliseconds from 1 on, or - for the rules' own");
+            let ttl_ms = shown(words.at(2));
+            reply.error(&format!(
+                "ERR ttl_ms is {ttl_ms}; write a number of milliseconds from 1 on, or - for the \
+                 rules' own"
+            ));
             return None;
         };
         ttl = Some(Duration::from_millis(ttl_ms));
@@ -211,16 +214,19 @@ fn range(
     reply: &mut RespWriter<'_>,
 ) -> Option<(u64, Option<u64>)> {
     let dots = word.windows(2).position(|dots| dots == b"..");
-    let range = dots.filter(|_| verb == ReservationVerb::Reserve).and_then(|at| {
-        let (least, most) = (word.get(..at)?, word.get(at.saturating_add(2)..)?);
-        Some((least, most))
-    });
-    match range {
-        Some((least, most)) => {
-            Some((own::permits(least, reply)?, Some(own::permits(most, reply)?)))
-        }
-        None => Some((own::permits(word, reply)?, None)),
+    let Some(at) = dots.filter(|_| verb == ReservationVerb::Reserve) else {
+        return Some((own::permits(word, reply)?, None));
+    };
+    let number = |word: Option<&[u8]>| unsigned(word?);
+    let least = number(word.get(..at)).filter(|least| *least > 0);
+    let most = number(word.get(at.saturating_add(2)..));
+    let range = least.zip(most).filter(|(least, most)| least <= most);
+    if range.is_none() {
+        let accepted = "a whole number, or `least..most` as 1..800, with at least 1 in front and no \
+                        fewer behind";
+        own::permits_error(word, accepted, reply);
     }
+    range.map(|(least, most)| (least, Some(most)))
 }
 
 impl Form {
