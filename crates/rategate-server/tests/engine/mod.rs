@@ -4,6 +4,7 @@ mod charge;
 pub(crate) mod common;
 mod figures;
 mod held;
+mod in_flight;
 mod inline;
 mod laws;
 mod random;

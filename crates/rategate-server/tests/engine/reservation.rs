@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use rategate::SlidingLog;
 use rategate::charge::Settled;
-use rategate::{Concurrency, SlidingLog};
 use rategate_server::engine::{
     Cost, Engine, EngineError, EngineSettings, Inline, Item, MAX_TTL, MEMORY, Override, Reserved,
     Target, UniqueId, Verb, Verdict,
@@ -224,15 +224,6 @@ fn a_limit_of_the_call_shares_the_count_of_its_rule() {
         assert!(now(engine.commit(id(number), &[cost])).unwrap().answer.allowed);
     }
     assert_eq!(left(&engine, "y"), 3);
-}
-
-/// Operations in flight are counted elsewhere: they have leases.
-#[test]
-fn permits_in_flight_are_not_reserved() {
-    let rule = Rule { limit: Limit::Policy(Concurrency::new(3).into()), ..bucket("c", &["c"], 3) };
-    let (engine, _) = engine(vec![rule]);
-    let refused = try_reserve(&engine, 1, TTL, &[("c", 1)]);
-    assert!(matches!(refused, Err(EngineError::NotFor(_))), "{refused:?}");
 }
 
 #[test]

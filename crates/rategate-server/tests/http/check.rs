@@ -279,7 +279,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
             "/items/0/at_most",
             "only for the verb `reserve`",
         ),
-        (r#"{"verb":"reserve","rule":"ovens","key":"1"}"#, 400, "", "they are leased"),
+        (r#"{"verb":"reserve","rule":"ovens","key":"1","permits":0}"#, 400, "", "at least one"),
         (r#"{"verb":"reserve","limit":"1/s","key":"1"}"#, 400, "", "a reservation is of rules"),
     ];
     let other = format!(r#"{{"verb":"commit",{id},"rule":"per_user","key":"2"}}"#);

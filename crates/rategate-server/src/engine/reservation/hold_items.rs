@@ -31,8 +31,8 @@ const INLINE: EngineError = EngineError::NotFor(
     "a reservation is of rules; write a rule for a limit that comes with the call",
 );
 
-const IN_FLIGHT: EngineError = EngineError::NotFor(
-    "the limit counts permits in flight: they are leased, and have no other id",
+const IN_A_STORE: EngineError = EngineError::NotFor(
+    "the counters of the rule have moved to a store meanwhile; send the same again",
 );
 
 /// A counter that takes part.
@@ -241,7 +241,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 && let Some(ruled) = item.counter.ruled()
                 && ruled.remote.is_some()
             {
-                return Err(IN_FLIGHT);
+                return Err(IN_A_STORE);
             }
         }
         Ok(())
@@ -341,7 +341,7 @@ fn reservable<'t, C: Clock + Clone>(
 ) -> Result<(&'t ActiveRule<C>, &'t Key, Option<&'t OwnLimit>), EngineError> {
     let Some((ruled, key, own)) = of_rule(&item.counter) else { return Err(INLINE) };
     if ruled.remote.is_some() {
-        return Err(IN_FLIGHT);
+        return Err(IN_A_STORE);
     }
     Ok((ruled, key, own))
 }

@@ -15,6 +15,11 @@
 //! after a commit are those of a limit to which the cost was known from the start. They are not
 //! saved: after a restart what was held counts as used, and the id is unknown.
 //!
+//! # Permits in flight
+//!
+//! They are held in the memory store that has the leases of their rule, or in the store of the
+//! rule, and come back whole at any end. Nothing is charged to them.
+//!
 //! # Rules in a store
 //!
 //! * **Requests with an id** count once there, at whichever server: see [`Engine::once`].
@@ -117,7 +122,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`] for
     /// a time of 0, or beyond the smallest [`HoldBounds::max_ttl`]; [`EngineError::AtMost`];
-    /// [`EngineError::NotFor`] unless each item is of a rule that can be reserved;
+    /// [`EngineError::NotFor`] for a limit that comes with the call, for no permits of a store or in
+    /// flight, and for one item of rules that count in this process and others that do not;
     /// [`EngineError::DuplicateItem`]; [`EngineError::NoCapacity`]; and those of a take.
     #[must_use]
     pub fn reserve(

@@ -67,7 +67,8 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   or for the time of its reservation if that is longer. A reset drops what is held, so a later
 ///   end is late. Permits in flight come back whole at any end, and nothing is charged to them.
 /// * **Capacity.** Only keys that are distinguishable from unused ones, or have ids to remember,
-///   take capacity. As many ids are remembered as keys. A key or an id beyond it is refused with
+///   take capacity. As many ids are remembered as keys, or as
+///   [`with_max_ids`](Self::with_max_ids) says. A key or an id beyond it is refused with
 ///   [`Unavailable::Full`](super::Unavailable::Full), and nothing is
 ///   taken; the other keys go on.
 /// * **Loss.** All data is lost when the process ends. [`StoreReply::intact_for_ns`] is the store's
@@ -145,6 +146,12 @@ impl<C: Clock> MemoryStore<C> {
         let (groups, hasher) = (Mutex::new(Groups::default()), RandomState::new());
         let ids = IdCapacity::new(keys.max(1));
         Self { clock, shards, groups, ids, hasher, born_ns }
+    }
+
+    /// Sets the number of ids that are remembered, at least 1; as many as keys by default.
+    #[must_use]
+    pub fn with_max_ids(self, ids: usize) -> Self {
+        Self { ids: IdCapacity::new(ids.max(1)), ..self }
     }
 
     /// Returns the number of keys in the store. Some of them may have fully recovered.
