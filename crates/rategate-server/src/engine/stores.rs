@@ -319,6 +319,14 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         Shared::new(store, NonZeroU32::MIN)
     }
 
+    /// Returns the reservations of a rule's permits in flight in this process.
+    pub(super) fn reserved(&self, rule: &Rule) -> Vec<store::InFlight> {
+        let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = here.get(&rule.name).and_then(Weak::upgrade);
+        drop(here);
+        store.map_or_else(Vec::new, |store| store.in_flight())
+    }
+
     /// Returns the number of keys with permits in flight in this process.
     pub(super) fn keys(&self) -> usize {
         let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,6 +28,7 @@ mod state;
 
 pub use groups::MAX_GROUPS;
 pub use plan::{MAX_LIMITS, MemoryPlan};
+pub use reservations::InFlight;
 
 /// The default capacity of a store, in keys.
 pub const DEFAULT_CAPACITY: usize = 1_000_000;
@@ -158,6 +159,19 @@ impl<C: Clock> MemoryStore<C> {
     #[must_use]
     pub fn keys(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).keys()).fold(0, usize::saturating_add)
+    }
+
+    /// Returns the reservations of permits in flight that last, shard by shard: what a process
+    /// holds again after a restart.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.pass_to(self.clock.now_ns());
+            shard.add_in_flight(&mut all);
+        }
+        all
     }
 
     /// Returns the store's clock.

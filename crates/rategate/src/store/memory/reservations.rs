@@ -14,7 +14,7 @@ use super::once::OnceOutcome;
 use super::plan::{Labelled, MemoryPlan};
 use super::state::LimitHold;
 use crate::store::{
-    Denial, EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict,
+    Denial, EndOutcome, EndReply, Key, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict,
     StoreError,
 };
 
@@ -52,6 +52,19 @@ pub(super) struct Ending<'a> {
     pub(super) id: ReservationId,
     pub(super) end: ReservationEnd,
     pub(super) debt: Debt,
+}
+
+/// A reservation that lasts, and holds permits in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// The key.
+    pub key: Key,
+    /// The id of the reservation.
+    pub id: ReservationId,
+    /// The number of permits.
+    pub permits: NonZeroU64,
+    /// The time until it ends by itself.
+    pub ends_in_ns: NonZeroU64,
 }
 
 /// A change of the instant from which an id is forgotten.
@@ -212,6 +225,19 @@ impl Entry {
         let due_ns = made.due_ns();
         self.reservations.get_or_insert_default().by_id.insert(id, made);
         due_ns
+    }
+
+    /// Adds the reservations of permits in flight that last.
+    pub(super) fn add_in_flight(&self, key: &Key, now_ns: u64, to: &mut Vec<InFlight>) {
+        let all = self.reservations.iter().flat_map(|known| &known.by_id);
+        to.extend(all.filter_map(|(&id, known)| {
+            let State::Open(_, holds) = &known.state else { return None };
+            let is_held = |hold: &LimitHold| self.states.iter().any(|it| it.is_held(now_ns, *hold));
+            let ends_in_ns = NonZeroU64::new(known.end_ns.saturating_sub(now_ns))?;
+            let in_flight =
+                InFlight { key: Key::clone(key), id, permits: known.permits, ends_in_ns };
+            holds.iter().any(is_held).then_some(in_flight)
+        }));
     }
 
     fn reservation(&self, id: ReservationId) -> Option<&Reservation> {

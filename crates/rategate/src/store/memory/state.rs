@@ -187,6 +187,16 @@ impl State {
         LimitHold::Paced(ledger.hold_grant(now_ns, &grant, end_ns))
     }
 
+    /// Returns `true` for permits in flight that a reservation still holds here.
+    pub(super) fn is_held(&self, now_ns: u64, hold: LimitHold) -> bool {
+        match (&self.live, hold) {
+            (Live::Held(leases), LimitHold::InFlight(id, permits)) => {
+                leases.has(now_ns, HolderId::Reservation(id.0), permits)
+            }
+            _ => false,
+        }
+    }
+
     /// Ends a hold of which `used` permits were used.
     pub(super) fn commit(
         &mut self,
