@@ -44,6 +44,7 @@ mod in_progress;
 mod late;
 mod local_part;
 mod once;
+mod or_charge;
 mod requests;
 mod settlements;
 mod split;

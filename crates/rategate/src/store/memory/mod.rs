@@ -247,7 +247,7 @@ impl<C: Clock> MemoryStore<C> {
                 self.reserve(&key, Estimate { plan: &plan, permits, id, ttl_ns, spared })
             }
             StoreRequest::End { plan, key, id, end, debt } => {
-                self.end(&key, Ending { plan: &plan, id, end, debt })
+                Ok(self.end(&key, Ending { plan: &plan, id, end, debt }))
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), false)

@@ -370,10 +370,9 @@ impl Settlement {
         let Self { held, used, back, forgiven, is_late, counts_use } = self;
         // To permits in flight alone nothing is charged.
         let used = match (counts_use, is_late) {
-            (true, _) => used,
             (false, true) => 0,
             (false, false) if used > held => held,
-            (false, false) => used,
+            _ => used,
         };
         if is_late {
             return EndOutcome::Late(Charged {

@@ -34,7 +34,7 @@ impl<C: Clock> MemoryStore<C> {
         Ok(Reply::Reserved(reply))
     }
 
-    pub(super) fn end(&self, key: &Key, ending: Ending<'_>) -> Result<Reply, StoreError> {
+    pub(super) fn end(&self, key: &Key, ending: Ending<'_>) -> Reply {
         let Ending { id, .. } = ending;
         let (mut shard, now_ns) = self.shard(key);
         shard.forget_over(key, id, &self.ids);
@@ -43,7 +43,7 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(moved) = moved {
             shard.move_id(key, id, moved, &self.ids);
         }
-        Ok(Reply::Ended(reply))
+        Reply::Ended(reply)
     }
 
     /// Forgets what no shard has to remember any longer, some of each.
