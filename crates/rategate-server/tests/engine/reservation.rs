@@ -6,8 +6,8 @@ use std::time::Duration;
 use rategate::SlidingLog;
 use rategate::charge::Settled;
 use rategate_server::engine::{
-    Cost, Engine, EngineError, EngineSettings, Inline, Item, MAX_TTL, MEMORY, Override, Reserved,
-    Target, UniqueId, Verb, Verdict,
+    Cost, Engine, EngineError, EngineSettings, Item, MAX_TTL, MEMORY, Override, Reserved, Target,
+    UniqueId, Verb, Verdict,
 };
 use rategate_server::rule::{Enforcement, Limit, Over, Rule, RuleSet, Unit};
 
@@ -156,9 +156,6 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
     let twice = fails(&[("t", 1), ("u", 1), ("t", 1)]);
     assert_eq!(twice, EngineError::DuplicateItem { first: 0, second: 2 });
     assert!(matches!(fails(&[("t", 1); 65]), EngineError::TooManyItems { .. }));
-    let limit = Inline { capacity: 5, count: 1, period_ns: SECOND };
-    let inline = [Item::of(Target::Inline { limit, key: b"k" }, 1)];
-    assert!(matches!(now(engine.reserve(id(1), TTL, &inline)), Err(EngineError::NotFor(_))));
     for ttl in [Duration::ZERO, MAX_TTL + Duration::from_nanos(1)] {
         let refused = try_reserve(&engine, 1, ttl, &[("t", 1)]);
         assert_eq!(refused, Err(EngineError::Ttl { rule: Some("t".into()), max: MAX_TTL }));

@@ -77,24 +77,28 @@ fn what_was_reserved_counts_as_used() {
     let rules = || vec![bucket("b", &["who"], 100), per_minute("w", &["who"], 5)];
     let (before, _) = engine_now(rules());
     let target = |name| Target::Rule { name, values: &[b"ann"] };
-    let items = [Item::of(target("b"), 70), Item::of(target("w"), 2)];
+    let own = Target::Inline { limit: burst(8), key: b"x" };
+    let items = [Item::of(target("b"), 70), Item::of(target("w"), 2), Item::of(own, 7)];
     let id = UniqueId([7; 16]);
     assert!(now(before.reserve(id, DEFAULT_TTL, &items)).unwrap().answer.allowed);
     keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let (after, clock) = engine_now(rules());
     let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
-    assert_eq!(reported.keys, 2);
+    assert_eq!(reported.keys, 3);
+    assert_eq!(left(&after, burst(8), "x"), 1);
     let of = |name: &'static str, permits| {
         let items = [Item::of(target(name), permits)];
         decide(&after, Verb::Peek, &items).results[0].remaining
     };
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
-    let costs = ["b", "w"].map(|name| Cost { target: target(name), permits: Some(1), usage: None });
+    let all = [target("b"), target("w"), own];
+    let costs = all.map(|target| Cost { target, permits: Some(1), usage: None });
     assert!(!now(after.commit(id, &costs)).unwrap().answer.allowed);
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
     // It comes back as all use does.
     clock.advance(Duration::from_secs(60));
     assert_eq!((of("b", 1), of("w", 1)), (Some(90), Some(5)));
+    assert_eq!(left(&after, burst(8), "x"), 8);
 }
 
 /// Permits in flight are held again under their ids, for the rest of their time. Leases have ended.

@@ -21,9 +21,11 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 
     /// Reports that what was held has ended by its time.
     pub(in crate::engine) fn report_expired(&self, held: &HeldItem<C>) {
-        let released = held.hold.permits();
+        let released = held.permits();
         let change = HoldChange { released, ..HoldChange::of(HoldOutcome::Expired) };
-        self.report(&held.rule, &change);
+        if let Some(rule) = held.rule() {
+            self.report(rule, &change);
+        }
     }
 }
 

@@ -214,7 +214,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     ) -> Result<Vec<Option<u64>>, EngineError> {
         let used = |item: &StoredItem| {
             let Some(ruled) = self.live.ruled.get(item.rule) else { return Ok(None) };
-            end.used(costs.get(item.at), (&ruled.rule, item.alone))
+            end.used(costs.get(item.at), (Some(&ruled.rule), item.alone))
         };
         self.stored.iter().map(used).collect()
     }

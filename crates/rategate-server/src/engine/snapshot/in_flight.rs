@@ -38,7 +38,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Holds again what lasts after so much time. Returns the rules of which something is not held,
     /// and the reasons.
     pub(super) fn hold_again(
-        &self,
         live: Option<&Live<C>>,
         saved: Vec<(TableOwner, Vec<HeldInFlight>)>,
         elapsed_ns: u64,

@@ -153,7 +153,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
         }
         let elapsed_ns = elapsed_ns(now_ns, contents.clock_ns, downtime);
-        let lost = self.hold_again(live.as_deref(), contents.in_flight, elapsed_ns);
+        let lost = Self::hold_again(live.as_deref(), contents.in_flight, elapsed_ns);
         restored.others.extend(lost);
         Ok(Some(restored))
     }
