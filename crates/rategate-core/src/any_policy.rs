@@ -167,6 +167,12 @@ macro_rules! any_policy {
                 }
             }
 
+            fn is_bucket(&self) -> bool {
+                match self {
+                    $(Self::$name(policy) => policy.is_bucket(),)*
+                }
+            }
+
             fn bucket(&self, state: &AnyState) -> Option<Bucket> {
                 match (self, state) {
                     $((Self::$name(policy), AnyState::$name(state)) => policy.bucket(state),)*

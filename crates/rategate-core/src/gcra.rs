@@ -322,6 +322,10 @@ impl Policy for Gcra {
         permits
     }
 
+    fn is_bucket(&self) -> bool {
+        true
+    }
+
     fn bucket(&self, state: &State) -> Option<Bucket> {
         match self.rate.kind() {
             Kind::Paced(pace) => Some(Bucket { tat: state.tat, pace }),

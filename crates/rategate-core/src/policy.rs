@@ -125,6 +125,11 @@ pub trait Policy: Clone + Debug + PartialEq {
         0
     }
 
+    /// Returns `true` if the policy is a token bucket, at whatever rate.
+    fn is_bucket(&self) -> bool {
+        false
+    }
+
     /// Returns the state as a token bucket, if it is one that earns something.
     ///
     /// Permits that are [held](crate::holds) come back to it exactly, by

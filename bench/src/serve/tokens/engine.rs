@@ -16,7 +16,7 @@ use rategate_server::engine::{
 use crate::Lengths;
 
 /// The number of keys that calls are drawn from.
-const KEYS: u64 = 10_000;
+pub(super) const KEYS: u64 = 10_000;
 
 /// The bars of the ratios.
 const GOAL_CHARGE: f64 = 0.9;
@@ -27,7 +27,8 @@ const GOAL_COUNTED: f64 = 1.0;
 
 const TTL: Duration = Duration::from_secs(60);
 
-const RULES: &str = r#"
+/// The rules, named as what they are.
+pub(super) const RULES: &str = r#"
 [[rule]]
 name = "bucket"
 domain = "bench"

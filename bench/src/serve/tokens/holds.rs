@@ -1,12 +1,20 @@
 //! The longest call while a million holds end at one instant.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::{Gcra, Limiter, ManualClock};
 use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
 use rategate_bench::report::Row;
+use rategate_server::config::load_text;
+use rategate_server::engine::{
+    Decided, Engine, EngineSettings, Item, Request, Target, UniqueId, Verb,
+};
 
+use super::engine::{KEYS, RULES};
 use crate::Lengths;
 
 const HOLDS: u64 = 1_000_000;
@@ -15,6 +23,63 @@ const END: Duration = Duration::from_secs(60);
 /// The calls that are timed from that instant on.
 const CALLS: u32 = 100_000;
 const GOAL_NS: f64 = 200_000.0;
+
+/// Several rules, since each has a bound on the memory of what is held.
+const NAMES: [&str; 4] = ["bucket", "second", "third", "fixed"];
+
+/// Measures calls of an engine from the end of its reservations on, spread over many keys, while it
+/// drops them as it does once a second.
+pub(super) fn longest_call_of_keys(lengths: Lengths) -> Made<Row> {
+    let mut longest_ns = u64::MAX;
+    for _ in 0..lengths.rounds {
+        longest_ns = longest_ns.min(one_run_of_keys()?);
+    }
+    Ok(Row::new("engine, longest call while 1 M reservations of 40 000 keys end")
+        .measured("longest", longest_ns as f64, "ns")
+        .at_most(GOAL_NS, longest_ns as f64, "ns"))
+}
+
+fn one_run_of_keys() -> Made<u64> {
+    let clock = ManualClock::new();
+    let settings = EngineSettings {
+        max_keys: 4_000_000,
+        max_reservations: 2_000_000,
+        ..EngineSettings::default()
+    };
+    let engine = Engine::new(clock.clone(), settings);
+    engine.load_compiled(&load_text("bench.toml", RULES)?.rules)?;
+    for number in 0..HOLDS {
+        let key = (number % KEYS).to_be_bytes();
+        let values: [&[u8]; 1] = [&key];
+        let name = NAMES[(number / KEYS) as usize % NAMES.len()];
+        let items = [Item::of(Target::Rule { name, values: &values }, 2)];
+        let id = UniqueId(u128::from(number).to_be_bytes());
+        match engine.reserve(id, END, &items) {
+            Decided::Now(Ok(reserved)) if reserved.answer.allowed => {}
+            _ => return Err("a reservation was denied".into()),
+        }
+    }
+    clock.advance(END);
+    let (mut random, is_over) = (Rng::with_seed(7), AtomicBool::new(false));
+    let longest_ns = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                engine.tick(0);
+            }
+        });
+        let longest_ns = longest(10 * CALLS, || {
+            let key = random.u64(..KEYS).to_be_bytes();
+            let values: [&[u8]; 1] = [&key];
+            let name = NAMES[random.usize(..NAMES.len())];
+            let items = [Item::of(Target::Rule { name, values: &values }, 1)];
+            let _ =
+                engine.decide(&Request { verb: Verb::Take, items: &items, counts_denied: false });
+        });
+        is_over.store(true, Ordering::Relaxed);
+        longest_ns
+    });
+    Ok(longest_ns)
+}
 
 /// Measures tries of a limiter from the end of its holds on, a microsecond after each other.
 ///
@@ -26,7 +91,7 @@ pub(super) fn longest_call(lengths: Lengths) -> Made<Row> {
         longest_ns = longest_ns.min(one_run()?);
         bare_ns = bare_ns.min(longest(CALLS, || ()));
     }
-    Ok(Row::new("a limiter, longest call while 1 M holds end")
+    Ok(Row::new("a limiter, longest call while its 1 M holds end")
         .measured("longest", longest_ns as f64, "ns")
         .compared("a bare loop", bare_ns as f64, "ns")
         .at_most(GOAL_NS, longest_ns as f64, "ns"))

@@ -30,6 +30,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     rows.extend(against(bench)?);
     rows.extend(engine::all(bench.lengths)?);
     rows.push(holds::longest_call(bench.lengths)?);
+    rows.push(holds::longest_call_of_keys(bench.lengths)?);
     rows.extend(bytes()?);
     let others = share.of_others();
     rows.extend(outside::all(bench)?);

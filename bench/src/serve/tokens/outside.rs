@@ -61,29 +61,44 @@ fn of_stores(bench: &Bench) -> Made<Vec<Row>> {
         ),
     };
     let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Vec::new()) };
-    // Few keys: leases are for busy ones.
-    let pair = |rule: &str| {
-        let id = format!("00000000000000000000ab12{KEY}");
-        let reserve = command(&["RATEGATE.RESERVE", &id, "60000", rule, "2", BUSY]);
-        [reserve, command(&["RATEGATE.COMMIT", &id, rule, "1", BUSY])].concat()
-    };
-    let take = command(&["RATEGATE.CHECK", EXACT, "1", BUSY]);
+    let take = |key: &str| command(&["RATEGATE.CHECK", EXACT, "1", key]);
+    // Leases are for busy keys. Takes of one key go to a store as one, which reservations cannot.
+    let loads = [
+        ("take", take(TAIL), 1),
+        ("reserve + commit", pair(0, EXACT, TAIL), 2),
+        ("take", take(BUSY), 1),
+        ("reserve + commit", pair(1, EXACT, BUSY), 2),
+        ("reserve + commit, leased", pair(2, LEASED, BUSY), 2),
+    ];
     let mut contenders = Vec::new();
-    for (name, bytes, replies) in [
-        ("take", take, 1),
-        ("reserve + commit", pair(EXACT), 2),
-        ("reserve + commit, leased", pair(LEASED), 2),
-    ] {
+    for (name, bytes, replies) in loads {
         let load = group(ours.resp, bytes, replies)?;
         let own = contender(name, &ours.service, IDS, load);
         contenders.push(Contender { store: Some(&redis.service), ..own });
     }
-    let [take, exact, leased] = three(contend(bench, &mut contenders)?)?;
+    let figures = contend(bench, &mut contenders)?;
+    let [take, many, take_one, one, leased] = figures.as_slice() else {
+        return Err("not five figures".into());
+    };
     let path = format!("RESP, {CONNECTIONS} connections, {AT_ONCE} at once");
+    let exact = format!("{path}, exact store, reserve + commit : take");
     Ok(vec![
-        row(&format!("{path}, exact store, reserve + commit : take"), &take, &exact, GOAL_RESERVE),
-        row(&format!("{path}, reserve + commit, leased : exact"), &exact, &leased, GOAL_LEASED),
+        row(&exact, take, many, GOAL_RESERVE),
+        row(&format!("{exact}, of one key"), take_one, one, GOAL_RESERVE),
+        row(
+            &format!("{path}, of one key, reserve + commit, leased : exact"),
+            one,
+            leased,
+            GOAL_LEASED,
+        ),
     ])
+}
+
+/// Returns a reservation and its commit, under ids that no other number's have.
+fn pair(number: u32, rule: &str, key: &str) -> Vec<u8> {
+    let id = format!("{number:024x}{KEY}");
+    let reserve = command(&["RATEGATE.RESERVE", &id, "60000", rule, "2", key]);
+    [reserve, command(&["RATEGATE.COMMIT", &id, rule, "1", key])].concat()
 }
 
 /// Returns a load of commands that come in groups of `replies`.
@@ -94,14 +109,11 @@ fn group(port: u16, bytes: Vec<u8>, replies: usize) -> Made<Box<dyn Load>> {
 
 fn by_resp(bench: &Bench, ours: &Ours) -> Made<Vec<Row>> {
     let check = |verb: &str| command(&[verb, WIDE_RULE, "1", TAIL]);
-    let id = format!("00000000000000000000ab12{KEY}");
-    let reserve = command(&["RATEGATE.RESERVE", &id, "60000", WIDE_RULE, "2", TAIL]);
-    let commit = command(&["RATEGATE.COMMIT", &id, WIDE_RULE, "1", TAIL]);
     let group = |bytes, replies| group(ours.resp, bytes, replies);
     let mut contenders = [
         contender("take", &ours.service, IDS, group(check("RATEGATE.CHECK"), 1)?),
         contender("charge", &ours.service, IDS, group(check("RATEGATE.CHARGE"), 1)?),
-        contender("reserve + commit", &ours.service, IDS, group([reserve, commit].concat(), 2)?),
+        contender("reserve + commit", &ours.service, IDS, group(pair(0, WIDE_RULE, TAIL), 2)?),
     ];
     let [take, charge, reserve] = three(contend(bench, &mut contenders)?)?;
     let path = format!("RESP, {CONNECTIONS} connections, {AT_ONCE} at once");

@@ -9,30 +9,87 @@ use crate::exact::Exact;
 use crate::holds::{Hold, Holding};
 use crate::limit::Limit;
 use crate::policy::{Bucket, Policy, Taken};
-use crate::refund::Refund;
+use crate::refund::{Refund, RefundBasis, RefundEpoch};
 use crate::verdict::{Grant, Ticket};
 
 /// The approximate bytes of a hold, and of what the first one needs besides.
-const BYTES: usize = 256;
-const FIRST_BYTES: usize = 1_024;
+const BYTES: usize = 128;
+const FIRST_BYTES: usize = 768;
 
 /// The holds that have not ended, and what else few limits have: it is apart to keep them small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds {
-    /// By their ends, then in the order in which they were made.
-    by_end: BTreeMap<(u64, u64), Held>,
+    /// The permits of holds whose place the leads know, since nothing had been granted between the
+    /// grant and the hold; by their ends, then in the order in which they were made.
+    led: BTreeMap<Place, u64>,
+    /// All others.
+    others: BTreeMap<Place, Held>,
     leads: Leads,
     /// The serial number below which grants may have started at other instants than their tickets
     /// name.
     pub(super) first_on_time: u64,
 }
 
+/// The end of a hold, and its serial number.
+type Place = (u64, u64);
+
 #[derive(Clone, Copy, Debug)]
 struct Held {
     permits: u64,
-    ticket: Ticket,
-    /// Set if nothing had been granted since when it was made, so that the leads know its place.
-    is_newest: bool,
+    /// What its ticket says beside the serial number.
+    start_ns: u64,
+    epoch: RefundEpoch,
+    /// The basis of a refund: until when, or parts and the number of parts in one permit.
+    rest: (u64, u64),
+}
+
+/// A hold that ends.
+struct Ended {
+    serial: u64,
+    permits: u64,
+    /// `None` if the leads know its place.
+    refund: Option<Held>,
+}
+
+impl Holds {
+    /// Returns the place of the hold that ends first.
+    fn first(&self) -> Option<Place> {
+        let firsts = (self.led.first_key_value(), self.others.first_key_value());
+        match firsts {
+            (Some((&led, _)), Some((&other, _))) => Some(led.min(other)),
+            (led, other) => led.map(|(&at, _)| at).or_else(|| other.map(|(&at, _)| at)),
+        }
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Ended> {
+        let (_, serial) = place;
+        if let Some(permits) = self.led.remove(&place) {
+            return Some(Ended { serial, permits, refund: None });
+        }
+        let held = self.others.remove(&place)?;
+        Some(Ended { serial, permits: held.permits, refund: Some(held) })
+    }
+
+    fn len(&self) -> usize {
+        self.led.len().saturating_add(self.others.len())
+    }
+}
+
+impl Held {
+    const fn new(permits: u64, ticket: Ticket) -> Self {
+        let rest = match ticket.rest {
+            RefundBasis::BusyUntil(until_ns) => (until_ns, 0),
+            RefundBasis::Leftover { parts, parts_per_permit } => (parts, parts_per_permit),
+        };
+        Self { permits, start_ns: ticket.start_ns, epoch: ticket.epoch, rest }
+    }
+
+    const fn rest(&self) -> RefundBasis {
+        match self.rest {
+            (until_ns, 0) => RefundBasis::BusyUntil(until_ns),
+            (parts, parts_per_permit) => RefundBasis::Leftover { parts, parts_per_permit },
+        }
+    }
 }
 
 impl<P: Policy> Holding for Ledger<P> {
@@ -41,19 +98,22 @@ impl<P: Policy> Holding for Ledger<P> {
         let (permits, ticket) = (grant.permits, grant.ticket);
         let serial = ticket.serial;
         if permits > 0 {
-            let holds = self.holds.get_or_insert_default();
             let is_newest = serial.saturating_add(1) == self.next_serial;
-            if is_newest {
+            let is_led = is_newest && self.policy.is_bucket();
+            let holds = self.holds.get_or_insert_default();
+            if is_led {
                 holds.leads.add(serial);
+                holds.led.insert((end_ns, serial), permits);
+            } else {
+                holds.others.insert((end_ns, serial), Held::new(permits, ticket));
             }
-            holds.by_end.insert((end_ns, serial), Held { permits, ticket, is_newest });
         }
         Hold { serial, permits, end_ns }
     }
 
     fn end_hold(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Option<u64> {
         self.pass_to(now_ns);
-        let ended = self.holds.as_mut()?.by_end.remove(&(hold.end_ns, hold.serial))?;
+        let ended = self.holds.as_mut()?.remove((hold.end_ns, hold.serial))?;
         let unused = ended.permits.saturating_sub(actual);
         let now_ns = self.latest_ns;
         if self.policy.counts_in_flight() {
@@ -64,12 +124,11 @@ impl<P: Policy> Holding for Ledger<P> {
             self.drop_empty_holds();
             return Some(unused);
         }
-        Some(self.take_back(now_ns, ended, unused))
+        Some(self.take_back(now_ns, &ended, unused))
     }
 
     fn next_end_ns(&self) -> Option<u64> {
-        let (&(end_ns, _), _) = self.holds.as_ref()?.by_end.first_key_value()?;
-        Some(end_ns)
+        self.holds.as_ref()?.first().map(|(end_ns, _)| end_ns)
     }
 }
 
@@ -86,13 +145,13 @@ impl<P: Policy> Ledger<P> {
     /// Returns the approximate bytes of what is held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        let count = self.holds.as_ref().map_or(0, |holds| holds.by_end.len());
+        let count = self.holds.as_ref().map_or(0, |holds| holds.len());
         if count == 0 { 0 } else { count.saturating_mul(BYTES).saturating_add(FIRST_BYTES) }
     }
 
     /// Returns `true` if anything is held.
     pub(super) fn has_holds(&self) -> bool {
-        self.holds.as_ref().is_some_and(|holds| !holds.by_end.is_empty())
+        self.holds.as_ref().is_some_and(|holds| holds.len() > 0)
     }
 
     /// Returns the serial number from which on all grants have started when their tickets say.
@@ -122,15 +181,17 @@ impl<P: Policy> Ledger<P> {
 
     /// Ends the hold that ends first, at its instant.
     pub(super) fn expire_first(&mut self) {
-        let first = self.holds.as_mut().and_then(|holds| holds.by_end.pop_first());
-        let Some(((end_ns, _), held)) = first else { return };
+        let Some(holds) = &mut self.holds else { return };
+        let Some(place) = holds.first() else { return };
+        let Some(held) = holds.remove(place) else { return };
+        let (end_ns, _) = place;
         if self.policy.counts_in_flight() {
             // Its operation may have had its effect.
             self.policy.release(&mut self.started, end_ns, held.permits);
             self.note_return(held.permits);
             self.drop_empty_holds();
         } else {
-            self.take_back(end_ns, held, held.permits);
+            self.take_back(end_ns, &held, held.permits);
         }
     }
 
@@ -184,10 +245,10 @@ impl<P: Policy> Ledger<P> {
     }
 
     /// Takes back `unused` permits of a hold that ends at `now_ns`. Returns how many came back.
-    fn take_back(&mut self, now_ns: u64, held: Held, unused: u64) -> u64 {
-        let Ticket { start_ns, serial, rest, epoch } = held.ticket;
+    fn take_back(&mut self, now_ns: u64, ended: &Ended, unused: u64) -> u64 {
+        let serial = ended.serial;
         let bucket = self.policy.bucket(&self.started);
-        let (back, counted) = if let Some(bucket) = bucket.filter(|_| held.is_newest)
+        let (back, counted) = if let Some(bucket) = bucket.filter(|_| ended.refund.is_none())
             && let Some(holds) = &mut self.holds
         {
             let after = holds.leads.end(bucket, serial, bucket.pace.time_of(unused));
@@ -196,8 +257,12 @@ impl<P: Policy> Ledger<P> {
             let count = |permits: u128| u64::try_from(permits).unwrap_or(u64::MAX);
             (count(bucket.pace.permits_in(back)), count(bucket.pace.permits_begun_in(back)))
         } else {
-            let (granted, permits) = (held.permits, unused);
-            let returned = self.epoch.returned_since(epoch);
+            let (granted, permits) = (ended.permits, unused);
+            let (start_ns, rest, returned) = match &ended.refund {
+                Some(held) => (held.start_ns, held.rest(), self.epoch.returned_since(held.epoch)),
+                // Its bucket is none any more: all comes back, or nothing.
+                None => (now_ns, RefundBasis::BusyUntil(0), None),
+            };
             let refund = Refund { now_ns, start_ns, granted, permits, rest, returned };
             let back = match unused {
                 0 => 0,

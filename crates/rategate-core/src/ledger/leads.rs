@@ -42,11 +42,32 @@ pub(super) struct Leads {
     made_up: u64,
 }
 
+/// In three words: there may be a million.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
-    length: Exact,
+    ns: u64,
+    /// The nanoseconds beyond 64 bits. A longer gap is taken for one of 96 bits, which is 10^12
+    /// years.
+    beyond: u32,
     /// The number of holds that have not ended.
-    holds: u64,
+    holds: u32,
+    part: u64,
+}
+
+impl Gap {
+    fn new(length: Exact, holds: u64) -> Self {
+        let holds = u32::try_from(holds).unwrap_or(u32::MAX);
+        let (ns, beyond) = match u32::try_from(length.ns >> u64::BITS) {
+            Ok(beyond) => (u64::try_from(length.ns & u128::from(u64::MAX)).unwrap_or(0), beyond),
+            Err(_) => (u64::MAX, u32::MAX),
+        };
+        Self { ns, beyond, holds, part: length.part }
+    }
+
+    fn length(self) -> Exact {
+        let ns = (u128::from(self.beyond) << u64::BITS) | u128::from(self.ns);
+        Exact { ns, part: self.part }
+    }
 }
 
 impl Leads {
@@ -66,19 +87,22 @@ impl Leads {
                 *self = Self { newest, made_up: newest, ..Self::default() };
                 return;
             };
-            last = pace.add(last, gap.length);
-            self.total = pace.sub(self.total, gap.length);
-            holds = holds.saturating_add(gap.holds);
+            last = pace.add(last, gap.length());
+            self.total = pace.sub(self.total, gap.length());
+            holds = holds.saturating_add(gap.holds.into());
         }
         if holds == 0 {
             return;
         }
         let mut length = pace.sub(last, start);
-        self.total = pace.add(self.total, length);
         if let Some(before) = self.gaps.last_entry().filter(|before| before.get().holds == 0) {
-            length = pace.add(length, before.remove().length);
+            let before = before.remove().length();
+            self.total = pace.sub(self.total, before);
+            length = pace.add(length, before);
         }
-        self.gaps.insert(self.newest, Gap { length, holds });
+        let gap = Gap::new(length, holds);
+        self.total = pace.add(self.total, gap.length());
+        self.gaps.insert(self.newest, gap);
         self.open = 0;
     }
 
@@ -118,42 +142,42 @@ impl Leads {
     pub(super) fn rescale(&mut self, old: Pace, new: Pace) {
         self.total = Exact::default();
         for gap in self.gaps.values_mut() {
-            gap.length = new.sub(old.rescale(gap.length, new), new.from_parts(1));
-            self.total = new.add(self.total, gap.length);
+            let length = new.sub(old.rescale(gap.length(), new), new.from_parts(1));
+            *gap = Gap::new(length, gap.holds.into());
+            self.total = new.add(self.total, gap.length());
         }
     }
 
     /// Shortens a gap, and those before it once it has closed. Returns what is left when all have.
     fn shrink(&mut self, pace: Pace, newest: u64, by: Exact) -> Exact {
         let mut left = by;
-        let Some(mut gap) = self.gaps.remove(&newest) else { return left };
-        while left >= gap.length {
-            left = pace.sub(left, gap.length);
-            self.total = pace.sub(self.total, gap.length);
+        let Some(gap) = self.gaps.remove(&newest) else { return left };
+        let (mut length, mut holds) = (gap.length(), u64::from(gap.holds));
+        while left >= length {
+            left = pace.sub(left, length);
+            self.total = pace.sub(self.total, length);
             let Some((&before, _)) = self.gaps.range(..newest).next_back() else {
                 self.made_up = newest;
                 return left;
             };
             let Some(before) = self.gaps.remove(&before) else { return left };
-            let holds = gap.holds.saturating_add(before.holds);
-            gap = Gap { length: before.length, holds };
+            holds = holds.saturating_add(before.holds.into());
+            length = before.length();
         }
-        gap.length = pace.sub(gap.length, left);
         self.total = pace.sub(self.total, left);
-        self.gaps.insert(newest, gap);
+        self.gaps.insert(newest, Gap::new(pace.sub(length, left), holds));
         Exact::default()
     }
 
     /// Joins a gap without holds with the next one.
     fn join_next(&mut self, pace: Pace, newest: u64) {
-        let Some(length) =
-            self.gaps.get(&newest).filter(|gap| gap.holds == 0).map(|gap| gap.length)
-        else {
-            return;
-        };
+        let Some(&empty) = self.gaps.get(&newest).filter(|gap| gap.holds == 0) else { return };
         let next = self.gaps.range_mut(newest.saturating_add(1)..).next();
         if let Some((_, next)) = next {
-            next.length = pace.add(next.length, length);
+            let length = pace.add(next.length(), empty.length());
+            let joined = Gap::new(length, next.holds.into());
+            self.total = pace.sub(self.total, pace.sub(length, joined.length()));
+            *next = joined;
             self.gaps.remove(&newest);
         }
     }

@@ -18,6 +18,7 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
 
     /// Holds permits of a key of the table for a time, where as many more as are spared would pass,
     /// or returns how long until they do.
+    #[expect(clippy::type_complexity, reason = "a decision, or what kept from it")]
     pub(in crate::engine) fn try_hold(
         &self,
         key: &[u8],
