@@ -14,7 +14,6 @@ use rategate::store::{
 };
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};

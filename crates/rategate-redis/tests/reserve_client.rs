@@ -16,7 +16,6 @@ use rategate::store::{
     EndOutcome, EndReply, ReservationEnd, ReserveReply, ReserveVerdict, Store, StoreError,
     StoreExt, Unavailable,
 };
-use rategate_core::concurrency::Concurrency;
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::client::{Config, RedisStore};

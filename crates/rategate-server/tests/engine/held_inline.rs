@@ -146,7 +146,7 @@ fn items_of_one_counter_and_usage_are_refused_and_a_range_holds_what_there_is() 
     }
 }
 
-/// What is held keeps the limit's place, though nothing else has used it for long.
+/// A hold keeps the limit's place, though nothing else has used it for long.
 #[test]
 fn a_limit_is_not_replaced_while_anything_is_held() {
     let clock = ManualClock::new();

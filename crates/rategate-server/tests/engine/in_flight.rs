@@ -140,7 +140,7 @@ fn a_slot_is_back_after_a_commit_a_cancellation_and_the_end() {
     let cancelled = world.cancel(2, &["slots", "tokens"]);
     assert_eq!(verdicts(&cancelled), [1, 10].map(Verdict::Cancelled));
     assert_eq!(world.left(), [2, 75]);
-    world.clock.advance(TTL - Duration::from_nanos(1));
+    world.clock.advance(TTL.saturating_sub(Duration::from_nanos(1)));
     assert_eq!(world.left()[0], 2);
     world.clock.advance(Duration::from_nanos(1));
     assert_eq!(world.left(), [3, 100]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as v3;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
@@ -124,13 +124,13 @@ fn limits_of_descriptors_are_reserved() {
     let mut proxy = Proxy::new(&server);
     let mut send = |user: &str, id: &str, verb: &str, hits| {
         let stated = [("rategate.id", id), ("user", user), ("rategate.verb", verb)];
-        let own = RateLimitOverride { requests_per_unit: 10, unit: RateLimitUnit::Hour.into() };
+        let own = v3::RateLimitOverride { requests_per_unit: 10, unit: RateLimitUnit::Hour.into() };
         let hits_addend = Some(UInt64Value { value: hits });
         let limit = Some(own);
         let own = RateLimitDescriptor { hits_addend, limit, ..descriptor(&stated) };
         proxy.full(vec![own]).map_err(|status| status.code())
     };
-    for (nth, user) in ["a", "of nobody"].into_iter().enumerate() {
+    for (nth, user) in ["a", "other"].into_iter().enumerate() {
         let [id, other, third, last] = [0, 1, 2, 3].map(|of| format!("{nth}{of:031}"));
         for _ in 0..2 {
             assert_eq!(send(user, &id, "reserve", 8), OK);

@@ -136,7 +136,7 @@ fn permits_in_flight_are_held_for_the_rest_of_their_time() {
     assert_eq!(commit(&after, 1), Verdict::Unknown);
     assert_eq!(commit(&after, 3), Verdict::Committed(Settled::Even));
     assert_eq!(remaining(&after, "who=ann"), 7);
-    clock.advance(ttl(18) - Duration::from_nanos(1));
+    clock.advance(ttl(18).saturating_sub(Duration::from_nanos(1)));
     assert_eq!(remaining(&after, "who=ann"), 7);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(remaining(&after, "who=ann"), 9);

@@ -126,8 +126,9 @@ impl EndedHold {
 }
 
 impl End {
-    /// Returns what was used of an item in a rule, by which it was decided `alone`, or in a limit
-    /// that came with the call; `None` for as much as was held. A commit leaves the request that was reserved, however little was used.
+    /// Returns the number of permits of an item that were used in a rule, by which it was decided
+    /// `alone`, or in a limit that came with the call; `None` for as many as were held. A commit
+    /// leaves the request that was reserved, however little was used.
     pub(super) fn used(
         self,
         cost: Option<&Cost<'_>>,

@@ -129,9 +129,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`] for
     /// a time of 0, or beyond the smallest [`HoldBounds::max_ttl`]; [`EngineError::AtMost`];
-    /// [`EngineError::NotFor`] for no permits of a store or in flight, and for one item of rules that
-    /// count in this process and others that do not;
-    /// [`EngineError::DuplicateItem`]; [`EngineError::NoCapacity`]; and those of a take.
+    /// [`EngineError::NotFor`] for no permits of a store or in flight, and for an item of rules
+    /// that count in this process and others that do not; [`EngineError::DuplicateItem`];
+    /// [`EngineError::NoCapacity`]; and those of a take.
     #[must_use]
     pub fn reserve(
         &self,

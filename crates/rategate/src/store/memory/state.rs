@@ -31,7 +31,7 @@ enum Live {
     Held(Leases),
 }
 
-/// What a reservation holds in one limit.
+/// The permits that a reservation holds in one limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LimitHold {
     Paced(Hold),
@@ -137,7 +137,8 @@ impl State {
 
     /// Returns `true` if these permits are held already.
     pub(super) fn has(&self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
-        matches!(&self.live, Live::Held(leases) if leases.has(now_ns, HolderId::Lease(lease.0), permits))
+        let id = HolderId::Lease(lease.0);
+        matches!(&self.live, Live::Held(leases) if leases.has(now_ns, id, permits))
     }
 
     /// Takes permits that pass now.
