@@ -93,6 +93,8 @@ fn buckets_and_windows_of_the_call_are_held_with_rules_or_nothing_is() {
         let denied = reserve(&engine, 2, &items(permits));
         assert_eq!(verdicts(&denied)[by], until(wait_ns), "{permits:?}");
         assert!(!denied.answer.allowed);
+        let told = denied.answer.results.iter().map(|result| result.remaining.unwrap());
+        assert_eq!(told.collect::<Vec<_>>(), [10, 40, 5], "{permits:?}: nothing is held");
         assert_eq!(left(&engine, &all), [10, 40, 5], "{permits:?}");
     }
     let again = reserve(&engine, 1, &items([40, 60, 15]));
