@@ -56,7 +56,7 @@ pub enum RequestError {
     NoPermits,
     /// A limit of operations in flight without the name of a lease, or a lease without one.
     NoLease,
-    /// A refund, debit or reservation of permits in flight, which are taken and released together,
+    /// A refund or debit of permits in flight, which are taken and released together,
     /// under the name of their lease.
     HeldByLease,
     /// A charge of limits that all count operations in flight.

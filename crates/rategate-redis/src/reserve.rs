@@ -56,7 +56,7 @@ impl<'a> Estimates<'a> {
     ///
     /// # Errors
     ///
-    /// [`RequestError::HeldByLease`], [`RequestError::TooLong`], [`RequestError::NoPermits`],
+    /// [`RequestError::TooLong`], [`RequestError::NoPermits`],
     /// [`RequestError::Exceeds`], [`RequestError::Full`]. The estimates added before are unchanged
     /// then.
     pub fn push(
@@ -69,7 +69,7 @@ impl<'a> Estimates<'a> {
         if self.requests.len() >= MAX_DECISIONS {
             return Err(RequestError::Full);
         }
-        let lasts_us = lasts_us(plan, ttl_ns)?;
+        let lasts_us = lasts_us(ttl_ns)?;
         let judged = rows_of(plan, permits.saturating_add(spared))?;
         let rows = rows_of(plan, permits)?;
         self.args.push(count(rows.len()));
@@ -128,8 +128,8 @@ impl<'a> Ends<'a> {
     ///
     /// # Errors
     ///
-    /// [`RequestError::HeldByLease`], [`RequestError::CarriedByLog`], [`RequestError::Full`]. The
-    /// ends added before are unchanged then.
+    /// [`RequestError::CarriedByLog`], [`RequestError::Full`]. The ends added before are unchanged
+    /// then.
     pub fn push(
         &mut self,
         plan: &'a Plan,
@@ -186,19 +186,19 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Returns the time of a reservation in microseconds, rounded up, or why these limits or this time
-/// are not possible.
-pub(crate) fn lasts_us(plan: &Plan, ttl_ns: NonZeroU64) -> Result<u64, RequestError> {
-    if plan.holds() {
-        return Err(RequestError::HeldByLease);
-    }
+/// Returns the time of a reservation in microseconds, rounded up, or why it is not possible.
+pub(crate) fn lasts_us(ttl_ns: NonZeroU64) -> Result<u64, RequestError> {
     let lasts_us = ttl_ns.get().div_ceil(1_000);
     if lasts_us > MAX_TTL_US { Err(RequestError::TooLong) } else { Ok(lasts_us) }
 }
 
-/// Checks that limits hold estimates, and take such a charge.
+/// Checks that limits take such a charge, those of permits in flight aside: nothing is charged to
+/// them.
 pub(crate) fn check_end(plan: &Plan, debt: Debt) -> Result<(), RequestError> {
-    if plan.holds() { Err(RequestError::HeldByLease) } else { charge::check(plan, debt) }
+    match charge::check(plan, debt) {
+        Err(RequestError::CountsInFlight) => Ok(()),
+        checked => checked,
+    }
 }
 
 /// Reads the reply to a call with these estimates.
@@ -253,7 +253,8 @@ fn ended(
     let [first, second, third] = [numbers.count()?, numbers.count()?, numbers.count()?];
     let Status { remaining, debt, .. } = Status::of(numbers, plan.limits(), now_us)?;
     // What the store does not count at all.
-    let used = used_of(end).unwrap_or(0);
+    let counts_use = plan.limits().any(|(_, limit)| !limit.holds());
+    let used = used_of(end).filter(|_| counts_use).unwrap_or(0);
     let forgiven = second.saturating_add(used.saturating_sub(MAX_WINDOW_PERMITS));
     let outcome = match (status, kind) {
         (0, _) => EndOutcome::Unknown,

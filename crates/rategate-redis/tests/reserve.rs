@@ -14,7 +14,6 @@ use rategate::store::{
 };
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
@@ -619,15 +618,13 @@ fn the_script_gives_the_same_replies() {
 
 #[test]
 fn what_cannot_be_held_is_refused() {
-    let in_flight = Limit::concurrency(&Concurrency::new(3), 1_000_000).unwrap();
-    let [(_, _, bucket), _, (_, _, log), _] = limits_of(10, 600);
-    let (both, plan) = (Plan::new([("c", in_flight), ("b", bucket)]).unwrap(), plan_of("l", log));
+    let [_, _, (_, _, log), _] = limits_of(10, 600);
+    let plan = plan_of("l", log);
     let ttl_ns = NonZeroU64::new(1).unwrap();
     let mut estimates = Estimates::new();
     let push = |plan, permits, ttl_ns| {
         Estimates::new().push(plan, &key("k"), (permits, 0), (id_of(1), ttl_ns))
     };
-    assert_eq!(push(&both, 1, ttl_ns), Err(RequestError::HeldByLease));
     assert_eq!(push(&plan, 0, ttl_ns), Err(RequestError::NoPermits));
     assert!(matches!(push(&plan, 11, ttl_ns), Err(RequestError::Exceeds(_))));
     assert_eq!(push(&plan, 1, NonZeroU64::new(MAX_TTL_US * 1_000).unwrap()), Ok(()));
@@ -639,8 +636,6 @@ fn what_cannot_be_held_is_refused() {
     assert_eq!(command.within_memory().verb(), Verb::ReserveWithinMemory);
     let mut ends = Ends::new();
     let id = id_of(1);
-    let refused = ends.push(&both, &key("k"), id, commit(1), Debt::FORGOTTEN);
-    assert_eq!(refused, Err(RequestError::HeldByLease));
     let refused = ends.push(&plan, &key("k"), id, commit(1), Debt::CARRIED);
     assert_eq!(refused, Err(RequestError::CarriedByLog));
     assert_eq!(ends.push(&plan, &key("k"), id, commit(1), Debt::FORGOTTEN), Ok(()));

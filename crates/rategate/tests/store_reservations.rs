@@ -65,6 +65,13 @@ impl Bench {
         self.end("k", id, ReservationEnd::Commit { used: Some(used) })
     }
 
+    fn left(&self) -> u64 {
+        match self.store.peek(&self.plan, &key_of("k"), NonZeroU64::MIN).wait().unwrap() {
+            Verdict::Granted(grant) => grant.remaining,
+            Verdict::Denied(denial) => denial.remaining,
+        }
+    }
+
     fn takes(&self, permits: u64) -> bool {
         let permits = permits.try_into().unwrap();
         let verdict = self.store.decide(&self.plan, &key_of("k"), permits).wait().unwrap();
@@ -374,15 +381,32 @@ fn an_end_puts_other_numbers_into_force() {
 }
 
 #[test]
-fn permits_in_flight_are_not_reserved() {
+fn permits_in_flight_come_back_whole_and_only_other_limits_are_charged() {
     let in_flight = Rule::InFlight(Concurrency::new(3), NonZeroU64::MIN);
     let bench = Bench::new(100, &[("b", bucket(10)), ("f", in_flight)]);
-    let refused = bench.try_reserve("k", 1, 1, S);
-    assert!(matches!(&refused, Err(StoreError::InvalidRequest(why)) if !why.is_empty()));
-    let (end, debt) = (ReservationEnd::Cancel, Debt::FORGOTTEN);
-    let refused = bench.store.end(&bench.plan, &key_of("k"), named(1), end, debt).wait();
-    assert!(matches!(refused, Err(StoreError::InvalidRequest(_))), "{refused:?}");
-    let paced = bench.under(&[("b", bucket(10))]);
-    assert!(matches!(paced.try_reserve("k", 1, 11, S), Err(StoreError::Exceeds(_))));
+    assert!(matches!(bench.try_reserve("k", 1, 4, S), Err(StoreError::Exceeds(_))));
     assert_eq!(bench.store.keys(), 0, "nothing is remembered of what was refused");
+    let (bucket, flight) = (bench.under(&[("b", bucket(10))]), bench.under(&[("f", in_flight)]));
+    let left = || (bucket.left(), flight.left());
+    assert_eq!(bench.reserve(1, 2, 50 * S), held(50 * S));
+    assert_eq!(bench.reserve(2, 2, 50 * S), denied(50 * S));
+    assert_eq!(left(), (8, 1));
+    let owed = Settled::Owed { permits: 5, forgiven: 0 };
+    assert_eq!(bench.commit(1, 7).outcome, EndOutcome::Committed(owed));
+    assert_eq!(left(), (3, 3));
+    // Alone they charge nothing, in time and late.
+    let alone = &flight;
+    assert_eq!(alone.reserve(3, 2, S), held(S));
+    assert_eq!(alone.commit(3, 7).outcome, EndOutcome::Committed(Settled::Even));
+    assert_eq!(alone.reserve(4, 2, S), held(S));
+    bench.at(S);
+    assert_eq!(left(), (4, 3), "it has ended by itself");
+    assert_eq!(alone.commit(4, 7).outcome, EndOutcome::Late(Charged::default()));
+    assert!(alone.commit(4, 7).is_repeated);
+    // What a reset drops belongs to others.
+    assert_eq!(alone.reserve(5, 3, S), held(S));
+    assert_eq!(alone.store.reset(&alone.plan, &key_of("k")).wait(), Ok(1));
+    assert_eq!(alone.reserve(6, 3, S), held(S));
+    assert_eq!(alone.commit(5, 3).outcome, EndOutcome::Late(Charged::default()));
+    assert_eq!(left().1, 0);
 }

@@ -183,7 +183,7 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
             return charge::check(plan, *debt);
         }
         StoreRequest::Reserve { plan, permits, ttl_ns, spared, .. } => {
-            reserve::lasts_us(plan, *ttl_ns)?;
+            reserve::lasts_us(*ttl_ns)?;
             (plan, permits.saturating_add(*spared))
         }
         StoreRequest::End { plan, debt, .. } => {

@@ -81,6 +81,7 @@ end
 
 -- Returns when a hold ends, or nil if it has ended.
 local function end_of(cell, member)
+  if cell.kind.end_of then return cell.kind.end_of(cell, member) end
   local open = cell.open
   if not open or open.gone[member] then return nil end
   local end_us = open.added[member] or member == open.first and open.next_us

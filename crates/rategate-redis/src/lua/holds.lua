@@ -1,6 +1,7 @@
 -- Permits that are held until they are released, or until the lease of their holder ends. The
 -- state is a sorted set of "permits:id" by the end of the lease. Before them all comes the member
--- "", whose score is the number of permits held, negated.
+-- "", whose score is the number of permits held, negated. A reservation has the member
+-- "permits:0:id", which no lease has: the ids of all have one length.
 
 local holds = { numbers = { 'most', 'permits', 'lease_us' } }
 kinds.c = holds
@@ -13,7 +14,7 @@ local function holds_permits(member)
 end
 
 function holds.read(key, op, now)
-  local cell = { key = key, held = 0, over = {}, gone = {}, added = {}, lease_us = op.lease_us }
+  local cell = { key = key, now = now, held = 0, over = {}, gone = {}, added = {}, lease_us = op.lease_us }
   if is_over(key) then
     cell.is_wiped = true
     return cell
@@ -34,13 +35,17 @@ local function holds_member(op, id)
   return string.format('%d:', op.permits) .. id
 end
 
--- Returns true if this holder was granted before, which makes the call a repetition.
-function holds.has(cell, op, now, id)
-  local member = holds_member(op, id)
-  if cell.added[member] then return true end
-  if cell.is_wiped or cell.gone[member] then return false end
+-- Returns when what a member holds ends, or nil if it has ended.
+function holds.end_of(cell, member)
+  if cell.added[member] then return cell.added[member] end
+  if cell.is_wiped or cell.gone[member] then return nil end
   local until_us = redis.call('ZSCORE', cell.key, member)
-  return until_us and tonumber(until_us) > now
+  return until_us and tonumber(until_us) > cell.now and tonumber(until_us) or nil
+end
+
+-- Returns true if this holder was granted before, which makes the call a repetition.
+function holds.has(cell, op, _, id)
+  return holds.end_of(cell, holds_member(op, id)) ~= nil
 end
 
 function holds.opening(cell, op, now)
@@ -75,11 +80,22 @@ function holds.renew(cell, op, now, id)
   if holds.has(cell, op, now, id) then cell.added[member] = now + op.lease_us end
 end
 
-function holds.release(cell, op, _, id)
-  local member = holds_member(op, id)
+local function holds_end(cell, member, permits)
   cell.added[member], cell.gone[member] = nil, true
-  cell.held = cell.held - op.permits
+  cell.held = cell.held - permits
 end
+
+function holds.release(cell, op, _, id)
+  holds_end(cell, holds_member(op, id), op.permits)
+end
+
+-- Takes the permits of a reservation until its end, and gives them back.
+function holds.hold(cell, member, permits, end_us)
+  cell.added[member] = end_us
+  cell.held = cell.held + permits
+end
+
+holds.unhold = holds_end
 
 function holds.tell(cell, op, now)
   return now + op.lease_us, cell.held, 0
@@ -88,7 +104,7 @@ end
 -- Permits held are released by id, never refunded, and their numbers are those of each call.
 local function none() return 0 end
 
-holds.back, holds.owed, holds.undo, holds.credit, holds.adopt, holds.charge = none, none, none, none, none, none
+holds.back, holds.owed, holds.undo, holds.credit, holds.adopt, holds.debt = none, none, none, none, none, none
 
 function holds.write(cell, now)
   if cell.is_wiped then redis.call('DEL', cell.key) end

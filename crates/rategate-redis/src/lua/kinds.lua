@@ -27,6 +27,9 @@
 --   opening_after(cell, op, now, holds, opens_us)
 --                                     opening, if these holds run to their ends; without them it is
 --                                     opens_us. Absent where the ends are made one by one
+--   hold(cell, member, permits, end_us), unhold(cell, member, permits), end_of(cell, member)
+--                                     in place of ticket and give_back: what is held comes back
+--                                     whole, and nothing is charged. Absent for most kinds
 --   write(cell, now)                  writes the cell to its key
 --
 -- A cell that the clock of another server has left too far ahead counts as if all permits had

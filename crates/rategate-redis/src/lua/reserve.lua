@@ -88,12 +88,17 @@ local function hold_all(ops, cells, now, id, ttl_us, keep_ms)
   local words = { 'r', string.format('%d', permits), string.format('%d', keep_ms), string.format('%d', end_us) }
   for index, op in ipairs(ops) do
     local cell = cells[index]
-    op.kind.take(cell, op, now, permits)
-    cell.open = cell.open or new_holds()
-    -- What the leads know is of holds that have ended.
-    if cell.open.count == 0 then cell.leads = nil end
-    local ticket = op.kind.ticket(cell)
-    add_hold(cell, hold_name(permits, ticket, id), end_us)
+    local ticket = 0
+    if op.kind.hold then
+      op.kind.hold(cell, hold_name(permits, ticket, id), permits, end_us)
+    else
+      op.kind.take(cell, op, now, permits)
+      cell.open = cell.open or new_holds()
+      -- What the leads know is of holds that have ended.
+      if cell.open.count == 0 then cell.leads = nil end
+      ticket = op.kind.ticket(cell)
+      add_hold(cell, hold_name(permits, ticket, id), end_us)
+    end
     words[#words + 1] = string.format('%d', ticket)
     cell.is_dirty = true
   end
@@ -167,7 +172,7 @@ end
 local function settle_all(words, ops, cells, now, id, used, is_cancelled, terms)
   local permits = tonumber(words[2])
   if used < 0 then used = permits end
-  local back, forgiven, is_late = math.max(0, permits - used), 0, false
+  local back, forgiven, is_late, counts_use = math.max(0, permits - used), 0, false, false
   for index, op in ipairs(ops) do
     local cell, bound, is_carried = cells[index], terms[index][1], terms[index][2]
     local ticket = words[4 + index]
@@ -175,18 +180,25 @@ local function settle_all(words, ops, cells, now, id, used, is_cancelled, terms)
     local is_open = member and end_of(cell, member)
     local short = used
     if is_open then
-      back = math.min(back, end_hold(cell, op, member, math.max(0, permits - used), now))
+      -- Permits in flight come back whole.
+      if op.kind.unhold then
+        op.kind.unhold(cell, member, permits)
+      else
+        back = math.min(back, end_hold(cell, op, member, math.max(0, permits - used), now))
+      end
       short = math.max(0, used - permits)
       cell.is_dirty = true
     else
       is_late = true
     end
-    if short > 0 then
+    counts_use = counts_use or op.kind.charge ~= nil
+    if short > 0 and op.kind.charge then
       local counted = op.kind.charge(cell, op, now, short, bound, is_carried)
       if counted > 0 then cell.is_dirty = true end
       forgiven = math.max(forgiven, short - counted)
     end
   end
+  if not counts_use then used = is_late and 0 or math.min(used, permits) end
   if is_late then
     return { 5, math.max(0, used - forgiven), forgiven, debt_of_all(ops, cells, now) }
   end

@@ -108,7 +108,7 @@ impl Reader<'_> {
             None => rule.warn.clone(),
         };
         let hold_keys = HoldKeys::of_limit(limit).or(HoldKeys::of_rule(table));
-        let hold_bounds = self.hold_bounds(hold_keys, algorithm);
+        let hold_bounds = self.hold_bounds(hold_keys);
         let name = self.dimension_name(limit.name.as_deref(), rule)?;
         let location = self.location("name");
         let full: Arc<str> = format!("{}/{name}", rule.name).into();

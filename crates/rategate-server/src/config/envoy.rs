@@ -310,7 +310,7 @@ impl Reader<'_> {
             max_ttl: table.max_ttl.as_ref(),
             max_held: table.max_held.as_ref(),
         };
-        let hold_bounds = reader.hold_bounds(keys, Some(algorithm));
+        let hold_bounds = reader.hold_bounds(keys);
         let given = table.name.as_deref().unwrap_or_default().into();
         Counted { given, replaces, limit, counters, hold_bounds }
     }

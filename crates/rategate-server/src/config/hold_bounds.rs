@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use rategate_core::span;
 
-use super::limit::Algorithm;
-use super::rules::{KnownAlgorithm, Reader};
+use super::rules::Reader;
 use super::tables::{DimensionTable, RuleTable, Threshold};
 use super::text::Text;
 use crate::rule::HoldBounds;
@@ -41,21 +40,8 @@ impl<'t> HoldKeys<'t> {
 
 impl Reader<'_> {
     /// Reads the bounds on reservations.
-    pub(super) fn hold_bounds(
-        &mut self,
-        keys: HoldKeys<'_>,
-        algorithm: KnownAlgorithm,
-    ) -> HoldBounds {
+    pub(super) fn hold_bounds(&mut self, keys: HoldKeys<'_>) -> HoldBounds {
         let HoldKeys { ttl, max_ttl, max_held } = keys;
-        let written =
-            [ttl.map(|_| "ttl"), max_ttl.map(|_| "max_ttl"), max_held.map(|_| "max_held")];
-        if matches!(algorithm, Some(Algorithm::Concurrency)) {
-            for key in written.into_iter().flatten() {
-                let message =
-                    format!("`{key}` is for reservations, and permits in flight are leased");
-                self.suggest(key, message, "leave it out; `lease` is the time of a lease");
-            }
-        }
         let default = HoldBounds::DEFAULT;
         let longest = max_ttl.map_or(default.max_ttl, |text| text.0);
         if longest > HoldBounds::MAX_TTL {

@@ -178,7 +178,7 @@ impl Reader<'_> {
             let message = "permits in flight are as many as a call asks for";
             self.complain(if table.counts.is_some() { "counts" } else { "weights" }, message);
         }
-        let hold_bounds = self.hold_bounds(HoldKeys::of_rule(table), algorithm);
+        let hold_bounds = self.hold_bounds(HoldKeys::of_rule(table));
         let entries = table.entries.iter().zip(self.node.elements("match"));
         let entries = entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
         Rule {

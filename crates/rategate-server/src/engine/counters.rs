@@ -449,6 +449,7 @@ fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
 impl EngineError {
     pub(super) const NOT_CHARGED_LEASED: Self =
         Self::NotFor("permits leased from a store are not charged; write store = \"exact\"");
+    pub(super) const NO_WEIGHTS: Self = Self::NotFor("`usage` is for rules with weights or prices");
     pub(super) const NOT_CHARGED_IN_FLIGHT: Self =
         Self::NotFor("the limit counts permits in flight; nothing is charged to it");
 

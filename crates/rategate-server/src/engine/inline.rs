@@ -8,6 +8,7 @@
 //! day, even if its keys have not recovered: tiers are few, and a limit that recovers over
 //! decades costs a client nothing.
 
+mod holds;
 mod tiers;
 
 use std::collections::HashMap;
@@ -36,7 +37,7 @@ const PER_TABLE: usize = rategate::keyed::MAX_TIERS;
 
 /// An inline limit.
 pub(super) trait InlineLimit: Copy + Debug + Eq + Hash + Send + Sync + 'static {
-    type Policy: HasLockFree + Portable + Copy + Send + Sync + 'static;
+    type Policy: HasLockFree<State: Send> + Portable + Copy + Send + Sync + 'static;
 
     fn policy(self) -> Result<Self::Policy, EngineError>;
 
@@ -233,6 +234,10 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
     /// Returns the caller's key from a key of the table.
     pub(super) fn own_key(key: &[u8]) -> &[u8] {
         key.get(KEY_PREFIX_BYTES..).unwrap_or_default()
+    }
+
+    pub(super) const fn limit(&self) -> N {
+        self.limit
     }
 
     pub(super) fn attempt(&self, key: &[u8], permits: u64) -> rategate::keyed::Acquisition<'_> {

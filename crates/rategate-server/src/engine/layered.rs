@@ -156,9 +156,7 @@ impl<'a> Layer<'a> {
         let Some((first, entries)) = rules_of(live, (nth, &item.target), item.usage.is_some())?
         else {
             return match item.usage {
-                Some(_) if item.target.has_own_limit() => {
-                    Err(EngineError::NotFor("`usage` is for rules with weights or prices"))
-                }
+                Some(_) if item.target.has_own_limit() => Err(EngineError::NO_WEIGHTS),
                 _ => Ok(plain),
             };
         };

@@ -9,7 +9,8 @@
 //!   the process that keeps the rule's counters. A holder that has died or is unreachable blocks
 //!   permits no longer than that. A holder counts from when it *sent* its request, which is
 //!   earlier.
-//! * **Its name is all that is needed to end it**, so names are drawn from 128 bits.
+//! * **Its name is all that is needed to end it**, so names are drawn from 128 bits. A reservation
+//!   of the same name is another holder.
 //!
 //! A lease belongs to a rule by its name, with a limit of concurrency
 //! ([`Concurrency`](rategate::Concurrency)).

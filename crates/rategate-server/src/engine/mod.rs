@@ -160,7 +160,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
             observer,
             exhausted: Exhausted::default(),
-            remotes: Remotes::new(store),
+            remotes: Remotes::new(store, settings.max_reservations),
             reservations: Reservations::new(settings.max_reservations),
             pools: Pools::default(),
             wall_ahead_ns: AtomicU64::new(0),

@@ -15,7 +15,7 @@
 //!   counts what fits.
 //! * **Windows that count every hit** ([`CountedWindow`]) count denied permits in the store too,
 //!   and refund nothing.
-//! * **Reservations** are held by the store under their id:
+//! * **Reservations** are held by the store under their id, of permits in flight too:
 //!   see [`reserve`](super::Engine::reserve).
 //! * **Requests with an id** count once in the store: see [`once`](super::Engine::once).
 //! * **Refunds** need no grant, as in this process: a store credits permits up to full, by the
@@ -293,13 +293,15 @@ impl Store for PlanOnlyStore {
 /// in this process.
 pub(super) struct Remotes<C: Clock> {
     store: Option<Arc<dyn Stores<C>>>,
+    /// The maximum number of reservations that are known for each rule of those.
+    max_reservations: usize,
     /// Permits in flight in this process, by the name of their rule, while the rule exists.
     here: Mutex<HashMap<Arc<str>, Weak<MemoryStore<C>>>>,
 }
 
 impl<C: Clock + Clone + 'static> Remotes<C> {
-    pub(super) fn new(store: Option<Arc<dyn Stores<C>>>) -> Self {
-        Self { store, here: Mutex::default() }
+    pub(super) fn new(store: Option<Arc<dyn Stores<C>>>, max_reservations: usize) -> Self {
+        Self { store, max_reservations, here: Mutex::default() }
     }
 
     /// Returns the store of a rule's permits in flight. They stay held when the limit changes.
@@ -309,10 +311,20 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
             here.retain(|_, store| store.strong_count() > 0);
         }
         let store = here.get(&rule.name).and_then(Weak::upgrade);
-        let store =
-            store.unwrap_or_else(|| Arc::new(MemoryStore::with_capacity(clock.clone(), max_keys)));
+        let store = store.unwrap_or_else(|| {
+            let store = MemoryStore::with_capacity(clock.clone(), max_keys);
+            Arc::new(store.with_max_ids(self.max_reservations))
+        });
         here.insert(Arc::clone(&rule.name), Arc::downgrade(&store));
         Shared::new(store, NonZeroU32::MIN)
+    }
+
+    /// Returns the reservations of a rule's permits in flight in this process.
+    pub(super) fn reserved(&self, rule: &Rule) -> Vec<store::InFlight> {
+        let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = here.get(&rule.name).and_then(Weak::upgrade);
+        drop(here);
+        store.map_or_else(Vec::new, |store| store.in_flight())
     }
 
     /// Returns the number of keys with permits in flight in this process.

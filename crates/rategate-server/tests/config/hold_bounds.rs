@@ -58,13 +58,12 @@ fn nonsense_is_refused_with_its_key() {
         let report = load_text("a.toml", &text).unwrap_err().report().clone();
         assert!(report.contains(problem) && report.contains(key), "{keys}: {report}");
     }
-    // Each is reported, and so is one problem for both times.
-    let text = "[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\nttl = \"1s\"\n\
-                max_ttl = \"1s\"\nmax_held = \"1%\"\n";
-    let report = load_text("a.toml", text).unwrap_err().report().clone();
-    for key in ["ttl", "max_ttl", "max_held"] {
-        let problem = format!("`{key}` is for reservations, and permits in flight are leased");
-        assert!(report.contains(&problem), "{key}: {report}");
+    for key in ["ttl = \"1s\"", "max_ttl = \"1s\"", "max_held = \"1%\""] {
+        let text =
+            format!("[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\n{key}\n");
+        let loaded = load_text("a.toml", &text).unwrap();
+        let bounds = loaded.rules.set().rules[0].hold_bounds;
+        assert_ne!(bounds, HoldBounds::DEFAULT, "{key}");
     }
     let text = "[[rule]]\nname = \"a\"\nlimit = 3\nttl = \"26h\"\nmax_ttl = \"25h\"\n";
     let report = load_text("a.toml", text).unwrap_err().report().clone();

@@ -4,6 +4,8 @@ mod charge;
 pub(crate) mod common;
 mod figures;
 mod held;
+mod held_inline;
+mod in_flight;
 mod inline;
 mod laws;
 mod random;

@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use rategate::SlidingLog;
 use rategate::charge::Settled;
-use rategate::{Concurrency, SlidingLog};
 use rategate_server::engine::{
-    Cost, Engine, EngineError, EngineSettings, Inline, Item, MAX_TTL, MEMORY, Override, Reserved,
-    Target, UniqueId, Verb, Verdict,
+    Cost, Engine, EngineError, EngineSettings, Item, MAX_TTL, MEMORY, Override, Reserved, Target,
+    UniqueId, Verb, Verdict,
 };
 use rategate_server::rule::{Enforcement, Limit, Over, Rule, RuleSet, Unit};
 
@@ -158,9 +158,6 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
     let twice = fails(&[("t", 1), ("u", 1), ("t", 1)]);
     assert_eq!(twice, EngineError::DuplicateItem { first: 0, second: 2 });
     assert!(matches!(fails(&[("t", 1); 65]), EngineError::TooManyItems { .. }));
-    let limit = Inline { capacity: 5, count: 1, period_ns: SECOND };
-    let inline = [Item::of(Target::Inline { limit, key: b"k" }, 1)];
-    assert!(matches!(now(engine.reserve(id(1), TTL, &inline)), Err(EngineError::NotFor(_))));
     for ttl in [Duration::ZERO, MAX_TTL + Duration::from_nanos(1)] {
         let refused = try_reserve(&engine, 1, ttl, &[("t", 1)]);
         assert_eq!(
@@ -229,15 +226,6 @@ fn a_limit_of_the_call_shares_the_count_of_its_rule() {
         assert!(now(engine.commit(id(number), &[cost])).unwrap().answer.allowed);
     }
     assert_eq!(left(&engine, "y"), 3);
-}
-
-/// Operations in flight are counted elsewhere: they have leases.
-#[test]
-fn permits_in_flight_are_not_reserved() {
-    let rule = Rule { limit: Limit::Policy(Concurrency::new(3).into()), ..bucket("c", &["c"], 3) };
-    let (engine, _) = engine(vec![rule]);
-    let refused = try_reserve(&engine, 1, TTL, &[("c", 1)]);
-    assert!(matches!(refused, Err(EngineError::NotFor(_))), "{refused:?}");
 }
 
 #[test]

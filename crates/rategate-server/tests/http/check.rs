@@ -253,7 +253,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
     let id = r#""id":"ffeeddccbbaa99887766554433221100""#;
     let reserve = format!(r#"{{"verb":"reserve",{id},"rule":"per_user","key":"1"}}"#);
     assert_eq!(service.check(&reserve)["allowed"], true);
-    let cases: [(&str, u16, &str, &str); 17] = [
+    let cases: [(&str, u16, &str, &str); 16] = [
         (r#"{"verb":"reserve","id":"ff","rule":"all"}"#, 400, "/id", "32 hexadecimal digits"),
         (r#"{"verb":"commit","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"verb":"cancel","rule":"all"}"#, 400, "/id", "missing"),
@@ -284,8 +284,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
             "/items/0/at_most",
             "only for the verb `reserve`",
         ),
-        (r#"{"verb":"reserve","rule":"ovens","key":"1"}"#, 400, "", "they are leased"),
-        (r#"{"verb":"reserve","limit":"1/s","key":"1"}"#, 400, "", "a reservation is of rules"),
+        (r#"{"verb":"reserve","rule":"ovens","key":"1","permits":0}"#, 400, "", "at least one"),
     ];
     let other = format!(r#"{{"verb":"commit",{id},"rule":"per_user","key":"2"}}"#);
     let twice = r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"all"}]}"#;

@@ -33,7 +33,7 @@ fn every_example_is_answered_as_it_says() {
     let rules = rategate_server::config::load_text("rules.toml", rules).unwrap().rules;
     let service = with_rules(rules.set().as_ref().clone());
     let examples = blocks("http");
-    assert_eq!(examples.len(), 29);
+    assert_eq!(examples.len(), 33);
     for example in examples {
         let (request, expected) = example.split_once("\n\n").unwrap();
         let (line, body) = request.split_once('\n').unwrap_or((request, ""));

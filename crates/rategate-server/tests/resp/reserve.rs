@@ -508,17 +508,56 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         let reply = client.ask(&words);
         assert!(reply.error().starts_with(&error), "{words}: {reply:?}");
     }
-    let in_flight = client.ask("RATEGATE.RESERVE * 9 ovens 1");
-    assert!(
-        in_flight.error().starts_with("ERR the limit counts permits in flight"),
-        "{in_flight:?}"
-    );
+    let once = client.ask(&format!("RATEGATE.REFUND {ID} ovens 1"));
+    assert!(once.error().starts_with("ERR the limit counts permits in flight"), "{once:?}");
     client.send(&command(&[&b"RATEGATE.CANCEL"[..], ID.as_bytes(), b"\xff"]));
     assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
     assert_eq!(reported(&client.ask("RATEGATE.PEEK tokens 1 ann m")), of("granted", 0, 993));
     assert_eq!(reported(&client.ask("RATEGATE.PEEK calls 1 ann")), of("granted", 0, 2));
     let cancel = client.ask(&format!("RATEGATE.CANCEL {ID} tokens ann m"));
     assert_eq!(reported(&cancel), of("cancelled", 7, 1000));
+}
+
+/// A slot is held with tokens under one id, and is back after a commit, a cancellation and the end.
+#[test]
+fn permits_in_flight_are_held_with_tokens() {
+    let running = model();
+    for (version, mut client) in clients(&running) {
+        let mut ask = |words: &str, number: u64| {
+            let id = format!("{version}{number:031}");
+            client.ask(&words.replace("ID", &id).replace("USER", &format!("slot{version}")))
+        };
+        let reserve = "RATEGATE.RESERVE ID 60000 ITEMS 2 ovens 1 0 tokens 300 2 USER m";
+        for (number, ovens, tokens) in [(1, 1, 700), (2, 0, 400)] {
+            let held = ask(reserve, number);
+            assert_eq!(
+                items(&held),
+                [of("granted", 1, ovens), of("granted", 300, tokens)],
+                "{held:?}"
+            );
+        }
+        let denied = ask(reserve, 3);
+        assert!(!is_true(denied.named("allowed")));
+        let Reply::List(each) = denied.named("items") else { panic!("{denied:?}") };
+        assert_eq!(each[0].named("verdict"), &text("denied"));
+        assert_eq!(each[1].named("remaining").int(), 400, "no token is taken");
+        let commit = "RATEGATE.COMMIT ID ITEMS 2 ovens 1 0 tokens 200 2 USER m";
+        for sent in 0..3 {
+            let ended = ask(commit, 1);
+            assert_eq!(items(&ended), [of("committed", 0, 1), of("committed", 100, 500)]);
+            assert_eq!(*ended.named("repeated"), truth(version, sent > 0));
+        }
+        let cancelled = ask("RATEGATE.CANCEL ID ITEMS 2 ovens 0 tokens 2 USER m", 2);
+        assert_eq!(items(&cancelled), [of("cancelled", 1, 2), of("cancelled", 300, 800)]);
+        // It ends by itself, and what was used is charged late.
+        assert!(is_true(ask(&reserve.replace("60000", "1"), 4).named("allowed")));
+        let started = Instant::now();
+        while ask("RATEGATE.PEEK ovens 1", 0).named("remaining").int() < 2 {
+            assert!(started.elapsed() < PATIENCE, "it never ends");
+        }
+        let late = ask(commit, 4);
+        assert_eq!(items(&late), [of("late", 0, 2), of("late", 200, 600)]);
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ struct Reserve {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-struct Ttl {
+pub(crate) struct Ttl {
     #[prost(int64, tag = "1")]
     seconds: i64,
     #[prost(int32, tag = "2")]
@@ -48,11 +48,11 @@ struct Ttl {
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Reserved {
+pub(crate) struct Reserved {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
-    reservation_id: String,
+    pub(crate) reservation_id: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -83,13 +83,13 @@ pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
 }
 
 /// Calls the service about descriptors of the domain `edge`.
-struct Gateway {
+pub(crate) struct Gateway {
     client: Client,
-    descriptors: Vec<RateLimitDescriptor>,
+    pub(crate) descriptors: Vec<RateLimitDescriptor>,
 }
 
 impl Gateway {
-    fn new(server: &Server, entries: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(server: &Server, entries: &[(&str, &str)]) -> Self {
         Self { client: Client::new(server.address), descriptors: vec![descriptor(entries)] }
     }
 
@@ -100,13 +100,13 @@ impl Gateway {
         RateLimitResponse::decode(reply).unwrap().overall_code
     }
 
-    fn reserve(&mut self, amount: u64, ttl: Option<Ttl>) -> Result<Reserved, Status> {
+    pub(crate) fn reserve(&mut self, amount: u64, ttl: Option<Ttl>) -> Result<Reserved, Status> {
         let (domain, descriptors) = ("edge".to_owned(), self.descriptors.clone());
         let message = Reserve { domain, descriptors, amount, ttl }.encode_to_vec();
         Ok(Reserved::decode(self.client.call(RESERVE, message)?).unwrap())
     }
 
-    fn commit(&mut self, id: &str, actual_amount: u64) -> Result<bool, Status> {
+    pub(crate) fn commit(&mut self, id: &str, actual_amount: u64) -> Result<bool, Status> {
         let (domain, descriptors) = ("edge".to_owned(), self.descriptors.clone());
         let reservation_id = id.to_owned();
         let message = Commit { domain, descriptors, reservation_id, actual_amount };

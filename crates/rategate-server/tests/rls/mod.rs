@@ -14,6 +14,7 @@ mod heads;
 mod hostile;
 mod json;
 mod kuadrant;
+mod kuadrant_store;
 mod laws;
 mod oracle;
 mod places;

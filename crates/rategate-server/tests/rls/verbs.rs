@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as v3;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message;
 use rategate_server::engine::Engine;
@@ -113,6 +115,37 @@ fn an_estimate_that_does_not_fit_is_denied_and_leaves_its_id_unused() {
         assert_eq!(proxy.send(&commit, Some(30)), OK);
         assert_eq!(left(&engine, "tokens", "a"), (70, 0));
     }
+}
+
+/// A limit that comes with the descriptor is reserved, whether a rule is for it or not.
+#[test]
+fn limits_of_descriptors_are_reserved() {
+    let (engine, _, server) = served(1_000, Driver::Own);
+    let mut proxy = Proxy::new(&server);
+    let mut send = |user: &str, id: &str, verb: &str, hits| {
+        let stated = [("rategate.id", id), ("user", user), ("rategate.verb", verb)];
+        let own = v3::RateLimitOverride { requests_per_unit: 10, unit: RateLimitUnit::Hour.into() };
+        let hits_addend = Some(UInt64Value { value: hits });
+        let limit = Some(own);
+        let own = RateLimitDescriptor { hits_addend, limit, ..descriptor(&stated) };
+        proxy.full(vec![own]).map_err(|status| status.code())
+    };
+    for (nth, user) in ["a", "other"].into_iter().enumerate() {
+        let [id, other, third, last] = [0, 1, 2, 3].map(|of| format!("{nth}{of:031}"));
+        for _ in 0..2 {
+            assert_eq!(send(user, &id, "reserve", 8), OK);
+        }
+        assert_eq!(send(user, &other, "reserve", 3), OVER_LIMIT);
+        for _ in 0..2 {
+            assert_eq!(send(user, &id, "commit", 7), OK);
+        }
+        assert_eq!(send(user, &other, "reserve", 4), OVER_LIMIT);
+        assert_eq!(send(user, &other, "reserve", 3), OK);
+        assert_eq!(send(user, &other, "cancel", 0), OK);
+        assert_eq!(send(user, &third, "take", 3), OK);
+        assert_eq!(send(user, &last, "take", 1), OVER_LIMIT);
+    }
+    assert_eq!(left(&engine, "tokens", "a"), (1_000, 0), "its windows are of another unit");
 }
 
 /// A proxy that knows no number holds what there is, and commits what was used.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rategate::Clock as _;
+use rategate::charge::Settled;
 use rategate::snapshot::Downtime;
+use rategate::{Clock as _, Concurrency};
 use rategate_server::engine::{
-    Cost, DEFAULT_TTL, EngineError, Item, NotRestored, OnCorruptSnapshot, Override, Restored,
-    Started, Target, UniqueId, Verb,
+    Cost, DEFAULT_TTL, EngineError, Item, Lease, LeaseVerb, NotRestored, OnCorruptSnapshot,
+    Override, Restored, Started, Target, UniqueId, Verb, Verdict,
 };
-use rategate_server::rule::{Limit, Scheduled, Unit};
+use rategate_server::rule::{Limit, Rule, Scheduled, Unit};
 
 use crate::engine::common::{
     MONDAY, SECOND, TestEngine, bucket, decide, now, per_minute, remaining, take,
@@ -76,24 +77,81 @@ fn what_was_reserved_counts_as_used() {
     let rules = || vec![bucket("b", &["who"], 100), per_minute("w", &["who"], 5)];
     let (before, _) = engine_now(rules());
     let target = |name| Target::Rule { name, values: &[b"ann"] };
-    let items = [Item::of(target("b"), 70), Item::of(target("w"), 2)];
+    let own = Target::Inline { limit: burst(8), key: b"x" };
+    let items = [Item::of(target("b"), 70), Item::of(target("w"), 2), Item::of(own, 7)];
     let id = UniqueId([7; 16]);
     assert!(now(before.reserve(id, DEFAULT_TTL, &items)).unwrap().answer.allowed);
     keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
     let (after, clock) = engine_now(rules());
     let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
-    assert_eq!(reported.keys, 2);
+    assert_eq!(reported.keys, 3);
+    assert_eq!(left(&after, burst(8), "x"), 1);
     let of = |name: &'static str, permits| {
         let items = [Item::of(target(name), permits)];
         decide(&after, Verb::Peek, &items).results[0].remaining
     };
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
-    let costs = ["b", "w"].map(|name| Cost { target: target(name), permits: Some(1), usage: None });
+    let all = [target("b"), target("w"), own];
+    let costs = all.map(|target| Cost { target, permits: Some(1), usage: None });
     assert!(!now(after.commit(id, &costs)).unwrap().answer.allowed);
     assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
     // It comes back as all use does.
     clock.advance(Duration::from_secs(60));
     assert_eq!((of("b", 1), of("w", 1)), (Some(90), Some(5)));
+    assert_eq!(left(&after, burst(8), "x"), 8);
+}
+
+/// Permits in flight are held again under their ids, for the rest of their time. Leases have ended.
+#[test]
+fn permits_in_flight_are_held_for_the_rest_of_their_time() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let slots = |permits| Limit::Policy(Concurrency::new(permits).into());
+    let with_limit = |permits| vec![Rule { limit: slots(permits), ..bucket("s", &["who"], 1) }];
+    let target = Target::Rule { name: "s", values: &[b"ann"] };
+    let id = |number| UniqueId([number; 16]);
+    let ttl = Duration::from_secs;
+    let reserve = |engine: &TestEngine, number, permits, seconds| {
+        let items = [Item::of(target, permits)];
+        now(engine.reserve(id(number), ttl(seconds), &items)).unwrap().answer.allowed
+    };
+    let commit = |engine: &TestEngine, number| {
+        let cost = Cost { target, permits: None, usage: None };
+        now(engine.commit(id(number), &[cost])).unwrap().answer.results[0].verdict
+    };
+    let (before, _) = engine_now(with_limit(9));
+    for (number, permits, seconds) in [(1, 1, 10), (2, 2, 30), (3, 3, 60), (4, 1, 60)] {
+        assert!(reserve(&before, number, permits, seconds));
+    }
+    assert_eq!(commit(&before, 4), Verdict::Committed(Settled::Even));
+    let lease = Lease { name: id(7), rule: "s", values: &[b"ann"], permits: 1 };
+    assert!(now(before.lease(LeaseVerb::Take, &lease)).unwrap().allowed);
+    assert_eq!(remaining(&before, "who=ann"), 2);
+    keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+
+    let (after, clock) = engine_at(with_limit(9), 12 * SECOND);
+    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
+    assert!(reported.others.is_empty(), "{reported:?}");
+    assert_eq!(remaining(&after, "who=ann"), 4, "the first has ended meanwhile");
+    assert_eq!(commit(&after, 1), Verdict::Unknown);
+    assert_eq!(commit(&after, 3), Verdict::Committed(Settled::Even));
+    assert_eq!(remaining(&after, "who=ann"), 7);
+    clock.advance(ttl(18).saturating_sub(Duration::from_nanos(1)));
+    assert_eq!(remaining(&after, "who=ann"), 7);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(remaining(&after, "who=ann"), 9);
+    assert_eq!(commit(&after, 2), Verdict::Late(0));
+
+    // Under a smaller limit those that last the longest are held, and the rest is reported.
+    let (smaller, _) = engine_at(with_limit(4), 12 * SECOND);
+    let path_of = || keeper(&path, OnCorruptSnapshot::Refuse);
+    let reported = restored(path_of().start(&smaller).unwrap());
+    let is_loss = |why: &NotRestored| matches!(why, NotRestored::InFlight { permits: 2 });
+    assert!(matches!(&reported.others[..], [(name, why)] if &**name == "s" && is_loss(why)));
+    assert_eq!(remaining(&smaller, "who=ann"), 1);
+    let (other, _) = engine_at(vec![bucket("s", &["who"], 5)], 12 * SECOND);
+    let reported = restored(path_of().start(&other).unwrap());
+    assert!(matches!(&reported.others[..], [(_, NotRestored::OtherPolicy)]), "{reported:?}");
 }
 
 /// A clock that was set back earns nothing, nor does downtime that is not to count.

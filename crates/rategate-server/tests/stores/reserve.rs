@@ -331,6 +331,53 @@ fn an_abandoned_reservation_ends_by_its_time() {
     assert_eq!(world.all_left(&server, &NAMES), [1_000, 10, 2]);
 }
 
+/// Slots in the store and in this process are held beside other limits of both, and any server
+/// ends what the store holds.
+#[test]
+fn permits_in_flight_are_held_with_other_items() {
+    let world = World::new();
+    let rules = || {
+        let oven = in_flight("oven", 2, CounterLocation::StoreExact);
+        let pan = in_flight("pan", 2, CounterLocation::Here);
+        vec![stored("s", 100), oven, pan, bucket("here", &["who"], 9)]
+    };
+    let (server, other) = (world.server(rules()), world.server(rules()));
+    let names = ["s", "oven", "pan", "here"];
+    let items = [("here", 4), ("oven", 1), ("s", 80), ("pan", 1)];
+    let held = world.reserve(&server, 1, &items);
+    assert_eq!(verdicts(&held), [Verdict::Granted; 4]);
+    assert_eq!(world.all_left(&server, &names), [20, 1, 1, 5]);
+    assert_eq!(world.all_left(&other, &names), [20, 1, 2, 9]);
+    // Each of them denies for all.
+    for (denying, by) in [
+        ([("here", 6), ("oven", 1), ("s", 1), ("pan", 1)], 0),
+        ([("here", 1), ("oven", 2), ("s", 1), ("pan", 1)], 1),
+        ([("here", 1), ("oven", 1), ("s", 21), ("pan", 1)], 2),
+        ([("here", 1), ("oven", 1), ("s", 1), ("pan", 2)], 3),
+    ] {
+        let denied = world.reserve(&server, 2, &denying);
+        assert!(!denied.answer.allowed && denied.answer.results[by].verdict.is_over(), "{by}");
+        assert_eq!(world.all_left(&server, &names), [20, 1, 1, 5], "{by}");
+    }
+    // A reply is lost: the same again goes on from there.
+    world.store.script([LOST]);
+    let lost = world.reserve(&server, 2, &[("oven", 1), ("here", 1)]);
+    assert_eq!(verdicts(&lost)[0], UNAVAILABLE);
+    world.pass(Duration::from_secs(1));
+    assert!(world.reserve(&server, 2, &[("oven", 1), ("here", 1)]).answer.allowed);
+    assert_eq!(world.all_left(&server, &["oven"]), [0]);
+    let ended = world.commit(&other, 2, &[("oven", 7)]);
+    assert_eq!(verdicts(&ended), [Verdict::Committed(Settled::Even)]);
+    assert_eq!(world.all_left(&server, &["oven"]), [1]);
+    let costs = [("here", 4), ("oven", 1), ("s", 30), ("pan", 1)];
+    let ended = world.commit(&server, 1, &costs);
+    let even = Verdict::Committed(Settled::Even);
+    assert_eq!(verdicts(&ended), [even, even, back(50), even]);
+    let again = world.commit(&server, 1, &costs);
+    assert_eq!((verdicts(&again), again.is_repeated), (verdicts(&ended), true));
+    assert_eq!(world.all_left(&server, &["oven", "pan"]), [2, 2]);
+}
+
 /// Two operations on one id that arrive together come one after the other.
 #[test]
 fn operations_on_an_id_that_arrive_together_are_in_turn() {
@@ -356,9 +403,8 @@ fn what_a_store_does_not_hold_says_so() {
         Rule { location: leased, ..stored("leased", 5) },
         bucket("here", &["who"], 5),
     ]);
-    for (items, why) in
-        [([("s", 1), ("oven", 1)], "in flight"), ([("s", 0), ("here", 1)], "at least one")]
-    {
+    for items in [[("s", 1), ("oven", 0)], [("s", 0), ("here", 1)]] {
+        let why = "at least one";
         let refused = world.try_reserve(&server, 1, &items);
         let Err(EngineError::NotFor(text)) = refused else { panic!("{items:?}: {refused:?}") };
         assert!(text.contains(why), "{items:?}: {text}");

@@ -8,12 +8,12 @@ use rategate::{Gcra, MonotonicClock};
 use rategate_server::engine::{
     Cost, Engine, EngineSettings, Item, Reserved, Target, UniqueId, Verb, Verdict,
 };
-use rategate_server::rule::{Limit, OnUnavailable, Rule};
+use rategate_server::rule::{CounterLocation, Limit, OnUnavailable, Rule};
 use rategate_testkit::redis::{Brand, Server};
 use tokio::runtime::Runtime;
 
 use crate::engine::common::bucket;
-use crate::stores::{PATIENCE, decided, real_store, rule_set, stored};
+use crate::stores::{PATIENCE, decided, in_flight, real_store, rule_set, stored};
 
 /// Servers with one store, and limits of which nothing is earned back meanwhile.
 struct Fleet {
@@ -35,6 +35,10 @@ impl Fleet {
                 slow(stored("s", 1), 2_000),
                 slow(stored("t", 1), 10),
                 slow(bucket("here", &["who"], 1), 3),
+                Rule {
+                    on_unavailable: OnUnavailable::Deny,
+                    ..in_flight("oven", 3, CounterLocation::StoreExact)
+                },
             ];
             let settings = EngineSettings::default();
             let shared = Arc::clone(&shared);
@@ -69,6 +73,43 @@ impl Fleet {
 
 fn of(name: &str) -> Target<'_> {
     Target::Rule { name, values: &[b"x"] }
+}
+
+/// Slots in the store are held with other items, ended by another server, and free by themselves.
+#[test]
+fn servers_share_permits_in_flight() {
+    for brand in Brand::installed() {
+        let fleet = Fleet::new(brand, 2);
+        let left = || [fleet.left(0, "oven"), fleet.left(1, "s")];
+        let id = |number| UniqueId([number; 16]);
+        assert!(fleet.reserve(0, id(1), MINUTE, &[("s", 800), ("oven", 2), ("here", 1)]));
+        assert!(fleet.reserve(0, id(1), MINUTE, &[("s", 800), ("oven", 2), ("here", 1)]));
+        assert!(!fleet.reserve(1, id(2), MINUTE, &[("s", 800), ("oven", 2)]), "by the slots");
+        assert!(!fleet.reserve(1, id(2), MINUTE, &[("oven", 1), ("s", 1201)]), "by the tokens");
+        assert_eq!(left(), [1, 1200]);
+        assert!(fleet.reserve(1, id(2), MINUTE, &[("oven", 1), ("s", 100)]));
+        for sent in 0..3 {
+            let ended = fleet.commit(0, id(2), &[("oven", 5), ("s", 150)]);
+            assert_eq!(ended.is_repeated, sent > 0);
+            let owed = Settled::Owed { permits: 50, forgiven: 0 };
+            let verdicts = ended.answer.results.iter().map(|result| result.verdict);
+            let expected = [Settled::Even, owed].map(Verdict::Committed);
+            assert_eq!(verdicts.collect::<Vec<_>>(), expected);
+        }
+        assert_eq!(left(), [1, 1050]);
+        let ended = fleet.commit(0, id(1), &[("s", 800), ("oven", 2), ("here", 1)]);
+        assert!(ended.answer.allowed);
+        assert_eq!(left(), [3, 1050]);
+        let short = Duration::from_millis(1);
+        assert!(fleet.reserve(1, id(3), short, &[("oven", 3), ("s", 50)]));
+        let started = Instant::now();
+        while left() != [3, 1050] {
+            assert!(started.elapsed() < PATIENCE, "it never ends");
+        }
+        let late = fleet.commit(0, id(3), &[("oven", 3), ("s", 50)]);
+        let verdicts: Vec<_> = late.answer.results.iter().map(|result| result.verdict).collect();
+        assert_eq!(verdicts, [0, 50].map(Verdict::Late));
+    }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

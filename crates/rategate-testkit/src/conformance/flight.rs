@@ -2,7 +2,10 @@
 //! a plain list.
 
 use fastrand::Rng;
-use rategate::store::{LeaseId, Rule, Verdict};
+use rategate::charge::{Charged, Debt, Settled};
+use rategate::store::{
+    EndOutcome, LeaseId, ReservationEnd, ReservationId, ReserveVerdict, Rule, Verdict,
+};
 use rategate::{Concurrency, Gcra};
 
 use super::Arena;
@@ -23,6 +26,33 @@ pub fn suite(arena: &impl Arena) {
     }
     a_repetition_takes_nothing(arena);
     a_hold_that_another_limit_denies_holds_nothing(arena);
+    a_reservation_and_a_lease_of_one_name_are_two(arena);
+}
+
+/// Checks that neither ends what the other holds.
+pub fn a_reservation_and_a_lease_of_one_name_are_two<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let client = StoreClient::new(&arena.store(), &[("f", in_flight(3))], "two");
+    let (lease, id) = (name(7), ReservationId(name(7).0));
+    granted(client.hold(1, lease).unwrap());
+    let held = client.reserve(1, id, LENGTH_US * 4).unwrap();
+    assert!(matches!(held.verdict, ReserveVerdict::Held { .. }), "{held:?}");
+    assert_eq!(client.remaining(), 1);
+    assert_eq!(client.release(1, lease).unwrap(), 1);
+    assert_eq!(client.remaining(), 2, "the reservation lasts");
+    granted(client.hold(1, lease).unwrap());
+    let end = ReservationEnd::Commit { used: Some(9) };
+    let ended = client.end(id, end, Debt::FORGOTTEN).unwrap();
+    assert_eq!(ended.outcome, EndOutcome::Committed(Settled::Even), "nothing is charged");
+    assert_eq!(client.remaining(), 2, "the lease lasts");
+    // A reservation has a time of its own.
+    assert!(!client.reserve(1, ReservationId([5; 16]), LENGTH_US * 4).unwrap().is_repeated);
+    arena.set_now_us(NOW_US + LENGTH_US * 4 - 1);
+    assert_eq!(client.remaining(), 2);
+    arena.set_now_us(NOW_US + LENGTH_US * 4);
+    assert_eq!(client.remaining(), 3);
+    let ended = client.end(ReservationId([5; 16]), end, Debt::FORGOTTEN).unwrap();
+    assert_eq!(ended.outcome, EndOutcome::Late(Charged::default()));
 }
 
 fn name(number: u64) -> LeaseId {

@@ -43,7 +43,7 @@ pub(crate) fn policy(rule: Rule) -> AnyPolicy {
         Rule::Log(log) => log.into(),
         Rule::Window(window) => window.into(),
         Rule::Calendar(quota) => quota.into(),
-        Rule::InFlight(..) => panic!("permits in flight are compared by `flight`"),
+        Rule::InFlight(in_flight, _) => in_flight.into(),
     }
 }
 

@@ -23,7 +23,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// were cancelled then. In [`Leased`](super::Mode::Leased) mode this node holds what fits its
     /// borrowed permits, without a round trip and by its own clock, and ends it by itself; the
     /// store holds the rest. No permits are always held, and leave no trace: the end of such a
-    /// reservation is unknown.
+    /// reservation is unknown. Permits in flight come back whole at any end, whatever was used.
     ///
     /// The circuit breaker and the fallback play no part: only the store can hold what other nodes
     /// respect. After [`StoreError::Unavailable`] the caller may send the request again **under the
@@ -62,8 +62,9 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     ///
     /// # Errors of the reply
     ///
-    /// [`StoreError::Exceeds`]; [`StoreError::InvalidRequest`], for a `ttl` of zero, a limit that
-    /// counts permits in flight, and a partitioned limit, whose permits are not in the store.
+    /// [`StoreError::Exceeds`]; [`StoreError::InvalidRequest`], for a `ttl` of zero, and a
+    /// partitioned limit, whose permits are not in the store; [`StoreError::CountsInFlight`], for
+    /// no permits of limits that count permits in flight and nothing else.
     pub fn reserve(
         &self,
         key: &[u8],
@@ -186,12 +187,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     }
 
     fn check_reservations(&self) -> Result<(), StoreError> {
-        let inner = self.inner();
-        if inner.held_ns.is_some() {
-            let why = "a limit counts permits in flight: use `hold` instead of `reserve`";
-            return Err(StoreError::InvalidRequest(why.to_owned()));
-        }
-        match inner.strategy {
+        match self.inner().strategy {
             Strategy::Partitioned(_) => Err(partitioned_counts_elsewhere()),
             Strategy::Exact | Strategy::Leased(_) => Ok(()),
         }

@@ -67,7 +67,9 @@ mod rule;
 mod store_ext;
 
 pub use error::{StoreError, Unavailable};
-pub use memory::{DEFAULT_CAPACITY, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
+pub use memory::{
+    DEFAULT_CAPACITY, InFlight, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore,
+};
 pub use reply::{ChargeReply, CreditReply, Denial, Grant, Receipt, Reply, StoreReply, Verdict};
 pub use reply::{EndOutcome, EndReply, ReserveReply, ReserveVerdict};
 pub use request::{Key, LeaseId, ReservationEnd, ReservationId, StoreRequest};

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::charge::{Charged, Settled};
-use rategate::distributed::{Builder, Distributed, Leases, Mode, PartitionConfig};
+use rategate::distributed::{Builder, Distributed, Leases, Mode, OnUnavailable, PartitionConfig};
 use rategate::store::{
     EndOutcome, EndReply, MemoryStore, Pending, ReservationEnd, ReservationId, ReserveReply,
     ReserveVerdict, Rule, Store, StoreError, Unavailable,
@@ -124,14 +124,34 @@ fn limits_that_hold_nothing_say_so() {
         node.end(b"k", ID, ReservationEnd::Cancel).wait()
     };
     let is_refused = |reply| matches!(reply, Err(StoreError::InvalidRequest(_)));
-    let in_flight = Rule::InFlight(Concurrency::new(3), NonZeroU64::MIN);
-    assert!(is_refused(refuses(node(&store, &clock).limit("c", in_flight), TTL)));
     let shares = Mode::Partitioned(PartitionConfig::default());
     assert!(is_refused(refuses(node(&store, &clock).mode(shares), TTL)));
     let unknown = refuses(node(&store, &clock), Duration::ZERO).unwrap();
     assert_eq!(unknown.outcome, EndOutcome::Unknown);
     let exceeds = node(&store, &clock).build().unwrap().reserve(b"k", 101, ID, TTL).wait();
     assert!(matches!(exceeds, Err(StoreError::Exceeds(_))), "{exceeds:?}");
+}
+
+/// Permits in flight are held for the reservation's own time, and come back whole.
+#[test]
+fn permits_in_flight_are_reserved() {
+    let clock = ManualClock::stepped();
+    let store = memory(&clock);
+    let in_flight = Rule::InFlight(Concurrency::new(3), NonZeroU64::MIN);
+    let builder = Distributed::builder(Arc::clone(&store)).with_clock(clock.clone());
+    let builder = builder.limit("c", in_flight).on_unavailable(OnUnavailable::Deny);
+    let node = builder.build().unwrap();
+    let held = node.reserve(b"k", 2, ID, TTL).wait().unwrap();
+    assert_eq!((held.remaining, held.is_repeated), (1, false));
+    let denied = node.reserve(b"k", 2, id(2), TTL).wait().unwrap();
+    let retry_after_ns = NonZeroU64::new(TTL.as_nanos().try_into().unwrap());
+    assert_eq!(denied.verdict, ReserveVerdict::Denied { retry_after_ns });
+    let end = ReservationEnd::Commit { used: Some(1) };
+    let ended = node.end(b"k", ID, end).wait().unwrap();
+    assert_eq!(ended.outcome, EndOutcome::Committed(Settled::Back { permits: 1 }));
+    assert_eq!(ended.remaining, 3);
+    let nothing = node.reserve(b"k", 0, id(3), TTL).wait();
+    assert_eq!(nothing.unwrap_err(), StoreError::CountsInFlight);
 }
 
 /// A log of 1000 permits in an hour, of which nodes borrow up to 200 for 10 s.

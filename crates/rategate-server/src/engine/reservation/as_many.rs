@@ -17,7 +17,7 @@ use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::Reserved;
-use super::hold_items::{Blocker, Part, TaskHolds, hold_all};
+use super::part::{Blocker, Part, TaskHolds, hold_all};
 use crate::engine::Inner;
 use crate::engine::error::EngineError;
 use crate::engine::layered::Layers;
@@ -49,14 +49,14 @@ pub(super) fn hold<C: Clock + Clone + 'static>(
 
 /// Chooses the number of permits of each item by what is there. Returns `true` if any is more than
 /// the minimum, and none is known to have less.
-fn choose<C: Clock + Clone>(parts: &mut [Part<'_, C>]) -> bool {
+fn choose<C: Clock + Clone + 'static>(parts: &mut [Part<'_, C>]) -> bool {
     let (mut is_more, mut is_less) = (false, false);
     for at in 0..parts.len() {
         let Some(origin) = parts.get(at).map(|part| part.origin) else { break };
         let mut number = u64::MAX;
         for part in parts.iter().filter(|part| part.origin == origin && part.has_choice()) {
             // Where a full table has no number the minimum is tried, and the reason is told.
-            let room = part.table.remaining(part.key).unwrap_or(0).saturating_sub(part.spared);
+            let room = part.counts.remaining().unwrap_or(0);
             is_less |= room < part.least;
             if room < part.most {
                 number = number.min(room);

@@ -21,7 +21,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 
     /// Reports that what was held has ended by its time.
     pub(in crate::engine) fn report_expired(&self, held: &HeldItem<C>) {
-        self.report(&held.rule, &HoldChange::expired(held.hold.permits()));
+        if let Some(rule) = held.rule() {
+            self.report(rule, &HoldChange::expired(held.permits()));
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl Answer {
                 result.set_cost_of(usage);
             }
             result.for_each_rule(|result, rule, alone| {
-                let used = end.used(Some(cost), (rule, alone)).ok().flatten();
+                let used = end.used(Some(cost), (Some(rule), alone)).ok().flatten();
                 result.note_saturation(used.unwrap_or(0));
             });
         }

@@ -61,7 +61,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
         }
         // Where nothing is counted the reservation lasts as long as it would otherwise.
-        let last_ns = holds.iter().map(|held| whole_ns(held.hold.ends_at())).max();
+        let last_ns = holds.iter().map(|held| whole_ns(held.ends_at())).max();
         let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
         let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
@@ -191,17 +191,20 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
                 for (held, used) in std::mem::take(holds).into_iter().zip(used) {
-                    let (at, permits, rule) = (held.at(), held.hold.permits(), held.rule);
+                    let (at, permits) = (held.at(), held.permits());
+                    let rule = held.rule().map(Arc::clone);
                     // The limiter of a key is never closed.
-                    let Ok((committed, status)) = held.hold.commit_with_status(used) else {
+                    let Ok((committed, status)) = held.commit(used, &self.inner.clock) else {
                         continue;
                     };
-                    if let Committed::Late(_) = committed {
-                        is_late = true;
-                        self.inner.report(&rule, &HoldChange::expired(permits));
+                    is_late |= matches!(committed, Committed::Late(_));
+                    if let Some(rule) = &rule {
+                        if let Committed::Late(_) = committed {
+                            self.inner.report(rule, &HoldChange::expired(permits));
+                        }
+                        self.inner.report(rule, &end.change(committed, permits, used));
                     }
-                    self.inner.report(&rule, &end.change(committed, permits, used));
-                    if is_several {
+                    if let Some(rule) = rule.as_ref().filter(|_| is_several) {
                         parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
                     }
                     if let Some(verdict) = verdicts.get_mut(at) {
@@ -265,7 +268,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 pub(super) struct LeftByEnd {
     /// The index of the item.
     at: usize,
-    rule: Arc<Rule>,
+    rule: Option<Arc<Rule>>,
     status: Status,
 }
 
@@ -292,7 +295,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let left = left.iter().find(|left| left.at == nth)?;
             let item = self.find(Some(live), Verb::Take, &Item::of(cost.target, 0)).ok()?;
             let Task::Acquisition(PendingItem { counter, .. }) = item else { return None };
-            let ruled = counter.ruled().filter(|ruled| Arc::ptr_eq(&ruled.rule, &left.rule))?;
+            let rule = left.rule.as_ref()?;
+            let ruled = counter.ruled().filter(|ruled| Arc::ptr_eq(&ruled.rule, rule))?;
             if !ruled.rule.replaces.is_empty() {
                 return None;
             }
@@ -323,7 +327,8 @@ impl ItemResult {
     /// Sets what is held of the item at an index, and of its parts, where anything is counted.
     pub(super) fn set_held_of(&mut self, held: &[EndedHold], at: usize) {
         let is_held = |held: &&EndedHold, rule: Option<&Arc<Rule>>| {
-            held.at() == at && rule.is_none_or(|rule| rule.name == held.rule.name)
+            let name = held.rule.as_ref().map(|rule| &rule.name);
+            held.at() == at && rule.is_none_or(|rule| Some(&rule.name) == name)
         };
         if self.parts().is_empty() {
             let own = held.iter().find(|held| is_held(held, None));

@@ -3,56 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::charge::{Hold, Settled};
-use rategate::error::{KeyedError, TryAllError};
-use rategate::keyed::{JointDecision, try_hold_all};
-use rategate::{AnyPolicy, Clock, Status};
+use rategate::Clock;
+use rategate::charge::Settled;
 use smallvec::SmallVec;
 
-use super::held_item::{HeldItem, Holds};
+use super::held_item::Holds;
+use super::part::{Blocker, Counts, IN_A_STORE, Part, check_apart};
 use super::{Cost, as_many};
 use crate::engine::Inner;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
-use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
-use crate::engine::counters::{ActiveRule, Table};
 use crate::engine::decide::Seen;
 use crate::engine::error::EngineError;
 use crate::engine::hold_change::{HoldChange, HoldOutcome};
-use crate::engine::key::Key;
 use crate::engine::layered::{Layers, PartOf};
 use crate::engine::live::Live;
 use crate::engine::request::{Item, Request, Target, Verb};
-use crate::engine::tasks::{PendingItem, Task, Tasks, replace};
-use crate::rule::Limit;
-use crate::units::retry_ns;
-
-const INLINE: EngineError = EngineError::NotFor(
-    "a reservation is of rules; write a rule for a limit that comes with the call",
-);
-
-const IN_FLIGHT: EngineError = EngineError::NotFor(
-    "the limit counts permits in flight: they are leased, and have no other id",
-);
-
-/// A counter that takes part.
-pub(super) struct Part<'t, C: Clock> {
-    /// The index of its task.
-    task: usize,
-    /// The index of its item in the call, and `true` if no other rule decides that.
-    pub(super) origin: usize,
-    alone: bool,
-    pub(super) table: &'t Table<C>,
-    pub(super) key: &'t Key,
-    /// The permits that its table grants beyond the limit.
-    pub(super) spared: u64,
-    /// The minimum and the maximum number of permits to hold, and the number that is tried.
-    pub(super) least: u64,
-    pub(super) most: u64,
-    pub(super) permits: u64,
-    item: &'t PendingItem<'t, C>,
-    ruled: &'t ActiveRule<C>,
-}
+use crate::engine::tasks::{Task, Tasks, replace};
 
 impl<C: Clock + Clone + 'static> Inner<C> {
     /// Holds the permits of all items, or of none. `replaced` are rules that others of the call
@@ -108,21 +75,10 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
                 Task::Acquisition(item) => item,
             };
-            let (ruled, key, own) = reservable(item)?;
-            check_apart(&tasks, index, ruled, key)?;
-            let in_force = ruled.counters.in_force();
+            check_apart(&tasks, index, &item.counter)?;
             results.push(None);
-            let counted = match (own, in_force.limit) {
-                (Some(own), _) => Some((own.window, own.counter)),
-                (None, Limit::Counted(window)) => Some((window, window.counter())),
-                (None, _) => None,
-            };
-            let table = match own {
-                Some(own) => Some(ruled.lent_table(own, &self.clock)),
-                None => ruled.table(&in_force, &self.clock),
-            };
-            let Some(table) = table else {
-                let result = ruled.uncounted(&in_force, key);
+            let Some(counts) = Counts::of(&item.counter, &self.clock)? else {
+                let result = item.counter.granted(&self.clock)?;
                 if result.verdict.is_over() {
                     blocker = blocker.or(Some((index, None)));
                 }
@@ -131,15 +87,11 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
                 continue;
             };
-            let spared = counted.map_or(0, |(window, counter)| window.spared(&counter));
-            let capacity = counted.map_or(in_force.capacity, |(window, _)| window.permits());
-            let cut = |estimate| ruled.rule.hold_bounds.cut(estimate, capacity);
             let (least, most) = (item.permits, given.at_most.unwrap_or(item.permits));
-            let (least, most) = (cut(least), cut(most));
+            let (least, most) = (counts.cut(least), counts.cut(most));
             let PartOf { origin, alone, .. } = *origin;
             let (task, permits) = (index, most);
-            let part =
-                Part { task, origin, alone, table, key, spared, least, most, permits, item, ruled };
+            let part = Part { task, origin, alone, counts, least, most, permits, item };
             if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
@@ -175,7 +127,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 },
                 _ => counter.decide(&self.clock, Verb::Peek, permits)?,
             };
-            let held = held.map(|held| held.item.hold.permits());
+            let held = held.map(|held| held.item.permits());
             if let Some(taken) = held {
                 part.notify(HoldChange { taken, ..HoldChange::of(HoldOutcome::Held) });
             }
@@ -209,7 +161,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 let own = counts.iter().find(|(task, _)| *task == index);
                 let permits = own.map_or(item.permits, |(_, permits)| *permits);
                 result.warn(permits);
-                item.counter.notify_watch(None, || self.clock.now_ns(), permits, result);
+                let now_ns = || self.clock.now_ns();
+                item.counter.notify_watch(self.inline_watch.as_ref(), now_ns, permits, result);
             }
         }
         results
@@ -241,7 +194,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 && let Some(ruled) = item.counter.ruled()
                 && ruled.remote.is_some()
             {
-                return Err(IN_FLIGHT);
+                return Err(IN_A_STORE);
             }
         }
         Ok(())
@@ -316,128 +269,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         };
         if permits > 0 {
             let result = ItemResult { verdict, ..result.clone() };
-            counter.notify_watch(None, || self.clock.now_ns(), permits, &result);
+            let now_ns = || self.clock.now_ns();
+            counter.notify_watch(self.inline_watch.as_ref(), now_ns, permits, &result);
         }
-    }
-}
-
-impl<C: Clock> Part<'_, C> {
-    fn held(&self, hold: Hold<AnyPolicy, C>, status: Option<Status>) -> TaskHold<C> {
-        let rule = Arc::clone(&self.ruled.rule);
-        let item = HeldItem::new(self.origin, self.alone, rule, hold);
-        TaskHold { task: self.task, item, status }
-    }
-
-    fn notify(&self, change: HoldChange) {
-        if let Some(watch) = &self.ruled.watch {
-            watch.reservation(&change);
-        }
-    }
-}
-
-/// Returns the rule and key of an item, if its permits can be held.
-fn reservable<'t, C: Clock + Clone>(
-    item: &'t PendingItem<'_, C>,
-) -> Result<(&'t ActiveRule<C>, &'t Key, Option<&'t OwnLimit>), EngineError> {
-    let Some((ruled, key, own)) = of_rule(&item.counter) else { return Err(INLINE) };
-    if ruled.remote.is_some() {
-        return Err(IN_FLIGHT);
-    }
-    Ok((ruled, key, own))
-}
-
-/// Returns the rule and key of a counter, and a caller's own limit for it, if it is a rule's.
-fn of_rule<'t, C: Clock>(
-    counter: &'t Counter<'_, C>,
-) -> Option<(&'t ActiveRule<C>, &'t Key, Option<&'t OwnLimit>)> {
-    match counter {
-        Counter::Rule(ruled, key) => Some((ruled, key, None)),
-        Counter::CallerLimit(ruled, key, own) => Some((ruled, key, Some(own))),
-        Counter::Bucket(..) | Counter::Window(..) => None,
-    }
-}
-
-/// The task that denies a reservation, and the time until it no longer does.
-pub(super) type Blocker = (usize, Option<std::num::NonZeroU64>);
-
-/// The holds of a reservation in progress.
-pub(super) type TaskHolds<C> = SmallVec<[TaskHold<C>; 1]>;
-
-/// A hold of a task.
-pub(super) struct TaskHold<C: Clock> {
-    /// The index of the task.
-    task: usize,
-    item: HeldItem<C>,
-    /// The status of the limit after that, where it was decided alone.
-    status: Option<Status>,
-}
-
-/// Holds all parts, or returns the one that denies.
-pub(super) fn hold_all<C: Clock + Clone + 'static>(
-    parts: &[Part<'_, C>],
-    ttl: Duration,
-    holds: &mut TaskHolds<C>,
-) -> Result<Option<Blocker>, EngineError> {
-    if let [part] = parts
-        && part.spared == 0
-        && part.permits > 0
-    {
-        return hold_one(part, ttl, holds);
-    }
-    let estimates: SmallVec<[_; 1]> = parts
-        .iter()
-        .map(|part| part.table.estimate(part.key, part.permits).sparing(part.spared))
-        .collect();
-    let task = |at: usize| parts.get(at).map_or(0, |part| part.task);
-    match try_hold_all(&estimates, ttl) {
-        Ok(JointDecision::Granted(held)) => {
-            holds.extend(parts.iter().zip(held).map(|(part, hold)| part.held(hold, None)));
-            Ok(None)
-        }
-        Ok(JointDecision::Denied { retry_after, by }) => {
-            Ok(Some((task(by), retry_after.and_then(retry_ns))))
-        }
-        Err(TryAllError { at, error: KeyedError::ExceedsCapacity(_) }) => {
-            Ok(Some((task(at), None)))
-        }
-        // Keys that find no capacity share a limiter.
-        Err(TryAllError { error: KeyedError::Duplicate, .. }) => Err(EngineError::NoCapacity),
-        Err(TryAllError { error, .. }) => Err(EngineError::of(error)),
-    }
-}
-
-/// Holds one part, or returns when it no longer denies.
-fn hold_one<C: Clock + Clone + 'static>(
-    part: &Part<'_, C>,
-    ttl: Duration,
-    holds: &mut TaskHolds<C>,
-) -> Result<Option<Blocker>, EngineError> {
-    match part.table.try_hold_with_status(part.key, part.permits, ttl) {
-        Ok((Ok(hold), status)) => {
-            holds.push(part.held(hold, Some(status)));
-            Ok(None)
-        }
-        Ok((Err(denial), _)) => Ok(Some((part.task, denial.retry_after().and_then(retry_ns)))),
-        Err(KeyedError::ExceedsCapacity(_)) => Ok(Some((part.task, None))),
-        Err(error) => Err(EngineError::of(error)),
-    }
-}
-
-/// Checks that no earlier item is of the same counter.
-fn check_apart<C: Clock>(
-    tasks: &[Task<'_, C>],
-    second: usize,
-    ruled: &ActiveRule<C>,
-    key: &Key,
-) -> Result<(), EngineError> {
-    let is_same = |task: &Task<'_, C>| match task {
-        Task::Acquisition(item) => of_rule(&item.counter).is_some_and(|(other, same, _)| {
-            Arc::ptr_eq(&other.counters, &ruled.counters) && same == key
-        }),
-        Task::Done(_) => false,
-    };
-    match tasks.iter().take(second).position(is_same) {
-        Some(first) => Err(EngineError::DuplicateItem { first, second }),
-        None => Ok(()),
     }
 }

@@ -42,7 +42,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let origin = layers.as_ref().map_or(nth, |layers| layers.origin(nth));
             let rule = live.rule_of(&item.target);
             let own = held.iter().zip(&used).find(|(held, _)| {
-                held.at() == origin && rule.as_ref().is_none_or(|rule| **rule == *held.rule.name)
+                let name = held.rule.as_ref().map(|rule| &rule.name);
+                held.at() == origin && (rule.is_none() || rule.as_ref() == name)
             });
             if let Some((held, &permits)) = own {
                 charges.push(Item { permits, nth: Some(origin), ..*item });
@@ -56,11 +57,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let mut parts = Vec::new();
         for ((held, used), result) in of.into_iter().zip(answer.results) {
             let Verdict::Charged(permits) = result.verdict else { continue };
-            if is_several {
-                parts.push((held.at(), Arc::clone(&held.rule.name), Verdict::Late(permits)));
-            }
             let error = (end == End::Commit).then(|| used.abs_diff(held.permits));
-            live.report(&held.rule, &HoldChange { error, ..HoldChange::of(HoldOutcome::Late) });
+            if let Some(rule) = &held.rule {
+                live.report(rule, &HoldChange { error, ..HoldChange::of(HoldOutcome::Late) });
+                if is_several {
+                    parts.push((held.at(), Arc::clone(&rule.name), Verdict::Late(permits)));
+                }
+            }
             if let Some(Verdict::Late(most)) = verdicts.get_mut(held.at()) {
                 *most = permits.max(*most);
             }

@@ -87,7 +87,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 held.set_at(at(held.at()));
             }
             let ttl_ns = whole_ns(ttl);
-            let last_ns = holds.iter().map(|held| whole_ns(held.hold.ends_at())).max();
+            let last_ns = holds.iter().map(|held| whole_ns(held.ends_at())).max();
             let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(ttl_ns));
             let entry = Entry::open(split.names, split.estimates(), holds, end_ns, ttl_ns);
             reservations.add(&mut shard, id, entry);

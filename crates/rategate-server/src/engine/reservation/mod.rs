@@ -15,6 +15,16 @@
 //! after a commit are those of a limit to which the cost was known from the start. They are not
 //! saved: after a restart what was held counts as used, and the id is unknown.
 //!
+//! # Limits that come with calls
+//!
+//! They are held after the rules of this process, each by itself; a denial withdraws what is held
+//! before it is answered. A limit keeps its counters for as long as anything is held.
+//!
+//! # Permits in flight
+//!
+//! They are held in the memory store that has the leases of their rule, or in the store of the
+//! rule, and come back whole at any end. Nothing is charged to them.
+//!
 //! # Rules in a store
 //!
 //! * **Requests with an id** count once there, at whichever server: see [`Engine::once`].
@@ -40,6 +50,8 @@ mod in_progress;
 mod late;
 mod local_part;
 mod once;
+mod or_charge;
+mod part;
 mod requests;
 mod settlements;
 mod split;
@@ -119,8 +131,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`] for
     /// a time of 0, or beyond the smallest [`HoldBounds::max_ttl`]; [`EngineError::AtMost`];
-    /// [`EngineError::NotFor`] unless each item is of a rule that can be reserved;
-    /// [`EngineError::DuplicateItem`]; [`EngineError::NoCapacity`]; and those of a take.
+    /// [`EngineError::NotFor`] for no permits of a store or in flight, and for an item of rules
+    /// that count in this process and others that do not; [`EngineError::DuplicateItem`];
+    /// [`EngineError::NoCapacity`]; and those of a take.
     #[must_use]
     pub fn reserve(
         &self,

@@ -55,6 +55,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Ok(Some(split)) => split,
             Err(error) => return Decided::Now(Err(error)),
         };
+        if let Err(error) = split.check_once() {
+            return Decided::Now(Err(error));
+        }
         let split = split.whole();
         if verb == Verb::Take
             && let Err(error) = split.check_estimates()

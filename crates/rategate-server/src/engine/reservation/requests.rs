@@ -7,6 +7,7 @@ use rategate::Clock;
 use rategate::charge::Settled;
 use rategate::store::{
     EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, StoreError,
+    Unavailable,
 };
 
 use super::End;
@@ -185,6 +186,11 @@ impl Estimate {
             Err(StoreError::Exceeds(_)) => {
                 return without_status(Verdict::Denied { retry_after_ns: None, enforced });
             }
+            Err(StoreError::Unavailable(Unavailable::Full(_)))
+                if ruled.rule.location == CounterLocation::Here =>
+            {
+                return Err(EngineError::NoCapacity);
+            }
             Err(StoreError::Unavailable(_)) => {
                 let admitted = !enforced || ruled.rule.on_unavailable == OnUnavailable::Admit;
                 return without_status(unavailable(admitted));
@@ -263,7 +269,8 @@ pub(super) fn status<C: Clock + Clone>(
         return ItemResult { rule: Some(Arc::clone(&ruled.rule)), ..counted };
     }
     // The remainder of this server's lease is not the remainder of the limit.
-    let remaining = (ruled.rule.location == CounterLocation::StoreExact).then_some(remaining);
+    let is_leased = matches!(ruled.rule.location, CounterLocation::StoreLeased { .. });
+    let remaining = (!is_leased).then_some(remaining);
     let mut result = ItemResult { remaining, debt, ..ruled.result(verdict) };
     set_reset(&ruled.rule, &mut result, inner.clock.now_ns());
     result

@@ -18,12 +18,17 @@ use crate::engine::request::{Item, OwnedItem, Request, Target, Verb};
 use crate::rule::Limit;
 
 const IN_PARTS: EngineError = EngineError::NotFor(
-    "some rules of the descriptor count in this process and others in a store; a reservation of \
-     both names them as items of their own",
+    "some rules of the descriptor count in this process, and others in a store or permits in \
+     flight; a reservation of both names them as items of their own",
 );
 
-const NONE_IN_A_STORE: EngineError =
-    EngineError::NotFor("what a store holds under an id is at least one permit");
+const NONE_IN_A_STORE: EngineError = EngineError::NotFor(
+    "what a store holds under an id, and what is in flight, is at least one permit",
+);
+
+const IN_FLIGHT: EngineError = EngineError::NotFor(
+    "the limit counts permits in flight: reserve them, or lease them, under the id",
+);
 
 /// The items of an operation on a reservation, some of which are in a store.
 pub(super) struct Split<C: Clock> {
@@ -187,6 +192,15 @@ impl<C: Clock + Clone + 'static> Split<C> {
         if self.stored.iter().any(is_none) { Err(NONE_IN_A_STORE) } else { Ok(()) }
     }
 
+    /// Checks that no item counts permits in flight, which a request that is made at once does not
+    /// hold.
+    pub(super) fn check_once(&self) -> Result<(), EngineError> {
+        let is_in_flight = |item: &StoredItem| {
+            self.live.ruled.get(item.rule).is_some_and(ActiveRule::is_in_flight)
+        };
+        if self.stored.iter().any(is_in_flight) { Err(IN_FLIGHT) } else { Ok(()) }
+    }
+
     /// Returns the permits and the usages of the items.
     pub(super) fn estimates(&self) -> (SmallVec<[u64; 1]>, Usages) {
         (self.items.iter().map(OwnedItem::permits).collect(), self.usages.clone())
@@ -200,15 +214,15 @@ impl<C: Clock + Clone + 'static> Split<C> {
     ) -> Result<Vec<Option<u64>>, EngineError> {
         let used = |item: &StoredItem| {
             let Some(ruled) = self.live.ruled.get(item.rule) else { return Ok(None) };
-            end.used(costs.get(item.at), (&ruled.rule, item.alone))
+            end.used(costs.get(item.at), (Some(&ruled.rule), item.alone))
         };
         self.stored.iter().map(used).collect()
     }
 }
 
-/// Returns `true` for a rule whose estimates a store holds.
+/// Returns `true` for a rule whose estimates a store holds, be it one of this process.
 fn is_stored<C: Clock + Clone>(ruled: &ActiveRule<C>) -> bool {
-    ruled.remote.is_some() && !ruled.is_in_flight()
+    ruled.remote.is_some()
 }
 
 impl StoredItem {

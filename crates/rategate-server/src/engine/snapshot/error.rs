@@ -93,6 +93,12 @@ pub enum NotRestored {
     /// The rule's keys have other entries: its counters start afresh.
     #[error("its entries have changed: its counters start afresh")]
     OtherEntries,
+    /// Fewer permits fit now than were in flight: those that would last the longest are held.
+    #[error("{permits} of its permits in flight do not fit any more, and are not held")]
+    InFlight {
+        /// The number of permits that are not held.
+        permits: u64,
+    },
     /// The rule counts nothing.
     #[error("it counts nothing now")]
     CountsNothing,

@@ -12,6 +12,7 @@
 //! any changed bit and a missing end. A file is read only when its checksum is right.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::num::NonZeroU64;
 
 use crc32fast::Hasher;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,9 @@ pub(super) struct Contents {
     /// The instants of individual tables, including those that were never created.
     #[serde(default)]
     pub(super) spent: Vec<(TableOwner, u64)>,
+    /// The reservations of permits in flight, which no table has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) in_flight: Vec<(TableOwner, Vec<HeldInFlight>)>,
     pub(super) tables: Vec<Entry>,
 }
 
@@ -50,6 +54,16 @@ pub(super) struct Entry {
     pub(super) from: u64,
     pub(super) bytes: u64,
     pub(super) keys: u64,
+}
+
+/// A reservation of permits in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeldInFlight {
+    pub(super) key: Vec<u8>,
+    pub(super) id: String,
+    pub(super) permits: NonZeroU64,
+    /// The time until its end, when saving began.
+    pub(super) ends_in_ns: u64,
 }
 
 /// The owner of a table.

@@ -12,11 +12,14 @@
 //! * **Time.** The engine's clock shows the time since 1970, so downtime counts as time passed,
 //!   as far as [`Downtime`] permits. A clock that was set back earns nothing. Windows keep their
 //!   position on the clock, unless less time is to count than has passed.
+//! * **Permits in flight** that a reservation holds are held again, under its id, for the rest of
+//!   its time. A lease ends with the process.
 //! * **Losses are reported**, and optionally [count as exhausted](Engine::exhaust).
 
 mod disk;
 mod error;
 mod file;
+mod in_flight;
 mod keeper;
 
 use std::fs::File;
@@ -76,8 +79,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
         let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.exhausted.at_ns());
         let exhausted = self.exhausted_tables(live.as_deref());
-        let contents =
-            Contents { config, clock_ns, spent_at_ns, spent: exhausted, tables: Vec::new() };
+        let in_flight = self.reserved_in_flight(live.as_deref());
+        let (spent, tables) = (exhausted, Vec::new());
+        let contents = Contents { config, clock_ns, spent_at_ns, spent, in_flight, tables };
         let mut output = Output::new(to, contents)?;
         for ruled in live.iter().flat_map(|live| &live.ruled) {
             if let Some(table) = ruled.counters.made() {
@@ -148,6 +152,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 Err(why) => restored.others.push((name.into(), why)),
             }
         }
+        let elapsed_ns = elapsed_ns(now_ns, contents.clock_ns, downtime);
+        let lost = Self::hold_again(live.as_deref(), contents.in_flight, elapsed_ns);
+        restored.others.extend(lost);
         Ok(Some(restored))
     }
 
@@ -230,14 +237,18 @@ fn named<'a, C: Clock + Clone>(live: Option<&'a Live<C>>, name: &str) -> Option<
 /// Returns the time that counts as passed since the save. The clock is the one that decides
 /// limits, in this process and in the previous one.
 fn since(now_ns: u64, saved_at: &SavedAt, downtime: Downtime) -> RestoreContext {
-    let by_clock_ns = now_ns.saturating_sub(saved_at.clock_ns());
+    let elapsed_ns = elapsed_ns(now_ns, saved_at.clock_ns(), downtime);
+    RestoreContext { now_ns, elapsed_ns }
+}
+
+fn elapsed_ns(now_ns: u64, saved_ns: u64, downtime: Downtime) -> u64 {
+    let by_clock_ns = now_ns.saturating_sub(saved_ns);
     let whole = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let elapsed_ns = match downtime {
+    match downtime {
         Downtime::Wall => by_clock_ns,
         Downtime::AtMost(max_downtime) => by_clock_ns.min(whole(max_downtime)),
         Downtime::Exactly(passed) => whole(passed),
-    };
-    RestoreContext { now_ns, elapsed_ns }
+    }
 }
 
 fn of_rule(rule: &Rule) -> TableOwner {

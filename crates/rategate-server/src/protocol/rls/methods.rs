@@ -6,8 +6,7 @@
 //! * `Reserve` holds an estimate of each descriptor, or of none, under an id that the service
 //!   draws.
 //! * `Commit` ends that with what was used. Sent again, it counts once. Without an id, or under one
-//!   that is not known, it charges what was used; the latter once, too. Where the rules are in a
-//!   store, which may not know what another server charged, an unknown id is an error.
+//!   that is not known, it charges what was used; the latter once, too, also in a store.
 
 use rategate_protocol::kuadrant::{CommitRequest, ReserveRequest};
 use rategate_protocol::rls::{Descriptor, MalformedRequest, RlsRequest};
@@ -19,7 +18,7 @@ use super::translate::{
     or_denied, refuse_credits,
 };
 use super::verbs::{self, Descriptors, Stated, StatedVerb};
-use crate::engine::{Decided, EngineError, Item, Request, UniqueId, Verb, Verdict};
+use crate::engine::{Decided, Item, Request, UniqueId, Verb, Verdict};
 
 /// A method that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,22 +139,12 @@ fn commit(engine: &impl Decide, message: &[u8], options: &Options) -> Result<Rls
     };
     let items = items(request.domain, &descriptors, request.actual_amount, options);
     let Some(id) = id else { return charge(engine, &items) };
-    let operation = Operation::Commit { as_held: false };
-    let committed = match operate(engine, id, operation, &items) {
-        // What was used counts once under the id, which then is no reservation's.
-        Decided::Now(Err(RlsError::UnknownId | RlsError::EngineError(EngineError::OtherItems))) => {
-            let charged = operate(engine, id, Operation::Once(Verb::Charge), &items);
-            return RlsDecided::of(charged.then(|charged| {
-                let form = Form::Committed { released: false };
-                Ok(RlsAnswer::of_form(charged?.answer, form))
-            }));
-        }
-        committed => committed,
-    };
+    let committed = operate(engine, id, Operation::CommitOrCharge, &items);
     RlsDecided::of(committed.then(|committed| {
         let answer = committed?.answer;
         let mut verdicts = answer.results.iter().map(|result| result.verdict);
-        let released = !verdicts.any(|verdict| matches!(verdict, Verdict::Late(_)));
+        let is_charged = |verdict| matches!(verdict, Verdict::Late(_) | Verdict::Charged(_));
+        let released = !verdicts.any(is_charged);
         Ok(RlsAnswer::of_form(answer, Form::Committed { released }))
     }))
 }

@@ -54,8 +54,16 @@ pub enum Operation {
         /// `true` if as much was used as is held, whatever the items say.
         as_held: bool,
     },
+    /// The end of a reservation, or a charge of what was used if none has the id.
+    CommitOrCharge,
     /// The end of a reservation of which nothing was used.
     Cancel,
+}
+
+impl Operation {
+    const fn is_commit(self) -> bool {
+        matches!(self, Self::Commit { .. } | Self::CommitOrCharge)
+    }
 }
 
 impl<C: Clock + Clone + 'static> Decide for Engine<C> {
@@ -82,6 +90,7 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
                 });
                 self.commit(id, &costs.collect::<SmallVec<[_; 2]>>())
             }
+            Operation::CommitOrCharge => self.commit_or_charge(id, items),
             Operation::Cancel => {
                 let targets = items.iter().map(|item| item.target);
                 self.cancel(id, &targets.collect::<SmallVec<[_; 2]>>())
@@ -330,7 +339,7 @@ fn operated(
     operation: Operation,
     reserved: Result<Reserved, EngineError>,
 ) -> Result<Reserved, RlsError> {
-    let is_end = matches!(operation, Operation::Commit { .. } | Operation::Cancel);
+    let is_end = operation.is_commit() || operation == Operation::Cancel;
     let may_deny = !is_end && operation != Operation::Once(Verb::Charge);
     let reserved = if may_deny { Reserved::or_denied(reserved, 0)? } else { reserved? };
     if is_end && !reserved.answer.allowed {
@@ -349,7 +358,9 @@ fn without_effect(operation: Operation, verdicts: &[Verdict]) -> RlsError {
     let others = others.filter_map(|(index, verdict)| {
         let why = match (operation, verdict) {
             (_, Verdict::Unknown) => "no reservation of it has the id",
-            (Operation::Commit { .. }, Verdict::Cancelled(_)) => "it has been cancelled before",
+            (operation, Verdict::Cancelled(_)) if operation.is_commit() => {
+                "it has been cancelled before"
+            }
             (Operation::Cancel, Verdict::Committed(_)) => "it has been committed before",
             _ => return None,
         };
@@ -358,7 +369,7 @@ fn without_effect(operation: Operation, verdicts: &[Verdict]) -> RlsError {
     let others: Vec<String> = others.collect();
     // What no rule limits is neither settled nor another.
     let is_settled = |verdict: &&Verdict| match verdict {
-        Verdict::Committed(_) => matches!(operation, Operation::Commit { .. }),
+        Verdict::Committed(_) => operation.is_commit(),
         Verdict::Cancelled(_) => operation == Operation::Cancel,
         verdict => matches!(verdict, Verdict::Late(_)),
     };

@@ -1,13 +1,18 @@
-//! Permits in flight, each under its lease id, until they expire.
+//! Permits in flight, each under the id of its lease or reservation, until they expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::store::LeaseId;
+/// The id of a holder: a lease and a reservation of one name are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HolderId {
+    Lease([u8; 16]),
+    Reservation([u8; 16]),
+}
 
-/// A lease's id and its number of permits: another number is another lease.
-type Holder = ([u8; 16], u64);
+/// A holder's id and its number of permits: another number is another holder.
+type Holder = (HolderId, u64);
 
-/// The leases of one limit, with their expiry.
+/// The leases of one limit, with their expiry. A reservation is one with a time of its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     until_ns: BTreeMap<Holder, u64>,
@@ -42,23 +47,23 @@ impl Leases {
     }
 
     /// Returns `true` if this lease is held.
-    pub(super) fn has(&self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
-        self.until_ns.get(&(lease.0, permits)).is_some_and(|&until_ns| until_ns > now_ns)
+    pub(super) fn has(&self, now_ns: u64, id: HolderId, permits: u64) -> bool {
+        self.until_ns.get(&(id, permits)).is_some_and(|&until_ns| until_ns > now_ns)
     }
 
     /// Adds or renews a lease until `until_ns`.
-    pub(super) fn hold(&mut self, now_ns: u64, lease: LeaseId, permits: u64, until_ns: u64) {
+    pub(super) fn hold(&mut self, now_ns: u64, id: HolderId, permits: u64, until_ns: u64) {
         self.expire_before(now_ns);
-        self.end(lease, permits);
-        self.until_ns.insert((lease.0, permits), until_ns);
-        self.by_end.insert((until_ns, (lease.0, permits)));
+        self.end(id, permits);
+        self.until_ns.insert((id, permits), until_ns);
+        self.by_end.insert((until_ns, (id, permits)));
         self.listed = self.listed.saturating_add(permits);
     }
 
     /// Ends a lease. Returns `true` if it had not expired.
-    pub(super) fn release(&mut self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
+    pub(super) fn release(&mut self, now_ns: u64, id: HolderId, permits: u64) -> bool {
         self.expire_before(now_ns);
-        self.end(lease, permits)
+        self.end(id, permits)
     }
 
     /// Removes expired leases. Returns `true` if none is left.
@@ -67,13 +72,13 @@ impl Leases {
             if until_ns > now_ns {
                 return false;
             }
-            self.end(LeaseId(id), permits);
+            self.end(id, permits);
         }
         true
     }
 
-    fn end(&mut self, lease: LeaseId, permits: u64) -> bool {
-        let holder = (lease.0, permits);
+    fn end(&mut self, id: HolderId, permits: u64) -> bool {
+        let holder = (id, permits);
         let Some(until_ns) = self.until_ns.remove(&holder) else { return false };
         self.by_end.remove(&(until_ns, holder));
         self.listed = self.listed.saturating_sub(permits);

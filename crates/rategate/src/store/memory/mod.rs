@@ -28,6 +28,7 @@ mod state;
 
 pub use groups::MAX_GROUPS;
 pub use plan::{MAX_LIMITS, MemoryPlan};
+pub use reservations::InFlight;
 
 /// The default capacity of a store, in keys.
 pub const DEFAULT_CAPACITY: usize = 1_000_000;
@@ -65,9 +66,10 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   the first place, as far as [a hold](rategate_core::holds) can tell. They end at their instant,
 ///   looked at or not, and denials foretell it. An id is remembered for ten minutes after the end,
 ///   or for the time of its reservation if that is longer. A reset drops what is held, so a later
-///   end is late.
+///   end is late. Permits in flight come back whole at any end, and nothing is charged to them.
 /// * **Capacity.** Only keys that are distinguishable from unused ones, or have ids to remember,
-///   take capacity. As many ids are remembered as keys. A key or an id beyond it is refused with
+///   take capacity. As many ids are remembered as keys, or as
+///   [`with_max_ids`](Self::with_max_ids) says. A key or an id beyond it is refused with
 ///   [`Unavailable::Full`](super::Unavailable::Full), and nothing is
 ///   taken; the other keys go on.
 /// * **Loss.** All data is lost when the process ends. [`StoreReply::intact_for_ns`] is the store's
@@ -147,10 +149,29 @@ impl<C: Clock> MemoryStore<C> {
         Self { clock, shards, groups, ids, hasher, born_ns }
     }
 
+    /// Sets the number of ids that are remembered, at least 1; as many as keys by default.
+    #[must_use]
+    pub fn with_max_ids(self, ids: usize) -> Self {
+        Self { ids: IdCapacity::new(ids.max(1)), ..self }
+    }
+
     /// Returns the number of keys in the store. Some of them may have fully recovered.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).keys()).fold(0, usize::saturating_add)
+    }
+
+    /// Returns the reservations of permits in flight that last, shard by shard: what a process
+    /// holds again after a restart.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.pass_to(self.clock.now_ns());
+            shard.add_in_flight(&mut all);
+        }
+        all
     }
 
     /// Returns the store's clock.
@@ -226,7 +247,7 @@ impl<C: Clock> MemoryStore<C> {
                 self.reserve(&key, Estimate { plan: &plan, permits, id, ttl_ns, spared })
             }
             StoreRequest::End { plan, key, id, end, debt } => {
-                self.end(&key, Ending { plan: &plan, id, end, debt })
+                Ok(self.end(&key, Ending { plan: &plan, id, end, debt }))
             }
             StoreRequest::Release { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), false)

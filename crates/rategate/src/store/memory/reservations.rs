@@ -6,14 +6,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::holds::{Committed, Hold};
+use rategate_core::holds::Committed;
 use rategate_core::verdict::Settled;
 
 use super::entry::{Entry, Judged, PermitRequest};
 use super::once::OnceOutcome;
-use super::plan::MemoryPlan;
+use super::plan::{Labelled, MemoryPlan};
+use super::state::LimitHold;
 use crate::store::{
-    Denial, EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict,
+    Denial, EndOutcome, EndReply, Key, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict,
     StoreError,
 };
 
@@ -53,6 +54,19 @@ pub(super) struct Ending<'a> {
     pub(super) debt: Debt,
 }
 
+/// A reservation that lasts, and holds permits in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// The key.
+    pub key: Key,
+    /// The id of the reservation.
+    pub id: ReservationId,
+    /// The number of permits.
+    pub permits: NonZeroU64,
+    /// The time until it ends by itself.
+    pub ends_in_ns: NonZeroU64,
+}
+
 /// A change of the instant from which an id is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
@@ -74,7 +88,7 @@ struct Reservation {
 #[derive(Clone, Debug)]
 enum State {
     /// Not committed or cancelled. Its limits, and what each holds unless its time is over.
-    Open(Arc<MemoryPlan>, Box<[Hold]>),
+    Open(Arc<MemoryPlan>, Box<[LimitHold]>),
     Ended(EndOutcome),
     /// A request that was made.
     Once(OnceOutcome),
@@ -110,8 +124,8 @@ impl Entry {
                 } else {
                     admit()?;
                     let end_ns = now_ns.saturating_add(ttl_ns.get());
-                    let hold = |limit| self.state(limit, now_ns).hold(now_ns, permits, end_ns);
-                    let holds = plan.limits().iter().filter_map(hold).collect();
+                    let hold = |limit| self.state(limit, now_ns).hold(now_ns, id, permits, end_ns);
+                    let holds = plan.limits().iter().map(hold).collect();
                     let reservation = Reservation::new(estimate, holds, now_ns);
                     due_ns = Some(reservation.due_ns());
                     self.reservations.get_or_insert_default().by_id.insert(id, reservation);
@@ -158,7 +172,8 @@ impl Entry {
         let Ending { plan, id, end, debt } = ending;
         let reservation = self.reservation_mut(id)?;
         let (held_plan, holds) = reservation.take_holds()?;
-        let mut settlement = Settlement::of(reservation, end);
+        let counts_use = !held_plan.limits().iter().all(Labelled::holds);
+        let mut settlement = Settlement::of(reservation, end, counts_use);
         for (limit, hold) in held_plan.limits().iter().zip(holds) {
             let Some(state) = self.states.iter_mut().find(|state| state.is_of(limit)) else {
                 continue;
@@ -212,6 +227,19 @@ impl Entry {
         due_ns
     }
 
+    /// Adds the reservations of permits in flight that last.
+    pub(super) fn add_in_flight(&self, key: &Key, now_ns: u64, to: &mut Vec<InFlight>) {
+        let all = self.reservations.iter().flat_map(|known| &known.by_id);
+        to.extend(all.filter_map(|(&id, known)| {
+            let State::Open(_, holds) = &known.state else { return None };
+            let is_held = |hold: &LimitHold| self.states.iter().any(|it| it.is_held(now_ns, *hold));
+            let ends_in_ns = NonZeroU64::new(known.end_ns.saturating_sub(now_ns))?;
+            let in_flight =
+                InFlight { key: Key::clone(key), id, permits: known.permits, ends_in_ns };
+            holds.iter().any(is_held).then_some(in_flight)
+        }));
+    }
+
     fn reservation(&self, id: ReservationId) -> Option<&Reservation> {
         self.reservations.as_ref()?.by_id.get(&id)
     }
@@ -244,7 +272,7 @@ impl Entry {
 }
 
 impl Reservation {
-    fn new(estimate: Estimate<'_>, holds: Box<[Hold]>, now_ns: u64) -> Self {
+    fn new(estimate: Estimate<'_>, holds: Box<[LimitHold]>, now_ns: u64) -> Self {
         let Estimate { plan, permits, ttl_ns, .. } = estimate;
         let end_ns = now_ns.saturating_add(ttl_ns.get());
         Self { permits, ttl_ns, end_ns, state: State::Open(Arc::clone(plan), holds) }
@@ -281,7 +309,7 @@ impl Reservation {
     }
 
     /// Returns its limits and what they hold, unless it was committed or cancelled before.
-    fn take_holds(&mut self) -> Option<(Arc<MemoryPlan>, Box<[Hold]>)> {
+    fn take_holds(&mut self) -> Option<(Arc<MemoryPlan>, Box<[LimitHold]>)> {
         let State::Open(plan, holds) = &mut self.state else { return None };
         Some((Arc::clone(plan), std::mem::take(holds)))
     }
@@ -303,16 +331,19 @@ struct Settlement {
     /// The most permits that a limit did not count.
     forgiven: u64,
     is_late: bool,
+    /// `true` if any limit counts what is used: permits in flight have their number of each hold.
+    counts_use: bool,
 }
 
 impl Settlement {
-    fn of(reservation: &Reservation, end: ReservationEnd) -> Self {
+    fn of(reservation: &Reservation, end: ReservationEnd, counts_use: bool) -> Self {
         let held = reservation.permits();
         let used = match end {
             ReservationEnd::Commit { used } => used.unwrap_or(held),
             ReservationEnd::Cancel | ReservationEnd::Withdraw => 0,
         };
-        Self { held, used, back: held.saturating_sub(used), forgiven: 0, is_late: false }
+        let back = held.saturating_sub(used);
+        Self { held, used, back, forgiven: 0, is_late: false, counts_use }
     }
 
     const fn used(&self) -> u64 {
@@ -336,7 +367,13 @@ impl Settlement {
 
     /// Returns the outcome; `debt` is that of the limits after it.
     const fn outcome(self, end: ReservationEnd, debt: u64) -> EndOutcome {
-        let Self { held, used, back, forgiven, is_late } = self;
+        let Self { held, used, back, forgiven, is_late, counts_use } = self;
+        // To permits in flight alone nothing is charged.
+        let used = match (counts_use, is_late) {
+            (false, true) => 0,
+            (false, false) if used > held => held,
+            _ => used,
+        };
         if is_late {
             return EndOutcome::Late(Charged {
                 booked: used.saturating_sub(forgiven),

@@ -3,14 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::reservations::{Ending, Estimate};
-use super::{MemoryStore, lock, refuse_if};
+use super::{MemoryStore, lock};
 use crate::clock::Clock;
 use crate::store::{Key, Reply, StoreError, Unavailable};
 
 impl<C: Clock> MemoryStore<C> {
     pub(super) fn reserve(&self, key: &Key, estimate: Estimate<'_>) -> Result<Reply, StoreError> {
         let Estimate { plan, id, .. } = estimate;
-        refuse_if(plan.holds(), "permits in flight are leased, not reserved")?;
         plan.check(estimate.needed().get()).map_err(StoreError::Exceeds)?;
         if self.ids.is_full() {
             self.forget_ids();
@@ -35,9 +34,8 @@ impl<C: Clock> MemoryStore<C> {
         Ok(Reply::Reserved(reply))
     }
 
-    pub(super) fn end(&self, key: &Key, ending: Ending<'_>) -> Result<Reply, StoreError> {
-        let Ending { plan, id, .. } = ending;
-        refuse_if(plan.holds(), "permits in flight are leased, not reserved")?;
+    pub(super) fn end(&self, key: &Key, ending: Ending<'_>) -> Reply {
+        let Ending { id, .. } = ending;
         let (mut shard, now_ns) = self.shard(key);
         shard.forget_over(key, id, &self.ids);
         let mut unused = shard.unused();
@@ -45,7 +43,7 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(moved) = moved {
             shard.move_id(key, id, moved, &self.ids);
         }
-        Ok(Reply::Ended(reply))
+        Reply::Ended(reply)
     }
 
     /// Forgets what no shard has to remember any longer, some of each.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::entry::Entry;
-use super::reservations::Moved;
+use super::reservations::{InFlight, Moved};
 use super::reserve::IdCapacity;
 use crate::store::{Key, ReservationId, StoreError, Unavailable};
 
@@ -58,6 +58,13 @@ impl Shard {
 
     pub(super) fn keys(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Adds the reservations of permits in flight that last.
+    pub(super) fn add_in_flight(&self, to: &mut Vec<InFlight>) {
+        for (key, entry) in &self.entries {
+            entry.add_in_flight(key, self.latest_ns, to);
+        }
     }
 
     /// Advances to a reading of the clock, and returns the newest: going back earns nothing.

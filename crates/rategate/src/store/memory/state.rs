@@ -1,19 +1,19 @@
-//! The state of one limit of one key: a ledger of the core, or leases.
+//! The state of one limit of one key: a ledger of the core, or permits in flight.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::debt::Debt;
+use rategate_core::debt::{Charged, Debt};
 use rategate_core::holds::{Committed, Hold, Holding};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::refund::RefundEpoch;
-use rategate_core::verdict::{Grant, Ticket};
+use rategate_core::verdict::{Grant, Settled, Ticket};
 
-use super::leases::Leases;
+use super::leases::{HolderId, Leases};
 use super::plan::Labelled;
-use crate::store::{LeaseId, Rule};
+use crate::store::{LeaseId, ReservationId, Rule};
 
 /// The state of one limit of one key: its grants or leases, and their era.
 #[derive(Clone, Debug)]
@@ -29,6 +29,14 @@ pub(super) struct State {
 enum Live {
     Paced(Ledger<AnyPolicy>),
     Held(Leases),
+}
+
+/// The permits that a reservation holds in one limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LimitHold {
+    Paced(Hold),
+    /// So many permits in flight, under the id of the reservation.
+    InFlight(ReservationId, u64),
 }
 
 /// The data by which one limit judges a refund: see [`Ticket`].
@@ -129,7 +137,8 @@ impl State {
 
     /// Returns `true` if these permits are held already.
     pub(super) fn has(&self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
-        matches!(&self.live, Live::Held(leases) if leases.has(now_ns, lease, permits))
+        let id = HolderId::Lease(lease.0);
+        matches!(&self.live, Live::Held(leases) if leases.has(now_ns, id, permits))
     }
 
     /// Takes permits that pass now.
@@ -149,34 +158,68 @@ impl State {
             }
             (Live::Held(leases), Rule::InFlight(_, length_ns), Some(lease)) => {
                 let until_ns = now_ns.saturating_add(length_ns.get());
-                leases.hold(now_ns, lease, permits.get(), until_ns);
+                leases.hold(now_ns, HolderId::Lease(lease.0), permits.get(), until_ns);
             }
             (Live::Held(_), ..) => {}
         }
         trace
     }
 
-    /// Holds permits that pass now, until `end_ns`.
-    pub(super) fn hold(&mut self, now_ns: u64, permits: NonZeroU64, end_ns: u64) -> Option<Hold> {
-        let Live::Paced(ledger) = &mut self.live else { return None };
+    /// Holds permits that pass now, until `end_ns`, under an id.
+    pub(super) fn hold(
+        &mut self,
+        now_ns: u64,
+        id: ReservationId,
+        permits: NonZeroU64,
+        end_ns: u64,
+    ) -> LimitHold {
+        let ledger = match &mut self.live {
+            Live::Paced(ledger) => ledger,
+            Live::Held(leases) => {
+                leases.hold(now_ns, HolderId::Reservation(id.0), permits.get(), end_ns);
+                return LimitHold::InFlight(id, permits.get());
+            }
+        };
         let ticket = ledger.book(now_ns, now_ns, permits);
         let (scheduled_ns, promised_ns, remaining) = (now_ns, now_ns, 0);
         let permits = permits.get();
         let grant =
             Grant { start_ns: now_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
-        Some(ledger.hold_grant(now_ns, &grant, end_ns))
+        LimitHold::Paced(ledger.hold_grant(now_ns, &grant, end_ns))
+    }
+
+    /// Returns `true` for permits in flight that a reservation still holds here.
+    pub(super) fn is_held(&self, now_ns: u64, hold: LimitHold) -> bool {
+        match (&self.live, hold) {
+            (Live::Held(leases), LimitHold::InFlight(id, permits)) => {
+                leases.has(now_ns, HolderId::Reservation(id.0), permits)
+            }
+            _ => false,
+        }
     }
 
     /// Ends a hold of which `used` permits were used.
     pub(super) fn commit(
         &mut self,
         now_ns: u64,
-        hold: Hold,
+        hold: LimitHold,
         used: u64,
         debt: Debt,
     ) -> Option<Committed> {
-        let Live::Paced(ledger) = &mut self.live else { return None };
-        Some(ledger.commit(now_ns, hold, used, debt))
+        match (&mut self.live, hold) {
+            (Live::Paced(ledger), LimitHold::Paced(hold)) => {
+                Some(ledger.commit(now_ns, hold, used, debt))
+            }
+            (Live::Held(leases), LimitHold::InFlight(id, permits)) => {
+                let is_held = leases.release(now_ns, HolderId::Reservation(id.0), permits);
+                Some(match NonZeroU64::new(permits.saturating_sub(used)) {
+                    _ if !is_held => Committed::Late(Charged::default()),
+                    Some(unused) => Committed::InTime(Settled::Back { permits: unused.get() }),
+                    None => Committed::InTime(Settled::Even),
+                })
+            }
+            _ => None,
+        }
     }
 
     /// Ends the holds whose time is over.
@@ -222,11 +265,12 @@ impl State {
         else {
             return false;
         };
-        let is_there = leases.has(now_ns, lease, permits);
+        let id = HolderId::Lease(lease.0);
+        let is_there = leases.has(now_ns, id, permits);
         if is_there && renews {
-            leases.hold(now_ns, lease, permits, now_ns.saturating_add(length_ns.get()));
+            leases.hold(now_ns, id, permits, now_ns.saturating_add(length_ns.get()));
         } else {
-            leases.release(now_ns, lease, permits);
+            leases.release(now_ns, id, permits);
         }
         is_there
     }
