@@ -37,8 +37,11 @@ class Budget:
         body = json.dumps({"verb": verb, "items": [item], **more}).encode()
         for attempt in range(3):
             try:
-                with urllib.request.urlopen(self.address, body, timeout=5) as reply:
-                    return json.load(reply)
+                with urllib.request.urlopen(self.address, body, timeout=5) as answer:
+                    reply = json.load(answer)
+                if any(item["verdict"] == "store_unavailable" for item in reply["items"]):
+                    raise ConnectionError("the store of the counters does not reply")
+                return reply
             except urllib.error.HTTPError:
                 raise  # The service refuses the request, and would again.
             except (OSError, http.client.HTTPException):

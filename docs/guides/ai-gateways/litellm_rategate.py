@@ -56,6 +56,8 @@ class RategateLimiter(CustomLogger):
             try:
                 reply = await self.client.post("/v1/check", json={"verb": verb, "items": items, **more})
                 reply.raise_for_status()
+                if any(item["verdict"] == "store_unavailable" for item in reply.json()["items"]):
+                    raise httpx.ReadError("the store of the counters does not reply")
                 return reply.json()
             except httpx.TransportError:  # A lost answer: under its id the same call changes nothing.
                 if attempt == 2:

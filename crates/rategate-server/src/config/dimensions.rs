@@ -84,7 +84,8 @@ impl Reader<'_> {
         let own = limit.algorithm.or(algorithm);
         let algorithm = own.filter(|_| !self.node.is_reported("algorithm"));
         if algorithm == Some(Algorithm::Concurrency) {
-            let message = "permits in flight are leased one rule at a time; give them their own";
+            let message =
+                "permits in flight have a rule of their own, which `also` adds or an item names";
             self.complain("algorithm", message);
         }
         let credits = limit.credits.as_ref().map(|text| text.0);

@@ -153,7 +153,7 @@ fn wrong_limits_are_reported_where_they_are() {
     fault(&one("limits = [{ name = \"a\", limit = \"1\" }]"), (3, 33), "");
     fault(&one("limits = [{ name = \"ä\", limit = \"1/s\" }]"), (3, 20), "printable ASCII");
     let held = "limits = [{ name = \"a\", limit = 2, algorithm = \"concurrency\" }]";
-    fault(&one(held), (3, 48), "leased one rule at a time");
+    fault(&one(held), (3, 48), "permits in flight have a rule of their own");
     fault(&one("limits = [{ name = \"a\", limit = \"1/s\", keys = 3 }]"), (3, 40), "keys");
     let requests = "limits = [{ name = \"a\", limit = \"1/s\", counts = \"requests\" }]";
     fault(&one(&format!("{requests}\nweights = {{ a = 1 }}")), (4, 11), "none of the");

@@ -9,7 +9,7 @@ use rategate_server::engine::{
     Cost, Engine, EngineError, EngineSettings, Inline, Item, Override, Request, Reserved, Target,
     UniqueId, Verb, Verdict,
 };
-use rategate_server::rule::{Unit, Usage};
+use rategate_server::rule::{HoldBounds, Rule, Unit, Usage};
 
 use crate::engine::common::*;
 
@@ -181,4 +181,16 @@ fn a_limit_is_not_replaced_while_anything_is_held() {
     clock.advance(Duration::from_secs(5));
     let taken = (from..from + places).map(|capacity| take(capacity).is_ok());
     assert!(taken.into_iter().all(|is_taken| is_taken), "its place is free");
+}
+
+/// A limit of the call is held for ten minutes at most, beside whatever rule.
+#[test]
+fn a_limit_of_the_call_bounds_the_time() {
+    let day = Duration::from_secs(86_400);
+    let bounds = HoldBounds { max_ttl: day, ..HoldBounds::DEFAULT };
+    let (engine, _) = engine(vec![Rule { hold_bounds: bounds, ..bucket("r", &["k"], 9) }]);
+    assert!(try_reserve(&engine, 1, &[(RULE, 1)], day).is_ok());
+    let beside = try_reserve(&engine, 2, &[(RULE, 1), (burst(9), 1)], day);
+    let max = Duration::from_secs(600);
+    assert_eq!(beside.unwrap_err(), EngineError::Ttl { rule: None, given: day, max });
 }

@@ -94,6 +94,21 @@ fn denied(after: Duration) -> Verdict {
     Verdict::Denied { retry_after_ns, enforced: true }
 }
 
+/// A commit ends what was held before a reload that put slots beside the tokens.
+#[test]
+fn a_commit_follows_a_reload_that_adds_slots() {
+    let world = world();
+    world.reserve(1, &[("tokens", 80)]);
+    let tokens = Rule { also: vec!["slots".into()], ..bucket("tokens", &["user", "of"], 100) };
+    world.engine.load(set(vec![slots(3), tokens])).unwrap();
+    let costs = [("tokens", Some(50))];
+    assert_eq!(verdicts(&world.commit(1, &costs)), [back(30)]);
+    assert!(world.commit(1, &costs).is_repeated);
+    let cost = Cost { target: of("tokens"), permits: Some(50), usage: None };
+    let unknown = now(world.engine.commit(id(2), &[cost]));
+    assert!(matches!(unknown, Err(EngineError::NotFor(_))), "{unknown:?}");
+}
+
 #[test]
 fn all_items_are_held_or_none() {
     let world = world();

@@ -61,6 +61,13 @@ fn without_a_reservation_a_store_is_charged_once() {
         assert!(!gateways[0].commit(id, 40).unwrap());
         assert_eq!((left_of("tokens", "a"), left_of("here", "/")), ((510, 0), (10, 0)), "{sent}");
     }
+    // With what takes no charge, in whatever order, nothing is charged.
+    let both = [descriptor(&entries), descriptor(&[("team", "t")])];
+    for descriptors in [both.clone().to_vec(), both.into_iter().rev().collect()] {
+        gateways[0].descriptors = descriptors;
+        let unknown = gateways[0].commit("0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", 7).unwrap_err();
+        assert_eq!((unknown.code(), left_of("tokens", "a")), (Code::NotFound, (510, 0)));
+    }
     for (key, value) in [("team", "t"), ("slot", "s")] {
         gateways[0].descriptors = vec![descriptor(&[(key, value)])];
         let unknown = gateways[0].commit("ffeeddccbbaa99887766554433221100", 1).unwrap_err();

@@ -67,6 +67,7 @@ use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
+use self::split::IN_PARTS;
 use self::table::PartVerdict;
 pub use self::table::ReservationCounts;
 pub(super) use self::table::Reservations;
@@ -225,6 +226,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 now_or_later(Box::pin(async move {
                     stored::end(&engine, &split, id, (here, used), end).await
                 }))
+            }
+            // What was held before a reload put the rules in parts is known here.
+            Err(error) if error == IN_PARTS => {
+                let ended = self.end_here(id, costs, end);
+                let is_unknown = |result: &ItemResult| result.verdict == Verdict::Unknown;
+                Decided::Now(match ended {
+                    Ok(ended) if ended.answer.results.iter().all(is_unknown) => Err(error),
+                    ended => ended,
+                })
             }
             Err(error) => Decided::Now(Err(error)),
         }

@@ -21,7 +21,7 @@ use crate::engine::error::EngineError;
 use crate::engine::remote::{now_or_later, of_store, peeked};
 use crate::engine::request::{Request, Verb};
 use crate::engine::unique_id::UniqueId;
-use crate::rule::{CountedWindow, CounterLocation, Limit, Over};
+use crate::rule::{CountedWindow, Limit, Over};
 
 /// A request to a store for one item.
 enum Sent {
@@ -55,7 +55,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Ok(Some(split)) => split,
             Err(error) => return Decided::Now(Err(error)),
         };
-        if let Err(error) = split.check_once() {
+        if let Err(error) = split.check_once(verb) {
             return Decided::Now(Err(error));
         }
         let split = split.whole();
@@ -237,9 +237,6 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let (ruled, remote) = self.remote(item)?;
         let key = in_store(ruled, item);
         let is_charge = verb == Verb::Charge;
-        if is_charge && ruled.rule.location != CounterLocation::StoreExact {
-            return Err(EngineError::NOT_CHARGED_LEASED);
-        }
         Ok(match NonZeroU64::new(counted(ruled, item)) {
             Some(permits) if is_charge => Sent::Charge(remote.charge_once(&key, permits, id)),
             Some(permits) => Sent::Credit(remote.credit_once(&key, permits, id)),

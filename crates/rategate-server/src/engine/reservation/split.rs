@@ -15,9 +15,9 @@ use crate::engine::key::Key;
 use crate::engine::layered::{Layers, PartOf};
 use crate::engine::live::Live;
 use crate::engine::request::{Item, OwnedItem, Request, Target, Verb};
-use crate::rule::Limit;
+use crate::rule::{CounterLocation, Limit};
 
-const IN_PARTS: EngineError = EngineError::NotFor(
+pub(super) const IN_PARTS: EngineError = EngineError::NotFor(
     "some rules of the descriptor count in this process, and others in a store or permits in \
      flight; a reservation of both names them as items of their own",
 );
@@ -192,13 +192,18 @@ impl<C: Clock + Clone + 'static> Split<C> {
         if self.stored.iter().any(is_none) { Err(NONE_IN_A_STORE) } else { Ok(()) }
     }
 
-    /// Checks that no item counts permits in flight, which a request that is made at once does not
-    /// hold.
-    pub(super) fn check_once(&self) -> Result<(), EngineError> {
-        let is_in_flight = |item: &StoredItem| {
-            self.live.ruled.get(item.rule).is_some_and(ActiveRule::is_in_flight)
-        };
-        if self.stored.iter().any(is_in_flight) { Err(IN_FLIGHT) } else { Ok(()) }
+    /// Checks all items before any is sent: a request that is made at once holds no permits in
+    /// flight, and leased permits take no charge.
+    pub(super) fn check_once(&self, verb: Verb) -> Result<(), EngineError> {
+        let ruled = || self.stored.iter().filter_map(|item| self.live.ruled.get(item.rule));
+        if ruled().any(ActiveRule::is_in_flight) {
+            return Err(IN_FLIGHT);
+        }
+        let is_exact = |ruled: &ActiveRule<C>| ruled.rule.location == CounterLocation::StoreExact;
+        match verb {
+            Verb::Charge if !ruled().all(is_exact) => Err(EngineError::NOT_CHARGED_LEASED),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the permits and the usages of the items.

@@ -37,7 +37,15 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         };
         let bounds = || rules.iter().map(|rule| rule.hold_bounds);
         let ttl = stated.or_else(|| bounds().map(|bounds| bounds.ttl).min()).unwrap_or(DEFAULT_TTL);
+        let is_of_call = |item: &Item<'_>| match item.target {
+            Target::Inline { .. } => true,
+            Target::Descriptor { limit, .. } => limit.is_some(),
+            Target::Rule { .. } => false,
+        };
+        // A limit of the call has no bound of its own.
+        let most = if items.iter().any(is_of_call) { MAX_TTL } else { Duration::MAX };
         let strictest = rules.iter().min_by_key(|rule| rule.hold_bounds.max_ttl);
+        let strictest = strictest.filter(|rule| rule.hold_bounds.max_ttl <= most);
         let max = strictest.map_or(MAX_TTL, |rule| rule.hold_bounds.max_ttl);
         if ttl.is_zero() || ttl > max {
             let rule = strictest.map(|rule| Arc::clone(&rule.name));

@@ -46,6 +46,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         for (of, mut all) in saved {
             let TableOwner::Rule { name, .. } = &of else { continue };
             all.retain(|held| held.ends_in_ns > elapsed_ns);
+            if all.is_empty() {
+                continue;
+            }
             // Where fewer fit now, those that last the longest.
             all.sort_by_key(|held| std::cmp::Reverse(held.ends_in_ns));
             let outcome = in_flight_rule(live, &of, name).and_then(|remote| {
