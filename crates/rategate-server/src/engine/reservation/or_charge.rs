@@ -15,8 +15,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Ends a reservation of items without usage, as [`Self::commit`] does. Under an id that is
     /// unknown it charges what was used, once: the same again changes nothing.
     ///
-    /// Beside an item that takes no charge, which are permits in flight and those leased from a store,
-    /// the commit stays unknown, and nothing is charged.
+    /// Beside an item that takes no charge, which are permits in flight and those leased from a
+    /// store, the commit stays unknown, and nothing is charged.
     ///
     /// # Errors
     ///
