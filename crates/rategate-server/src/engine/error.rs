@@ -7,6 +7,7 @@ use rategate::error::{KeyedError, LimitError, RateError};
 use rategate_core::span;
 
 use crate::nearest::a_few;
+use crate::net::RefusalReason;
 use crate::rule::{CostError, Rule};
 
 /// Formats a number of values in words.
@@ -93,6 +94,15 @@ pub enum EngineError {
     /// No capacity for another key.
     #[error("the table is full: no capacity for another key")]
     NoCapacity,
+    /// No capacity for another reservation, or for the id of another request that is made once.
+    #[error(
+        "all {max} reservations that `keys.reservations` admits are known, open or ended in the \
+         last ten minutes; send the same again when some are forgotten"
+    )]
+    TooManyReservations {
+        /// The maximum number of reservations.
+        max: usize,
+    },
     /// The id is in use for another operation, other items or other permits.
     #[error(
         "the id is of another operation, other items or other permits; send what it was first \
@@ -130,6 +140,8 @@ pub enum EngineError {
     /// The cost of an item's usage is unknown.
     #[error("rule `{rule}` {why}")]
     Cost {
+        /// The index of the item.
+        item: usize,
         /// The name of the rule.
         rule: Arc<str>,
         /// The reason.
@@ -166,9 +178,20 @@ impl EngineError {
         Self::NoSuchRule { name: name.chars().take(256).collect::<String>().into(), known }
     }
 
-    /// Returns `true` if capacity is exhausted: for keys, or for inline limits.
+    /// Returns the reason for which a call with this error counts as refused.
+    pub(crate) const fn refusal(&self) -> RefusalReason {
+        match self {
+            Self::TooManyReservations { .. } => RefusalReason::TooManyReservations,
+            _ => RefusalReason::EngineError,
+        }
+    }
+
+    /// Returns `true` if capacity is exhausted: for keys, for inline limits, or for reservations.
     #[must_use]
     pub const fn is_out_of_capacity(&self) -> bool {
-        matches!(self, Self::NoCapacity | Self::TooManyLimits { .. })
+        matches!(
+            self,
+            Self::NoCapacity | Self::TooManyLimits { .. } | Self::TooManyReservations { .. }
+        )
     }
 }

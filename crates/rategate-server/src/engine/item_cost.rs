@@ -1,9 +1,9 @@
 //! The cost of an item as its result says it, and charges beyond what a state can count.
 
-use rategate::charge::Settled;
+use rategate::charge::{Charged, Settled};
 
 use super::answer::{ItemResult, Verdict};
-use crate::rule::{Counts, Limit, Rule, Usage};
+use crate::rule::{Limit, Rule};
 
 impl ItemResult {
     /// Returns `true` if fewer permits were charged than were used because the state of the limit
@@ -22,27 +22,25 @@ impl ItemResult {
                 permits > 0 && self.debt >= window.debt(u64::MAX)
             }
             (Verdict::Charged(permits), _) => permits < used,
-            // Of a rule that had not held nothing is charged.
-            (Verdict::Late(permits), _) => 0 < permits && permits < used,
             (Verdict::Committed(Settled::Owed { forgiven, .. }), _) => forgiven > 0,
             _ => false,
         };
         let is_counted = !matches!(self.limit, 0 | u64::MAX);
-        let is_bounded = || rule.is_some_and(|rule| rule.debt.max_ns() != u64::MAX);
+        let is_bounded = || rule.is_some_and(Rule::bounds_debt);
         if is_less && is_counted && !is_bounded() {
             self.detail.get_or_insert_default().saturated = true;
         }
     }
 
-    /// Sets the cost of a usage in its rule, and in each of several.
-    pub(super) fn set_cost_of(&mut self, usage: &Usage<'_>) {
-        self.for_each_rule(|result, rule, alone| {
-            if matches!(rule.counts, Counts::Usage(_) | Counts::Money(_))
-                && let Ok(cost) = rule.counts.amount(0, Some(usage), alone)
-            {
-                result.detail.get_or_insert_default().cost = Some(cost);
-            }
-        });
+    /// Returns `true` if it, or any of its parts, has a verdict of which a state may not have
+    /// counted all.
+    pub(super) fn may_be_saturated(&self) -> bool {
+        let is_less = |it: &Self| match it.verdict {
+            Verdict::Charged(_) => true,
+            Verdict::Committed(Settled::Owed { forgiven, .. }) => forgiven > 0,
+            _ => false,
+        };
+        is_less(self) || self.parts().iter().any(is_less)
     }
 
     /// Calls `act` with its parts and itself, the rule of each, and `true` if that alone decided
@@ -59,5 +57,17 @@ impl ItemResult {
         if let Some(detail) = &mut self.detail {
             detail.parts = parts;
         }
+    }
+}
+
+impl Rule {
+    fn bounds_debt(&self) -> bool {
+        self.debt.max_ns() != u64::MAX
+    }
+
+    /// Returns `true` if a late charge exceeds what the state of the limit can count. Of a rule
+    /// that had not held nothing is charged.
+    pub(super) fn is_saturated_by(&self, charged: Charged) -> bool {
+        charged.booked > 0 && charged.forgiven > 0 && !self.bounds_debt()
     }
 }

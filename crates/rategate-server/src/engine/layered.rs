@@ -177,9 +177,13 @@ impl<'a> Layer<'a> {
         let alone = rules.len() == 1;
         let part = |rule: &&'a Arc<Rule>| {
             let values = rule.values_in(&entries).unwrap_or_default();
-            let permits = rule.amount(item, verb, alone)?;
+            let amount = |item: &Item<'_>| {
+                let amount = rule.amount(item, verb, alone);
+                amount.map_err(|why| rule.cost_error(nth, why))
+            };
+            let permits = amount(item)?;
             let most = item.at_most.map(|permits| Item { permits, ..*item });
-            let most = most.map(|item| rule.amount(&item, verb, alone)).transpose()?;
+            let most = most.map(|item| amount(&item)).transpose()?;
             let is_cost = matches!(rule.counts, Counts::Usage(_) | Counts::Money(_));
             let cost = item.usage.filter(|_| is_cost).map(|_| permits);
             Ok(Part { rule, values, permits, at_most: most, cost })
@@ -240,18 +244,18 @@ impl Rule {
     }
 
     /// Returns what an item counts in this limit. A refund returns no request: the call was made.
-    fn amount(&self, item: &Item<'_>, verb: Verb, alone: bool) -> Result<u64, EngineError> {
+    fn amount(&self, item: &Item<'_>, verb: Verb, alone: bool) -> Result<u64, CostError> {
         match (item.verb(verb), &self.counts) {
             (Verb::Refund, Counts::Requests) if !alone => return Ok(0),
             (Verb::Reset, _) => return Ok(item.permits),
             _ => {}
         }
-        let amount = self.counts.amount(item.permits, item.usage.as_ref(), alone);
-        amount.map_err(|why| self.cost_error(why))
+        self.counts.amount(item.permits, item.usage.as_ref(), alone)
     }
 
-    pub(super) fn cost_error(&self, why: CostError) -> EngineError {
-        EngineError::Cost { rule: Arc::clone(&self.name), why }
+    /// Returns the error for an item whose cost is unknown, at an index of the call.
+    pub(super) fn cost_error(&self, item: usize, why: CostError) -> EngineError {
+        EngineError::Cost { item, rule: Arc::clone(&self.name), why }
     }
 }
 

@@ -149,6 +149,11 @@ impl<'a> Item<'a> {
         Self { usage: Some(usage), ..Self::of(target, 0) }
     }
 
+    /// Returns the permits and the usage that it states.
+    pub(super) const fn stated(&self) -> (u64, Option<&Usage<'a>>) {
+        (self.permits, self.usage.as_ref())
+    }
+
     /// Returns what is done for the item in a request with this verb.
     pub(super) const fn verb(&self, verb: Verb) -> Verb {
         match verb {

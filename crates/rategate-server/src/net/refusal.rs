@@ -17,6 +17,8 @@ pub enum RefusalReason {
     TooMuch,
     /// The call is denied because a table of keys, or of limits that come with calls, is full.
     NoCapacity,
+    /// The call has no answer because as many reservations are known as may be.
+    TooManyReservations,
     /// The request cannot be answered: there is no such rule, no configuration, or no store.
     EngineError,
     /// The call had no reply within the time that its caller or the service allows.
@@ -28,13 +30,14 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoToken,
         Self::InvalidToken,
         Self::Malformed,
         Self::TooLong,
         Self::TooMuch,
         Self::NoCapacity,
+        Self::TooManyReservations,
         Self::EngineError,
         Self::Late,
         Self::Handshake,
@@ -59,6 +62,7 @@ impl RefusalReason {
             Self::TooLong => "too_long",
             Self::TooMuch => "too_much",
             Self::NoCapacity => "table_full",
+            Self::TooManyReservations => "too_many_reservations",
             Self::EngineError => "fault",
             Self::Late => "late",
             Self::Handshake => "handshake",

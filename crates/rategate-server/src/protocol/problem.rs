@@ -47,6 +47,9 @@ pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'stati
             (StatusCode::BAD_REQUEST, "not_for_this_limit")
         }
         EngineError::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
+        EngineError::TooManyReservations { .. } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "too_many_reservations")
+        }
         EngineError::NoCapacity => (StatusCode::SERVICE_UNAVAILABLE, "table_full"),
         EngineError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
         EngineError::Table(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),

@@ -313,7 +313,10 @@ fn a_commit_is_judged_by_the_rules_of_the_reservation() {
     );
     let permits = Cost { target, permits: Some(5), usage: None };
     let refused = now(engine.commit(id(1), &[permits]));
-    assert_eq!(refused, Err(EngineError::Cost { rule: "m".into(), why: CostError::NoUsage }));
+    assert_eq!(
+        refused,
+        Err(EngineError::Cost { item: 0, rule: "m".into(), why: CostError::NoUsage })
+    );
     let used = Cost { target, permits: None, usage: Some(usage(&[("output", 90)])) };
     let settled = now(engine.commit(id(1), &[used])).unwrap();
     let back = Verdict::Committed(Settled::Back { permits: 30 });

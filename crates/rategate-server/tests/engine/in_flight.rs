@@ -293,7 +293,7 @@ fn random_reservations_never_exceed_the_slots() {
     assert_eq!(world.left()[0], 3);
 }
 
-/// The ids of a rule with one key are as many as those of any rule.
+/// The ids of permits in flight are among those of all reservations.
 #[test]
 fn ids_have_the_bound_of_reservations() {
     let clock = ManualClock::new();
@@ -304,13 +304,14 @@ fn ids_have_the_bound_of_reservations() {
     for number in 1..=3 {
         assert!(world.reserve(number, &[("slots", 1)]).answer.allowed);
     }
-    let more = world.try_reserve(4, &[("tokens", 10), ("slots", 1)], TTL);
-    assert_eq!(more, Err(EngineError::NoCapacity));
+    let full = Err(EngineError::TooManyReservations { max: 3 });
+    assert_eq!(world.try_reserve(4, &[("tokens", 10), ("slots", 1)], TTL), full);
     assert_eq!(world.left(), [6, 100]);
     // Those that are known go on, and their ids are remembered.
     assert_eq!(verdicts(&world.commit(1, &[("slots", None)])), [EVEN]);
-    assert_eq!(world.try_reserve(4, &[("slots", 1)], TTL), Err(EngineError::NoCapacity));
+    assert_eq!(world.try_reserve(4, &[("slots", 1)], TTL), full);
     world.clock.advance(MEMORY + Duration::from_secs(60));
+    world.engine.tick(world.clock.now_ns());
     assert!(world.reserve(4, &[("slots", 1)]).answer.allowed);
 }
 

@@ -257,10 +257,10 @@ fn reservations_are_as_many_as_configured() {
         assert!(reserve(&engine, number, &[("t", 1)]).answer.allowed);
     }
     let full = || try_reserve(&engine, 3, TTL, &[("t", 1)]);
-    assert_eq!(full(), Err(EngineError::NoCapacity));
+    assert_eq!(full(), Err(EngineError::TooManyReservations { max: 2 }));
     // An id that is settled is still remembered.
     commit(&engine, 1, &[("t", None)]);
-    assert_eq!(full(), Err(EngineError::NoCapacity));
+    assert_eq!(full(), Err(EngineError::TooManyReservations { max: 2 }));
     clock.advance(MEMORY);
     engine.tick(clock_ns(&clock));
     assert!(full().unwrap().answer.allowed);

@@ -182,7 +182,7 @@ fn faults_are_typed() {
     let target = Target::Rule { name: "tokens", values: &[b"ann"] };
     let why = CostError::NoWeights;
     let rule = "tokens/tpm".into();
-    assert_eq!(error(&[Item::of_usage(target, usage)]), EngineError::Cost { rule, why });
+    assert_eq!(error(&[Item::of_usage(target, usage)]), EngineError::Cost { item: 0, rule, why });
     let lease = Lease { name: id(1), rule: "tokens", values: &[b"ann"], permits: 1 };
     match engine.lease(LeaseVerb::Take, &lease) {
         rategate_server::engine::Decided::Now(Err(EngineError::NotFor(_))) => {}

@@ -251,8 +251,28 @@ fn what_a_state_cannot_count_is_said() {
     };
     late("reserve", 5);
     service.clock.advance(Duration::from_secs(61));
-    let item = &late("commit", most)["items"][0];
-    assert_eq!((&item["verdict"], &item["saturated"]), (&json!("late"), &json!(true)));
+    // The same again says the same, whatever it says was used.
+    for used in [most, 1, most - 1] {
+        let item = &late("commit", used)["items"][0];
+        assert_eq!(
+            (&item["verdict"], &item["saturated"]),
+            (&json!("late"), &json!(true)),
+            "{used}"
+        );
+    }
+    let fits = |permits: u64| {
+        let mut body = json!({ "verb": "reserve", "id": "00000000000000000000000000000008", "rule": "weighted", "key": "f" });
+        body["permits"] = permits.into();
+        body
+    };
+    post(&service, &fits(5));
+    service.clock.advance(Duration::from_secs(61));
+    for used in [6, most] {
+        let mut body = fits(used);
+        body["verb"] = "commit".into();
+        let item = &post(&service, &body)["items"][0];
+        assert_eq!((&item["verdict"], &item["saturated"]), (&json!("late"), &Json::Null), "{used}");
+    }
     let less = json!({ "verb": "charge", "rule": "plain", "key": "less", "permits": 1_000 });
     assert_eq!(post(&service, &less)["items"][0]["saturated"], Json::Null);
 }

@@ -40,10 +40,15 @@ fn without_a_reservation_a_store_is_charged_once() {
     let mut gateways = servers.each_ref().map(|(_, server)| Gateway::new(server, &entries));
     let left_of = |name, value| left(&servers[0].0, name, value);
     let id = "0123456789abcdef0123456789abcdef";
+    let counted = || {
+        let counts = servers.each_ref().map(|(engine, _)| engine.reservation_counts());
+        counts.map(|counts| (counts.unknown, counts.repeated))
+    };
     for sent in 0..4 {
         assert!(!gateways[sent % 2].commit(id, 300).unwrap());
         assert_eq!(left_of("tokens", "a"), (700, 0), "sent {sent} times before");
     }
+    assert_eq!(counted(), [(1, 1), (0, 2)], "each is one operation");
     let other = gateways[1].commit(id, 301).unwrap_err();
     assert_eq!(other.code(), Code::InvalidArgument);
     // A reservation is settled as before, and not charged as well.

@@ -40,47 +40,43 @@ fn a_limit_too_many_is_denied() {
     assert_eq!(denied_for_capacity(&service, "http"), 2);
 }
 
-/// One reservation more than are remembered. Its commit grants nothing, so it is no denial.
+/// One reservation more than are known, and one id more of `once`. The error says so, and is
+/// counted by itself. A proxy gets a denial, as it would let the call pass on an error.
 #[test]
-fn a_reservation_too_many_is_denied() {
+fn a_reservation_too_many_says_so() {
     let service = Service::of(&RULES.replace("[inline]", "[keys]\nreservations = 1\n[inline]"));
     let mut resp = service.resp();
     let mut reserve = |user: &str| {
         let words = ["RATEGATE.RESERVE", "*", "60000", "ITEMS", "2", "api", "1", "1", user];
-        let other = ["api", "1", "1", "bob"];
-        let response = resp.ask(&[&words[..], &other].concat());
-        let field = |name| Resp::field(&response, name);
-        (field("allowed"), field("verdict"), field("ends_after_ms") == "-1")
+        resp.ask(&[&words[..], &["api", "1", "1", "bob"]].concat())
     };
-    assert_eq!(reserve("ann"), ("1".into(), "granted".into(), false));
-    assert_eq!(reserve("eve"), ("0".into(), "denied".into(), true));
-    assert_eq!(denied_for_capacity(&service, "resp"), 1);
+    assert_eq!(Resp::field(&reserve("ann"), "allowed"), "1");
+    let why = "all 1 reservations that `keys.reservations` admits are known, open or ended in the \
+               last ten minutes; send the same again when some are forgotten";
+    assert_eq!(reserve("eve"), [format!("ERR {why}")]);
+    let id = "00112233445566778899aabbccddeeff";
+    assert_eq!(resp.ask(&["RATEGATE.CHECK", id, "api", "1", "eve"]), [format!("ERR {why}")]);
+    let refused = |protocol: &str, reason: &str| {
+        let labels = format!("protocol=\"{protocol}\",reason=\"{reason}\"");
+        service.metric(&format!("rategate_calls_refused_total{{{labels}}}")).unwrap()
+    };
+    assert_eq!(refused("resp", "too_many_reservations"), "2");
     let response = resp.ask(&["RATEGATE.PEEK", "api", "1", "bob"]);
     assert_eq!(Resp::field(&response, "remaining"), "4");
-}
-
-/// Text with unpaired surrogates, as programs with UTF-16 send it, is a key like any other.
-#[test]
-fn half_a_character_is_a_key() {
-    let service = Service::of(RULES);
-    let check = |key: &str| {
-        let (status, answer) =
-            service.http().post("/v1/check", &format!(r#"{{"limit":"1/h","key":"{key}"}}"#));
-        assert_eq!(status, 200, "{answer}");
-        answer.contains("\"allowed\":true")
-    };
-    assert!(check(r"\ud800") && !check(r"\ud800"), "counted");
-    assert!(check(r"\ud801") && check("\u{fffd}"), "each for itself");
-    let throttle = |key: &str| {
-        let body = format!(r#"{{"key":"{key}","max_burst":1,"count_per_period":1,"period":3600}}"#);
-        let (status, answer) = service.http().post("/throttle", &body);
-        assert_eq!(status, 200, "{answer}");
-        answer.contains("\"allowed\":true")
-    };
-    assert!(throttle(r"a\udfff") && !throttle(r"a\udfff"), "counted");
-    // Other problems are reported as usual.
-    let (status, answer) =
-        service.http().post("/v1/check", r#"{"rule":"api","key":"\ud800","x":1}"#);
-    assert_eq!(status, 400);
-    assert!(answer.contains("unknown field"), "{answer}");
+    for body in [
+        r#"{"verb":"reserve","rule":"api","key":"eve"}"#,
+        r#"{"verb":"charge","once":"00112233445566778899aabbccddeeff","rule":"api","key":"eve"}"#,
+    ] {
+        let (status, problem) = service.http().post("/v1/check", body);
+        assert_eq!(status, 503, "{problem}");
+        let problem: serde_json::Value = serde_json::from_str(&problem).unwrap();
+        assert_eq!(
+            (&problem["code"], &problem["detail"]),
+            (&"too_many_reservations".into(), &why.into())
+        );
+    }
+    let (status, _) = service.http().get(&format!("/v1/auth?rule=api&key=eve&id={id}"));
+    assert_eq!(status, 429);
+    assert_eq!(refused("http", "too_many_reservations"), "3");
+    assert_eq!(refused("http", "table_full"), "0");
 }

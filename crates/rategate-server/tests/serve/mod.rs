@@ -11,6 +11,7 @@ mod nodes;
 mod pages;
 #[cfg(feature = "otlp")]
 mod receiver;
+mod reservations;
 mod restart;
 mod rules;
 #[cfg(feature = "otlp")]

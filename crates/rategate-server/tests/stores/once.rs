@@ -77,7 +77,10 @@ fn requests_of_rules_in_a_store_count_once() {
         (Verb::Charge, 4, [300, 1, 4].map(Verdict::Charged), [400, 2, 3]),
     ] {
         for again in 0..5 {
+            let repeated = one.reservation_counts().repeated;
             let made = world.once(&one, verb, number, &all);
+            let more = one.reservation_counts().repeated - repeated;
+            assert_eq!(more, u64::from(again > 0), "{verb:?}, sent {again} times before");
             assert_eq!(verdicts(&made), verdicts_of, "{verb:?}, {again}");
             assert_eq!((made.is_repeated, made.answer.allowed), (again > 0, true), "{verb:?}");
             let lefts: Vec<_> = made.answer.results.iter().map(|it| it.remaining).collect();

@@ -1,5 +1,7 @@
 //! Reports of what becomes of reservations, to the watchers of their rules.
 
+use std::sync::Arc;
+
 use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use rategate::store::EndOutcome;
@@ -12,23 +14,30 @@ use crate::engine::live::Live;
 use crate::rule::Rule;
 
 impl<C: Clock + Clone + 'static> Inner<C> {
-    /// Reports a change to the watcher of a rule, unless the rule exists no longer.
-    pub(super) fn report(&self, rule: &Rule, change: &HoldChange) {
-        if let Some(live) = &*self.live.load() {
-            live.report(rule, change);
+    /// Reports a change to the watcher of a rule, unless the rule exists no longer; to that of
+    /// limits that come with calls for `None`.
+    pub(super) fn report(&self, rule: Option<&Arc<Rule>>, change: &HoldChange) {
+        match (rule, &self.inline_watch) {
+            (Some(rule), _) => {
+                if let Some(live) = &*self.live.load() {
+                    live.report(rule, change);
+                }
+            }
+            (None, Some(watch)) => watch.reservation(change),
+            (None, None) => {}
         }
     }
 
     /// Reports that what was held has ended by its time.
     pub(in crate::engine) fn report_expired(&self, held: &HeldItem<C>) {
-        if let Some(rule) = held.rule() {
-            self.report(rule, &HoldChange::expired(held.permits()));
-        }
+        // Permits in flight are no row of what is held.
+        let released = if held.is_in_flight() { 0 } else { held.permits() };
+        self.report(held.rule(), &HoldChange::expired(released));
     }
 }
 
 impl<C: Clock + Clone> Live<C> {
-    pub(super) fn report(&self, rule: &Rule, change: &HoldChange) {
+    fn report(&self, rule: &Rule, change: &HoldChange) {
         let ruled = self.matcher.named(&rule.name).and_then(|(index, _)| self.ruled.get(index));
         if let Some(watch) = ruled.and_then(|ruled| ruled.watch.as_ref()) {
             watch.reservation(change);

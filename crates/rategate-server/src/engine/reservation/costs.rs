@@ -4,11 +4,12 @@ use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::{Cost, End};
-use crate::engine::answer::{Answer, Verdict};
+use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::error::EngineError;
 use crate::engine::layered::Layers;
 use crate::engine::request::{Item, Request, Verb};
 use crate::engine::{Engine, tasks::Task};
+use crate::rule::{Counts, Usage};
 
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Checks the items of an end that no hold judges, as those of a known reservation are.
@@ -38,33 +39,28 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 impl Answer {
-    /// Sets the costs of the usages of items whose results are those of an earlier operation, and
-    /// notes what a state could not count of them.
-    pub(super) fn set_costs(&mut self, items: &[Item<'_>]) {
-        for (result, item) in self.results.iter_mut().zip(items) {
-            if let Some(usage) = &item.usage {
-                result.set_cost_of(usage);
+    /// Sets the costs of usages that were counted, and notes what a state could not count. Each
+    /// item states its permits, and its usage if it has one.
+    pub(super) fn set_costs<'u>(
+        &mut self,
+        stated: impl Iterator<Item = (u64, Option<&'u Usage<'u>>)>,
+    ) {
+        for (result, (permits, usage)) in self.results.iter_mut().zip(stated) {
+            let is_counted = |it: &ItemResult| {
+                !matches!(it.verdict, Verdict::Unknown | Verdict::Cancelled(_))
+                    && !it.verdict.is_unavailable()
+            };
+            let usage = usage.filter(|_| is_counted(result));
+            // As a rule there is nothing to say, and the rules need not be asked.
+            if usage.is_none() && !result.may_be_saturated() {
+                continue;
             }
             result.for_each_rule(|result, rule, alone| {
-                let used = rule.counts.amount(item.permits, item.usage.as_ref(), alone);
-                result.note_saturation(used.unwrap_or(0));
-            });
-        }
-    }
-
-    /// Sets the costs of the usages of a commit, and notes what a state cannot count of them.
-    pub(super) fn note_costs(&mut self, costs: &[Cost<'_>], end: End) {
-        if end == End::Cancel {
-            return;
-        }
-        for (result, cost) in self.results.iter_mut().zip(costs) {
-            let is_settled = matches!(result.verdict, Verdict::Committed(_) | Verdict::Late(_));
-            if let Some(usage) = cost.usage.as_ref().filter(|_| is_settled) {
-                result.set_cost_of(usage);
-            }
-            result.for_each_rule(|result, rule, alone| {
-                let used = end.used(Some(cost), (Some(rule), alone)).ok().flatten();
-                result.note_saturation(used.unwrap_or(0));
+                let cost = rule.counts.amount(permits, usage, alone).ok();
+                if usage.is_some() && matches!(rule.counts, Counts::Usage(_) | Counts::Money(_)) {
+                    result.detail.get_or_insert_default().cost = cost;
+                }
+                result.note_saturation(cost.unwrap_or(0));
             });
         }
     }

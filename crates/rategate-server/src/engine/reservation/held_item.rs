@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::charge::{Committed, Hold};
-use rategate::error::Closed;
 use rategate::{AnyPolicy, Clock, FixedWindow, Gcra, Status};
 use smallvec::SmallVec;
 
@@ -33,6 +32,12 @@ pub(super) enum HeldPermits<C: Clock> {
     /// after the hold.
     Bucket(Hold<Gcra, C>, Arc<Numbers<Inline, C>>),
     Window(Hold<FixedWindow, C>, Arc<Numbers<UnitWindow, C>>),
+    /// In flight. The memory store of their rule holds and ends them.
+    InFlight {
+        rule: Arc<Rule>,
+        permits: u64,
+        ends_at: Duration,
+    },
 }
 
 /// The facts of a hold that outlive it.
@@ -54,7 +59,7 @@ impl<C: Clock> HeldItem<C> {
     /// Returns its rule; `None` for a limit that came with the call.
     pub(super) const fn rule(&self) -> Option<&Arc<Rule>> {
         match &self.held {
-            HeldPermits::Rule(rule, _) => Some(rule),
+            HeldPermits::Rule(rule, _) | HeldPermits::InFlight { rule, .. } => Some(rule),
             HeldPermits::Bucket(..) | HeldPermits::Window(..) => None,
         }
     }
@@ -65,6 +70,7 @@ impl<C: Clock> HeldItem<C> {
             HeldPermits::Rule(_, hold) => hold.permits(),
             HeldPermits::Bucket(hold, _) => hold.permits(),
             HeldPermits::Window(hold, _) => hold.permits(),
+            HeldPermits::InFlight { permits, .. } => *permits,
         }
     }
 
@@ -74,6 +80,7 @@ impl<C: Clock> HeldItem<C> {
             HeldPermits::Rule(_, hold) => hold.ends_at(),
             HeldPermits::Bucket(hold, _) => hold.ends_at(),
             HeldPermits::Window(hold, _) => hold.ends_at(),
+            HeldPermits::InFlight { ends_at, .. } => *ends_at,
         }
     }
 
@@ -86,20 +93,25 @@ impl<C: Clock> HeldItem<C> {
         self.at = u32::try_from(at).unwrap_or(u32::MAX);
     }
 
-    pub(super) fn ended(&self) -> EndedHold {
+    /// Returns `true` for permits in flight, which count in no table.
+    pub(super) const fn is_in_flight(&self) -> bool {
+        matches!(self.held, HeldPermits::InFlight { .. })
+    }
+
+    /// Returns what outlives it. `None` for permits in flight, which take no charge.
+    pub(super) fn ended(&self) -> Option<EndedHold> {
         let Self { at, alone, .. } = *self;
-        EndedHold { at, alone, rule: self.rule().map(Arc::clone), permits: self.permits() }
+        let rule = self.rule().map(Arc::clone);
+        let ended = EndedHold { at, alone, rule, permits: self.permits() };
+        (!self.is_in_flight()).then_some(ended)
     }
 }
 
 impl<C: Clock + Clone> HeldItem<C> {
-    /// Ends it: so many permits were used. Returns the status of its limit after that.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`], which the limiter of a key never is.
-    pub(super) fn commit(self, used: u64, clock: &C) -> Result<(Committed, Status), Closed> {
-        match self.held {
+    /// Ends it: so many permits were used. Returns the status of its limit after that; `None` for
+    /// permits in flight. The limiter of a key is never closed.
+    pub(super) fn commit(self, used: u64, clock: &C) -> Option<(Committed, Status)> {
+        let ended = match self.held {
             HeldPermits::Rule(_, hold) => hold.commit_with_status(used),
             HeldPermits::Bucket(hold, numbers) => {
                 hold.commit_with_status(used).inspect(|(_, status)| numbers.note_end(clock, status))
@@ -107,7 +119,9 @@ impl<C: Clock + Clone> HeldItem<C> {
             HeldPermits::Window(hold, numbers) => {
                 hold.commit_with_status(used).inspect(|(_, status)| numbers.note_end(clock, status))
             }
-        }
+            HeldPermits::InFlight { .. } => return None,
+        };
+        ended.ok()
     }
 }
 
@@ -119,21 +133,21 @@ impl EndedHold {
 
     /// Returns what was used of it.
     pub(super) fn used(&self, costs: &[Cost<'_>], end: End) -> Result<u64, EngineError> {
-        let cost = costs.get(self.at());
-        let used = end.used(cost, (self.rule.as_deref(), self.alone))?;
+        let used = end.used((self.at(), costs), (self.rule.as_deref(), self.alone))?;
         Ok(used.unwrap_or(self.permits))
     }
 }
 
 impl End {
-    /// Returns the number of permits of an item that were used in a rule, by which it was decided
+    /// Returns the number of permits of an item at an index that were used in a rule, by which it was decided
     /// `alone`, or in a limit that came with the call; `None` for as many as were held. A commit
     /// leaves the request that was reserved, however little was used.
     pub(super) fn used(
         self,
-        cost: Option<&Cost<'_>>,
+        (at, costs): (usize, &[Cost<'_>]),
         (rule, alone): (Option<&Rule>, bool),
     ) -> Result<Option<u64>, EngineError> {
+        let cost = costs.get(at);
         let (permits, usage) = cost.map_or((None, None), |cost| (cost.permits, cost.usage));
         match (self, permits, usage, rule) {
             (Self::Cancel, ..) => Ok(Some(0)),
@@ -143,7 +157,7 @@ impl End {
             (Self::Commit, .., Some(rule)) if rule.counts == Counts::Requests => Ok(Some(1)),
             (Self::Commit, permits, usage, Some(rule)) => {
                 let amount = rule.counts.amount(permits.unwrap_or(0), usage.as_ref(), alone);
-                amount.map(Some).map_err(|why| rule.cost_error(why))
+                amount.map(Some).map_err(|why| rule.cost_error(at, why))
             }
         }
     }

@@ -9,9 +9,9 @@ use rategate::{Clock, Status};
 use rategate_core::span::whole_ns;
 use smallvec::SmallVec;
 
-use super::held_item::EndedHold;
+use super::held_item::{EndedHold, HeldItem};
 use super::table::{Entry, OwnedUsage, PartVerdict, State};
-use super::{Cost, End, NOT_HELD, Reserved, Verdicts};
+use super::{Cost, Counting, End, NOT_HELD, Reserved, Verdicts};
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::counter::Counter;
 use crate::engine::error::EngineError;
@@ -47,7 +47,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             reservations.counts.repeated();
             let targets = items.iter().map(|item| item.target).enumerate();
             let mut answer = self.status(targets, ends_after_ns.is_some(), &verdicts);
-            answer.set_costs(items);
+            answer.set_costs(items.iter().map(Item::stated));
             if answer.allowed {
                 answer.set_held(&held, 0..items.len());
             }
@@ -74,7 +74,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(Reserved { answer, is_repeated: false, ends_after_ns: NonZeroU64::new(left_ns) })
     }
 
-    /// Decides a request once all of whose counters are in this process.
+    /// Decides a request once all of whose counters are in this process. A repetition is counted by
+    /// the caller.
     pub(super) fn once_here(
         &self,
         id: UniqueId,
@@ -100,9 +101,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
             let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
-            reservations.counts.repeated();
             let mut answer = self.status(targets().enumerate(), true, &verdicts);
-            answer.set_costs(items);
+            answer.set_costs(items.iter().map(Item::stated));
             return Ok(Reserved { answer, is_repeated: true, ends_after_ns: None });
         }
         reservations.check_capacity()?;
@@ -123,7 +123,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         &self,
         id: UniqueId,
         costs: &[Cost<'_>],
-        end: End,
+        (end, counting): (End, Counting),
     ) -> Result<Reserved, EngineError> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
@@ -133,7 +133,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
             None => {
                 self.check_costs(costs, end)?;
-                reservations.counts.unknown();
+                if counting != Counting::NoUnknown {
+                    reservations.counts.unknown();
+                }
                 ((costs.iter().map(|_| Verdict::Unknown).collect(), Vec::new()), false)
             }
             Some(entry) if entry.names != names => {
@@ -168,7 +170,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             },
             |results| Answer { allowed: has_effect, results },
         );
-        answer.note_costs(costs, end);
+        answer.set_costs(costs.iter().map(Cost::stated));
         Ok(Reserved { answer, is_repeated, ends_after_ns: None })
     }
 
@@ -185,27 +187,31 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
-                let used = holds.iter().map(|held| held.ended().used(costs, end));
-                let used: SmallVec<[u64; 4]> = used.collect::<Result<_, _>>()?;
+                let used =
+                    |held: &HeldItem<C>| held.ended().map_or(Ok(0), |ended| ended.used(costs, end));
+                let used = holds.iter().map(used).collect::<Result<SmallVec<[u64; 4]>, _>>()?;
                 let is_several = self.inner.comes_under_several(costs);
                 let mut verdicts: SmallVec<[Verdict; 1]> =
                     costs.iter().map(|_| end.verdict(Committed::InTime(Settled::Even))).collect();
                 for (held, used) in std::mem::take(holds).into_iter().zip(used) {
                     let (at, permits) = (held.at(), held.permits());
                     let rule = held.rule().map(Arc::clone);
-                    // The limiter of a key is never closed.
-                    let Ok((committed, status)) = held.commit(used, &self.inner.clock) else {
+                    let Some((committed, status)) = held.commit(used, &self.inner.clock) else {
                         continue;
                     };
                     is_late |= matches!(committed, Committed::Late(_));
-                    if let Some(rule) = &rule {
-                        if let Committed::Late(_) = committed {
-                            self.inner.report(rule, &HoldChange::expired(permits));
-                        }
-                        self.inner.report(rule, &end.change(committed, permits, used));
+                    if let Committed::Late(_) = committed {
+                        self.inner.report(rule.as_ref(), &HoldChange::expired(permits));
                     }
-                    if let Some(rule) = rule.as_ref().filter(|_| is_several) {
-                        parts.push((at, Arc::clone(&rule.name), end.verdict(committed)));
+                    let change = end.change(committed, permits, used);
+                    self.inner.report(rule.as_ref(), &change);
+                    let saturated = rule.as_ref().is_some_and(|rule| match committed {
+                        Committed::Late(charged) => rule.is_saturated_by(charged),
+                        Committed::InTime(_) => false,
+                    });
+                    if let Some(rule) = rule.as_ref().filter(|_| is_several || saturated) {
+                        let (rule, verdict) = (Arc::clone(&rule.name), end.verdict(committed));
+                        parts.push(PartVerdict { at, rule, verdict, saturated });
                     }
                     if let Some(verdict) = verdicts.get_mut(at) {
                         *verdict = end.verdict(committed).or_later(*verdict);
@@ -254,10 +260,17 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let keeps_own = !is_counted && matches!(verdict, Verdict::Granted | NOT_HELD);
             let verdict = if keeps_own { status.verdict } else { verdict };
             let mut result = ItemResult { verdict, ..status };
+            let own = |rule: &Rule| parts.iter().find(|it| it.at == at && it.rule == rule.name);
             result.set_verdicts(|rule| {
-                let own = parts.iter().find(|(of, name, _)| *of == at && *name == rule.name);
-                Some(own.map_or_else(|| verdict.of_nothing(), |(.., verdict)| *verdict))
+                Some(own(rule).map_or_else(|| verdict.of_nothing(), |own| own.verdict))
             });
+            if parts.iter().any(|part| part.saturated) {
+                result.for_each_rule(|result, rule, _| {
+                    if own(rule).is_some_and(|own| own.saturated) {
+                        result.detail.get_or_insert_default().saturated = true;
+                    }
+                });
+            }
             result
         };
         Answer { allowed, results: targets.zip(verdicts).map(result).collect() }

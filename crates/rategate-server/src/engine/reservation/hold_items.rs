@@ -111,6 +111,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
         }
         let allowed = blocker.is_none();
+        let inline_watch = self.inline_watch.as_ref();
         let held = |part: &Part<'_, C>| holds.iter().find(|held| held.task == part.task);
         let mut counts: SmallVec<[(usize, u64); 4]> = SmallVec::new();
         for part in enforced.iter().chain(&others) {
@@ -118,7 +119,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let permits = if allowed { part.permits } else { part.least };
             let mut result = match blocker {
                 Some((by, retry_after_ns)) if by == part.task => {
-                    part.notify(HoldChange::of(HoldOutcome::Denied));
+                    part.notify(inline_watch, HoldChange::of(HoldOutcome::Denied));
                     counter.denied(&self.clock, permits, retry_after_ns)?
                 }
                 None if held.is_some() => match held.and_then(|held| held.status) {
@@ -129,7 +130,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             };
             let held = held.map(|held| held.item.permits());
             if let Some(taken) = held {
-                part.notify(HoldChange { taken, ..HoldChange::of(HoldOutcome::Held) });
+                let change = HoldChange { taken, ..HoldChange::of(HoldOutcome::Held) };
+                part.notify(inline_watch, change);
             }
             if allowed {
                 result.set_held(held.unwrap_or(0));

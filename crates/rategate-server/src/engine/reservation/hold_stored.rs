@@ -10,7 +10,9 @@ use std::time::Duration;
 use rategate::Clock;
 use rategate::store::{ReservationId, StoreError};
 
+use super::NOT_HELD;
 use super::as_many::MAX_TRIES;
+use super::local_part::Known;
 use super::requests::{Estimate, Estimated, in_store, spared};
 use super::split::{Split, StoredItem};
 use crate::engine::Inner;
@@ -76,6 +78,35 @@ impl<C: Clock + Clone + 'static> Split<C> {
         }
         self.withdraw(id, &new_of(&all)).await;
         Err(EngineError::OtherItems)
+    }
+
+    /// Withdraws what is not enforced and held since this operation, of a reservation that is known
+    /// here: it was not held at first.
+    pub(super) async fn keep_decided(
+        &self,
+        id: UniqueId,
+        known: &Known,
+        all: &mut [Estimate],
+        is_take: bool,
+    ) {
+        let is_other = |(item, estimate): (&StoredItem, &Estimate)| {
+            let is_decided = !estimate.is_repeated && !estimate.result.verdict.is_unavailable();
+            is_decided && !self.is_enforced(item)
+        };
+        let decided: Vec<usize> = (0..all.len())
+            .filter(|&nth| self.stored.get(nth).zip(all.get(nth)).is_some_and(is_other))
+            .collect();
+        let is_held = |nth: &usize| all.get(*nth).is_some_and(|it| it.ends_in_ns.is_some());
+        let held: Vec<usize> = decided.iter().copied().filter(is_held).collect();
+        self.withdraw(id, &held).await;
+        for nth in decided {
+            let (Some(item), Some(estimate)) = (self.stored.get(nth), all.get_mut(nth)) else {
+                continue;
+            };
+            let (verdicts, _) = &known.verdicts;
+            let end = verdicts.get(item.at).filter(|_| known.ends_after_ns.is_none() && !is_take);
+            estimate.keep(end.map_or(NOT_HELD, |end| end.of_nothing()));
+        }
     }
 
     /// Asks the store for what has no decision yet.

@@ -6,6 +6,7 @@ use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::held_item::EndedHold;
+use super::table::PartVerdict;
 use super::{Cost, End, Verdicts};
 use crate::engine::Inner;
 use crate::engine::answer::Verdict;
@@ -58,11 +59,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         for ((held, used), result) in of.into_iter().zip(answer.results) {
             let Verdict::Charged(permits) = result.verdict else { continue };
             let error = (end == End::Commit).then(|| used.abs_diff(held.permits));
-            if let Some(rule) = &held.rule {
-                live.report(rule, &HoldChange { error, ..HoldChange::of(HoldOutcome::Late) });
-                if is_several {
-                    parts.push((held.at(), Arc::clone(&rule.name), Verdict::Late(permits)));
-                }
+            let change = HoldChange { error, ..HoldChange::of(HoldOutcome::Late) };
+            self.report(held.rule.as_ref(), &change);
+            let saturated = result.is_saturated() && permits > 0;
+            if let Some(rule) = held.rule.as_ref().filter(|_| is_several || saturated) {
+                let (at, rule, verdict) =
+                    (held.at(), Arc::clone(&rule.name), Verdict::Late(permits));
+                parts.push(PartVerdict { at, rule, verdict, saturated });
             }
             if let Some(Verdict::Late(most)) = verdicts.get_mut(held.at()) {
                 *most = permits.max(*most);

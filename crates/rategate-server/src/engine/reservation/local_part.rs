@@ -8,6 +8,7 @@ use rategate_core::span::whole_ns;
 use smallvec::SmallVec;
 
 use super::held_item::EndedHold;
+use super::requests::Estimate;
 use super::split::Split;
 use super::table::{Entry, State};
 use super::{Cost, End, Verdicts};
@@ -24,10 +25,22 @@ type Results = Vec<(usize, ItemResult)>;
 
 /// A reservation that is known here.
 pub(super) struct Known {
-    verdicts: Verdicts,
+    pub(super) verdicts: Verdicts,
     /// The time for which it lasts.
     pub(super) ends_after_ns: Option<NonZeroU64>,
     held: SmallVec<[EndedHold; 1]>,
+}
+
+/// The end of a reservation in this process.
+pub(super) struct EndHere {
+    /// The verdict of each item here.
+    pub(super) own: Verdicts,
+    /// `true` if they are repeated.
+    pub(super) is_repeated: bool,
+    /// The verdicts of all items, if the id is known here.
+    pub(super) known: Option<SmallVec<[Verdict; 1]>>,
+    /// `true` if its time had ended before, and that was noticed.
+    pub(super) was_over: bool,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
@@ -51,27 +64,42 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 let (verdicts, held) = ((verdicts, entry.parts.clone()), entry.held());
                 Ok(Some(Known { verdicts, ends_after_ns, held }))
             }
-            None if split.counts_here => reservations.check_capacity().map(|()| None),
+            None if split.is_remembered() => reservations.check_capacity().map(|()| None),
             None => Ok(None),
         }
     }
 
-    /// Holds the items in this process. Returns the results, and `true` if they are held.
+    /// Holds the items in this process beside those that a store has decided, and remembers the id
+    /// where the stores alone do not know all of it. Returns the results, `true` if they are held,
+    /// and the time for which that lasts here.
     pub(super) fn hold_here(
         &self,
         split: &Split<C>,
         id: UniqueId,
         ttl: Duration,
-    ) -> Result<(Results, bool), EngineError> {
+        estimates: &[Estimate],
+    ) -> Result<(Results, bool, Option<NonZeroU64>), EngineError> {
         let reservations = &self.inner.reservations;
         let now_ns = self.inner.clock.now_ns();
+        let last_ns = now_ns.saturating_add(whole_ns(ttl));
+        let in_flight = split.in_flight(estimates, now_ns);
+        let is_needed = split.counts_here || !in_flight.is_empty();
+        // What is not enforced denies nothing, so its id is remembered where there is capacity.
+        let is_not_held = |estimate: &Estimate| {
+            matches!(estimate.result.verdict, Verdict::Denied { enforced: false, .. })
+        };
+        let is_useful = estimates.iter().any(is_not_held);
+        if split.here.is_empty() && !is_needed && !is_useful {
+            return Ok((Results::new(), true, None));
+        }
         let mut shard = reservations.lock(id);
         // Of another operation, without a store, that has come meanwhile.
         if shard.entry(id, now_ns).is_some() {
             return Err(EngineError::OtherItems);
         }
-        if split.counts_here {
-            reservations.check_capacity()?;
+        let capacity = reservations.check_capacity();
+        if is_needed {
+            capacity.clone()?;
         }
         let held =
             split.with_here(|items| self.inner.hold_items(items, ttl, &split.replaced_rules));
@@ -82,18 +110,21 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
             error => error,
         })?;
-        if answer.allowed && split.counts_here {
-            for held in &mut holds {
-                held.set_at(at(held.at()));
-            }
+        for held in &mut holds {
+            held.set_at(at(held.at()));
+        }
+        holds.extend(in_flight);
+        let end_ns = holds.iter().map(|held| whole_ns(held.ends_at())).max().unwrap_or(last_ns);
+        if answer.allowed && (is_needed || (is_useful && capacity.is_ok())) {
             let ttl_ns = whole_ns(ttl);
-            let last_ns = holds.iter().map(|held| whole_ns(held.ends_at())).max();
-            let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(ttl_ns));
             let entry = Entry::open(split.names, split.estimates(), holds, end_ns, ttl_ns);
             reservations.add(&mut shard, id, entry);
             reservations.counts.opened();
         }
-        Ok((split.here.iter().copied().zip(answer.results).collect(), answer.allowed))
+        // The holds have read the clock after `now_ns`.
+        let left_ns = NonZeroU64::new(end_ns.saturating_sub(self.inner.clock.now_ns()));
+        let results = split.here.iter().copied().zip(answer.results).collect();
+        Ok((results, answer.allowed, left_ns))
     }
 
     /// Returns the status of the items in this process, for as many permits.
@@ -130,15 +161,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         split.here.iter().copied().zip(answer.results).collect()
     }
 
-    /// Ends what is held in this process. Returns the verdict of each item here, and `true` if
-    /// they are repeated.
+    /// Ends what is held in this process.
     pub(super) fn end_held_here(
         &self,
         split: &Split<C>,
         id: UniqueId,
         used: &[Option<u64>],
         end: End,
-    ) -> Result<(Verdicts, bool), EngineError> {
+    ) -> Result<EndHere, EngineError> {
         let reservations = &self.inner.reservations;
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
@@ -148,7 +178,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 split.with_costs(used, |costs| self.check_costs(costs, end))?;
                 let verdict = if split.counts_here { Verdict::Unknown } else { Verdict::Granted };
                 let verdicts = split.here.iter().map(|_| verdict).collect();
-                return Ok(((verdicts, Vec::new()), !split.counts_here));
+                let (own, is_repeated) = ((verdicts, Vec::new()), !split.counts_here);
+                return Ok(EndHere { own, is_repeated, known: None, was_over });
             }
             Some(entry) if entry.names != split.names => {
                 split.with_costs(used, |costs| self.check_costs(costs, end))?;
@@ -175,7 +206,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 self.inner.notify_settled(indexed(items), &settled, was_over);
             });
         }
-        Ok((own, is_repeated))
+        Ok(EndHere { own, is_repeated, known: Some(verdicts), was_over })
     }
 }
 

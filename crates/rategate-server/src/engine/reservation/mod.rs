@@ -99,6 +99,13 @@ pub struct Cost<'a> {
     pub usage: Option<Usage<'a>>,
 }
 
+impl<'a> Cost<'a> {
+    /// Returns the permits and the usage that it states; no permits for as many as were held.
+    fn stated(&self) -> (u64, Option<&Usage<'a>>) {
+        (self.permits.unwrap_or(0), self.usage.as_ref())
+    }
+}
+
 /// The answer to an operation on a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
@@ -115,6 +122,16 @@ pub struct Reserved {
 enum End {
     Commit,
     Cancel,
+}
+
+/// What an end counts beside what it settles: one operation of a caller counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counting {
+    All,
+    /// The hold of the same take has counted a repetition.
+    NoRepetition,
+    /// What is unknown is charged instead.
+    NoUnknown,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
@@ -192,7 +209,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// [`EngineError::OtherItems`] unless the items are those of the reservation.
     #[must_use]
     pub fn commit(&self, id: UniqueId, costs: &[Cost<'_>]) -> Decided<Reserved> {
-        self.end(id, costs, End::Commit)
+        self.end(id, costs, (End::Commit, Counting::All))
     }
 
     /// Ends a reservation of which nothing was used: a commit of 0 for each item.
@@ -203,10 +220,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     #[must_use]
     pub fn cancel(&self, id: UniqueId, targets: &[Target<'_>]) -> Decided<Reserved> {
         let costs = targets.iter().map(|&target| Cost { target, permits: Some(0), usage: None });
-        self.end(id, &costs.collect::<SmallVec<[_; 4]>>(), End::Cancel)
+        self.end(id, &costs.collect::<SmallVec<[_; 4]>>(), (End::Cancel, Counting::All))
     }
 
-    fn end(&self, id: UniqueId, costs: &[Cost<'_>], end: End) -> Decided<Reserved> {
+    fn end(
+        &self,
+        id: UniqueId,
+        costs: &[Cost<'_>],
+        (end, counting): (End, Counting),
+    ) -> Decided<Reserved> {
         let items = costs.iter().map(|cost| {
             let item = Item::of(cost.target, cost.permits.unwrap_or(0));
             Item { usage: cost.usage, ..item }
@@ -215,7 +237,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         // What is counted is known from the reservation, so a reset stands for the verb.
         let split = check_number(costs.len()).and_then(|()| self.split(&items, Verb::Reset));
         match split {
-            Ok(None) => Decided::Now(self.end_here(id, costs, end)),
+            Ok(None) => Decided::Now(self.end_here(id, costs, (end, counting))),
             Ok(Some(split)) => {
                 let used = match split.used(costs, end) {
                     Ok(used) => used,
@@ -224,12 +246,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 let here = costs.iter().map(|cost| cost.permits).collect();
                 let engine = self.clone();
                 now_or_later(Box::pin(async move {
-                    stored::end(&engine, &split, id, (here, used), end).await
+                    stored::end(&engine, &split, id, (here, used), (end, counting)).await
                 }))
             }
             // What was held before a reload put the rules in parts is known here.
             Err(error) if error == IN_PARTS => {
-                let ended = self.end_here(id, costs, end);
+                let ended = self.end_here(id, costs, (end, counting));
                 let is_unknown = |result: &ItemResult| result.verdict == Verdict::Unknown;
                 Decided::Now(match ended {
                     Ok(ended) if ended.answer.results.iter().all(is_unknown) => Err(error),
@@ -273,8 +295,10 @@ type Verdicts = (SmallVec<[Verdict; 1]>, Vec<PartVerdict>);
 impl ItemResult {
     /// Returns the verdicts of its parts, for the item at an index.
     fn part_verdicts(&self, at: usize) -> impl Iterator<Item = PartVerdict> {
-        let of = move |part: &Self| Some((at, Arc::clone(&part.rule.as_ref()?.name), part.verdict));
-        self.parts().iter().filter_map(of)
+        self.parts().iter().filter_map(move |part| {
+            let (rule, saturated) = (Arc::clone(&part.rule.as_ref()?.name), part.is_saturated());
+            Some(PartVerdict { at, rule, verdict: part.verdict, saturated })
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::requests::{in_store, status, unavailable};
 use super::split::{Split, StoredItem};
-use super::{DEFAULT_TTL, End, Reserved, check_number, stored};
+use super::{Counting, DEFAULT_TTL, End, Reserved, check_number, stored};
 use crate::engine::Engine;
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
@@ -51,7 +51,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let Request { verb, items, counts_denied } = *request;
         let split = check_number(items.len()).and_then(|()| self.split(items, verb));
         let split = match split {
-            Ok(None) => return Decided::Now(self.once_here(id, request)),
+            Ok(None) => {
+                let made = self.once_here(id, request);
+                if made.as_ref().is_ok_and(|made| made.is_repeated) {
+                    self.inner.reservations.counts.repeated();
+                }
+                return Decided::Now(made);
+            }
             Ok(Some(split)) => split,
             Err(error) => return Decided::Now(Err(error)),
         };
@@ -81,7 +87,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return self.not_taken(split, held).await;
         }
         let used = (split.items.iter().map(|_| None).collect(), vec![None; split.stored.len()]);
-        let ended = stored::end(self, split, id, used, End::Commit).await?;
+        let ended =
+            stored::end(self, split, id, used, (End::Commit, Counting::NoRepetition)).await?;
         let taken = |(held, ended): (ItemResult, ItemResult)| match (held.verdict, ended.verdict) {
             // What is not enforced was not held, or is denied beside what was taken before.
             (Verdict::Unavailable { .. } | Verdict::Denied { .. }, _) => held,

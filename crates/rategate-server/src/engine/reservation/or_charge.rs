@@ -3,7 +3,7 @@
 use rategate::Clock;
 use smallvec::SmallVec;
 
-use super::{Cost, Reserved};
+use super::{Cost, Counting, End, Reserved};
 use crate::engine::Engine;
 use crate::engine::answer::{Decided, Verdict};
 use crate::engine::error::EngineError;
@@ -28,11 +28,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Cost { target, permits: Some(permits), usage: None }
         });
         let costs: SmallVec<[Cost<'_>; 2]> = costs.collect();
-        let committed = match self.commit(id, &costs) {
+        let committed = match self.end(id, &costs, (End::Commit, Counting::NoUnknown)) {
             Decided::Now(committed) if is_unknown(&committed) => {
                 return self.charge_in_place_of(committed, id, items);
             }
-            Decided::Now(committed) => return Decided::Now(committed),
+            Decided::Now(committed) => {
+                self.count_unknown(&committed);
+                return Decided::Now(committed);
+            }
             Decided::Later(committed) => committed,
         };
         let engine = self.clone();
@@ -40,6 +43,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Decided::Later(Box::pin(async move {
             let committed = committed.await;
             if !is_unknown(&committed) {
+                engine.count_unknown(&committed);
                 return committed;
             }
             let charged = {
@@ -60,15 +64,32 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         items: &[Item<'_>],
     ) -> Decided<Reserved> {
         let charge = Request { verb: Verb::Charge, items, counts_denied: false };
-        let or_unknown = move |charged: Result<Reserved, EngineError>| match charged {
-            Err(EngineError::NotFor(_)) => committed,
-            charged => charged,
+        let engine = self.clone();
+        let or_unknown = move |charged: Result<Reserved, EngineError>| {
+            // A repetition is counted as one, and as nothing else.
+            if !charged.as_ref().is_ok_and(|charged| charged.is_repeated) {
+                engine.count_unknown(&committed);
+            }
+            match charged {
+                Err(EngineError::NotFor(_)) => committed,
+                charged => charged,
+            }
         };
         match self.once(id, &charge) {
             Decided::Now(charged) => Decided::Now(or_unknown(charged)),
             Decided::Later(charged) => {
                 now_or_later(Box::pin(async move { or_unknown(charged.await) }))
             }
+        }
+    }
+
+    /// Counts a commit that is unknown, wholly or in part.
+    fn count_unknown(&self, committed: &Result<Reserved, EngineError>) {
+        let Ok(Reserved { answer, is_repeated: false, .. }) = committed else { return };
+        let verdicts = || answer.results.iter().map(|result| result.verdict);
+        if verdicts().any(|it| it == Verdict::Unknown) && !verdicts().any(|it| it.is_unavailable())
+        {
+            self.inner.reservations.counts.unknown();
         }
     }
 }

@@ -10,6 +10,7 @@ use rategate::{AnyPolicy, Clock, Status};
 use smallvec::SmallVec;
 
 use super::held_item::{HeldItem, HeldPermits};
+use crate::engine::answer::Watch;
 use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
 use crate::engine::counters::{ActiveRule, Table};
@@ -148,9 +149,13 @@ impl<C: Clock + Clone + 'static> Part<'_, C> {
         Some(self.held(HeldPermits::Rule(rule, hold), status))
     }
 
-    /// Notifies the watcher of the rule.
-    pub(super) fn notify(&self, change: HoldChange) {
-        if let Some(watch) = self.counts.ruled().and_then(|ruled| ruled.watch.as_ref()) {
+    /// Notifies the watcher of the rule, or that of limits that come with calls.
+    pub(super) fn notify(&self, inline_watch: Option<&Arc<dyn Watch>>, change: HoldChange) {
+        let watch = match self.counts.ruled() {
+            Some(ruled) => ruled.watch.as_ref(),
+            None => inline_watch,
+        };
+        if let Some(watch) = watch {
             watch.reservation(&change);
         }
     }

@@ -57,6 +57,15 @@ pub(super) enum Estimated {
 }
 
 impl Estimate {
+    /// Gives it the verdict of the first time, when nothing was held.
+    pub(super) fn keep(&mut self, verdict: Verdict) {
+        self.result.verdict = verdict;
+        if self.ends_in_ns.take().is_some() {
+            self.result.add_withdrawn(self.permits);
+        }
+        self.is_repeated = true;
+    }
+
     /// Returns `true` if the item is held, or need not be; of a take, also if it was held before.
     pub(super) const fn passes(&self, is_take: bool) -> bool {
         (is_take || !self.is_over) && !self.result.verdict.is_over()
@@ -212,6 +221,14 @@ impl Estimate {
     }
 }
 
+impl ItemResult {
+    /// Adds permits that were withdrawn to what remains.
+    pub(super) fn add_withdrawn(&mut self, permits: u64) {
+        let left = self.remaining.map(|left| left.saturating_add(permits));
+        self.remaining = left.map(|left| left.min(self.limit));
+    }
+}
+
 impl StoredItem {
     /// Adds the cost of the item's usage to its result.
     pub(super) fn with_cost(&self, mut result: ItemResult) -> ItemResult {
@@ -243,7 +260,12 @@ fn of_end<C: Clock + Clone>(
         EndOutcome::Late(charged) => Verdict::Late(charged.booked),
         EndOutcome::Unknown => Verdict::Unknown,
     };
-    let result = status(inner, ruled, verdict, (remaining, debt));
+    let mut result = status(inner, ruled, verdict, (remaining, debt));
+    if let EndOutcome::Late(charged) = outcome
+        && ruled.rule.is_saturated_by(charged)
+    {
+        result.detail.get_or_insert_default().saturated = true;
+    }
     let change = HoldChange::of_stored(&outcome).filter(|_| !is_repeated);
     Ok(Ended { result, is_repeated, change })
 }

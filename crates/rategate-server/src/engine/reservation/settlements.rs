@@ -34,7 +34,7 @@ pub(super) struct Outcome {
     /// The units that were used, in place of permits.
     pub(super) usages: Usages,
     pub(super) verdicts: SmallVec<[Verdict; 1]>,
-    /// The verdicts of the rules of items that come under several.
+    /// The verdicts of the rules of items that come under several, or are saturated.
     pub(super) parts: Vec<PartVerdict>,
 }
 

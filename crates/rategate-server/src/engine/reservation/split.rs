@@ -1,10 +1,13 @@
 //! The items of a reservation by the party that keeps their counters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::Clock;
 use smallvec::SmallVec;
 
+use super::held_item::{HeldItem, HeldPermits, Holds};
+use super::requests::Estimate;
 use super::table::{OwnedUsage, Usages};
 use super::{Cost, End};
 use crate::engine::Engine;
@@ -211,6 +214,31 @@ impl<C: Clock + Clone + 'static> Split<C> {
         (self.items.iter().map(OwnedItem::permits).collect(), self.usages.clone())
     }
 
+    /// Returns `true` if this process remembers the id: it has a part of the reservation, or permits
+    /// in flight.
+    pub(super) fn is_remembered(&self) -> bool {
+        self.counts_here || self.stored.iter().any(|item| self.is_in_flight_here(item))
+    }
+
+    /// Returns `true` for an item of permits in flight in this process.
+    pub(super) fn is_in_flight_here(&self, item: &StoredItem) -> bool {
+        let is_here = |ruled: &ActiveRule<C>| ruled.rule.location == CounterLocation::Here;
+        self.live.ruled.get(item.rule).is_some_and(is_here)
+    }
+
+    /// Returns the permits in flight of this process that are held since `now_ns`.
+    pub(super) fn in_flight(&self, estimates: &[Estimate], now_ns: u64) -> Holds<C> {
+        let held = |(item, estimate): (&StoredItem, &Estimate)| {
+            let ends_ns = now_ns.saturating_add(estimate.ends_in_ns?.get());
+            let rule = Arc::clone(&self.live.ruled.get(item.rule)?.rule);
+            let (permits, ends_at) = (estimate.permits, Duration::from_nanos(ends_ns));
+            let held = HeldPermits::InFlight { rule, permits, ends_at };
+            Some(HeldItem::new(item.at, item.alone, held))
+        };
+        let here = self.stored.iter().zip(estimates);
+        here.filter(|(item, _)| self.is_in_flight_here(item)).filter_map(held).collect()
+    }
+
     /// Returns what was used of each hold in the store; `None` for all of it.
     pub(super) fn used(
         &self,
@@ -219,7 +247,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     ) -> Result<Vec<Option<u64>>, EngineError> {
         let used = |item: &StoredItem| {
             let Some(ruled) = self.live.ruled.get(item.rule) else { return Ok(None) };
-            end.used(costs.get(item.at), (Some(&ruled.rule), item.alone))
+            end.used((item.at, costs), (Some(&ruled.rule), item.alone))
         };
         self.stored.iter().map(used).collect()
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::requests::{Ended, Estimate};
 use super::split::Split;
-use super::{End, Reserved};
+use super::{Cost, Counting, End, Reserved};
 use crate::engine::Engine;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::error::EngineError;
@@ -29,32 +29,38 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let _operation = inner.reservations.in_progress.begin(id).await;
     let known = engine.known_here(split, id)?;
     let is_known = known.is_some();
-    let estimates = split.hold(inner, id, ttl).await?;
-    let mut left_ns = estimates.iter().filter_map(|estimate| estimate.ends_in_ns).min();
+    let mut estimates = split.hold(inner, id, ttl).await?;
+    if let Some(known) = &known {
+        split.keep_decided(id, known, &mut estimates, is_take).await;
+    }
+    let left_ns = estimates.iter().filter_map(|estimate| estimate.ends_in_ns).min();
     let mut is_repeated = estimates.iter().all(|estimate| estimate.is_repeated);
     let passes = estimates.iter().all(|estimate| estimate.passes(is_take));
-    let here = match known {
-        _ if split.here.is_empty() => Ok((Vec::new(), passes)),
-        _ if !passes => engine.peek_here(split).map(|results| (results, false)),
+    let here = match &known {
+        // A take goes on with its end.
+        Some(known) if known.ends_after_ns.is_none() && (passes || !is_take) => {
+            Ok((engine.results_here(split, known), false, None))
+        }
+        _ if !passes => engine.peek_here(split).map(|results| (results, false, None)),
         Some(known) => {
-            left_ns = left_ns.min(known.ends_after_ns);
-            Ok((engine.results_here(split, &known), known.ends_after_ns.is_some()))
+            let ends_after_ns = known.ends_after_ns;
+            Ok((engine.results_here(split, known), ends_after_ns.is_some(), ends_after_ns))
         }
         None => {
             is_repeated &= !split.counts_here;
-            engine.hold_here(split, id, ttl)
+            engine.hold_here(split, id, ttl, &estimates)
         }
     };
     let is_over = estimates.iter().any(|estimate| estimate.is_over);
     let is_unavailable = estimates.iter().any(|estimate| estimate.result.verdict.is_unavailable());
-    let is_denied = !matches!(here, Ok((_, true)));
+    let is_denied = !matches!(here, Ok((_, true, _)));
     // What was held before may have been answered before. A denial says that nothing is.
     let all = !is_known && !is_over && !is_unavailable;
     let is_held = |it: &Estimate| it.ends_in_ns.is_some() && (all || !it.is_repeated);
     let withdrawn = estimates.iter().enumerate().filter(|(_, it)| is_denied && is_held(it));
     let withdrawn: Vec<usize> = withdrawn.map(|(index, _)| index).collect();
     split.withdraw(id, &withdrawn).await;
-    let (mut results, allowed) = here?;
+    let (mut results, allowed, ends_here_ns) = here?;
     let counts = &inner.reservations.counts;
     match allowed {
         true if is_repeated => counts.repeated(),
@@ -66,13 +72,12 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     for (index, (item, estimate)) in split.stored.iter().zip(estimates).enumerate() {
         let Estimate { mut result, is_repeated, permits, ends_in_ns, .. } = estimate;
         if withdrawn.contains(&index) {
-            let left = result.remaining.map(|left| left.saturating_add(permits));
-            result.remaining = left.map(|left| left.min(result.limit));
+            result.add_withdrawn(permits);
         }
         if allowed {
             result.set_held(if ends_in_ns.is_some() { permits } else { 0 });
         }
-        if (allowed && !is_repeated) || result.verdict.is_refusal() {
+        if !is_repeated && (allowed || result.verdict.is_refusal()) {
             match result.verdict {
                 Verdict::Granted => split.report(item, &HoldChange::of(HoldOutcome::Held)),
                 Verdict::Denied { enforced: true, .. } => {
@@ -85,7 +90,8 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
         }
         results.push((item.at, result));
     }
-    let ends_after_ns = left_ns.filter(|_| allowed);
+    // Where nothing is held in a store, it lasts as long as it would otherwise.
+    let ends_after_ns = [left_ns, ends_here_ns].into_iter().flatten().min().filter(|_| allowed);
     let answer = Answer { allowed, results: split.gathered(results) };
     Ok(Reserved { answer, is_repeated: is_repeated || is_over, ends_after_ns })
 }
@@ -97,34 +103,40 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     split: &Split<C>,
     id: UniqueId,
     (used_here, used): (SmallVec<[Option<u64>; 1]>, Vec<Option<u64>>),
-    end: End,
+    (end, counting): (End, Counting),
 ) -> Result<Reserved, EngineError> {
     let inner = &*engine.inner;
     let _operation = inner.reservations.in_progress.begin(id).await;
     // The end here is remembered, so the same again goes on with the store.
-    let (here, is_repeated_here) = engine.end_held_here(split, id, &used_here, end)?;
-    let mut is_repeated = is_repeated_here;
+    let here = engine.end_held_here(split, id, &used_here, end)?;
+    let is_repeated_here = here.is_repeated;
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
-    let is_known = ended.iter().any(|own| has_ended(own.result.verdict))
-        || split.counts_here && here.0.iter().any(|&verdict| has_ended(verdict));
-    for (item, Ended { result, .. }) in split.stored.iter().zip(&mut ended) {
+    let is_known = here.known.is_some() || ended.iter().any(|own| has_ended(own.result.verdict));
+    for (item, Ended { result, is_repeated, .. }) in split.stored.iter().zip(&mut ended) {
         // What is not enforced may not have been held. What was admitted without the store's reply
         // was not either: it stays unknown, so that the caller charges what it has used.
         if is_known && result.verdict == Verdict::Unknown && !split.is_enforced(item) {
-            result.verdict = end.verdict(Committed::InTime(Settled::Even));
+            let known = here.known.as_ref().and_then(|known| known.get(item.at));
+            let nothing = end.verdict(Committed::InTime(Settled::Even));
+            (result.verdict, *is_repeated) = (known.map_or(nothing, |it| it.of_nothing()), true);
         }
     }
-    is_repeated &= ended.iter().all(|own| own.is_repeated);
+    let is_repeated = is_repeated_here && ended.iter().all(|own| own.is_repeated);
+    let (was_over, here) = (here.was_over, here.own);
     let stored = ended.iter().map(|own| own.result.verdict);
     let verdicts: Vec<Verdict> = stored.chain(here.0.iter().copied()).collect();
     let counts = &inner.reservations.counts;
     if verdicts.iter().any(Verdict::is_unavailable) {
         counts.unavailable();
     } else if is_repeated {
-        counts.repeated();
+        if counting != Counting::NoRepetition {
+            counts.repeated();
+        }
     } else if verdicts.contains(&Verdict::Unknown) {
-        counts.unknown();
+        if counting != Counting::NoUnknown {
+            counts.unknown();
+        }
     } else {
         counts.ended(end, &verdicts);
     }
@@ -137,8 +149,9 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     }
     for (item, Ended { mut result, is_repeated, change }) in split.stored.iter().zip(ended) {
         if let Some(change) = change {
-            if change.outcome == HoldOutcome::Late {
-                // What a store ends by its time is seen here first.
+            // What a store ends by its time is seen here first, unless it is one of this process.
+            let is_reported = was_over && split.is_in_flight_here(item);
+            if change.outcome == HoldOutcome::Late && !is_reported {
                 split.report(item, &HoldChange::expired(0));
             }
             split.report(item, &change);
@@ -150,6 +163,8 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
         results.push((item.at, result));
     }
     let mut answer = Answer { allowed, results: split.gathered(results) };
-    split.with_costs(&used_here, |costs| answer.note_costs(costs, end));
+    if !split.usages.is_empty() || answer.results.iter().any(ItemResult::may_be_saturated) {
+        split.with_costs(&used_here, |costs| answer.set_costs(costs.iter().map(Cost::stated)));
+    }
     Ok(Reserved { answer, is_repeated, ends_after_ns: None })
 }

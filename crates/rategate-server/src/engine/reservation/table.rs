@@ -58,7 +58,7 @@ pub(super) struct Entry<C: Clock> {
     pub(super) permits: SmallVec<[u64; 1]>,
     /// The units that its items used, in place of permits.
     pub(super) usages: Usages,
-    /// The verdicts of the rules of items that come under several.
+    /// The verdicts of the rules of items that come under several, or are saturated.
     pub(super) parts: Vec<PartVerdict>,
     pub(super) state: State<C>,
     /// The instant at which it ends by itself, or is forgotten.
@@ -77,8 +77,16 @@ pub(super) enum OwnedUsage {
     AtMost(u64),
 }
 
-/// The verdict of one rule of an item: its index, the name of the rule.
-pub(super) type PartVerdict = (usize, Arc<str>, Verdict);
+/// The verdict of one rule of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PartVerdict {
+    /// The index of the item.
+    pub(super) at: usize,
+    pub(super) rule: Arc<str>,
+    pub(super) verdict: Verdict,
+    /// `true` if it was charged less than was used because its state can count no more.
+    pub(super) saturated: bool,
+}
 
 /// A model, and counts by unit.
 pub(super) type Units<'a> = (Option<&'a str>, SmallVec<[(&'a str, u64); 4]>);
@@ -206,7 +214,7 @@ impl<C: Clock> Reservations<C> {
     /// Checks that another reservation can be remembered.
     pub(super) fn check_capacity(&self) -> Result<(), EngineError> {
         if self.known.load(Ordering::Relaxed) >= self.max {
-            return Err(EngineError::NoCapacity);
+            return Err(EngineError::TooManyReservations { max: self.max });
         }
         Ok(())
     }
@@ -437,7 +445,7 @@ impl<C: Clock> Entry<C> {
     fn expire(&mut self) -> Option<Holds<C>> {
         let State::Open { holds } = &mut self.state else { return None };
         let holds = std::mem::take(holds);
-        let held = holds.iter().map(HeldItem::ended).collect();
+        let held = holds.iter().filter_map(HeldItem::ended).collect();
         self.due_ns = self.due_ns.saturating_add(self.memory_ns());
         self.state = State::Ended { held };
         Some(holds)
@@ -451,7 +459,7 @@ impl<C: Clock> Entry<C> {
     /// Returns what it holds, while it lasts.
     pub(super) fn held(&self) -> SmallVec<[EndedHold; 1]> {
         match &self.state {
-            State::Open { holds } => holds.iter().map(HeldItem::ended).collect(),
+            State::Open { holds } => holds.iter().filter_map(HeldItem::ended).collect(),
             _ => SmallVec::new(),
         }
     }

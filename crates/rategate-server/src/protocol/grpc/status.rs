@@ -40,7 +40,9 @@ impl From<EngineError> for Status {
             EngineError::NotLoaded => {
                 return Self::new(Code::Unavailable, "no rate limit configuration loaded");
             }
-            EngineError::NoCapacity | EngineError::TooManyLimits { .. } => Code::ResourceExhausted,
+            EngineError::NoCapacity
+            | EngineError::TooManyLimits { .. }
+            | EngineError::TooManyReservations { .. } => Code::ResourceExhausted,
             EngineError::Store(_) => Code::Unavailable,
             EngineError::NotFor(_) | EngineError::NotAssigned { .. } => Code::FailedPrecondition,
             EngineError::Table(_) => Code::Internal,

@@ -122,6 +122,7 @@ struct Written<'a> {
     key: Option<Key<'a>>,
     #[serde(default, deserialize_with = "given")]
     permits: Option<Whole>,
+    #[serde(default, deserialize_with = "given")]
     usage: Option<Numbers<'a>>,
     model: Option<Text<'a>>,
 }
@@ -152,6 +153,7 @@ struct WrittenItem<'a> {
     permits: Option<Whole>,
     #[serde(default, deserialize_with = "given")]
     at_most: Option<Whole>,
+    #[serde(default, deserialize_with = "given")]
     usage: Option<Numbers<'a>>,
     model: Option<Text<'a>>,
 }

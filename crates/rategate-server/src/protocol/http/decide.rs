@@ -310,13 +310,16 @@ impl Outcome {
     }
 }
 
-/// Denies what a full table cannot count.
+/// Denies what a full table cannot count. That no more reservations can be known is a fault that
+/// says so.
 fn or_denied(
     decided: Result<Reserved, EngineError>,
     check_request: &CheckRequest<'_>,
 ) -> Result<Reserved, Refused> {
-    let decided = match check_request.verb {
-        Verb::Charge | Verb::Refund => decided,
+    let decided = match (check_request.verb, &decided) {
+        (Verb::Charge | Verb::Refund, _) | (_, Err(EngineError::TooManyReservations { .. })) => {
+            decided
+        }
         _ => Reserved::or_denied(decided, check_request.items.len()),
     };
     decided.map_err(|fault| refused(fault, check_request))
@@ -345,8 +348,6 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
             EngineError::Values { rule, .. } | EngineError::OtherValue { rule, .. },
             Counter::Rule { name, .. },
         ) => *name.0 == **rule,
-        // The rule may be a limit of the one that is named, or one that it takes from too.
-        (EngineError::Cost { .. }, _) => item.usage.is_some() || check_request.items.len() == 1,
         (EngineError::Limit(_) | EngineError::Rate(_), Counter::Inline { limit, .. }) => {
             limit.bucket().is_err()
         }
@@ -367,7 +368,7 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
     };
     let index = match &fault {
         EngineError::DuplicateItem { second, .. } => Some(*second),
-        EngineError::AtMost { item, .. } => Some(*item),
+        EngineError::AtMost { item, .. } | EngineError::Cost { item, .. } => Some(*item),
         _ => check_request.items.iter().position(is_about),
     };
     let pointer = index.map(|index| check_request.pointer(index) + member);

@@ -44,7 +44,7 @@ pub(crate) use self::host::refuse as refuse_host;
 pub use self::options::{IsReady, Options, Proxies};
 use self::problem::Refused;
 use super::body::{Body, counted, read, text, typed};
-use crate::engine::Engine;
+use crate::engine::{Answer, Engine, EngineError};
 use crate::net::{Access, Right, TokenShown};
 
 /// The sender of a request.
@@ -151,7 +151,16 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let client = || self.options.proxies.name(caller.address, &head.headers);
         let AuthRequest { check_request, deny, pass } =
             AuthRequest::read(&head.uri, &head.headers, client)?;
-        let outcome = self.decide(&check_request).await?;
+        let outcome = match self.decide(&check_request).await {
+            // Proxies let calls pass that get an error in place of a decision.
+            Err(Refused::EngineError(fault @ EngineError::TooManyReservations { .. }, _)) => {
+                let reason = fault.refusal();
+                let answer = Answer::or_denied(Err(fault), 1);
+                let answer = answer.map_err(|fault| Refused::EngineError(fault, String::new()))?;
+                return Ok(counted(limit_fields::denied(&answer, deny), Some(reason)));
+            }
+            outcome => outcome?,
+        };
         let mut response = if outcome.answer.allowed {
             let mut response = Response::new(Body::Empty);
             *response.status_mut() = pass;

@@ -51,7 +51,7 @@ impl Refused {
             Self::Token => RefusalReason::NoToken,
             Self::Unread(Unread::TooLong) => RefusalReason::TooLong,
             Self::Host | Self::Unread(_) | Self::Invalid(_) => RefusalReason::Malformed,
-            Self::EngineError(..) => RefusalReason::EngineError,
+            Self::EngineError(fault, _) => fault.refusal(),
         })
     }
 

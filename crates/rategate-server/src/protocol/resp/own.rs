@@ -237,6 +237,8 @@ pub(super) fn write(
     reply: &mut RespWriter<'_>,
 ) -> Option<RefusalReason> {
     let answer = match request.verb {
+        // That no more ids can be known is a fault that says so.
+        _ if matches!(answer, Err(EngineError::TooManyReservations { .. })) => answer,
         Verb::Take | Verb::Peek => Answer::or_denied(answer, 1),
         Verb::Charge | Verb::Refund | Verb::Reset => answer,
     };
@@ -244,7 +246,7 @@ pub(super) fn write(
         Ok(answer) => answer,
         Err(fault) => {
             reply.error(&format!("ERR {fault}"));
-            return Some(RefusalReason::EngineError);
+            return Some(fault.refusal());
         }
     };
     let Some(result) = answer.results.first() else {

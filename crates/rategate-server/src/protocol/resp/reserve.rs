@@ -236,8 +236,12 @@ impl Form {
         reserved: Result<Reserved, EngineError>,
         reply: &mut RespWriter<'_>,
     ) -> Option<RefusalReason> {
-        let reserved =
-            if self.is_new { Reserved::or_denied(reserved, self.items) } else { reserved };
+        let reserved = match reserved {
+            // That no more ids can be known is a fault that says so.
+            Err(error @ EngineError::TooManyReservations { .. }) => Err(error),
+            reserved if self.is_new => Reserved::or_denied(reserved, self.items),
+            reserved => reserved,
+        };
         match reserved {
             Ok(reserved) => {
                 self.write_reserved(&reserved, reply);
@@ -245,7 +249,7 @@ impl Form {
             }
             Err(error) => {
                 reply.error(&format!("ERR {error}"));
-                Some(RefusalReason::EngineError)
+                Some(error.refusal())
             }
         }
     }

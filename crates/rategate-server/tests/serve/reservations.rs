@@ -1,0 +1,225 @@
+//! Answers about reservations over HTTP and RESP, and what the metrics count of them.
+
+use serde_json::{Value as Json, json};
+
+use crate::serve::clients::{Resp, Service, until};
+
+const RULES: &str = r#"
+[[rule]]
+name = "tokens"
+match = ["user"]
+limit = "1000/h"
+
+[[rule]]
+name = "slots"
+match = ["user"]
+limit = 3
+algorithm = "concurrency"
+
+[[rule]]
+name = "seats"
+match = ["user"]
+limit = 3
+algorithm = "concurrency"
+
+[[rule]]
+name = "shadow"
+match = ["user"]
+limit = 1
+algorithm = "concurrency"
+enforce = "shadow"
+
+[[rule]]
+name = "words"
+match = ["user"]
+limit = "1000/min"
+weights = { input = 1, output = 6 }
+"#;
+
+fn id(number: u8) -> String {
+    format!("{number:032x}")
+}
+
+fn item(rule: &str, permits: u64) -> Json {
+    json!({ "rule": rule, "key": "ann", "permits": permits })
+}
+
+/// Sends a request, and returns the status and the answer.
+fn send(service: &Service, body: &Json) -> (u16, Json) {
+    let (status, answer) = service.http().post("/v1/check", &body.to_string());
+    (status, serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{status}: {answer}")))
+}
+
+/// Sends an operation on a reservation, which must have an answer.
+fn operate(service: &Service, verb: &str, number: u8, items: &[Json]) -> Json {
+    let body = json!({ "verb": verb, "id": id(number), "items": items });
+    let (status, answer) = send(service, &body);
+    assert_eq!(status, 200, "{body}: {answer}");
+    answer
+}
+
+fn verdicts(answer: &Json) -> Vec<&str> {
+    let items = answer["items"].as_array().unwrap();
+    items.iter().map(|item| item["verdict"].as_str().unwrap()).collect()
+}
+
+fn outcomes(service: &Service, rule: &str, outcome: &str) -> u64 {
+    let name = format!("rategate_reservations_total{{rule=\"{rule}\",outcome=\"{outcome}\"}}");
+    service.metric(&name).map_or(0, |count| count.parse().unwrap())
+}
+
+/// Tokens have the verdict of the end, whatever the slots beside them say.
+#[test]
+fn a_reservation_that_has_ended_says_how() {
+    let service = Service::of(RULES);
+    let both = [item("tokens", 5), item("slots", 1)];
+    let ends = [("commit", "committed"), ("cancel", "cancelled")];
+    for (number, (end, verdict)) in (1..).zip(ends) {
+        assert_eq!(operate(&service, "reserve", number, &both)["allowed"], true);
+        operate(&service, end, number, &both);
+        let again = operate(&service, "reserve", number, &both);
+        assert_eq!((&again["allowed"], &again["repeated"]), (&json!(false), &json!(true)));
+        assert_eq!(verdicts(&again)[0], verdict, "{again}");
+    }
+    let short = json!({ "verb": "reserve", "id": id(3), "ttl": "1ms", "items": both });
+    assert_eq!(send(&service, &short).1["allowed"], true);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let again = send(&service, &short).1;
+    assert_eq!((&again["allowed"], &again["repeated"]), (&json!(false), &json!(true)));
+    assert_eq!(verdicts(&again), ["late", "late"]);
+    let words = ["RATEGATE.RESERVE", &id(1), "60000", "ITEMS", "2", "tokens", "5", "1", "ann"];
+    let again = service.resp().ask(&[&words[..], &["slots", "1", "1", "ann"]].concat());
+    assert_eq!(Resp::field(&again, "verdict"), "committed", "{again:?}");
+}
+
+/// A rule that is not enforced changes no answer: its reservation is known, and decided once.
+#[test]
+fn a_shadow_rule_of_permits_in_flight_changes_no_answer() {
+    let service = Service::of(RULES);
+    let shadow = [item("shadow", 1)];
+    let denied = || {
+        let name = "rategate_decisions_total{rule=\"shadow\",outcome=\"shadow_denied\"}";
+        service.metric(name).unwrap().parse::<u64>().unwrap()
+    };
+    let beside = [item("tokens", 5), item("shadow", 1)];
+    for (number, items, before) in [(2, &beside[..], 0), (3, &shadow[..], 1)] {
+        let (full, later) = (10 * number, 10 * number + 1);
+        assert_eq!(operate(&service, "reserve", full, &shadow)["allowed"], true);
+        assert_eq!(denied(), before);
+        for sent in 0..3 {
+            // What was not held at first is not held when it would fit.
+            if sent == 2 {
+                operate(&service, "commit", full, &shadow);
+            }
+            let held = operate(&service, "reserve", number, items);
+            assert_eq!((&held["allowed"], &held["repeated"]), (&json!(true), &json!(sent > 0)));
+            assert!(
+                held["reservation"]["ends_after_ms"].as_u64().is_some_and(|ms| ms > 50_000),
+                "{held}"
+            );
+            let own = held["items"].as_array().unwrap().last().unwrap();
+            assert_eq!((&own["shadow"], &own["held"]), (&json!(true), &json!(0)), "{held}");
+        }
+        assert_eq!(denied(), before + 1, "{number} is decided once");
+        for sent in 0..2 {
+            let ended = operate(&service, "commit", number, items);
+            assert_eq!(verdicts(&ended), vec!["committed"; items.len()], "{ended}");
+            assert_eq!((&ended["allowed"], &ended["repeated"]), (&json!(true), &json!(sent > 0)));
+        }
+        // It is full again for the next.
+        operate(&service, "reserve", later, &shadow);
+        let again = operate(&service, "reserve", number, items);
+        assert_eq!((&again["allowed"], &again["repeated"]), (&json!(false), &json!(true)));
+        operate(&service, "commit", later, &shadow);
+    }
+}
+
+/// An id is of its items, also where permits in flight of this process are all of them.
+#[test]
+fn an_id_of_other_permits_in_flight_is_a_conflict() {
+    let service = Service::of(RULES);
+    let slots = [item("slots", 1)];
+    operate(&service, "reserve", 1, &slots);
+    let others = [
+        ("reserve", vec![item("seats", 1)]),
+        ("reserve", vec![item("slots", 1), item("seats", 1)]),
+        ("reserve", vec![item("slots", 2)]),
+        ("commit", vec![item("seats", 1)]),
+        ("cancel", vec![json!({ "rule": "slots", "key": "bob" })]),
+    ];
+    for (verb, items) in &others {
+        let body = json!({ "verb": verb, "id": id(1), "items": items });
+        let (status, problem) = send(&service, &body);
+        assert_eq!((status, &problem["code"]), (409, &json!("other_items")), "{body}");
+    }
+    let free = send(&service, &json!({ "verb": "peek", "rule": "seats", "key": "ann" })).1;
+    assert_eq!(free["items"][0]["remaining"], 3, "nothing was held");
+    let words = ["RATEGATE.COMMIT", &id(1), "seats", "1", "ann"];
+    let error = &service.resp().ask(&words)[0];
+    assert!(error.starts_with("ERR the id is of another operation"), "{error}");
+    assert_eq!(verdicts(&operate(&service, "commit", 1, &slots)), ["committed"]);
+    // Of an operation under the id of what has ended, too.
+    let (status, _) =
+        send(&service, &json!({ "verb": "commit", "id": id(1), "items": others[0].1 }));
+    assert_eq!(status, 409);
+}
+
+/// What ends by its time is counted, also of permits in flight, and of limits of the call in one
+/// row.
+#[test]
+fn what_expires_is_counted_in_each_rule() {
+    let service = Service::of(RULES);
+    let inline = json!({ "limit": "100/h", "key": "ann", "permits": 5 });
+    let items = json!([item("slots", 1), inline, item("tokens", 7)]);
+    let reserve = |number: u8, ttl: &str| {
+        let body = json!({ "verb": "reserve", "id": id(number), "ttl": ttl, "items": items });
+        assert_eq!(send(&service, &body).1["allowed"], true);
+    };
+    reserve(1, "60s");
+    let held = |rule: &str| service.metric(&format!("rategate_held_permits{{rule=\"{rule}\"}}"));
+    assert_eq!(held("*inline").as_deref(), Some("5"));
+    operate(&service, "commit", 1, items.as_array().unwrap());
+    reserve(2, "1ms");
+    let all = |outcome: &str| {
+        ["slots", "*inline", "tokens"].map(|rule| outcomes(&service, rule, outcome))
+    };
+    until("the end is noticed", || all("expired") == [1; 3]);
+    assert_eq!((all("held"), all("committed"), all("late")), ([2; 3], [1; 3], [0; 3]));
+    operate(&service, "commit", 2, items.as_array().unwrap());
+    assert_eq!((all("expired"), all("late")), ([1; 3], [1; 3]), "not twice");
+    let too_many = json!({ "limit": "100/h", "key": "ann", "permits": 101 });
+    let denied = operate(&service, "reserve", 3, &[too_many]);
+    assert_eq!((&denied["allowed"], all("denied")), (&json!(false), [0, 1, 0]));
+}
+
+/// An error of a usage names the item that is at fault.
+#[test]
+fn an_invalid_usage_is_named_at_its_item() {
+    let service = Service::of(RULES);
+    let of = |usage: Json| json!({ "rule": "words", "key": "ann", "usage": usage });
+    let held = json!({ "verb": "reserve", "id": id(1), "rule": "words", "key": "ann",
+        "permits": 60 });
+    assert_eq!(send(&service, &held).1["allowed"], true);
+    let null = json!({ "verb": "commit", "id": id(1), "rule": "words", "key": "ann",
+        "usage": null });
+    let (status, problem) = send(&service, &null);
+    assert_eq!((status, &problem["code"]), (400, &json!("invalid_request")), "{problem}");
+    assert_eq!(problem["errors"][0]["pointer"], "/usage");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.starts_with("invalid type: null, expected an object like"), "{detail}");
+    let left = send(&service, &json!({ "rule": "words", "key": "ann", "permits": 0 })).1;
+    assert_eq!(left["items"][0]["remaining"], 940, "it is still held");
+    let (status, problem) = send(&service, &json!({ "verb": "charge", "items": [of(Json::Null)] }));
+    assert_eq!((status, &problem["errors"][0]["pointer"]), (400, &json!("/items/0/usage")));
+    for verb in ["charge", "reserve", "commit", "take"] {
+        let items =
+            json!([item("tokens", 1), of(json!({ "input": 5 })), of(json!({ "inptu": 5 }))]);
+        let mut body = json!({ "verb": verb, "items": items });
+        if verb == "commit" {
+            body["id"] = json!(id(7));
+        }
+        let (status, problem) = send(&service, &body);
+        assert_eq!((status, &problem["code"]), (400, &json!("invalid_usage")), "{verb}: {problem}");
+        assert_eq!(problem["errors"][0]["pointer"], "/items/2/usage", "{verb}");
+    }
+}
