@@ -40,16 +40,18 @@ pub(crate) struct Item {
     pub(crate) unit: Option<QuotaUnit>,
 }
 
-/// Returns the item of a policy without its status: `"name";q=100;w=60`. `None` if the name is not
-/// printable ASCII.
+/// Returns the item of a policy without its status: `"name";q=100;w=60`, without `w` if it has no
+/// window. `None` if the name is not printable ASCII.
 pub(super) fn policy(
     name: &str,
     quota: u64,
-    window: Duration,
+    window: Option<Duration>,
     unit: QuotaUnit,
 ) -> Option<HeaderValue> {
-    let (quota, seconds) = (sf_integer(quota), sf_integer(whole_seconds(window)));
-    let mut item = format!("{};q={quota};w={seconds}", quoted(name)?);
+    let mut item = format!("{};q={}", quoted(name)?, sf_integer(quota));
+    if let Some(window) = window {
+        let _ = write!(item, ";w={}", sf_integer(whole_seconds(window)));
+    }
     if unit != QuotaUnit::Requests {
         let _ = write!(item, ";qu={}", quoted(unit.name())?);
     }
@@ -208,13 +210,16 @@ mod tests {
                     remaining: Some(number(&mut random)),
                     reset: random.bool().then(|| Duration::from_secs(number(&mut random))),
                     quota: Some(number(&mut random)),
-                    window: Some(Duration::from_secs(number(&mut random).max(1))),
+                    window: random
+                        .u8(..4)
+                        .ne(&0)
+                        .then(|| Duration::from_secs(number(&mut random).max(1))),
                     unit: Some(random.choice(QuotaUnit::ALL).unwrap()),
                 };
                 if written.iter().any(|other| other.name == name) {
                     continue;
                 }
-                let (quota, window) = (item.quota.unwrap(), item.window.unwrap());
+                let (quota, window) = (item.quota.unwrap(), item.window);
                 let line = policy(&name, quota, window, item.unit.unwrap()).unwrap();
                 write(&mut headers, line, &name, item.remaining.unwrap(), item.reset);
                 written.push(item);

@@ -156,9 +156,10 @@ impl Headers {
                 Dialect::Anthropic => vendor(&ANTHROPIC, text(rfc3339_text(now, full_after()))),
             };
             let Some((names, reset)) = fields else { continue };
-            let window_s = sf_integer(whole_seconds(policy.window()));
-            let limit = match dialect {
-                Dialect::Envoy => text(format!("{limit}, {limit};w={window_s}")),
+            let limit = match (dialect, policy.window()) {
+                (Dialect::Envoy, Some(window)) => {
+                    text(format!("{limit}, {limit};w={}", sf_integer(whole_seconds(window))))
+                }
                 _ => Some(HeaderValue::from(limit)),
             };
             if let Some(limit) = limit {
@@ -177,7 +178,7 @@ pub struct QuotaStatus {
     /// bucket.
     pub more_after: Option<Duration>,
     /// The time until the whole quota is available. `None` where that is not known: it then comes
-    /// back evenly over the window.
+    /// back evenly over the window, if there is one.
     pub full_after: Option<Duration>,
 }
 
@@ -185,7 +186,8 @@ impl QuotaStatus {
     /// Returns the time until the whole quota is available, as known or by the window.
     fn full_after(self, policy: &QuotaPolicy) -> Duration {
         let missing = u128::from(policy.quota().saturating_sub(self.remaining));
-        let ns = missing.saturating_mul(policy.window().as_nanos());
+        let window = policy.window().unwrap_or_default();
+        let ns = missing.saturating_mul(window.as_nanos());
         let ns = ns.div_ceil(policy.quota().max(1).into());
         let evenly = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
         self.full_after.unwrap_or(evenly).max(self.more_after.unwrap_or_default())

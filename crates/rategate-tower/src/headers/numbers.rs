@@ -85,9 +85,7 @@ impl Numbers {
     /// Returns the policy with these numbers, the name and unit of `given`, and its window if they
     /// have none.
     fn announced(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
-        let window = self.window.unwrap_or(given.window());
-        let policy = QuotaPolicy::new(given.name(), self.quota, window).ok()?;
-        Some(policy.unit(given.quota_unit()))
+        given.changed(self.quota, self.window)
     }
 }
 
@@ -155,5 +153,8 @@ mod tests {
             |quota, window| QuotaPolicy::new("p", quota, window).unwrap().unit(QuotaUnit::Tokens);
         assert_eq!(announced(7, None), policy(7, window));
         assert_eq!(announced(7, Some(window * 2)), policy(7, window * 2));
+        let given = QuotaPolicy::in_flight("p", 5).unwrap();
+        let announced = Numbers { quota: 7, window: None }.announced(&given).unwrap();
+        assert_eq!(announced.item(), r#""p";q=7;qu="concurrent-requests""#);
     }
 }

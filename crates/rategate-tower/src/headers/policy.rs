@@ -30,7 +30,8 @@ pub const MAX_NAME_BYTES: usize = 128;
 pub struct QuotaPolicy {
     name: Box<str>,
     quota: u64,
-    window: Duration,
+    /// The window; `None` for permits in flight.
+    window: Option<Duration>,
     unit: QuotaUnit,
     /// The policy as an item of the draft's field.
     item: HeaderValue,
@@ -106,18 +107,41 @@ impl QuotaPolicy {
     ///
     /// [`PolicyError`], if a header field could not hold it.
     pub fn new(name: &str, quota: u64, window: Duration) -> Result<Self, PolicyError> {
+        Self::with(name, quota, Some(window), QuotaUnit::Requests)
+    }
+
+    /// Creates a policy of `quota` permits in flight, which has no window. A permit is a concurrent
+    /// request, unless [`unit`](Self::unit) says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`], if a header field could not hold it.
+    pub fn in_flight(name: &str, quota: u64) -> Result<Self, PolicyError> {
+        Self::with(name, quota, None, QuotaUnit::ConcurrentRequests)
+    }
+
+    fn with(
+        name: &str,
+        quota: u64,
+        window: Option<Duration>,
+        unit: QuotaUnit,
+    ) -> Result<Self, PolicyError> {
         if name.is_empty() {
             return Err(PolicyError::EmptyName);
         }
         if name.len() > MAX_NAME_BYTES {
             return Err(PolicyError::NameTooLong);
         }
-        if window.is_zero() {
+        if window.is_some_and(|window| window.is_zero()) {
             return Err(PolicyError::ZeroWindow);
         }
-        let unit = QuotaUnit::Requests;
         let item = draft::policy(name, quota, window, unit).ok_or(PolicyError::NameCharacter)?;
         Ok(Self { name: name.into(), quota, window, unit, item })
+    }
+
+    /// Returns the policy with another quota, and with another window if there is one.
+    pub(super) fn changed(&self, quota: u64, window: Option<Duration>) -> Option<Self> {
+        Self::with(&self.name, quota, window.or(self.window), self.unit).ok()
     }
 
     /// Sets the unit of the quota: requests by default.
@@ -139,7 +163,7 @@ impl QuotaPolicy {
         self.quota
     }
 
-    pub(super) const fn window(&self) -> Duration {
+    pub(super) const fn window(&self) -> Option<Duration> {
         self.window
     }
 

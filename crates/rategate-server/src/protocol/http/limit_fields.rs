@@ -117,7 +117,7 @@ fn is_reported(result: &ItemResult) -> bool {
 /// borders than the next one bring back.
 fn next_after_ns(
     result: &ItemResult,
-    (permits, window_ns): (u64, u64),
+    (permits, window_ns): (u64, Option<u64>),
     now_ns: u64,
 ) -> Option<u64> {
     let all_ns = result.reset_after().filter(|ns| *ns > 0)?;
@@ -129,7 +129,7 @@ fn next_after_ns(
         return Some(window.end_ns.saturating_sub(now_ns));
     }
     let later = used.div_ceil(permits.max(1)).saturating_sub(1);
-    Some(all_ns.saturating_sub(window_ns.saturating_mul(later)))
+    Some(all_ns.saturating_sub(window_ns?.saturating_mul(later)))
 }
 
 /// Returns the unit that a vendor's fields name: tokens for what is counted by weights, and
@@ -152,12 +152,17 @@ fn has_windows(result: &ItemResult) -> bool {
     })
 }
 
-/// Returns the permits and the window in nanoseconds that a client sees of a limit.
+/// Returns the permits and the window in nanoseconds that a client sees of a limit; no window for
+/// permits in flight.
 ///
 /// They are the limit as written; for a calendar in the true length of its window. If a bucket has
 /// a larger burst, they are that burst in the time after which the whole burst is available again.
 /// The credits of windows are no part of them: what remains may exceed the permits.
-fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u64, u64)> {
+fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u64, Option<u64>)> {
+    let rule = result.rule.as_ref();
+    if rule.is_some_and(|rule| matches!(rule.limit, Limit::Policy(AnyPolicy::Concurrency(_)))) {
+        return Some((result.limit, None));
+    }
     let (permits, window_ns) = match (result.display_limit, inline) {
         (Some(display_limit), _) => {
             let seconds = display_limit.multiplier.saturating_mul(display_limit.unit.seconds());
@@ -173,14 +178,16 @@ fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u6
     if result.limit > permits && !has_windows(result) {
         let scaled = u128::from(window_ns).saturating_mul(result.limit.into());
         let scaled = scaled.div_ceil(u128::from(permits).max(1));
-        return Some((result.limit, u64::try_from(scaled).unwrap_or(u64::MAX)));
+        return Some((result.limit, Some(u64::try_from(scaled).unwrap_or(u64::MAX))));
     }
-    Some((permits, window_ns))
+    Some((permits, Some(window_ns)))
 }
 
-fn policy(result: &ItemResult, (quota, window_ns): (u64, u64)) -> Option<QuotaPolicy> {
-    let window = Duration::from_nanos(window_ns.max(1));
+fn policy(result: &ItemResult, (quota, window_ns): (u64, Option<u64>)) -> Option<QuotaPolicy> {
     let name = result.rule.as_ref().map_or(NAMELESS, |rule| &*rule.name);
-    let policy = QuotaPolicy::new(name, quota, window);
-    policy.or_else(|_| QuotaPolicy::new(NAMELESS, quota, window)).ok()
+    let of = |name: &str| match window_ns {
+        Some(ns) => QuotaPolicy::new(name, quota, Duration::from_nanos(ns.max(1))),
+        None => QuotaPolicy::in_flight(name, quota),
+    };
+    of(name).or_else(|_| of(NAMELESS)).ok()
 }
