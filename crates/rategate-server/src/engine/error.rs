@@ -109,6 +109,19 @@ pub enum EngineError {
          sent with, in the same order, or draw a new one"
     )]
     OtherItems,
+    /// The id is in use for another number of items.
+    #[error(
+        "the id is of {known} item{}, and {given} {} given; send what it was first sent with, in \
+         the same order, or draw a new one",
+        if *known == 1 { "" } else { "s" },
+        if *given == 1 { "is" } else { "are" }
+    )]
+    OtherNumber {
+        /// The number of items under the id.
+        known: usize,
+        /// The number of items in the request.
+        given: usize,
+    },
     /// A time of a reservation that is 0 or too long.
     #[error(
         "the time of a reservation{} is {}; it is longer than 0, and {} at most",
@@ -146,6 +159,17 @@ pub enum EngineError {
         rule: Arc<str>,
         /// The reason.
         why: CostError,
+    },
+    /// No permits of a rule of which at least one is held under an id, or leased.
+    #[error(
+        "rule `{rule}` holds at least 1 permit, as it is in a store or counts permits in flight, \
+         and 0 are stated"
+    )]
+    NoPermits {
+        /// The index of the item.
+        item: usize,
+        /// The name of the rule.
+        rule: Arc<str>,
     },
     /// The limit does not support the verb.
     #[error("{0}")]

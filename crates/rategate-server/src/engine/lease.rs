@@ -60,8 +60,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Takes, renews or releases a lease in the rule's store or in this process. The answer has
     /// one part.
     ///
-    /// Fails with [`EngineError::NotFor`] if the rule's limit is not one of concurrency, or if
-    /// `permits` is 0.
+    /// Fails with [`EngineError::NotFor`] if the rule's limit is not one of concurrency, and with
+    /// [`EngineError::NoPermits`] if `permits` is 0.
     #[must_use]
     pub fn lease(&self, verb: LeaseVerb, lease: &Lease<'_>) -> Decided {
         let live = self.inner.live.load_full();
@@ -76,7 +76,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Err(error) => return Decided::Now(Err(error)),
         };
         let Some(permits) = NonZeroU64::new(lease.permits) else {
-            return Decided::Now(Err(EngineError::NotFor("a lease is of one permit at least")));
+            let rule = lease.rule.into();
+            return Decided::Now(Err(EngineError::NoPermits { item: 0, rule }));
         };
         let (inner, id) = (Arc::clone(&self.inner), LeaseId(lease.name.0));
         now_or_later(Box::pin(async move {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
+use super::object::Object;
 use crate::engine::MAX_ITEMS;
 
 /// The start of the error about a list that is too long. No other error of `serde_json` starts
@@ -16,7 +17,7 @@ pub(crate) fn has_too_many(error: &serde_json::Error) -> bool {
     error.is_data() && error.to_string().starts_with(MORE_THAN)
 }
 
-/// Reads a list of at most [`MAX_ITEMS`], or null.
+/// Reads a list of at most [`MAX_ITEMS`] objects, or null.
 ///
 /// The first excess element ends the reading, since an element is shorter as text than in memory.
 pub(crate) fn bounded_list<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
@@ -42,7 +43,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedList<T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut all = Vec::new();
-        while let Some(one) = list.next_element()? {
+        while let Some(Object(one)) = list.next_element()? {
             if all.len() >= MAX_ITEMS {
                 let detail =
                     format_args!("{MORE_THAN} {MAX_ITEMS}; there can be from 1 to {MAX_ITEMS}");

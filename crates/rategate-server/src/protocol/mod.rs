@@ -7,6 +7,7 @@ mod bounded_list;
 mod budget;
 pub mod grpc;
 pub mod http;
+pub(crate) mod object;
 pub(crate) mod problem;
 pub mod resp;
 pub mod rls;

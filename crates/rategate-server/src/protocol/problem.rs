@@ -39,13 +39,15 @@ pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'stati
         EngineError::Limit(_) | EngineError::Rate(_) => (StatusCode::BAD_REQUEST, "invalid_limit"),
         EngineError::TooManyItems { .. } => (StatusCode::BAD_REQUEST, "too_many_items"),
         EngineError::DuplicateItem { .. } => (StatusCode::BAD_REQUEST, "duplicate"),
-        EngineError::OtherItems => (StatusCode::CONFLICT, "other_items"),
+        EngineError::OtherItems | EngineError::OtherNumber { .. } => {
+            (StatusCode::CONFLICT, "other_items")
+        }
         EngineError::Ttl { .. } => (StatusCode::BAD_REQUEST, "invalid_ttl"),
         EngineError::AtMost { .. } => (StatusCode::BAD_REQUEST, "invalid_at_most"),
         EngineError::Cost { .. } => (StatusCode::BAD_REQUEST, "invalid_usage"),
-        EngineError::NotFor(_) | EngineError::NotAssigned { .. } => {
-            (StatusCode::BAD_REQUEST, "not_for_this_limit")
-        }
+        EngineError::NotFor(_)
+        | EngineError::NoPermits { .. }
+        | EngineError::NotAssigned { .. } => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
         EngineError::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
         EngineError::TooManyReservations { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "too_many_reservations")

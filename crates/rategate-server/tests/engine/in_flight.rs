@@ -129,9 +129,9 @@ fn all_items_are_held_or_none() {
     let never = world.reserve(2, &[("tokens", 1), ("slots", 4)]);
     let for_ever = Verdict::Denied { retry_after_ns: None, enforced: true };
     assert_eq!(verdicts(&never)[1], for_ever);
-    for items in [&[("slots", 0)][..], &[("tokens", 1), ("slots", 0)]] {
-        let none = world.try_reserve(2, items, TTL);
-        assert!(matches!(none, Err(EngineError::NotFor(_))), "{none:?}");
+    for (item, items) in [&[("slots", 0)][..], &[("tokens", 1), ("slots", 0)]].iter().enumerate() {
+        let none = EngineError::NoPermits { item, rule: "slots".into() };
+        assert_eq!(world.try_reserve(2, items, TTL), Err(none));
     }
     let twice = world.try_reserve(2, &[("slots", 1), ("tokens", 1), ("slots", 1)], TTL);
     assert_eq!(twice, Err(EngineError::DuplicateItem { first: 0, second: 2 }));

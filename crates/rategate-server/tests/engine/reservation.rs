@@ -166,8 +166,12 @@ fn what_cannot_be_reserved_says_so_and_takes_nothing() {
         );
     }
     assert!(try_reserve(&engine, 1, MAX_TTL, &[("t", 1)]).unwrap().answer.allowed);
-    for other in [vec![("t", 2)], vec![("u", 1)], vec![("t", 1), ("u", 1)], vec![]] {
-        assert_eq!(try_reserve(&engine, 1, TTL, &other), Err(EngineError::OtherItems));
+    for other in [("t", 2), ("u", 1)] {
+        assert_eq!(try_reserve(&engine, 1, TTL, &[other]), Err(EngineError::OtherItems));
+    }
+    for (other, given) in [(&[("t", 1), ("u", 1)][..], 2), (&[], 0)] {
+        let number = EngineError::OtherNumber { known: 1, given };
+        assert_eq!(try_reserve(&engine, 1, TTL, other), Err(number));
     }
     let cost = Cost { target: of("u", &[b"1"]), permits: None, usage: None };
     assert_eq!(now(engine.commit(id(1), &[cost])), Err(EngineError::OtherItems));

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::http::common::{SECOND, Service, plain};
+use rategate_server::protocol::http::Options;
+
+use crate::http::common::{SECOND, Service, plain, service};
 
 #[test]
 fn an_answer_says_all_there_is_to_say() {
@@ -253,8 +255,8 @@ fn reservations_that_are_none_say_what_would_be_right() {
     let id = r#""id":"ffeeddccbbaa99887766554433221100""#;
     let reserve = format!(r#"{{"verb":"reserve",{id},"rule":"per_user","key":"1"}}"#);
     assert_eq!(service.check(&reserve)["allowed"], true);
-    let cases: [(&str, u16, &str, &str); 16] = [
-        (r#"{"verb":"reserve","id":"ff","rule":"all"}"#, 400, "/id", "32 hexadecimal digits"),
+    let cases: [(&str, u16, &str, &str); 18] = [
+        (r#"{"verb":"reserve","id":"ff","rule":"all"}"#, 400, "/id", "\"ff\" is none; an id is 32"),
         (r#"{"verb":"commit","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"verb":"cancel","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"id":"ffeeddccbbaa99887766554433221100","rule":"all"}"#, 400, "/id", "only for"),
@@ -262,7 +264,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
         (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600s at most"),
         (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` is 660s"),
-        (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "write a time like"),
+        (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "\"-1s\": not a duration"),
         (r#"{"verb":"reserve","ttl":"NaN","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","rule":"all","permits":6,"at_most":5}"#, 400, "/at_most", "is 5 and"),
         (
@@ -284,7 +286,24 @@ fn reservations_that_are_none_say_what_would_be_right() {
             "/items/0/at_most",
             "only for the verb `reserve`",
         ),
-        (r#"{"verb":"reserve","rule":"ovens","key":"1","permits":0}"#, 400, "", "at least one"),
+        (
+            r#"{"verb":"reserve","rule":"ovens","key":"1","permits":0}"#,
+            400,
+            "/permits",
+            "rule `ovens` holds at least 1 permit",
+        ),
+        (
+            r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"ovens","key":"1","permits":0}]}"#,
+            400,
+            "/items/1/permits",
+            "rule `ovens` holds at least 1 permit",
+        ),
+        (
+            r#"{"verb":"lease","rule":"ovens","key":"1","permits":0}"#,
+            400,
+            "/permits",
+            "rule `ovens` holds at least 1 permit",
+        ),
     ];
     let other = format!(r#"{{"verb":"commit",{id},"rule":"per_user","key":"2"}}"#);
     let twice = r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"all"}]}"#;
@@ -399,7 +418,7 @@ fn what_is_no_lease_says_what_would_be() {
         (json!({"verb":"lease","limit":"1/s","key":"a"}), "", "one rule"),
         (json!({"verb":"lease","domain":"edge","descriptor":{"site":"a"}}), "", "one rule"),
         (json!({"verb":"lease","rule":"per_user","key":"a"}), "", "concurrency"),
-        (json!({"verb":"lease","rule":"ovens","key":"a","permits":0}), "", "one permit at least"),
+        (json!({"verb":"lease","rule":"ovens","key":"a","permits":0}), "/permits", "1 permit, as"),
     ];
     for (body, pointer, detail) in table {
         let answer = service.post("/v1/check", &body.to_string());
@@ -426,6 +445,33 @@ fn what_is_not_counted_has_no_numbers() {
     let unmatched = ask(r#"{"domain":"edge","descriptor":{"unknown":"1"}}"#);
     assert_eq!(unmatched, (true, "unmatched".to_owned()));
     assert_eq!(ask(r#"{"rule":"free","key":"1"}"#), (true, "unlimited".to_owned()));
+}
+
+/// Permits in flight have no window.
+#[test]
+fn a_policy_of_permits_in_flight_has_no_window() {
+    let service = plain();
+    let take = r#"{"rule":"ovens","key":"1","permits":3}"#;
+    assert_eq!(service.check(take)["allowed"], true);
+    let denied = service.post("/v1/check?status=429", take);
+    let policy = r#""ovens";q=3;qu="concurrent-requests""#;
+    assert_eq!((denied.status.as_u16(), denied.field("ratelimit-policy")), (429, policy));
+    assert_eq!(denied.field("ratelimit"), r#""ovens";r=0;t=30"#);
+}
+
+/// A key of a call is as long as its request may be. That of a rule, in the configuration, is
+/// bounded by itself.
+#[test]
+fn a_key_is_as_long_as_its_request() {
+    let options = Options { max_body_bytes: 1 << 20, ..Options::default() };
+    let service = service(options);
+    for bytes in [4_096, 4_097, 5_000, 65_536, 100_000] {
+        for (last, left) in [("a", 2), ("b", 2), ("a", 1)] {
+            let key = "k".repeat(bytes - 1) + last;
+            let taken = service.check(&json!({ "rule": "per_user", "key": key }).to_string());
+            assert_eq!(taken["items"][0]["remaining"], left, "{bytes} bytes");
+        }
+    }
 }
 
 #[test]

@@ -82,6 +82,12 @@ fn invalid_numbers_are_reported() {
         let (status, _, reported_pointer, reported) = service.post("/throttle", &body).problem();
         assert_eq!((status, &*reported_pointer), (400, pointer), "{body}: {reported}");
     }
+    // The members have names: a list of their values is none.
+    for body in [r#"["k",1,1,60]"#, "[]", "null", "5"] {
+        let (status, code, _, detail) = service.post("/throttle", body).problem();
+        assert_eq!((status, &*code), (400, "invalid_request"), "{body}");
+        assert!(detail.contains("expected an object with named members"), "{body}: {detail}");
+    }
     let huge = r#"{"key":"k","max_burst":18446744073709551615,"count_per_period":18446744073709551615,"period":1}"#;
     let status = service.post("/throttle", huge).status.as_u16();
     assert!(status == 200 || status == 400, "{status}");

@@ -249,10 +249,13 @@ fn a_descriptor_is_explained() {
             "{domain} {key}"
         );
     }
-    for body in ["", "{}", "[", r#"{"domain":"edge","entries":[],"more":1}"#] {
+    let lists = [r#"["edge",[]]"#, r#"{"domain":"edge","entries":[["user","1"]]}"#];
+    for body in ["", "{}", "[", r#"{"domain":"edge","entries":[],"more":1}"#].iter().chain(&lists) {
         let (status, problem) = explain(body);
         assert_eq!(status, 400, "{body}");
-        assert!(serde_json::from_str::<Value>(&problem).unwrap()["detail"].is_string());
+        let problem: Value = serde_json::from_str(&problem).unwrap();
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(!lists.contains(body) || detail.contains("expected an object"), "{detail}");
     }
     assert_eq!(explain(&" ".repeat(70_000)).0, 413, "no longer than it may be");
 }

@@ -102,6 +102,13 @@ fn limits_that_are_none_are_refused() {
         let (reported, text) = bench.call("POST", "/v1/simulate", &body);
         assert_eq!(reported, status, "{body}: {text}");
     }
+    for body in [
+        r#"["per-address",{"permits":1,"period_ms":1000}]"#,
+        r#"{"rule":"per-address","limit":[1,1000]}"#,
+    ] {
+        let (status, text) = bench.call("POST", "/v1/simulate", body);
+        assert_eq!((status, text.contains("expected an object")), (400, true), "{text}");
+    }
     let reported = simulate(&bench, "per-address", &json!({ "permits": 1, "period_ms": 1_000 }));
     assert_eq!(reported["sentence"], "No arrivals are recorded yet.");
 }

@@ -128,18 +128,21 @@ fn what_is_no_lease_is_an_error_of_redis_style() {
         ),
         (
             "RATEGATE.LEASE TAKE x ovens 1 a",
-            "ERR a lease's name is 32 hexadecimal digits, or * to take a new one",
+            "ERR the name is 'x'; a lease's name is 32 hexadecimal digits, or * to take a new one",
         ),
         (
             "RATEGATE.LEASE RENEW * ovens 1 a",
-            "ERR a lease's name is 32 hexadecimal digits, or * to take a new one",
+            "ERR the name is '*'; a lease's name is 32 hexadecimal digits",
         ),
         (
             "RATEGATE.LEASE TAKE * ovens -1 a",
             "ERR permits is not an integer or out of range: '-1'; write a whole number from 0 to \
              18446744073709551615",
         ),
-        ("RATEGATE.LEASE TAKE * ovens 0 a", "ERR a lease is of one permit at least"),
+        (
+            "RATEGATE.LEASE TAKE * ovens 0 a",
+            "ERR rule `ovens` holds at least 1 permit, as it is in a store or counts permits in flight, and 0 are stated",
+        ),
         ("RATEGATE.LEASE TAKE * ovens 1", "ERR rule `ovens` needs 1 value, and 0 are given"),
         (
             "RATEGATE.LEASE TAKE * none 1",

@@ -357,7 +357,10 @@ fn items_are_64_at_most() {
         format!("RATEGATE.RESERVE * 60000 ITEMS {number} {}", items.join(" "))
     };
     assert_eq!(items(&client.ask(&list(64))), vec![of("granted", 2, 0); 64]);
-    assert_eq!(client.ask(&list(65)).error(), "ERR the number of items is from 1 to 64");
+    assert_eq!(
+        client.ask(&list(65)).error(),
+        "ERR the number of items is '65'; write a whole number from 1 to 64"
+    );
 }
 
 #[test]
@@ -369,15 +372,17 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
     ));
     let count = |name: &str| format!("ERR wrong number of arguments for 'rategate.{name}' command");
     let (new_id, id) = (
-        "ERR a reservation's id is 32 hexadecimal digits, or * to draw a new one",
-        "ERR a reservation's id is 32 hexadecimal digits",
+        "ERR the id is 'x'; a reservation's id is 32 hexadecimal digits, or * to draw a new one",
+        "ERR the id is '*'; a reservation's id is 32 hexadecimal digits",
     );
     let ttl = "ERR ttl_ms is '";
     let time = "ERR the time of a reservation of rule `tokens` is ";
     let number = "ERR permits is not an integer or out of range: '";
     let others = "ERR the id is of another operation, other items or other permits; send what it \
                   was first sent with, in the same order, or draw a new one";
-    let counts = "ERR the number of items is from 1 to 64";
+    let counts = |word: &str| {
+        format!("ERR the number of items is '{word}'; write a whole number from 1 to 64")
+    };
     let item = |at: usize| {
         format!("ERR item {at}, counted from 0, has to be `rule permits n_values value ...`")
     };
@@ -387,7 +392,7 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         ("RESERVE", &count("reserve")),
         ("RESERVE * 9 tokens", &count("reserve")),
         ("RESERVE x 9 tokens 1 ann m", new_id),
-        ("RESERVE 0 9 tokens 1 ann m", new_id),
+        ("RESERVE 0 9 tokens 1 ann m", "ERR the id is '0'; a reservation's id is 32"),
         ("RESERVE * x tokens 1 ann m", ttl),
         ("RESERVE * -1 tokens 1 ann m", ttl),
         ("RESERVE * 1.5 tokens 1 ann m", ttl),
@@ -407,12 +412,15 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         ("COMMIT {ID} tokens 1..5 ann m", number),
         ("RESERVE * 9 tokens 1 ann", "ERR rule `tokens` needs 2 values, and 1 is given"),
         ("RESERVE * 9 none 1", "ERR there is no rule `none`"),
-        ("RESERVE * 9 ITEMS 0", counts),
-        ("RESERVE * 9 ITEMS -1", counts),
-        ("RESERVE * 9 ITEMS 65", counts),
-        ("RESERVE * 9 ITEMS 99999999999999999", counts),
-        // Without a number the word is a rule.
-        ("RESERVE * 9 ITEMS two", number),
+        ("RESERVE * 9 ITEMS 0", &counts("0")),
+        ("RESERVE * 9 ITEMS -1", &counts("-1")),
+        ("RESERVE * 9 ITEMS 65", &counts("65")),
+        ("RESERVE * 9 ITEMS 99999999999999999", &counts("99999999999999999")),
+        ("RESERVE * 9 ITEMS two", &counts("two")),
+        ("COMMIT {ID} ITEMS x tokens 1 2 ann m", &counts("x")),
+        // A range is of a rule of that name, and for a cancellation any word is.
+        ("RESERVE * 9 ITEMS 2..1", number),
+        ("CANCEL {ID} ITEMS x", others),
         ("RESERVE * 9 ITEMS 2 calls 1 1 ann", &item(1)),
         ("RESERVE * 9 ITEMS 1 calls", &item(0)),
         ("RESERVE * 9 ITEMS 1 calls 1", &item(0)),
@@ -441,7 +449,7 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         ("COMMIT {ID} tokens 1 bob m", others),
         ("COMMIT {ID} tokens -1 ann m", number),
         ("COMMIT {ID} ITEMS 2 tokens 1 2 ann m calls 1 1 ann", others),
-        ("COMMIT {ID} ITEMS 0", counts),
+        ("COMMIT {ID} ITEMS 0", &counts("0")),
         ("COMMIT {ID} ITEMS 1 tokens 2 ann m", &item(0)),
         ("CANCEL {ID}", &count("cancel")),
         ("CANCEL * tokens ann m", id),

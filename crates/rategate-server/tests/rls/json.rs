@@ -62,6 +62,11 @@ fn what_is_no_request_is_refused() {
         (r#"{"domain":"edge","descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#, "SECOND"),
         (r#"{"domain":"edge","descriptors":[{"limit":{"requestsPerUnit":1}}]}"#, "no unit"),
         (r#"{"domain":"edge"} x"#, "trailing"),
+        (r#"["edge",[{"entries":[{"key":"k","value":"1"}]}]]"#, "sequence, expected an object"),
+        ("null", "null, expected an object"),
+        (r#"{"domain":"edge","descriptors":[[[{"key":"k"}]]]}"#, "expected an object"),
+        (r#"{"domain":"edge","descriptors":[{"entries":[["k","1"]]}]}"#, "expected an object"),
+        (r#"{"domain":"edge","descriptors":[{"limit":[1,"DAY"]}]}"#, "expected an object"),
     ] {
         let (status, body) = ask(text);
         assert_eq!(status, 400, "{text}");

@@ -151,6 +151,9 @@ fn an_id_of_other_permits_in_flight_is_a_conflict() {
         let body = json!({ "verb": verb, "id": id(1), "items": items });
         let (status, problem) = send(&service, &body);
         assert_eq!((status, &problem["code"]), (409, &json!("other_items")), "{body}");
+        let detail = problem["detail"].as_str().unwrap();
+        let says = detail.starts_with("the id is of 1 item, and 2 are given; send what it was");
+        assert_eq!(says, items.len() == 2, "{detail}");
     }
     let free = send(&service, &json!({ "verb": "peek", "rule": "seats", "key": "ann" })).1;
     assert_eq!(free["items"][0]["remaining"], 3, "nothing was held");

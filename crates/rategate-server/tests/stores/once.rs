@@ -250,12 +250,13 @@ fn ids_of_other_requests_say_so() {
         (Verb::Take, "oven", 1, "in flight"),
         (Verb::Charge, "oven", 1, "in flight"),
         (Verb::Charge, "leased", 1, "leased"),
-        (Verb::Take, "s", 0, "at least one"),
     ] {
         let refused = world.try_once(&server, verb, 2, &[(name, permits)]);
         let Err(EngineError::NotFor(text)) = refused else { panic!("{name}: {refused:?}") };
         assert!(text.contains(why), "{name}: {text}");
     }
+    let none = EngineError::NoPermits { item: 0, rule: "s".into() };
+    assert_eq!(world.try_once(&server, Verb::Take, 2, &[("s", 0)]), Err(none));
     assert_eq!(world.left(&server, "s", "x"), Some(90));
     // Nothing is charged and refunded without an id in the store.
     for verb in [Verb::Charge, Verb::Refund] {

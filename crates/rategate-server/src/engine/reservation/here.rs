@@ -39,7 +39,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if let Some(entry) = shard.entry(id, now_ns) {
             let is_same = entry.permits.iter().copied().eq(estimates) && entry.usages == usages;
             if entry.names != names || !is_same {
-                return Err(EngineError::OtherItems);
+                return Err(entry.other(items.len()));
             }
             let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
             let (verdicts, held) = ((verdicts, entry.parts.clone()), entry.held());
@@ -94,10 +94,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 && entry.permits.iter().copied().eq(permits)
                 && entry.usages == usages;
             let State::Settled(verdicts) = &entry.state else {
-                return Err(EngineError::OtherItems);
+                return Err(entry.other(items.len()));
             };
             if !is_same {
-                return Err(EngineError::OtherItems);
+                return Err(entry.other(items.len()));
             }
             let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
@@ -139,8 +139,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((costs.iter().map(|_| Verdict::Unknown).collect(), Vec::new()), false)
             }
             Some(entry) if entry.names != names => {
+                let other = entry.other(costs.len());
                 self.check_costs(costs, end)?;
-                return Err(EngineError::OtherItems);
+                return Err(other);
             }
             Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
                 reservations.counts.repeated();
@@ -274,6 +275,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             result
         };
         Answer { allowed, results: targets.zip(verdicts).map(result).collect() }
+    }
+}
+
+impl<C: Clock> Entry<C> {
+    /// Returns the error of another operation under its id, with so many items.
+    pub(super) fn other(&self, given: usize) -> EngineError {
+        match self.permits.len() {
+            known if known != given => EngineError::OtherNumber { known, given },
+            _ => EngineError::OtherItems,
+        }
     }
 }
 

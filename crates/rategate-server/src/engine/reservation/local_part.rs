@@ -48,8 +48,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// [`EngineError::OtherItems`], and [`EngineError::NoCapacity`] if it is none and cannot be
-    /// remembered.
+    /// [`EngineError::OtherItems`] and [`EngineError::OtherNumber`]; and
+    /// [`EngineError::TooManyReservations`] if it is none and cannot be remembered.
     pub(super) fn known_here(
         &self,
         split: &Split<C>,
@@ -58,7 +58,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let reservations = &self.inner.reservations;
         let now_ns = self.inner.clock.now_ns();
         match reservations.lock(id).entry(id, now_ns) {
-            Some(entry) if !split.is_of(entry) => Err(EngineError::OtherItems),
+            Some(entry) if !split.is_of(entry) => Err(entry.other(split.items.len())),
             Some(entry) => {
                 let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
                 let (verdicts, held) = ((verdicts, entry.parts.clone()), entry.held());
@@ -94,8 +94,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
         let mut shard = reservations.lock(id);
         // Of another operation, without a store, that has come meanwhile.
-        if shard.entry(id, now_ns).is_some() {
-            return Err(EngineError::OtherItems);
+        if let Some(entry) = shard.entry(id, now_ns) {
+            return Err(entry.other(split.items.len()));
         }
         let capacity = reservations.check_capacity();
         if is_needed {
@@ -182,8 +182,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 return Ok(EndHere { own, is_repeated, known: None, was_over });
             }
             Some(entry) if entry.names != split.names => {
+                let other = entry.other(split.items.len());
                 split.with_costs(used, |costs| self.check_costs(costs, end))?;
-                return Err(EngineError::OtherItems);
+                return Err(other);
             }
             Some(Entry { state: State::Settled(verdicts), parts, .. }) => {
                 ((verdicts.clone(), parts.clone()), true)

@@ -147,11 +147,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// [`EngineError::OtherItems`] if the id is of other items or permits; [`EngineError::Ttl`] for
+    /// [`EngineError::OtherItems`] if the id is of other items or permits, and
+    /// [`EngineError::OtherNumber`] if it is of more or fewer; [`EngineError::Ttl`] for
     /// a time of 0, or beyond the smallest [`HoldBounds::max_ttl`]; [`EngineError::AtMost`];
-    /// [`EngineError::NotFor`] for no permits of a store or in flight, and for an item of rules
-    /// that count in this process and others that do not; [`EngineError::DuplicateItem`];
-    /// [`EngineError::NoCapacity`]; and those of a take.
+    /// [`EngineError::NoPermits`] of a store or in flight; [`EngineError::NotFor`] for an item of
+    /// rules that count in this process and others that do not; [`EngineError::DuplicateItem`];
+    /// [`EngineError::TooManyReservations`]; and those of a take.
     #[must_use]
     pub fn reserve(
         &self,
@@ -206,7 +207,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// [`EngineError::OtherItems`] unless the items are those of the reservation.
+    /// [`EngineError::OtherItems`] or [`EngineError::OtherNumber`] unless the items are those of the
+    /// reservation.
     #[must_use]
     pub fn commit(&self, id: UniqueId, costs: &[Cost<'_>]) -> Decided<Reserved> {
         self.end(id, costs, (End::Commit, Counting::All))

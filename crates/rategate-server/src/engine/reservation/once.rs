@@ -43,9 +43,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// [`EngineError::OtherItems`] if the id is of another request or a reservation;
+    /// [`EngineError::OtherItems`] or [`EngineError::OtherNumber`] if the id is of another request
+    /// or a reservation;
     /// [`EngineError::NotFor`] if an item is of a rule that counts permits in flight;
-    /// [`EngineError::NoCapacity`]; and those of the request.
+    /// [`EngineError::NoPermits`] of a take in a store; [`EngineError::TooManyReservations`]; and
+    /// those of the request.
     #[must_use]
     pub fn once(&self, id: UniqueId, request: &Request<'_>) -> Decided<Reserved> {
         let Request { verb, items, counts_denied } = *request;

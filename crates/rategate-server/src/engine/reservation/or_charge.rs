@@ -98,7 +98,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 fn is_unknown(committed: &Result<Reserved, EngineError>) -> bool {
     match committed {
         // What was charged under it before is of no reservation either.
-        Err(error) => *error == EngineError::OtherItems,
+        Err(error) => {
+            matches!(error, EngineError::OtherItems | EngineError::OtherNumber { .. })
+        }
         Ok(Reserved { answer, .. }) => {
             let verdicts = || answer.results.iter().map(|result| result.verdict);
             let has_ended = |verdict| {

@@ -25,10 +25,6 @@ pub(super) const IN_PARTS: EngineError = EngineError::NotFor(
      flight; a reservation of both names them as items of their own",
 );
 
-const NONE_IN_A_STORE: EngineError = EngineError::NotFor(
-    "what a store holds under an id, and what is in flight, is at least one permit",
-);
-
 const IN_FLIGHT: EngineError = EngineError::NotFor(
     "the limit counts permits in flight: reserve them, or lease them, under the id",
 );
@@ -191,8 +187,9 @@ impl<C: Clock + Clone + 'static> Split<C> {
 
     /// Checks that a store can hold the estimates.
     pub(super) fn check_estimates(&self) -> Result<(), EngineError> {
-        let is_none = |item: &StoredItem| item.least == 0;
-        if self.stored.iter().any(is_none) { Err(NONE_IN_A_STORE) } else { Ok(()) }
+        let Some(none) = self.stored.iter().find(|item| item.least == 0) else { return Ok(()) };
+        let ruled = self.live.ruled.get(none.rule).ok_or(EngineError::NotLoaded)?;
+        Err(EngineError::NoPermits { item: none.at, rule: Arc::clone(&ruled.rule.name) })
     }
 
     /// Checks all items before any is sent: a request that is made at once holds no permits in

@@ -9,13 +9,14 @@ use super::shapes::Written;
 use crate::config::hint;
 use crate::engine::{Answer, Item, ItemResult, Request, Target, Verb, Verdict};
 use crate::protocol::body::Body;
+use crate::protocol::object::{self, Object};
 
 /// A descriptor, as Envoy writes it in JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Descriptor {
     domain: String,
-    entries: Vec<Entry>,
+    entries: Vec<Object<Entry>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,7 +78,8 @@ pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, P
 /// Answers `POST /v1/explain`.
 pub(super) async fn explain(view: &dyn View, body: &[u8]) -> Result<Response<Body>, Problem> {
     let Descriptor { domain, entries } =
-        serde_json::from_slice(body).map_err(|error| Problem::bad(error.to_string()))?;
+        object::read(body).map_err(|error| Problem::bad(error.to_string()))?;
+    let entries: Vec<Entry> = entries.into_iter().map(|Object(entry)| entry).collect();
     let pairs: Vec<(&[u8], &[u8])> =
         entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())).collect();
     let result =

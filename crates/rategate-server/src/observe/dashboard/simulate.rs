@@ -15,6 +15,7 @@ use super::recorder::{Arrival, Recorded};
 use crate::observe::admin::reply::{Problem, json};
 use crate::observe::{Observe, seconds, summary};
 use crate::protocol::body::Body;
+use crate::protocol::object::{self, Object};
 use crate::rule::Limit;
 
 /// The maximum number of decisions for one limit.
@@ -28,7 +29,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 struct SimulationRequest {
     rule: String,
     /// The limit to be tried.
-    limit: Candidate,
+    limit: Object<Candidate>,
 }
 
 /// A limit of a number of permits in each period.
@@ -101,7 +102,7 @@ pub(in crate::observe) async fn call(
     body: &[u8],
 ) -> Result<Response<Body>, Problem> {
     let request: SimulationRequest =
-        serde_json::from_slice(body).map_err(|error| Problem::bad(error.to_string()))?;
+        object::read(body).map_err(|error| Problem::bad(error.to_string()))?;
     let record = observe.record(&request.rule).ok_or_else(|| Problem::no_rule(&request.rule))?;
     let rule = record.rule.load_full();
     let rule = rule.ok_or_else(|| {
@@ -118,7 +119,7 @@ pub(in crate::observe) async fn call(
         Limit::Counted(window) => window.granting(),
         Limit::Unlimited | Limit::Exempt | Limit::Nothing => None,
     };
-    let candidate = request.limit.policy(in_force.as_ref())?;
+    let candidate = request.limit.0.policy(in_force.as_ref())?;
     let permit = Arc::clone(replays).try_acquire_owned().map_err(|_| Problem::busy())?;
     let name = record.name.to_string();
     let simulated = tokio::task::spawn_blocking(move || {

@@ -44,7 +44,9 @@ impl From<EngineError> for Status {
             | EngineError::TooManyLimits { .. }
             | EngineError::TooManyReservations { .. } => Code::ResourceExhausted,
             EngineError::Store(_) => Code::Unavailable,
-            EngineError::NotFor(_) | EngineError::NotAssigned { .. } => Code::FailedPrecondition,
+            EngineError::NotFor(_)
+            | EngineError::NoPermits { .. }
+            | EngineError::NotAssigned { .. } => Code::FailedPrecondition,
             EngineError::Table(_) => Code::Internal,
             _ => Code::InvalidArgument,
         };

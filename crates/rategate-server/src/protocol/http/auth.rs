@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, StatusCode, Uri};
 use smallvec::{SmallVec, smallvec};
 
 use super::check_request::{CheckItem, CheckRequest, Counter, inline, time};
-use super::invalid::Invalid;
+use super::invalid::{Invalid, quoted};
 use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;
 use crate::engine::UniqueId;
@@ -211,9 +211,13 @@ fn reservation(
             field(headers, &name)?
         }
     };
-    let id = named.and_then(|id| str::from_utf8(id).ok()?.parse().ok());
-    let detail = "an id is 32 hexadecimal digits, in the address or in the field that it names";
-    let id = id.ok_or_else(|| Invalid::at("?id", detail))?;
+    let parsed = named.and_then(|id| str::from_utf8(id).ok()?.parse().ok());
+    let id = parsed.ok_or_else(|| {
+        let given = named.map(|id| quoted(&String::from_utf8_lossy(id)));
+        let given = given.unwrap_or_else(|| "a field that is missing".to_owned());
+        let right = "an id is 32 hexadecimal digits, in the address or in the field that it names";
+        Invalid::at("?id", format!("{given} is none; {right}"))
+    })?;
     let ttl = ttl.map(|ttl| time(&text(ttl, "?ttl")?, "?ttl")).transpose()?;
     Ok(Some((id, ttl)))
 }

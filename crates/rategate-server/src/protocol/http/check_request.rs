@@ -4,16 +4,18 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rategate::Rate;
+use rategate::error::RateError;
 use rategate_core::span;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use smallvec::SmallVec;
 
-use super::invalid::Invalid;
+use super::invalid::{Invalid, quoted};
 use super::json::{AtMost, Descriptor, Key, Numbers, Pairs, Text, TimeText, Value, Whole};
 use crate::engine::{Inline, MAX_ITEMS, NotAnId, UniqueId};
 use crate::net::Right;
 use crate::protocol::bounded_list::bounded_list;
+use crate::protocol::object;
 use crate::units::meant;
 
 /// A request, checked as far as possible without the rules.
@@ -170,7 +172,7 @@ impl<'a> CheckRequest<'a> {
                 "the body is empty; write JSON like {\"rule\": \"api\", \"key\": \"alice\"}";
             return Err(Invalid::at("", detail));
         }
-        let written = serde_json::from_slice::<Written<'a>>(body)
+        let written = object::read::<Written<'a>>(body)
             .map_err(|fault| Invalid::json::<Written<'_>>(body, &fault))?;
         let verb = written.verb.unwrap_or_default();
         let (at_most, most) = verb.at_most(written.at_most)?;
@@ -276,10 +278,7 @@ impl Verb {
     fn lease(self, written: Option<&Text<'_>>) -> Result<Option<UniqueId>, Invalid> {
         let detail = match written {
             Some(_) if !self.is_of_lease() => "only for the verbs `lease`, `renew` and `release`",
-            Some(text) => match text.0.parse() {
-                Ok(name) => return Ok(Some(name)),
-                Err(NotAnId) => "a lease's name is 32 hexadecimal digits",
-            },
+            Some(text) => return unique_id(text, "/lease", "a lease's name").map(Some),
             None if matches!(self, Self::Renew | Self::Release) => {
                 "missing; write the `name` of the lease from the reply that granted it"
             }
@@ -294,10 +293,7 @@ impl Verb {
             Some(_) if !matches!(self, Self::Reserve | Self::Commit | Self::Cancel) => {
                 "only for the verbs `reserve`, `commit` and `cancel`"
             }
-            Some(text) => match text.0.parse() {
-                Ok(id) => return Ok(Some(id)),
-                Err(NotAnId) => "an id is 32 hexadecimal digits",
-            },
+            Some(text) => return unique_id(text, "/id", "an id").map(Some),
             None if matches!(self, Self::Commit | Self::Cancel) => {
                 "missing; write the `id` from the reply that granted the reservation"
             }
@@ -308,14 +304,11 @@ impl Verb {
 
     fn once(self, written: Option<&Text<'_>>, at_most: bool) -> Result<Option<UniqueId>, Invalid> {
         let Some(text) = written else { return Ok(None) };
-        let detail = match text.0.parse() {
-            _ if !matches!(self, Self::Take | Self::Charge | Self::Refund) || at_most => {
-                "only for the verbs `take`, `charge` and `refund`, without `at_most`"
-            }
-            Ok(id) => return Ok(Some(id)),
-            Err(NotAnId) => "an id is 32 hexadecimal digits",
-        };
-        Err(Invalid::at("/once", detail))
+        if !matches!(self, Self::Take | Self::Charge | Self::Refund) || at_most {
+            let detail = "only for the verbs `take`, `charge` and `refund`, without `at_most`";
+            return Err(Invalid::at("/once", detail));
+        }
+        unique_id(text, "/once", "an id").map(Some)
     }
 
     fn ttl(self, written: Option<&TimeText<'_>>) -> Result<Option<Duration>, Invalid> {
@@ -352,10 +345,19 @@ struct Uses {
     at_most: bool,
 }
 
+/// Parses an id, or the name of a lease.
+fn unique_id(text: &Text<'_>, location: &str, what: &str) -> Result<UniqueId, Invalid> {
+    text.0.parse().map_err(|NotAnId| {
+        let detail = format!("{} is none; {what} is 32 hexadecimal digits", quoted(&text.0));
+        Invalid::at(location, detail)
+    })
+}
+
 /// Parses the time of a reservation.
 pub(super) fn time(text: &str, location: &str) -> Result<Duration, Invalid> {
     span::parse(text).map(Duration::from_nanos).map_err(|error| {
-        Invalid::at(location, format!("{error}; write a time like \"30s\" or \"1500ms\""))
+        let detail = format!("{}: {error}; write a time like \"30s\" or \"1500ms\"", quoted(text));
+        Invalid::at(location, detail)
     })
 }
 
@@ -459,15 +461,24 @@ impl CheckItem<'_> {
 /// The fault of the text or of the bucket.
 pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<Inline, Invalid> {
     let invalid_limit = |why: &dyn std::fmt::Display| {
-        let detail = format!("{why}; write a limit like \"100/min\", \"0.5/s\" or \"1000/10s\"");
+        let (text, like) = (quoted(text), "\"100/min\", \"0.5/s\" or \"1000/10s\"");
+        let detail = format!("{text}: {why}; write a limit like {like}");
         Invalid::at(format!("{pointer}/limit"), detail)
     };
     let rate = Rate::from_str(text).map_err(|fault| match meant(text) {
         Some(meant) => invalid_limit(&format_args!("{fault}; did you mean {meant:?}?")),
-        None => invalid_limit(&fault),
+        // What a rule may say instead, `never` and `unlimited`, is no limit of a call.
+        None => match fault {
+            RateError::Zero | RateError::Negative => {
+                invalid_limit(&"a limit that comes with the call admits more than 0 permits")
+            }
+            RateError::ZeroPeriod => invalid_limit(&"the period is longer than 0"),
+            RateError::Malformed => invalid_limit(&"not a number of permits, a slash and a period"),
+            fault => invalid_limit(&fault),
+        },
     })?;
     let Some((permits, period_ns)) = rate.fraction() else {
-        return Err(invalid_limit(&"neither `never` nor `unlimited` can be counted"));
+        return Err(invalid_limit(&"only the limit of a rule may be `never` or `unlimited`"));
     };
     // Keeps whole numbers as written, so that the limit equals one from another protocol.
     let number = text.split_once('/').map_or(text, |(number, _)| number);
@@ -509,8 +520,12 @@ mod tests {
             assert_eq!(invalid.pointer, "/items/3/limit", "{text}");
             assert!(invalid.detail.contains("100/min"), "{text}: {}", invalid.detail);
         }
-        for text in ["unlimited", "never", "NaN/s", "inf/s", "1e3/s"] {
-            assert!(inline(text, None, "").is_err(), "{text}");
+        for text in ["unlimited", "never", "NaN/s", "inf/s", "1e3/s", "0/h", "-1/h", "1/0s", "x"] {
+            let detail = inline(text, None, "").unwrap_err().detail;
+            assert!(detail.starts_with(&format!("{text:?}: ")), "{detail}");
+            // Nothing that would be refused is advised.
+            assert!(!detail.contains("\"never\"") || text == "never", "{detail}");
+            assert!(!detail.contains("\"unlimited\"") || text == "unlimited", "{detail}");
         }
         assert!(inline("1/s", Some(0), "").is_err());
     }
@@ -529,7 +544,7 @@ mod tests {
 
     #[test]
     fn invalid_bodies_name_the_pointer() {
-        let table: [(&str, &str, &str); 43] = [
+        let table: [(&str, &str, &str); 54] = [
             (r#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":1.5}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":"9"}"#, "/at_most", "a whole number"),
@@ -574,7 +589,18 @@ mod tests {
             (r#"{"descriptor":{"user":"a"}}"#, "", "`domain` is missing"),
             (r#"{"items":[{"domain":"d"}]}"#, "/items/0", "`descriptor` is missing"),
             (r#"{"rule":"r","permits":18446744073709551616}"#, "/permits", "too large a number"),
-            ("[]", "", "expected"),
+            ("[]", "", "invalid type: sequence, expected an object with named members"),
+            ("null", "", "invalid type: null, expected an object with named members"),
+            ("5", "", "invalid type: integer `5`, expected an object with named members"),
+            (r#"["take"]"#, "", "invalid type: sequence, expected an object"),
+            (r#"{"items":[["r"]]}"#, "/items/0", "invalid type: sequence, expected an object"),
+            (r#"{"items":[{"rule":"r"},null]}"#, "/items/1", "null, expected an object"),
+            (r#"{"rule":"r","verb":"charge","usage":null}"#, "/usage", "null, expected an object"),
+            (r#"{"items":[{"rule":"r","usage":null}]}"#, "/items/0/usage", "null, expected an"),
+            (r#"{"rule":"r","verb":"reserve","id":"x1"}"#, "/id", "\"x1\" is none; an id is 32"),
+            (r#"{"rule":"r","verb":"renew","lease":"x1"}"#, "/lease", "\"x1\" is none; a lease's"),
+            (r#"{"rule":"r","once":"x1"}"#, "/once", "\"x1\" is none; an id is 32"),
+            (r#"{"limit":"0/h","key":"a"}"#, "/limit", "\"0/h\": a limit that comes with the call"),
             ("{}", "", "an item has `rule`"),
             (r#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),
             (r#"{"rule":"r","permit":1}"#, "/permit", "unknown field `permit`"),

@@ -358,8 +358,9 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
         EngineError::Values { .. } | EngineError::OtherValue { .. } => "/key",
         EngineError::Limit(_) | EngineError::Rate(_) => "/limit",
         EngineError::Cost { .. } => "/usage",
+        EngineError::NoPermits { .. } => "/permits",
         EngineError::AtMost { .. } => "/at_most",
-        EngineError::OtherItems => {
+        EngineError::OtherItems | EngineError::OtherNumber { .. } => {
             let member = if check_request.once.is_some() { "/once" } else { "/id" };
             return Refused::EngineError(fault, member.to_owned());
         }
@@ -368,7 +369,9 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
     };
     let index = match &fault {
         EngineError::DuplicateItem { second, .. } => Some(*second),
-        EngineError::AtMost { item, .. } | EngineError::Cost { item, .. } => Some(*item),
+        EngineError::AtMost { item, .. }
+        | EngineError::Cost { item, .. }
+        | EngineError::NoPermits { item, .. } => Some(*item),
         _ => check_request.items.iter().position(is_about),
     };
     let pointer = index.map(|index| check_request.pointer(index) + member);

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use serde::Deserialize;
 use serde_path_to_error::Segment;
 
+use crate::protocol::object::Object;
+
 /// The maximum length of an error's text in bytes. The text may contain words of the caller.
 const MAX_DETAIL_BYTES: usize = 400;
 
@@ -31,11 +33,11 @@ impl Invalid {
         Self { pointer: pointer.into(), detail }
     }
 
-    /// Creates the error of a body that cannot be parsed as `T`. The body is parsed again to find
+    /// Creates the error of a body that cannot be parsed as an object. The body is parsed again to find
     /// the position, which only invalid requests pay for.
     pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8], fault: &serde_json::Error) -> Self {
         let mut reader = serde_json::Deserializer::from_slice(body);
-        let pointer = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+        let pointer = match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
             Ok(_) => String::new(),
             Err(fault) => pointer(fault.path()),
         };
@@ -92,8 +94,19 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
 
 /// Returns the start of a text, up to the maximum length.
 fn clipped(text: &str) -> &str {
-    let mut ends = (0..=MAX_DETAIL_BYTES.min(text.len())).rev();
+    start_of(text, MAX_DETAIL_BYTES)
+}
+
+fn start_of(text: &str, max_bytes: usize) -> &str {
+    let mut ends = (0..=max_bytes.min(text.len())).rev();
     ends.find_map(|end| text.get(..end)).unwrap_or_default()
+}
+
+/// Returns a text of the caller for an error, in quotes. One that is long is cut.
+pub(super) fn quoted(text: &str) -> String {
+    let start = start_of(text, 2 * MAX_WORD_BYTES);
+    let more = if start.len() < text.len() { "..." } else { "" };
+    format!("{start:?}{more}")
 }
 
 #[cfg(test)]

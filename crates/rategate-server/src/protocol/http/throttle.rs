@@ -11,6 +11,7 @@ use super::problem::Refused;
 use super::surrogates;
 use crate::engine::{Engine, Inline, ItemResult, Verb, Verdict};
 use crate::net::RefusalReason;
+use crate::protocol::object;
 use crate::units::seconds;
 
 /// The request. Unknown members are ignored, as in throttlecrab.
@@ -43,7 +44,7 @@ pub(super) fn throttle(
 ) -> Result<(Bytes, Option<RefusalReason>), Refused> {
     let mut mended = Vec::new();
     let request = surrogates::read(body, &mut mended, |body| {
-        serde_json::from_slice::<Throttle<'_>>(body)
+        object::read::<Throttle<'_>>(body)
             .map_err(|fault| Invalid::json::<Throttle<'_>>(body, &fault))
     })?;
     let numbers = [

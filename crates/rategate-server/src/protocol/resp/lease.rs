@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::Resp;
 use super::commands::unknown_sub;
 use super::forms::argument_count_error;
-use super::number::put_ends_after;
+use super::number::{put_ends_after, shown};
 use super::own::{self, CommandRequest, Pending};
 use super::session::Session;
 use crate::engine::{Lease, LeaseVerb, UniqueId, Verb};
@@ -71,7 +71,11 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             return None;
         }
         let Some(name) = own::unique_id(words.at(2), verb == LeaseVerb::Take) else {
-            reply.error("ERR a lease's name is 32 hexadecimal digits, or * to take a new one");
+            let or_new = if verb == LeaseVerb::Take { ", or * to take a new one" } else { "" };
+            let given = shown(words.at(2));
+            reply.error(&format!(
+                "ERR the name is {given}; a lease's name is 32 hexadecimal digits{or_new}"
+            ));
             return None;
         };
         let rule = own::rule_name(words.at(3), &mut reply)?;

@@ -123,7 +123,10 @@ fn read<'a>(
     let is_new = verb == ReservationVerb::Reserve;
     let Some(id) = own::unique_id(words.at(1), is_new) else {
         let or_new = if is_new { ", or * to draw a new one" } else { "" };
-        reply.error(&format!("ERR a reservation's id is 32 hexadecimal digits{or_new}"));
+        let given = shown(words.at(1));
+        reply.error(&format!(
+            "ERR the id is {given}; a reservation's id is 32 hexadecimal digits{or_new}"
+        ));
         return None;
     };
     let mut ttl = None;
@@ -140,13 +143,20 @@ fn read<'a>(
     }
     let (items, is_listed) = match named {
         [form, count, listed @ ..]
-            if form.eq_ignore_ascii_case(b"ITEMS") && integer(count).is_some() =>
+            if form.eq_ignore_ascii_case(b"ITEMS") && is_of_list(verb, count) =>
         {
             (list(verb, count, listed, reply)?, true)
         }
         _ => (smallvec![item(verb, named, None, reply)?.0], false),
     };
     Some(Call { id, ttl, items, is_listed })
+}
+
+/// Returns `true` if a word behind `ITEMS` is to be a number of items: it is a number, or can be
+/// neither permits nor a value of a rule of that name.
+fn is_of_list(verb: ReservationVerb, word: &[u8]) -> bool {
+    let is_range = word.windows(2).any(|dots| dots == b"..");
+    integer(word).is_some() || (verb != ReservationVerb::Cancel && !is_range)
 }
 
 /// Parses as many items as a number says, and no words behind them.
@@ -156,9 +166,12 @@ fn list<'a>(
     mut words: Words<'a>,
     reply: &mut RespWriter<'_>,
 ) -> Option<SmallVec<[Item<'a>; 2]>> {
-    let count = unsigned(count).and_then(|count| usize::try_from(count).ok());
-    let Some(count @ 1..=MAX_ITEMS) = count else {
-        reply.error(&format!("ERR the number of items is from 1 to {MAX_ITEMS}"));
+    let number = unsigned(count).and_then(|count| usize::try_from(count).ok());
+    let Some(count @ 1..=MAX_ITEMS) = number else {
+        let count = shown(count);
+        reply.error(&format!(
+            "ERR the number of items is {count}; write a whole number from 1 to {MAX_ITEMS}"
+        ));
         return None;
     };
     let mut items = SmallVec::new();

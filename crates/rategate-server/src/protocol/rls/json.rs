@@ -18,6 +18,7 @@ use super::translate::{Decide, RlsAnswer, RlsError, answered, ask};
 use crate::engine::MAX_ITEMS;
 use crate::net::RefusalReason;
 use crate::protocol::bounded_list::{bounded_list, has_too_many};
+use crate::protocol::object::{self, Object};
 use crate::units::whole;
 
 /// The reply to a request in JSON.
@@ -101,7 +102,7 @@ struct Message<'a> {
 struct Item<'a> {
     #[serde(borrow, deserialize_with = "bounded_list")]
     entries: Option<Vec<Entry<'a>>>,
-    limit: Option<Limit>,
+    limit: Option<Object<Limit>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Integer<u64>>,
     #[serde(alias = "is_negative_hits")]
@@ -142,7 +143,7 @@ struct UnitNumber(u32);
 
 impl<'a> Message<'a> {
     fn read(text: &'a [u8]) -> Result<Self, MalformedRequest> {
-        serde_json::from_slice(text).map_err(|error| {
+        object::read(text).map_err(|error| {
             if has_too_many(&error) {
                 MalformedRequest::TooMany { what: "descriptors or entries", max: MAX_ITEMS }
             } else {
@@ -166,7 +167,7 @@ impl Item<'_> {
     fn descriptor(&self, index: usize) -> Result<Descriptor<'_>, MalformedRequest> {
         let entries = self.entries.iter().flatten();
         let entries = entries.map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
-        let limit = self.limit.as_ref().map(|limit| {
+        let limit = self.limit.as_ref().map(|Object(limit)| {
             let number = limit.unit.as_ref().map_or(0, |unit| unit.0);
             let unit =
                 Unit::of_number(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
