@@ -420,7 +420,7 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         ("COMMIT {ID} ITEMS x tokens 1 2 ann m", &counts("x")),
         // A range is of a rule of that name, and for a cancellation any word is.
         ("RESERVE * 9 ITEMS 2..1", number),
-        ("CANCEL {ID} ITEMS x", others),
+        ("CANCEL {ID} items x", others),
         ("RESERVE * 9 ITEMS 2 calls 1 1 ann", &item(1)),
         ("RESERVE * 9 ITEMS 1 calls", &item(0)),
         ("RESERVE * 9 ITEMS 1 calls 1", &item(0)),
@@ -448,7 +448,10 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         ("COMMIT * tokens 1 ann m", id),
         ("COMMIT {ID} tokens 1 bob m", others),
         ("COMMIT {ID} tokens -1 ann m", number),
-        ("COMMIT {ID} ITEMS 2 tokens 1 2 ann m calls 1 1 ann", others),
+        (
+            "COMMIT {ID} ITEMS 2 tokens 1 2 ann m calls 1 1 ann",
+            "ERR the id is of 1 item, and 2 are given; send what it was first sent with",
+        ),
         ("COMMIT {ID} ITEMS 0", &counts("0")),
         ("COMMIT {ID} ITEMS 1 tokens 2 ann m", &item(0)),
         ("CANCEL {ID}", &count("cancel")),

@@ -68,7 +68,7 @@ fn outcomes(service: &Service, rule: &str, outcome: &str) -> u64 {
     service.metric(&name).map_or(0, |count| count.parse().unwrap())
 }
 
-/// Tokens have the verdict of the end, whatever the slots beside them say.
+/// Tokens and the slots beside them have the verdict of the end.
 #[test]
 fn a_reservation_that_has_ended_says_how() {
     let service = Service::of(RULES);
@@ -79,7 +79,7 @@ fn a_reservation_that_has_ended_says_how() {
         operate(&service, end, number, &both);
         let again = operate(&service, "reserve", number, &both);
         assert_eq!((&again["allowed"], &again["repeated"]), (&json!(false), &json!(true)));
-        assert_eq!(verdicts(&again)[0], verdict, "{again}");
+        assert_eq!(verdicts(&again), [verdict; 2], "{again}");
     }
     let short = json!({ "verb": "reserve", "id": id(3), "ttl": "1ms", "items": both });
     assert_eq!(send(&service, &short).1["allowed"], true);
@@ -167,8 +167,7 @@ fn an_id_of_other_permits_in_flight_is_a_conflict() {
     assert_eq!(status, 409);
 }
 
-/// What ends by its time is counted, also of permits in flight, and of limits of the call in one
-/// row.
+/// An end by time is counted, also of permits in flight, and of limits of the call in one row.
 #[test]
 fn what_expires_is_counted_in_each_rule() {
     let service = Service::of(RULES);

@@ -139,9 +139,9 @@ impl EndedHold {
 }
 
 impl End {
-    /// Returns the number of permits of an item at an index that were used in a rule, by which it was decided
-    /// `alone`, or in a limit that came with the call; `None` for as many as were held. A commit
-    /// leaves the request that was reserved, however little was used.
+    /// Returns the number of permits of the item at an index that were used in a rule, by which it
+    /// was decided `alone`, or in a limit that came with the call; `None` for as many as were held.
+    /// A commit leaves the request that was reserved, however little was used.
     pub(super) fn used(
         self,
         (at, costs): (usize, &[Cost<'_>]),

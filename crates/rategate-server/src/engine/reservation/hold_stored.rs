@@ -80,8 +80,9 @@ impl<C: Clock + Clone + 'static> Split<C> {
         Err(EngineError::OtherItems)
     }
 
-    /// Withdraws what is not enforced and held since this operation, of a reservation that is known
-    /// here: it was not held at first.
+    /// Gives items of a reservation that is known here the verdicts of before: those that are not
+    /// enforced and were not held at first, which are withdrawn, and permits in flight that have
+    /// ended.
     pub(super) async fn keep_decided(
         &self,
         id: UniqueId,
@@ -89,9 +90,11 @@ impl<C: Clock + Clone + 'static> Split<C> {
         all: &mut [Estimate],
         is_take: bool,
     ) {
+        let ends = !is_take && known.ends_after_ns.is_none();
         let is_other = |(item, estimate): (&StoredItem, &Estimate)| {
-            let is_decided = !estimate.is_repeated && !estimate.result.verdict.is_unavailable();
-            is_decided && !self.is_enforced(item)
+            let is_new = !estimate.is_repeated && !estimate.result.verdict.is_unavailable();
+            let has_ended = estimate.is_over && ends && self.is_in_flight_here(item);
+            has_ended || is_new && !self.is_enforced(item)
         };
         let decided: Vec<usize> = (0..all.len())
             .filter(|&nth| self.stored.get(nth).zip(all.get(nth)).is_some_and(is_other))
@@ -104,7 +107,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
                 continue;
             };
             let (verdicts, _) = &known.verdicts;
-            let end = verdicts.get(item.at).filter(|_| known.ends_after_ns.is_none() && !is_take);
+            let end = verdicts.get(item.at).filter(|_| ends);
             estimate.keep(end.map_or(NOT_HELD, |end| end.of_nothing()));
         }
     }

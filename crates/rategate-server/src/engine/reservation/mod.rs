@@ -124,13 +124,13 @@ enum End {
     Cancel,
 }
 
-/// What an end counts beside what it settles: one operation of a caller counts once.
+/// The rows that an end counts beside what it settles: one operation of a caller counts once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counting {
     All,
     /// The hold of the same take has counted a repetition.
     NoRepetition,
-    /// What is unknown is charged instead.
+    /// An unknown reservation is charged instead.
     NoUnknown,
 }
 
@@ -207,8 +207,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// [`EngineError::OtherItems`] or [`EngineError::OtherNumber`] unless the items are those of the
-    /// reservation.
+    /// [`EngineError::OtherItems`] or [`EngineError::OtherNumber`] unless the items are those of
+    /// the reservation.
     #[must_use]
     pub fn commit(&self, id: UniqueId, costs: &[Cost<'_>]) -> Decided<Reserved> {
         self.end(id, costs, (End::Commit, Counting::All))

@@ -211,8 +211,8 @@ impl<C: Clock + Clone + 'static> Split<C> {
         (self.items.iter().map(OwnedItem::permits).collect(), self.usages.clone())
     }
 
-    /// Returns `true` if this process remembers the id: it has a part of the reservation, or permits
-    /// in flight.
+    /// Returns `true` if this process remembers the id: it has a part of the reservation, or
+    /// permits in flight.
     pub(super) fn is_remembered(&self) -> bool {
         self.counts_here || self.stored.iter().any(|item| self.is_in_flight_here(item))
     }

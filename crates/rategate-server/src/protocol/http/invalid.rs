@@ -33,8 +33,8 @@ impl Invalid {
         Self { pointer: pointer.into(), detail }
     }
 
-    /// Creates the error of a body that cannot be parsed as an object. The body is parsed again to find
-    /// the position, which only invalid requests pay for.
+    /// Creates the error of a body that cannot be parsed as an object. The body is parsed again to
+    /// find the position, which only invalid requests pay for.
     pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8], fault: &serde_json::Error) -> Self {
         let mut reader = serde_json::Deserializer::from_slice(body);
         let pointer = match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
