@@ -22,6 +22,18 @@ const LEAD: u64 = 0;
 const GRANT: u64 = 1;
 const KINDS: u64 = 1;
 
+impl SavedHold {
+    /// Returns this hold without its end: once adopted, it lasts until it is committed or cancelled.
+    #[must_use]
+    pub fn without_end(mut self) -> Self {
+        // After the permits: ahead, and by more than any clock shows.
+        for (word, end) in self.words.iter_mut().skip(1).zip([0, u64::MAX, 0]) {
+            *word = end;
+        }
+        self
+    }
+}
+
 impl<P: Portable> Ledger<P> {
     /// Returns a hold in words, relative to `saved_ns`. Returns `None` if it has ended, and for
     /// operations in flight.

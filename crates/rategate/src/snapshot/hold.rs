@@ -45,6 +45,17 @@ impl SavedHold {
         self.permits
     }
 
+    /// Returns this hold without its end: once adopted, it lasts until it is committed, cancelled or
+    /// dropped.
+    ///
+    /// It is for a hold that may have been committed since it was saved, so that its end should give
+    /// nothing back.
+    #[must_use]
+    pub fn without_end(self) -> Self {
+        let held = self.held().map(portable::SavedHold::without_end);
+        Self::new((self.key, self.tier), self.permits, held)
+    }
+
     /// Returns what is held, unless it had ended.
     pub(crate) fn held(&self) -> Option<portable::SavedHold> {
         let Held { serial, tag, numbers, words } = self.held.clone()?;
