@@ -177,3 +177,47 @@ pub(super) fn read<T: DeserializeOwned>(from: impl BufRead) -> Result<Vec<T>, Un
         if error.is_io() { Unreadable::Io(error.into()) } else { Unreadable::Malformed }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_verdict_that_is_remembered_comes_back() {
+        let retry_after_ns = NonZeroU64::new(7);
+        let committed = [
+            Settled::Even,
+            Settled::Back { permits: 3 },
+            Settled::Owed { permits: u64::MAX, forgiven: 1 },
+        ];
+        let all = committed.into_iter().map(Verdict::Committed).chain([
+            Verdict::Unmatched,
+            Verdict::Unlimited,
+            Verdict::Replaced,
+            Verdict::Granted,
+            Verdict::Denied { retry_after_ns, enforced: false },
+            Verdict::Charged(4),
+            Verdict::Refunded(5),
+            Verdict::Reset,
+            Verdict::Cancelled(6),
+            Verdict::Late(8),
+        ]);
+        let rows: Vec<SavedVerdict> = all.clone().filter_map(SavedVerdict::of).collect();
+        let mut list = Vec::new();
+        write(&mut list, &rows).unwrap();
+        let read: Vec<SavedVerdict> = read(list.as_slice()).unwrap();
+        assert!(read.into_iter().map(SavedVerdict::verdict).eq(all));
+        assert_eq!(SavedVerdict::of(Verdict::Unknown), None);
+        let unavailable = Verdict::Unavailable { admitted: true, retry_after_ns };
+        assert_eq!(SavedVerdict::of(unavailable), None);
+    }
+
+    #[test]
+    fn what_is_no_row_is_malformed() {
+        for text in ["{", "7", "{\"id\":1}", "\"Even\" \"Odd\""] {
+            let rows = read::<SettledRow>(text.as_bytes());
+            assert!(matches!(rows, Err(Unreadable::Malformed)), "{text}");
+        }
+        assert!(read::<SettledRow>(&b""[..]).unwrap().is_empty());
+    }
+}
