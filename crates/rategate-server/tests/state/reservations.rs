@@ -367,10 +367,15 @@ fn calls_go_on_while_a_file_is_written() {
             open.insert(number, permits);
         }
         let early = open.clone();
-        let mut next = 41;
+        let (mut next, mut charges) = (41, 100);
+        let charge = [Item::of(of("window"), 2)];
+        let charge = Request { verb: Verb::Charge, items: &charge, counts_denied: false };
         let mut step = || {
             let number = rng.u8(1..=40);
             if rng.bool() {
+                assert!(now(before.once(id(charges), &charge)).unwrap().answer.allowed);
+                charges += 1;
+            } else if rng.bool() {
                 let Some(permits) = open.remove(&number) else { return };
                 let actual = rng.u64(0..=permits);
                 let _ = commit(&before, number, "window", actual);
@@ -399,6 +404,11 @@ fn calls_go_on_while_a_file_is_written() {
         }
         for number in 41..60 {
             let _ = now(after.cancel(id(number), &[of("window")])).unwrap();
+        }
+        // Each is in the file, or counts now.
+        for number in 100..charges {
+            assert!(now(after.once(id(number), &charge)).unwrap().answer.allowed);
+            least += 2;
         }
         let left = remaining(&after, "window");
         assert!(left <= 1_000 - least, "{left} are left, and {least} were used");
