@@ -3,6 +3,7 @@
 
 mod counted;
 mod counts;
+mod entries;
 mod hold_bounds;
 
 use std::fmt;
@@ -17,6 +18,8 @@ use serde::Deserialize;
 
 pub use self::counted::CountedWindow;
 pub use self::counts::{CostError, Counts, Dimension, Prices, Usage, Weight, Weights};
+pub(crate) use self::entries::NamedEntries;
+pub use self::entries::{Entry, Value, is_like};
 pub use self::hold_bounds::HoldBounds;
 
 /// A set of rules that are in force together.
@@ -101,35 +104,6 @@ pub struct Rule {
 /// The default time for which a permit in flight is held unless it is renewed: 60 s, in
 /// nanoseconds.
 pub const HELD_NS: u64 = 60_000_000_000;
-
-/// An entry of a descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Entry {
-    /// The entry's key.
-    pub key: Arc<str>,
-    /// The values that match.
-    pub value: Value,
-}
-
-/// The values of an entry that a rule matches. An exact value beats a pattern, a pattern beats
-/// any value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Value {
-    /// Every value, with a counter each.
-    Any,
-    /// This value only.
-    Exact(Arc<str>),
-    /// Each of these values, with a counter each: a tier of named keys. Beats a pattern as an
-    /// exact value does.
-    OneOf(Arc<[Arc<str>]>),
-    /// Values like the pattern, in which each `*` stands for any number of characters.
-    Pattern {
-        /// The pattern.
-        text: Arc<str>,
-        /// `true` if all matching values share one counter.
-        shared: bool,
-    },
-}
 
 /// The limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

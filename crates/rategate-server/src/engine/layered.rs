@@ -17,9 +17,8 @@ use smallvec::SmallVec;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
 use super::live::Live;
-use super::matcher::NamedEntries;
 use super::request::{Item, Request, Target, Verb};
-use crate::rule::{CostError, Counts, Rule};
+use crate::rule::{CostError, Counts, NamedEntries, Rule};
 
 /// The rules of each item of a request.
 pub(super) struct Layers<'a> {

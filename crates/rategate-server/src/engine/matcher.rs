@@ -5,25 +5,26 @@
 //! fits, else any. The search never backtracks, so a descriptor that ends at a node without a
 //! rule comes under none (as in Envoy's service).
 
-use std::collections::HashMap;
+mod tree;
+
 use std::fmt;
 use std::sync::Arc;
 
-use memchr::memmem;
 use smallvec::SmallVec;
 
-use crate::rule::{Counts, Entry, Rule, Value};
+use self::tree::{ByName, Found, Node, text};
+use crate::rule::{Counts, Rule};
 
 /// A tree of the rules of all domains.
 #[derive(Debug, Default)]
 pub struct Matcher {
     rules: Vec<Arc<Rule>>,
-    by_name: HashMap<Arc<str>, usize>,
-    domains: HashMap<Arc<str>, Node>,
+    by_name: ByName<usize>,
+    domains: ByName<Node>,
     /// The rules of each domain for descriptors that have their entries among others.
-    among: HashMap<Arc<str>, Vec<usize>>,
+    among: ByName<Vec<usize>>,
     /// The rules that are limits of one rule, by its name.
-    groups: HashMap<Arc<str>, Vec<usize>>,
+    groups: ByName<Vec<usize>>,
     /// The rules that each rule takes from in the same step.
     also: Vec<Box<[usize]>>,
     /// `true` if any item can come under several rules, or count something other than permits.
@@ -98,27 +99,8 @@ pub(crate) const MAX_RULES_AMONG: usize = 1024;
 /// The maximum number of rules that one item of a request takes from.
 pub(crate) const MAX_RULES_PER_ITEM: usize = 16;
 
-/// A node of the tree: the state after some entries.
-#[derive(Debug, Default)]
-struct Node {
-    /// The rules that end here, in the order of their files and lines.
-    rules: SmallVec<[usize; 2]>,
-    next: HashMap<Arc<str>, Choices>,
-}
-
-/// The nodes by the value of an entry.
-#[derive(Debug, Default)]
-struct Choices {
-    exact: HashMap<Arc<str>, Node>,
-    patterns: Vec<(Arc<str>, Node)>,
-    any: Option<Box<Node>>,
-}
-
 /// The keys and values of a descriptor, in order.
 type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
-
-/// The entries of a request that names a rule.
-pub(super) type NamedEntries<'a> = SmallVec<[(&'a [u8], &'a [u8]); 4]>;
 
 impl Matcher {
     /// Builds the tree of these rules.
@@ -284,11 +266,7 @@ impl Matcher {
     }
 
     fn node(&self, domain: &[u8], entries: Entries<'_>) -> Option<&Node> {
-        let mut node = self.domains.get(text(domain)?)?;
-        for (key, value) in entries {
-            node = node.next.get(text(key)?)?.choose(value)?;
-        }
-        Some(node)
+        self.domains.get(text(domain)?)?.descend(entries)
     }
 
     /// Returns a rule by its name, with its index.
@@ -317,308 +295,6 @@ impl Matcher {
     }
 }
 
-impl Node {
-    /// Adds a rule below this node, or returns the first rule there if there are too many. Sets
-    /// `is_layered` if other rules are there too.
-    fn insert(
-        &mut self,
-        entries: &[Entry],
-        rule: usize,
-        is_layered: &mut bool,
-    ) -> Result<(), usize> {
-        let Some((entry, rest)) = entries.split_first() else {
-            if let (Some(first), true) =
-                (self.rules.first(), self.rules.len() >= MAX_RULES_PER_MATCH)
-            {
-                return Err(*first);
-            }
-            *is_layered |= !self.rules.is_empty();
-            self.rules.push(rule);
-            return Ok(());
-        };
-        let choices = self.next.entry(Arc::clone(&entry.key)).or_default();
-        match &entry.value {
-            Value::Any => choices.any.get_or_insert_default().insert(rest, rule, is_layered),
-            Value::Exact(value) => choices.exact(value).insert(rest, rule, is_layered),
-            Value::OneOf(values) => {
-                let mut values = values.iter();
-                values.try_for_each(|value| choices.exact(value).insert(rest, rule, is_layered))
-            }
-            Value::Pattern { text, .. } => choices.pattern(text).insert(rest, rule, is_layered),
-        }
-    }
-}
-
-/// Keys and values with the rules that are found by them.
-type Found<'m, 'e> = Option<(SmallVec<[(&'e [u8], &'e [u8]); 4]>, &'m [usize])>;
-
-impl Node {
-    /// Searches below this node, with the entries that are `left`. Keeps the first rule in `best`.
-    fn search<'m, 'e>(
-        &'m self,
-        left: &mut SmallVec<[(&'e [u8], &'e [u8]); 4]>,
-        order: &mut SmallVec<[(&'e [u8], &'e [u8]); 4]>,
-        best: &mut Found<'m, 'e>,
-    ) {
-        if left.is_empty() {
-            let first = |rules: &[usize]| rules.first().copied().unwrap_or(usize::MAX);
-            let known = best.as_ref().map_or(usize::MAX, |(_, rules)| first(rules));
-            if first(&self.rules) < known {
-                *best = Some((order.clone(), &self.rules));
-            }
-            return;
-        }
-        for index in 0..left.len() {
-            let Some(&(key, value)) = left.get(index) else { return };
-            let next = text(key).and_then(|key| self.next.get(key)?.choose(value));
-            if let Some(next) = next {
-                left.remove(index);
-                order.push((key, value));
-                next.search(left, order, best);
-                order.pop();
-                left.insert(index, (key, value));
-            }
-        }
-    }
-}
-
-impl Choices {
-    fn exact(&mut self, value: &Arc<str>) -> &mut Node {
-        self.exact.entry(Arc::clone(value)).or_default()
-    }
-
-    fn pattern(&mut self, text: &Arc<str>) -> &mut Node {
-        let index = self.patterns.iter().position(|(known, _)| known == text);
-        let index = index.unwrap_or_else(|| {
-            self.patterns.push((Arc::clone(text), Node::default()));
-            self.patterns.len().saturating_sub(1)
-        });
-        #[expect(clippy::indexing_slicing, reason = "it has just been found, or put there")]
-        &mut self.patterns[index].1
-    }
-
-    fn choose(&self, value: &[u8]) -> Option<&Node> {
-        text(value)
-            .and_then(|value| self.exact.get(value))
-            .or_else(|| {
-                let mut patterns = self.patterns.iter();
-                patterns.find(|(text, _)| is_like(value, text.as_bytes())).map(|(_, node)| node)
-            })
-            .or(self.any.as_deref())
-    }
-}
-
-impl Rule {
-    /// Returns the entries of a request that names the rule with these values, if they are
-    /// enough.
-    pub(super) fn entries_of<'e>(&'e self, values: &[&'e [u8]]) -> Option<NamedEntries<'e>> {
-        let mut values = values.iter();
-        let entry = |entry: &'e Entry| {
-            let value = match &entry.value {
-                Value::Exact(value) => value.as_bytes(),
-                Value::Pattern { text, shared: true } => text.as_bytes(),
-                _ => *values.next()?,
-            };
-            Some((entry.key.as_bytes(), value))
-        };
-        self.entries.iter().map(entry).collect()
-    }
-
-    /// Returns `true` if the rule was written for such descriptors, whatever other rules exist.
-    #[must_use]
-    pub fn fits(&self, entries: &[(&[u8], &[u8])]) -> bool {
-        if self.descriptor.is_some() {
-            let mut own = self.entries.iter();
-            return own.all(|entry| {
-                value_of(entries, entry).is_some_and(|value| entry.value.fits(value))
-            });
-        }
-        self.entries.len() == entries.len()
-            && self.entries.iter().zip(entries).all(|(entry, (key, value))| {
-                entry.key.as_bytes() == *key && entry.value.fits(value)
-            })
-    }
-
-    /// Returns the values of a descriptor that select among the rule's counters.
-    pub(crate) fn varying<'e>(
-        &self,
-        entries: &'e [(&'e [u8], &'e [u8])],
-    ) -> impl Iterator<Item = &'e [u8]> {
-        let is_among = self.descriptor.is_some();
-        let varying = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());
-        varying.filter_map(move |(nth, entry)| {
-            if is_among {
-                value_of(entries, entry)
-            } else {
-                entries.get(nth).map(|(_, value)| *value)
-            }
-        })
-    }
-
-    /// Returns `true` if the rule has that name, or is a limit of the rule of that name.
-    #[must_use]
-    pub fn is_of(&self, name: &str) -> bool {
-        *self.name == *name || self.dimension.as_ref().is_some_and(|limit| *limit.of == *name)
-    }
-
-    /// Returns `true` if both are limits of one rule.
-    fn is_beside(&self, other: &Self) -> bool {
-        self.dimension.as_ref().is_some_and(|limit| other.is_of(&limit.of))
-    }
-
-    /// Checks that each call of this rule has the entries of another.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it may not.
-    pub(crate) fn covers(&self, other: &Self) -> Result<(), String> {
-        for (nth, entry) in other.entries.iter().enumerate() {
-            let earlier = other.entries.iter().take(nth).filter(|one| one.key == entry.key);
-            let mut own = self.entries.iter().filter(|own| own.key == entry.key);
-            let Some(own) = own.nth(earlier.count()) else {
-                return Err(format!(
-                    "it counts by `{}`, which is no entry of this rule",
-                    entry.key
-                ));
-            };
-            let is_any = match &entry.value {
-                Value::Any => true,
-                Value::Pattern { text, .. } => **text == *"*",
-                Value::Exact(_) | Value::OneOf(_) => false,
-            };
-            if !is_any && entry.value != own.value {
-                return Err(format!(
-                    "its `{}` is {}, and not of every call",
-                    entry.key, entry.value
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the number of values in a request that names the rule.
-    #[must_use]
-    pub fn values_needed(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.value.varies()).count()
-    }
-}
-
-impl Value {
-    /// Returns `true` if this value matches.
-    #[must_use]
-    pub fn fits(&self, value: &[u8]) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(exact) => exact.as_bytes() == value,
-            Self::OneOf(values) => values.iter().any(|exact| exact.as_bytes() == value),
-            // The text of the pattern, which names the shared counter itself, matches too.
-            Self::Pattern { text, .. } => is_like(value, text.as_bytes()),
-        }
-    }
-
-    /// Returns `true` if different values have different counters.
-    #[must_use]
-    pub const fn varies(&self) -> bool {
-        matches!(self, Self::Any | Self::OneOf(_) | Self::Pattern { shared: false, .. })
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Any => f.write_str("any value"),
-            Self::Exact(value) => write!(f, "`{value}`"),
-            Self::OneOf(values) => write!(f, "one of {} values", values.len()),
-            Self::Pattern { text, shared: false } => write!(f, "a value like `{text}`"),
-            Self::Pattern { text, shared: true } => {
-                write!(f, "a value like `{text}`, all together")
-            }
-        }
-    }
-}
-
-/// Returns `true` if a value matches a pattern, in which each `*` stands for any number of bytes.
-///
-/// Takes time proportional to the sum of their lengths: a piece between two stars is matched
-/// where it first occurs.
-#[must_use]
-pub fn is_like(value: &[u8], pattern: &[u8]) -> bool {
-    let mut pieces = pattern.split(|byte| *byte == b'*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(rest) = value.strip_prefix(first) else { return false };
-    let Some(last) = pieces.next_back() else { return rest.is_empty() };
-    let Some(mut between) = rest.strip_suffix(last) else { return false };
-    pieces.all(|piece| {
-        let end = memmem::find(between, piece).map(|at| at.saturating_add(piece.len()));
-        let left = end.and_then(|end| between.get(end..));
-        left.inspect(|left| between = left).is_some()
-    })
-}
-
-/// Returns the value of an entry's key in a descriptor: the last one, if there are several.
-fn value_of<'e>(entries: &'e [(&'e [u8], &'e [u8])], entry: &Entry) -> Option<&'e [u8]> {
-    let mut all = entries.iter().rev();
-    all.find(|(key, _)| *key == entry.key.as_bytes()).map(|(_, value)| *value)
-}
-
 fn is_tier(name: &str, rule: &str) -> bool {
     name.strip_prefix(rule).is_some_and(|tier| tier.starts_with('/'))
-}
-
-fn text(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Matches by the definition of a pattern, at any cost.
-    fn is_meant(value: &[u8], pattern: &[u8]) -> bool {
-        match pattern.split_first() {
-            None => value.is_empty(),
-            Some((b'*', rest)) => (0..=value.len()).any(|from| is_meant(&value[from..], rest)),
-            Some((byte, rest)) => value
-                .split_first()
-                .is_some_and(|(first, left)| first == byte && is_meant(left, rest)),
-        }
-    }
-
-    fn words(letters: &[u8], max_len: usize) -> Vec<Vec<u8>> {
-        let mut all = vec![Vec::new()];
-        let mut last_len = all.clone();
-        for _ in 0..max_len {
-            let longer = |word: &Vec<u8>| {
-                letters.iter().map(|letter| [&word[..], &[*letter]].concat()).collect::<Vec<_>>()
-            };
-            last_len = last_len.iter().flat_map(longer).collect();
-            all.extend(last_len.iter().cloned());
-        }
-        all
-    }
-
-    #[test]
-    fn a_pattern_is_like_what_it_means() {
-        let values = words(b"ab", 5);
-        for pattern in words(b"ab*", 5) {
-            for value in &values {
-                let (value, pattern) = (value.as_slice(), pattern.as_slice());
-                assert_eq!(
-                    is_like(value, pattern),
-                    is_meant(value, pattern),
-                    "{value:?} {pattern:?}"
-                );
-            }
-        }
-    }
-
-    /// Clients choose the value, so matching must take a few ms, not minutes.
-    #[test]
-    fn a_long_value_takes_no_longer_than_it_is_long() {
-        let value = vec![b'a'; 1 << 20];
-        let pattern = format!("*{}b*{}*", "a".repeat(2_000), "a".repeat(2_000));
-        assert!(!is_like(&value, pattern.as_bytes()));
-        let pattern = format!("*{}*b", "a".repeat(4_000));
-        assert!(!is_like(&value, pattern.as_bytes()));
-    }
 }

@@ -54,7 +54,7 @@ use self::layered::Layers;
 pub use self::lease::{Lease, LeaseVerb};
 use self::live::Live;
 pub use self::live::{Compiled, Loaded};
-pub use self::matcher::{LoadError, Matcher, is_like};
+pub use self::matcher::{LoadError, Matcher};
 pub(crate) use self::matcher::{MAX_RULES_PER_ITEM, MAX_RULES_PER_MATCH};
 use self::quota::Pools;
 pub use self::quota::{DELIVERY_NS, MAX_BUCKETS, MAX_SUBSCRIPTIONS, QuotaTerms, Quotas};

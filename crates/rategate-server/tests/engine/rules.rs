@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate_server::engine::{
-    Decided, EngineError, Item, LoadError, Request, Target, Verb, Verdict, is_like,
+    Decided, EngineError, Item, LoadError, Request, Target, Verb, Verdict,
 };
-use rategate_server::rule::{Enforcement, Limit, Value};
+use rategate_server::rule::{Enforcement, Limit, Value, is_like};
 
 use crate::engine::common::*;
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::held_item::{HeldItem, HeldPermits};
 use crate::engine::counted::OwnLimit;
 use crate::engine::counter::Counter;
-use crate::engine::counters::{ActiveRule, Table};
+use crate::engine::counters::{ActiveRule, Counters, Table};
 use crate::engine::error::EngineError;
 use crate::engine::hold_change::HoldChange;
 use crate::engine::inline::{InlineLimit as _, Numbers, UnitWindow};
@@ -289,12 +289,16 @@ pub(super) fn check_apart<C: Clock>(
 }
 
 fn is_one<C: Clock>(one: &Counter<'_, C>, other: &Counter<'_, C>) -> bool {
-    let of_rule = |counter: &Counter<'_, C>| match counter {
-        Counter::Rule(ruled, key) | Counter::CallerLimit(ruled, key, _) => {
-            Some((Arc::clone(&ruled.counters), key.clone()))
+    fn of_rule<'c, C: Clock>(
+        counter: &'c Counter<'_, C>,
+    ) -> Option<(&'c Arc<Counters<C>>, &'c Key)> {
+        match counter {
+            Counter::Rule(ruled, key) | Counter::CallerLimit(ruled, key, _) => {
+                Some((&ruled.counters, key))
+            }
+            Counter::Bucket(..) | Counter::Window(..) => None,
         }
-        Counter::Bucket(..) | Counter::Window(..) => None,
-    };
+    }
     match (one, other) {
         (Counter::Bucket(one, key), Counter::Bucket(other, same)) => {
             Arc::ptr_eq(one, other) && key == same
@@ -303,7 +307,7 @@ fn is_one<C: Clock>(one: &Counter<'_, C>, other: &Counter<'_, C>) -> bool {
             Arc::ptr_eq(one, other) && key == same
         }
         _ => match (of_rule(one), of_rule(other)) {
-            (Some((one, key)), Some((other, same))) => Arc::ptr_eq(&one, &other) && key == same,
+            (Some((one, key)), Some((other, same))) => Arc::ptr_eq(one, other) && key == same,
             _ => false,
         },
     }
