@@ -36,7 +36,7 @@ fn rate(permits: u64, period_ns: u64) -> Rate {
 struct Uneven;
 
 impl Grid for Uneven {
-    fn text(&self) -> &str {
+    fn text(&self) -> &'static str {
         "uneven"
     }
 
@@ -127,7 +127,7 @@ fn story(limit: &mut Limit, max: u64, span_ns: u64, rng: &mut Rng) -> (u64, Vec<
             _ if rng.bool() => drop(limit.credit(now_ns, permits / 2)),
             // A debt of a schedule is promises, which are taken when they are saved.
             _ if !matches!(limit.policy(), AnyPolicy::TwoTimeline(_)) => {
-                drop(limit.charge(now_ns, permits, Debt::FORGOTTEN));
+                let _ = limit.charge(now_ns, permits, Debt::FORGOTTEN);
             }
             _ => {}
         }
@@ -143,12 +143,12 @@ fn adopted_holds_end_as_without_a_restart() {
         let (mut returned, mut late) = (0, 0);
         for _ in 0..STORIES {
             let span_ns = rng.u64(20..1_500);
-            let mut first = Ledger::new(policy.clone(), 0);
+            let mut first = Ledger::new(policy, 0);
             let (saved_ns, mut open) = story(&mut first, max, span_ns, &mut rng);
             let mut now_ns = saved_ns + rng.u64(0..2 * span_ns);
             let both = (saved_ns, now_ns);
             let all = |_: &mut Rng| true;
-            let mut second = restarted(&first, policy.clone(), both, &mut open, all, &mut rng);
+            let mut second = restarted(&first, policy, both, &mut open, all, &mut rng);
             for step in 0..60 {
                 now_ns += if rng.bool() { 0 } else { rng.u64(0..span_ns) };
                 let permits = rng.u64(1..=max);
@@ -213,7 +213,7 @@ fn a_restored_limit_has_never_more_than_the_one_that_was_saved() {
         let mut rng = Rng::with_seed(100 + u64::try_from(nth).unwrap());
         for _ in 0..STORIES {
             let span_ns = rng.u64(20..1_500);
-            let mut first = Ledger::new(policy.clone(), 0);
+            let mut first = Ledger::new(policy, 0);
             let (saved_ns, mut open) = story(&mut first, max, span_ns, &mut rng);
             let counters = first.save(saved_ns);
             let is_kind = |other: &&AnyPolicy| {
@@ -224,7 +224,7 @@ fn a_restored_limit_has_never_more_than_the_one_that_was_saved() {
             // what these take is lost.
             let (mut list_ns, mut listed) = (saved_ns, first.clone());
             for _ in 0..rng.u32(0..6) {
-                list_ns += rng.u64(0..span_ns / 10 + 1);
+                list_ns += rng.u64(0..=span_ns / 10);
                 match rng.u32(0..3) {
                     0 => drop(listed.try_acquire(list_ns, rng.u64(1..=max))),
                     1 if !open.is_empty() => {
@@ -254,7 +254,7 @@ fn a_restored_limit_has_never_more_than_the_one_that_was_saved() {
                 open[at].1 = Some(second.adopt_hold(since, &hold).unwrap());
             }
             if to != &policy {
-                first.reconfigure(now_ns, to.clone());
+                first.reconfigure(now_ns, *to);
             }
             let mut now_ns = now_ns;
             for step in 0..40 {

@@ -107,7 +107,7 @@ fn what_has_ended_is_adopted_as_ended() {
     let late = adopted.pop().unwrap().unwrap().commit(7).unwrap();
     assert!(matches!(late, Committed::Late(charged) if charged.booked == 7), "{late:?}");
     assert_eq!(after.remaining("ann").unwrap(), 993);
-    // Its end was while nothing ran, and gives back what it held.
+    // Its end was while nothing ran, and what it held comes back.
     let before = table(policies()[1]);
     let ended = hold(&before.0, "ann", 500);
     let (after, _, mut adopted) = restarted(&before, &[&ended], MINUTE);

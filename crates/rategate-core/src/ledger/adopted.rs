@@ -15,7 +15,7 @@ pub(crate) struct Unsettled {
     pub(crate) basis: Basis,
 }
 
-/// What says how many permits of a hold can come back.
+/// The basis for the number of permits of a hold that can come back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Basis {
     /// By how many parts of a permit the bucket could move back, and how many make one permit.
@@ -50,16 +50,16 @@ impl<P: Policy> Ledger<P> {
             });
             return Some(Unsettled { permits, basis });
         }
-        let held = holds.others.get(&place)?;
-        let basis = match held.rest {
+        let other = holds.others.get(&place)?;
+        let basis = match other.rest {
             (busy_until_ns, 0) => Basis::Grant {
-                start_ns: held.start_ns,
+                start_ns: other.start_ns,
                 busy_until_ns,
-                returned: self.epoch.returned_since(held.epoch),
+                returned: self.epoch.returned_since(other.epoch),
             },
             _ => Basis::UNKNOWN,
         };
-        Some(Unsettled { permits: held.permits, basis })
+        Some(Unsettled { permits: other.permits, basis })
     }
 
     /// Holds permits until `end_ns` that this limit counts as taken. None that is over ends before
@@ -75,7 +75,7 @@ impl<P: Policy> Ledger<P> {
         }
         let bucket = self.policy.bucket(&self.started);
         let (policy_epoch, holds) = (self.epoch, self.holds.get_or_insert_default());
-        let held = match (basis, bucket) {
+        let other = match (basis, bucket) {
             (Basis::Lead(parts), Some(bucket)) => {
                 let pace = bucket.pace;
                 // As many permits and fractions of one as under the numbers of before.
@@ -97,7 +97,7 @@ impl<P: Policy> Ledger<P> {
                 Held { permits, start_ns: 0, epoch: RefundEpoch::UNKNOWN, rest: (0, 0) }
             }
         };
-        holds.others.insert((end_ns, serial), held);
+        holds.others.insert((end_ns, serial), other);
         hold
     }
 }

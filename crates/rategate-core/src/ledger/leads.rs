@@ -74,8 +74,8 @@ impl Gap {
 }
 
 impl Leads {
-    /// Returns how far the bucket could move back if a hold ended, or a part of that where very many
-    /// gaps lie before it. `None` if it could by all of the hold.
+    /// Returns how far the bucket could move back if a hold ended, or a part of that where very
+    /// many gaps lie before it. `None` if it could by all of the hold.
     pub(super) fn lead(&self, pace: Pace, serial: u64) -> Option<Exact> {
         if serial <= self.made_up {
             return Some(Exact::default());

@@ -13,7 +13,7 @@ pub struct SavedHold {
     pub serial: u64,
     /// The policy in force.
     pub numbers: Numbers,
-    /// What is held, until when, and what can come back.
+    /// The permits, the end, and the basis of what can come back.
     pub words: Vec<u64>,
 }
 
@@ -23,7 +23,8 @@ const GRANT: u64 = 1;
 const KINDS: u64 = 1;
 
 impl SavedHold {
-    /// Returns this hold without its end: once adopted, it lasts until it is committed or cancelled.
+    /// Returns this hold without its end. Once adopted, it lasts until it is committed or
+    /// cancelled.
     #[must_use]
     pub fn without_end(mut self) -> Self {
         // After the permits: ahead, and by more than any clock shows.
@@ -94,27 +95,24 @@ impl<P: Portable> Ledger<P> {
         let is_changed = numbers_of(self.policy()) != saved.numbers;
         let mut words = Reader::new(&saved.words, since);
         let (permits, end_ns) = (words.word()?, words.instant()?.on_clock());
-        let basis = match words.up_to(KINDS)? {
-            LEAD => {
-                let is_bounded = words.up_to(1)? == 1;
-                Basis::Lead(if is_bounded {
-                    Some((words.wide()?, words.number()?.get()))
-                } else {
-                    None
-                })
-            }
-            _ => {
-                let start_ns = words.instant()?.on_clock();
-                let (is_known, is_instant) = (words.up_to(1)? == 1, words.up_to(1)? == 1);
-                let until_ns = words.instant()?.on_clock();
-                let busy_until_ns = match (is_known, is_instant) {
-                    (false, _) => 0,
-                    (true, false) => u64::MAX,
-                    (true, true) => until_ns,
-                };
-                let returned = words.optional()?.filter(|_| !is_changed);
-                Basis::Grant { start_ns, busy_until_ns, returned }
-            }
+        let basis = if words.up_to(KINDS)? == LEAD {
+            let is_bounded = words.up_to(1)? == 1;
+            Basis::Lead(if is_bounded {
+                Some((words.wide()?, words.number()?.get()))
+            } else {
+                None
+            })
+        } else {
+            let start_ns = words.instant()?.on_clock();
+            let (is_known, is_instant) = (words.up_to(1)? == 1, words.up_to(1)? == 1);
+            let until_ns = words.instant()?.on_clock();
+            let busy_until_ns = match (is_known, is_instant) {
+                (false, _) => 0,
+                (true, false) => u64::MAX,
+                (true, true) => until_ns,
+            };
+            let returned = words.optional()?.filter(|_| !is_changed);
+            Basis::Grant { start_ns, busy_until_ns, returned }
         };
         words.end()?;
         Ok(self.adopt(Unsettled { permits, basis }, end_ns))

@@ -28,9 +28,9 @@ where
     /// that. One that has ended is adopted as one that has ended.
     #[must_use]
     pub fn save_hold(&self, hold: &Hold<P, C>, saved_ns: u64) -> Option<SavedHold> {
-        let (name, held) = hold.of_table(&self.table)?;
-        let saved = self.table.save_hold(name, held, saved_ns)?;
-        Some(SavedHold::new((name.id, name.tier), held.permits, saved))
+        let (name, own) = hold.of_table(&self.table)?;
+        let saved = self.table.save_hold(name, own, saved_ns)?;
+        Some(SavedHold::new((name.id, name.tier), own.permits, saved))
     }
 
     /// Holds again what was saved beside this table, before the first call. Returns the holds in
@@ -109,7 +109,6 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
 
 impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> KeySection<'_, I, P, C> {
     /// Returns `None` if the key is unknown, and with it the hold.
-    #[expect(clippy::type_complexity, reason = "a hold that may have ended")]
     fn save_hold(
         &mut self,
         hold: holds::Hold,
@@ -133,7 +132,6 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> KeySection<'_, I, P, C>
         })
     }
 
-    #[expect(clippy::type_complexity, reason = "holds, each of which may not fit")]
     fn adopt_holds(
         &mut self,
         saved: &[&SavedHold],

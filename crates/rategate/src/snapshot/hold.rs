@@ -11,7 +11,7 @@ pub struct SavedHold {
     pub(crate) key: [u64; 2],
     pub(crate) tier: usize,
     permits: u64,
-    /// What is held; `None` if the hold had ended.
+    /// `None` if the hold had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<Held>,
 }
@@ -45,11 +45,11 @@ impl SavedHold {
         self.permits
     }
 
-    /// Returns this hold without its end: once adopted, it lasts until it is committed, cancelled or
-    /// dropped.
+    /// Returns this hold without its end. Once adopted, it lasts until it is committed, cancelled
+    /// or dropped.
     ///
-    /// It is for a hold that may have been committed since it was saved, so that its end should give
-    /// nothing back.
+    /// It is for a hold that may have been committed since it was saved, so that its end should
+    /// bring nothing back.
     #[must_use]
     pub fn without_end(self) -> Self {
         let held = self.held().map(portable::SavedHold::without_end);

@@ -37,7 +37,8 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
         }
     }
 
-    /// Returns a hold of a key of the table in plain data: see [`save_hold`](rategate::Keyed::save_hold).
+    /// Returns a hold of a key of the table in plain data: see
+    /// [`save_hold`](rategate::Keyed::save_hold).
     pub(in crate::engine) fn save_hold(
         &self,
         hold: &Hold<N::Policy, C>,
@@ -49,7 +50,8 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
         self.table.save_hold(hold, saved_ns)
     }
 
-    /// Holds again what was saved beside the table: see [`adopt_holds`](rategate::Keyed::adopt_holds).
+    /// Holds again what was saved beside the table: see
+    /// [`adopt_holds`](rategate::Keyed::adopt_holds).
     pub(in crate::engine) fn adopt_holds(
         &self,
         saved: &[SavedHold],

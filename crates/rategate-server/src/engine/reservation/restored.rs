@@ -22,6 +22,9 @@ use crate::engine::unique_id::UniqueId;
 /// The instant from which each limit that was restored continues.
 pub(in crate::engine) type Contexts = HashMap<HoldOwner, RestoreContext>;
 
+/// Holds of one limit, with the index of each one's row and its index there.
+type PlacedHolds = (Vec<(usize, usize)>, Vec<SavedHold>);
+
 /// The number of reservations that are known again, and of those that are not by the rule of the
 /// first item that is lost.
 #[derive(Debug, Default)]
@@ -60,8 +63,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         }
     }
 
-    /// Holds again what was held by reservations, of limits that have been restored. Unless the file
-    /// `is_last`, they may have been committed since, so their ends by time give nothing back.
+    /// Holds again what was held by reservations, of limits that have been restored. Unless the
+    /// file `is_last`, they may have been committed since, so their ends by time bring nothing
+    /// back.
     pub(in crate::engine) fn reopen(
         &self,
         live: Option<&Live<C>>,
@@ -79,7 +83,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         for row in rows.split_off(self.reservations.left(known).min(rows.len())) {
             found.lose(row.rule());
         }
-        let mut all: HashMap<HoldOwner, (Vec<(usize, usize)>, Vec<SavedHold>)> = HashMap::new();
+        let mut all: HashMap<HoldOwner, PlacedHolds> = HashMap::new();
         for (nth, row) in rows.iter().enumerate() {
             for (of, held) in row.holds.iter().enumerate() {
                 if let Some(saved) = &held.held {
@@ -104,13 +108,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             });
             let holds: Holds<C> = holds.collect();
             let (id, rule) = (row.id.parse::<UniqueId>(), row.rule());
-            let is_lost = !row.is_over && holds.is_empty() && !row.holds.is_empty();
-            let is_partly_lost = !row.is_over && holds.len() < row.holds.len();
+            let lacks_all = !row.is_over && holds.is_empty() && !row.holds.is_empty();
+            let lacks_some = !row.is_over && holds.len() < row.holds.len();
             match id {
-                Ok(id) if !is_lost => self.add_again(live, (id, row), holds, since),
+                Ok(id) if !lacks_all => self.add_again(live, (id, row), holds, since),
                 _ => {}
             }
-            if is_partly_lost {
+            if lacks_some {
                 found.lose(rule);
             } else {
                 found.known = found.known.saturating_add(1);

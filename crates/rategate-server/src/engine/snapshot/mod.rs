@@ -159,7 +159,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             self.exhaust(at_ns);
         }
         self.exhaust_tables(live.as_deref(), &contents.spent);
-        let mut contexts = Contexts::new();
+        let mut since_of = Contexts::new();
         for Entry { of, from, bytes, keys } in contents.tables {
             let table = input.section(from, bytes).map_err(fail("read"))?;
             let context = Cell::new(None);
@@ -186,7 +186,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             };
             match outcome {
                 Ok(()) => {
-                    contexts.extend(
+                    since_of.extend(
                         owners
                             .into_iter()
                             .zip(iter::repeat(context.get()))
@@ -203,7 +203,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         restored.others.extend(lost);
         if let Some((lists, rows)) = reservations {
             let since = RestoreContext { now_ns, elapsed_ns };
-            self.restore_reservations(&lists, rows, (since, &contexts), &mut restored);
+            self.restore_reservations(&lists, rows, (since, &since_of), &mut restored);
         }
         Ok(Some(restored))
     }
@@ -337,7 +337,7 @@ fn owners(of: &TableOwner) -> Vec<HoldOwner> {
     }
 }
 
-/// What is settled, and what is not.
+/// The rows of the two lists.
 type Rows = (Vec<SettledRow>, Vec<UnsettledRow>);
 
 fn read_lists<R: Read + Seek>(
