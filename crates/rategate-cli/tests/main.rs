@@ -28,6 +28,8 @@ mod serve_nginx;
 mod serve_operated;
 #[cfg(unix)]
 mod serve_ratelimit;
+#[cfg(unix)]
+mod serve_restart;
 mod serve_traefik;
 mod signals;
 mod simulate;

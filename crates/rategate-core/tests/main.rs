@@ -8,6 +8,8 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+#[cfg(not(any(loom, rategate_without_atomics)))]
+mod adopted_holds;
 mod all_of;
 mod backfill_pool;
 #[cfg(not(any(loom, rategate_without_atomics)))]

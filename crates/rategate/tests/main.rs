@@ -43,6 +43,8 @@ mod metrics;
 #[cfg(feature = "rayon")]
 mod parallel;
 mod permit;
+#[cfg(feature = "serde")]
+mod saved_holds;
 mod scenarios;
 mod several;
 mod shown;

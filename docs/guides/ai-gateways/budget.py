@@ -65,7 +65,7 @@ class Hold:
     def commit(self, used):
         self.is_committed = True  # Even if no answer comes: a cancellation might win over it.
         reply = self.budget.ask("commit", self.user, used, id=self.id)
-        if reply["items"][0]["verdict"] == "unknown":  # The service has been restarted.
+        if reply["items"][0]["verdict"] == "unknown":  # The service has lost it: see "When the service restarts".
             self.budget.ask("charge", self.user, used, once=self.id)
 
     def __exit__(self, *_):

@@ -92,7 +92,7 @@ class RategateLimiter(CustomLogger):
         if hold := self.hold_of(kwargs.get("litellm_params") or {}):
             used = int((kwargs.get("standard_logging_object") or {}).get("total_tokens") or 0)
             reply = await self.ask("commit", hold["user"], used, id=hold["id"])
-            # No longer held, after a restart of the service or a failure behind the model: it is used all the same.
+            # No longer held, after a crash of the service or a failure behind the model: it is used all the same.
             if reply["items"][0]["verdict"] in ("unknown", "cancelled"):
                 await self.ask("charge", hold["user"], used, once=uuid.uuid4().hex)
 

@@ -70,6 +70,13 @@ impl Serving {
         &found.unwrap_or_else(|| panic!("it does not listen to {protocol}")).1
     }
 
+    /// Ends the service by a signal, as a supervisor does, and waits for that.
+    pub fn end(mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+
     pub fn port(&self, protocol: &str) -> &str {
         self.address(protocol).rsplit(':').next().unwrap()
     }

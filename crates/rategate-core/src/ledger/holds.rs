@@ -37,10 +37,10 @@ type Place = (u64, u64);
 pub(super) struct Held {
     pub(super) permits: u64,
     /// The start, and the count of returns, as its ticket has them.
-    start_ns: u64,
-    epoch: RefundEpoch,
+    pub(super) start_ns: u64,
+    pub(super) epoch: RefundEpoch,
     /// The basis of a refund: until when, or parts and the number of parts in one permit.
-    rest: (u64, u64),
+    pub(super) rest: (u64, u64),
 }
 
 /// A hold that ends.

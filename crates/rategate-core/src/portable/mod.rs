@@ -21,6 +21,10 @@
 //!   faster, so one that began before zero is [refused](WordsError::BeforeClock).
 //! * **Promises.** Permits promised and not yet started count as taken; no new call starts before
 //!   them.
+//! * **Holds.** What is held counts as taken. A hold that is
+//!   [saved](crate::ledger::Ledger::save_hold) beside its limit, and
+//!   [adopted](crate::ledger::Ledger::adopt_hold) by the restored one, ends as it would have in the
+//!   first.
 //! * **In flight.** Operations in flight have ended when the limit is restored. Permits of a
 //!   [`Concurrency`](crate::concurrency::Concurrency) are free. Slots of a
 //!   [`CommitLog`](crate::commit_log::CommitLog) commit then, or when the last promise has
@@ -53,9 +57,11 @@ use core::error::Error;
 use core::fmt;
 
 mod saved;
+mod saved_hold;
 mod words;
 
 pub use self::saved::{Numbers, PortablePolicy, RestoreTarget, Saved, restore};
+pub use self::saved_hold::SavedHold;
 pub use self::words::{Moment, Reader, RestoreContext, Writer};
 use crate::error::LimitError;
 use crate::policy::Policy;

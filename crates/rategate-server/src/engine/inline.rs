@@ -175,7 +175,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     }
 
     /// Returns the limit, if it is in use.
-    fn found(&self, limit: N) -> Option<Arc<Numbers<N, C>>> {
+    pub(super) fn found(&self, limit: N) -> Option<Arc<Numbers<N, C>>> {
         self.known.load().by_limit.get(&limit).map(Arc::clone)
     }
 

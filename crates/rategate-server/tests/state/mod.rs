@@ -2,6 +2,7 @@
 
 mod damage;
 mod kill;
+mod reservations;
 mod restart;
 
 use std::io::Cursor;
@@ -17,7 +18,7 @@ use rategate_server::rule::{Rule, RuleSet};
 
 use crate::engine::common::{MONDAY, TestEngine};
 
-const SMALL: EngineSettings = EngineSettings {
+pub(crate) const SMALL: EngineSettings = EngineSettings {
     max_keys: 10_000,
     inline_keys: 1_000,
     inline_limits: 62,

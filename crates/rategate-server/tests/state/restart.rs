@@ -8,8 +8,8 @@ use rategate::charge::Settled;
 use rategate::snapshot::Downtime;
 use rategate::{Clock as _, Concurrency};
 use rategate_server::engine::{
-    Cost, DEFAULT_TTL, EngineError, Item, Lease, LeaseVerb, NotRestored, OnCorruptSnapshot,
-    Override, Restored, Started, Target, UniqueId, Verb, Verdict,
+    Cost, EngineError, Item, Lease, LeaseVerb, NotRestored, OnCorruptSnapshot, Override, Restored,
+    Started, Target, UniqueId, Verb, Verdict,
 };
 use rategate_server::rule::{Limit, Rule, Scheduled, Unit};
 
@@ -66,39 +66,6 @@ fn counters_go_on() {
     assert_eq!(remaining(&after, "user=ann,path=/"), 1);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(remaining(&after, "user=ann,path=/"), 5);
-}
-
-/// After a restart, what was held counts as used, and the ids are unknown: nothing is granted
-/// twice.
-#[test]
-fn what_was_reserved_counts_as_used() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("state");
-    let rules = || vec![bucket("b", &["who"], 100), per_minute("w", &["who"], 5)];
-    let (before, _) = engine_now(rules());
-    let target = |name| Target::Rule { name, values: &[b"ann"] };
-    let own = Target::Inline { limit: burst(8), key: b"x" };
-    let items = [Item::of(target("b"), 70), Item::of(target("w"), 2), Item::of(own, 7)];
-    let id = UniqueId([7; 16]);
-    assert!(now(before.reserve(id, DEFAULT_TTL, &items)).unwrap().answer.allowed);
-    keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
-    let (after, clock) = engine_now(rules());
-    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
-    assert_eq!(reported.keys, 3);
-    assert_eq!(left(&after, burst(8), "x"), 1);
-    let of = |name: &'static str, permits| {
-        let items = [Item::of(target(name), permits)];
-        decide(&after, Verb::Peek, &items).results[0].remaining
-    };
-    assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
-    let all = [target("b"), target("w"), own];
-    let costs = all.map(|target| Cost { target, permits: Some(1), usage: None });
-    assert!(!now(after.commit(id, &costs)).unwrap().answer.allowed);
-    assert_eq!((of("b", 1), of("w", 1)), (Some(30), Some(3)));
-    // It comes back as all use does.
-    clock.advance(Duration::from_secs(60));
-    assert_eq!((of("b", 1), of("w", 1)), (Some(90), Some(5)));
-    assert_eq!(left(&after, burst(8), "x"), 8);
 }
 
 /// Permits in flight are held again under their ids, for the rest of their time. Leases have ended.

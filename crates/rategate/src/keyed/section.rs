@@ -345,7 +345,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     }
 
     /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.
-    fn on_ledger<T>(
+    pub(super) fn on_ledger<T>(
         &mut self,
         act: impl FnOnce(&mut Ledger<P>, u64) -> T,
     ) -> Option<SectionResult<T, P, C>> {

@@ -338,7 +338,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Runs `act` under the lock of the key's shard, at one reading of the clock.
-    fn section<T>(
+    pub(super) fn section<T>(
         &self,
         location: &KeyLocation<I>,
         act: impl FnOnce(&mut KeySection<'_, I, P, C>) -> T,

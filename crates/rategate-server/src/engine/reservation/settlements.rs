@@ -84,6 +84,33 @@ impl Settlements {
         Some((packed.names.into(), due_ns, outcome))
     }
 
+    /// Calls `act` with at most `max` outcomes, from a number on: the digests of the id and of the
+    /// names, the instant at which it is forgotten, and the outcome. Returns the next number, or
+    /// `None` at the end.
+    pub(super) fn each_of(
+        &self,
+        from: Option<u32>,
+        max: usize,
+        mut act: impl FnMut(u64, u64, u64, Outcome),
+    ) -> Option<u32> {
+        // What is forgotten meanwhile leaves from the front.
+        let from = from.map_or(0, |number| place(self.first, number));
+        let from = if from > self.settled.len() { 0 } else { from };
+        for at in from..from.saturating_add(max).min(self.settled.len()) {
+            let number = self.first.wrapping_add(u32::try_from(at).unwrap_or(u32::MAX));
+            let id = id_of(&self.settled, self.first, number);
+            // One that was replaced counts no more.
+            if self.index.find(id, |&known| known == number).is_some()
+                && let Some((names, due_ns, outcome)) = self.get(id, 0)
+            {
+                act(id, names, due_ns, outcome);
+            }
+        }
+        let next = from.saturating_add(max);
+        let number = self.first.wrapping_add(u32::try_from(next).unwrap_or(u32::MAX));
+        (next < self.settled.len()).then_some(number)
+    }
+
     /// Forgets an id. Returns `true` if it was known.
     pub(super) fn remove(&mut self, id: u64) -> bool {
         let (settled, first) = (&self.settled, self.first);

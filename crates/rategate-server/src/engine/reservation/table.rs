@@ -1,6 +1,5 @@
 //! The reservations that are open, and those that have ended and are remembered.
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashTable;
 use rategate::Clock;
 use rategate_core::span::whole_ns;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
+use super::digests::Digests;
 use super::held_item::{EndedHold, HeldItem, Holds};
 use super::in_progress::InProgress;
 use super::settlements::{Outcome, Settlements};
@@ -24,13 +25,13 @@ use crate::rule::Usage;
 const SHARDS: usize = 16;
 
 /// The maximum number of reservations that are looked at under one lock.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 
 /// All reservations of an engine.
 pub(in crate::engine) struct Reservations<C: Clock> {
-    shards: [Mutex<Shard<C>>; SHARDS],
-    seed: RandomState,
-    known: AtomicUsize,
+    pub(super) shards: [Mutex<Shard<C>>; SHARDS],
+    pub(super) digests: Digests,
+    pub(super) known: AtomicUsize,
     max: usize,
     pub(super) counts: Counts,
     /// The ids whose operations wait for a store.
@@ -40,14 +41,14 @@ pub(in crate::engine) struct Reservations<C: Clock> {
 /// Reservations by id.
 pub(super) struct Shard<C: Clock> {
     /// Those that have not been settled, at places that others take later.
-    entries: Vec<Option<(UniqueId, Entry<C>)>>,
+    pub(super) entries: Vec<Option<(UniqueId, Entry<C>)>>,
     free: Vec<u32>,
     /// Their places, by the digests of their ids.
     index: HashTable<u32>,
-    settlements: Settlements,
+    pub(super) settlements: Settlements,
     /// The settlement that was asked for last.
     remade: Option<Entry<C>>,
-    seed: RandomState,
+    digests: Digests,
 }
 
 /// A reservation.
@@ -62,17 +63,17 @@ pub(super) struct Entry<C: Clock> {
     pub(super) parts: Vec<PartVerdict>,
     pub(super) state: State<C>,
     /// The instant at which it ends by itself, or is forgotten.
-    due_ns: u64,
-    ttl_ns: u64,
+    pub(super) due_ns: u64,
+    pub(super) ttl_ns: u64,
 }
 
 /// The statements of each item beside its permits, or none if no item states anything.
-pub(super) type Usages = Box<[Option<OwnedUsage>]>;
+pub(in crate::engine) type Usages = Box<[Option<OwnedUsage>]>;
 
 /// A usage that outlives its request, as the model and the counts by unit; or the maximum number of
 /// permits of an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OwnedUsage {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) enum OwnedUsage {
     Units { model: Option<Box<str>>, counts: Box<[(Box<str>, u64)]> },
     AtMost(u64),
 }
@@ -171,10 +172,10 @@ pub(super) struct Counts {
 
 impl<C: Clock> Reservations<C> {
     pub(in crate::engine) fn new(max: usize) -> Self {
-        let seed = RandomState::new();
+        let digests = Digests::default();
         Self {
-            shards: std::array::from_fn(|_| Mutex::new(Shard::new(seed.clone()))),
-            seed,
+            shards: std::array::from_fn(|_| Mutex::new(Shard::new(digests.clone()))),
+            digests,
             known: AtomicUsize::new(0),
             max,
             counts: Counts::default(),
@@ -189,24 +190,17 @@ impl<C: Clock> Reservations<C> {
         verb: Option<Verb>,
         targets: impl Iterator<Item = &'a Target<'a>>,
     ) -> u64 {
-        let mut hasher = self.seed.build_hasher();
-        verb.hash(&mut hasher);
-        for target in targets {
-            match target {
-                Target::Rule { name, values } => (0_u8, name, values).hash(&mut hasher),
-                Target::Descriptor { domain, entries, limit } => {
-                    (1_u8, domain, entries, limit).hash(&mut hasher);
-                }
-                Target::Inline { limit, key } => (2_u8, limit, key).hash(&mut hasher),
-            }
-        }
-        // As much as is kept of it.
-        hasher.finish() & u64::from(u32::MAX)
+        self.digests.of_operation(verb, targets)
     }
 
     /// Locks the reservations among which the id is.
     pub(super) fn lock(&self, id: UniqueId) -> MutexGuard<'_, Shard<C>> {
-        let at = usize::try_from(self.seed.hash_one(id)).unwrap_or(0) % SHARDS;
+        self.lock_digest(self.digests.of_id(id))
+    }
+
+    /// Locks the reservations among which the id of this digest is.
+    pub(super) fn lock_digest(&self, id: u64) -> MutexGuard<'_, Shard<C>> {
+        let at = usize::try_from(id).unwrap_or(0) % SHARDS;
         let [first, ..] = &self.shards;
         self.shards.get(at).unwrap_or(first).lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,6 +211,11 @@ impl<C: Clock> Reservations<C> {
             return Err(EngineError::TooManyReservations { max: self.max });
         }
         Ok(())
+    }
+
+    /// Returns how many more can be remembered, of which so many are known.
+    pub(super) const fn left(&self, known: usize) -> usize {
+        self.max.saturating_sub(known)
     }
 
     pub(super) fn add(&self, shard: &mut Shard<C>, id: UniqueId, entry: Entry<C>) {
@@ -268,7 +267,7 @@ impl<C: Clock> Reservations<C> {
         // Holds take the locks of their limiters.
         drop(shard);
         ended.iter().flatten().for_each(expired);
-        drop(ended);
+        ended.into_iter().flatten().for_each(HeldItem::expire);
         next
     }
 
@@ -301,21 +300,21 @@ impl<C: Clock> Reservations<C> {
 }
 
 impl<C: Clock> Shard<C> {
-    fn new(seed: RandomState) -> Self {
+    fn new(digests: Digests) -> Self {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
             settlements: Settlements::default(),
             remade: None,
-            seed,
+            digests,
         }
     }
 
     /// Returns the reservation of an id, unless it is to be forgotten. Changes of one that is
     /// settled have no effect.
     pub(super) fn entry(&mut self, id: UniqueId, now_ns: u64) -> Option<&mut Entry<C>> {
-        let digest = self.seed.hash_one(id);
+        let digest = self.digests.of_id(id);
         if let Some((names, due_ns, outcome)) = self.settlements.get(digest, now_ns) {
             let Outcome { permits, usages, verdicts, parts } = outcome;
             let (state, ttl_ns) = (State::Settled(verdicts), 0);
@@ -339,13 +338,13 @@ impl<C: Clock> Shard<C> {
         let (names, due_ns) = (entry.names, now_ns.saturating_add(entry.memory_ns()));
         let Entry { permits, usages, .. } = entry;
         let outcome = Outcome { permits, usages, verdicts, parts };
-        self.settlements.add(self.seed.hash_one(id), names, due_ns, outcome);
+        self.settlements.add(self.digests.of_id(id), names, due_ns, outcome);
     }
 
     /// Adds an entry in the place of one that was to be forgotten. Returns `true` if there was
     /// none.
     fn add(&mut self, id: UniqueId, entry: Entry<C>) -> bool {
-        let digest = self.seed.hash_one(id);
+        let digest = self.digests.of_id(id);
         let is_unknown = self.remove(id).is_none();
         let Entry { names, permits, usages, parts, state, due_ns, ttl_ns } = entry;
         if let State::Settled(verdicts) = state {
@@ -361,10 +360,10 @@ impl<C: Clock> Shard<C> {
         if let Some(slot) = self.entries.get_mut(usize::try_from(place).unwrap_or(usize::MAX)) {
             *slot = entry;
         }
-        let (entries, seed) = (&self.entries, &self.seed);
+        let (entries, digests) = (&self.entries, &self.digests);
         self.index.insert_unique(digest, place, |&place| {
             let place = usize::try_from(place).unwrap_or(usize::MAX);
-            entries.get(place).and_then(Option::as_ref).map_or(0, |(id, _)| seed.hash_one(id))
+            entries.get(place).and_then(Option::as_ref).map_or(0, |(id, _)| digests.of_id(*id))
         });
         is_unknown
     }
@@ -379,7 +378,7 @@ impl<C: Clock> Shard<C> {
     }
 
     fn remove(&mut self, id: UniqueId) -> Option<Entry<C>> {
-        let digest = self.seed.hash_one(id);
+        let digest = self.digests.of_id(id);
         let place = self.place(id, digest)?;
         let is_it = |&known: &u32| usize::try_from(known) == Ok(place);
         let (number, _) = self.index.find_entry(digest, is_it).ok()?.remove();

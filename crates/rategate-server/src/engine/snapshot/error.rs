@@ -99,6 +99,16 @@ pub enum NotRestored {
         /// The number of permits that are not held.
         permits: u64,
     },
+    /// Reservations cannot be known again: a part of what they hold is of counters that are not
+    /// restored, or there are too many. That part counts as used.
+    #[error(
+        "{reservations} of its reservations are not restored, or not whole: what they hold of \
+         counters that are gone, or beyond the maximum number of reservations, counts as used"
+    )]
+    Reservations {
+        /// The number of reservations.
+        reservations: u64,
+    },
     /// The rule counts nothing.
     #[error("it counts nothing now")]
     CountsNothing,

@@ -3,21 +3,24 @@
 //!
 //! ```text
 //!   89 52 47 45 0D 0A 1A 0A   version u16
+//!   list                      of settled operations, a row of JSON each
 //!   table, table, ...         each as the library saves it
-//!   contents                  as JSON: the owners of the tables, and their offsets in the file
+//!   list                      of reservations that are not settled
+//!   contents                  as JSON: the owners of the tables, and all offsets in the file
 //!   length of the contents u32   checksum u32
 //! ```
 //!
 //! Numbers are little-endian. The checksum is the CRC-32 of all bytes before it, so it detects
 //! any changed bit and a missing end. A file is read only when its checksum is right.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU64;
 
 use crc32fast::Hasher;
 use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
+use super::rows::{Lists, Section};
 
 /// The version of the format that is written. All earlier versions can be read.
 pub(super) const VERSION: u16 = 1;
@@ -44,6 +47,9 @@ pub(super) struct Contents {
     /// The reservations of permits in flight, which no table has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) in_flight: Vec<(TableOwner, Vec<HeldInFlight>)>,
+    /// The reservations of all other counters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reservations: Option<Lists>,
     pub(super) tables: Vec<Entry>,
 }
 
@@ -106,6 +112,20 @@ impl<W: Write> Output<W> {
         Ok(())
     }
 
+    /// Adds a list that `save` writes. Returns its place.
+    pub(super) fn list(
+        &mut self,
+        save: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<Section> {
+        let from = self.bytes;
+        save(self)?;
+        Ok(Section { from, bytes: self.bytes.saturating_sub(from) })
+    }
+
+    pub(super) const fn set_reservations(&mut self, lists: Lists) {
+        self.contents.reservations = Some(lists);
+    }
+
     /// Ends the file. Returns the output, the number of keys in the file and its bytes.
     pub(super) fn finish(mut self) -> io::Result<(W, u64, u64)> {
         let contents = serde_json::to_vec(&self.contents)?;
@@ -166,8 +186,8 @@ impl<R: Read + Seek> Input<R> {
         Ok(Self { from, contents: contents.map_err(|_| Unreadable::Malformed)? })
     }
 
-    /// Returns a reader of a table's bytes.
-    pub(super) fn table(&mut self, from: u64, bytes: u64) -> io::Result<impl Read + '_> {
+    /// Returns a reader of the bytes of a table or a list.
+    pub(super) fn section(&mut self, from: u64, bytes: u64) -> io::Result<impl BufRead + '_> {
         self.from.seek(SeekFrom::Start(from))?;
         Ok(io::BufReader::new((&mut self.from).take(bytes)))
     }

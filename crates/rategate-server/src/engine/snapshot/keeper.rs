@@ -182,8 +182,17 @@ impl Keeper {
         &self,
         engine: &Engine<C>,
     ) -> Result<Saved, StateError> {
+        self.save_as(engine, false)
+    }
+
+    /// Saves all counters. `is_last` if no request comes after that.
+    fn save_as<C: Clock + Clone + 'static>(
+        &self,
+        engine: &Engine<C>,
+        is_last: bool,
+    ) -> Result<Saved, StateError> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let saved = self.replace(engine);
+        let saved = self.replace(engine, is_last);
         let counts = &self.counts;
         match &saved {
             Ok(Saved { keys, bytes }) => {
@@ -199,9 +208,13 @@ impl Keeper {
         saved
     }
 
-    fn replace<C: Clock + Clone + 'static>(&self, engine: &Engine<C>) -> Result<Saved, StateError> {
+    fn replace<C: Clock + Clone + 'static>(
+        &self,
+        engine: &Engine<C>,
+        is_last: bool,
+    ) -> Result<Saved, StateError> {
         disk::replace(&disk::Os, &self.settings.path, |file, path| {
-            engine.save_whole(file).map_err(|error| match error {
+            engine.save_whole(file, is_last).map_err(|error| match error {
                 SnapshotError::Io(source) => failed("write", path)(source),
                 source => StateError::Table { path: path.to_path_buf(), source },
             })
@@ -260,7 +273,7 @@ impl Keeper {
                 let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
                 let waited = ended.wait_timeout_while(is_over, every, |is_over| !*is_over);
                 let is_over = *waited.unwrap_or_else(PoisonError::into_inner).0;
-                report(&keeper.save(&engine));
+                report(&keeper.save_as(&engine, is_over));
                 if is_over {
                     return;
                 }
@@ -279,7 +292,7 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Saves a last time, and returns when that is done.
+    /// Saves a last time, and returns when that is done. No request may come after that.
     pub fn stop(self) {}
 
     /// Returns the counts of the keeper so far.

@@ -12,6 +12,14 @@
 //! * **Time.** The engine's clock shows the time since 1970, so downtime counts as time passed,
 //!   as far as [`Downtime`] permits. A clock that was set back earns nothing. Windows keep their
 //!   position on the clock, unless less time is to count than has passed.
+//! * **Reservations** are open again under their ids, for the rest of their time, and what was
+//!   settled is remembered again. The counters in a file count what is held as used, and calls go
+//!   on while they are written. So a reservation is in the file if it was open before the first
+//!   counter was written and still is after the last. A settled id is if it was settled before the
+//!   first. Others are unknown after a restart, and what they held counts as used.
+//! * **After a crash** a reservation in the file may have been committed since it was written. It
+//!   is open again, and a commit settles it; but its end by time gives nothing back. Only the file
+//!   that a [`Saver`] writes when it stops says that nothing came after it.
 //! * **Permits in flight** that a reservation holds are held again, under its id, for the rest of
 //!   its time. A lease ends with the process.
 //! * **Losses are reported**, and optionally [count as exhausted](Engine::exhaust).
@@ -21,9 +29,12 @@ mod error;
 mod file;
 mod in_flight;
 mod keeper;
+pub(super) mod rows;
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,9 +45,11 @@ use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
 pub use self::error::{NotRestored, StateError, Unreadable};
 use self::file::{Contents, Entry, Input, Output, TableOwner};
 pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, OnCorruptSnapshot, Saver, Started};
+use self::rows::{HoldOwner, Lists, SettledRow, UnsettledRow};
 use super::Engine;
 use super::counters::ActiveRule;
 use super::live::Live;
+use super::reservation::{Contexts, Found};
 use crate::rule::Rule;
 
 /// The size of a save.
@@ -53,6 +66,8 @@ pub struct Saved {
 pub struct Restored {
     /// The number of keys that had been saved.
     pub keys: u64,
+    /// The number of reservations that are known again, open or settled.
+    pub reservations: u64,
     /// The rules that continue from saved counters.
     pub rules: Vec<Arc<str>>,
     /// The other rules, and the reasons. An inline limit has no name.
@@ -70,19 +85,26 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// Returns [`SnapshotError`], after which the output is incomplete.
     pub fn save(&self, to: impl Write) -> Result<Saved, SnapshotError> {
-        self.save_whole(to).map(|(_, saved)| saved)
+        self.save_whole(to, false).map(|(_, saved)| saved)
     }
 
-    fn save_whole<W: Write>(&self, to: W) -> Result<(W, Saved), SnapshotError> {
+    /// Writes all counters. `is_last` if no request comes after that.
+    fn save_whole<W: Write>(&self, to: W, is_last: bool) -> Result<(W, Saved), SnapshotError> {
         let inner = &*self.inner;
         let live = inner.live.load_full();
         let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
         let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.exhausted.at_ns());
         let exhausted = self.exhausted_tables(live.as_deref());
         let in_flight = self.reserved_in_flight(live.as_deref());
-        let (spent, tables) = (exhausted, Vec::new());
-        let contents = Contents { config, clock_ns, spent_at_ns, spent, in_flight, tables };
+        let (spent, tables, reservations) = (exhausted, Vec::new(), None);
+        let contents =
+            Contents { config, clock_ns, spent_at_ns, spent, in_flight, reservations, tables };
         let mut output = Output::new(to, contents)?;
+        let reservations = &inner.reservations;
+        let (key, ids) = (reservations.digest_key(), reservations.unsettled_ids());
+        let settled = output.list(|output| {
+            reservations.each_settled(clock_ns, |some| rows::write(&mut *output, some))
+        })?;
         for ruled in live.iter().flat_map(|live| &live.ruled) {
             if let Some(table) = ruled.counters.made() {
                 let of = of_rule(&ruled.rule);
@@ -95,6 +117,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         for (table, limits) in inner.windows.in_use() {
             output.table(TableOwner::Windows(limits), |output| table.save(output))?;
         }
+        let unsettled = output.list(|output| {
+            let live = live.as_deref();
+            let write = |some: &[UnsettledRow]| rows::write(&mut *output, some);
+            reservations.each_unsettled(live, &ids, clock_ns, write)
+        })?;
+        output.set_reservations(Lists { key, is_last, settled, unsettled });
         let (to, keys, bytes) = output.finish()?;
         Ok((to, Saved { keys, bytes }))
     }
@@ -115,6 +143,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let unreadable = |why| StateError::Unreadable { path: path.to_path_buf(), why };
         let mut input = Input::new(file).map_err(unreadable)?;
         let contents = std::mem::take(&mut input.contents);
+        let lists = contents.reservations.map(|lists| read_lists(&mut input, lists));
+        let reservations = lists.transpose().map_err(unreadable)?;
         let inner = &*self.inner;
         let live = inner.live.load_full();
         // One instant for all tables, so that none is ahead of another.
@@ -129,9 +159,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             self.exhaust(at_ns);
         }
         self.exhaust_tables(live.as_deref(), &contents.spent);
+        let mut since_of = Contexts::new();
         for Entry { of, from, bytes, keys } in contents.tables {
-            let table = input.table(from, bytes).map_err(fail("read"))?;
-            let since = |saved_at: &SavedAt| since(now_ns, saved_at, downtime);
+            let table = input.section(from, bytes).map_err(fail("read"))?;
+            let context = Cell::new(None);
+            let since = |saved_at: &SavedAt| {
+                let since = since(now_ns, saved_at, downtime);
+                // Of what was saved relative to the instant at which saving began.
+                let earlier_ns = saved_at.clock_ns().saturating_sub(contents.clock_ns);
+                let elapsed_ns = since.elapsed_ns.saturating_add(earlier_ns);
+                context.set(Some(RestoreContext { elapsed_ns, ..since }));
+                since
+            };
+            let owners = owners(&of);
             let (name, outcome) = match of {
                 TableOwner::Rule { name, entries } => {
                     let outcome = self.restore_rule(live.as_deref(), &name, &entries, table, since);
@@ -146,6 +186,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             };
             match outcome {
                 Ok(()) => {
+                    since_of.extend(
+                        owners
+                            .into_iter()
+                            .zip(iter::repeat(context.get()))
+                            .filter_map(|(owner, context)| Some((owner, context?))),
+                    );
                     restored.keys = restored.keys.saturating_add(keys);
                     restored.rules.extend((!name.is_empty()).then(|| name.into()));
                 }
@@ -155,7 +201,34 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let elapsed_ns = elapsed_ns(now_ns, contents.clock_ns, downtime);
         let lost = Self::hold_again(live.as_deref(), contents.in_flight, elapsed_ns);
         restored.others.extend(lost);
+        if let Some((lists, rows)) = reservations {
+            let since = RestoreContext { now_ns, elapsed_ns };
+            self.restore_reservations(&lists, rows, (since, &since_of), &mut restored);
+        }
         Ok(Some(restored))
+    }
+
+    fn restore_reservations(
+        &self,
+        lists: &Lists,
+        (settled, unsettled): (Vec<SettledRow>, Vec<UnsettledRow>),
+        (since, contexts): (RestoreContext, &Contexts),
+        restored: &mut Restored,
+    ) {
+        let inner = &*self.inner;
+        if !inner.restore_digests(lists.key) {
+            restored.others.push(("".into(), NotRestored::InUse));
+            return;
+        }
+        let (live, mut found) = (inner.live.load_full(), Found::default());
+        let to = (since, contexts);
+        inner.reopen(live.as_deref(), unsettled, to, lists.is_last, &mut found);
+        inner.remember(settled, since, &mut found);
+        restored.reservations = found.known;
+        let lost = found.lost.into_iter();
+        let lost =
+            lost.map(|(rule, count)| (rule, NotRestored::Reservations { reservations: count }));
+        restored.others.extend(lost);
     }
 
     fn restore_rule(
@@ -249,6 +322,31 @@ fn elapsed_ns(now_ns: u64, saved_ns: u64, downtime: Downtime) -> u64 {
         Downtime::AtMost(max_downtime) => by_clock_ns.min(whole(max_downtime)),
         Downtime::Exactly(passed) => whole(passed),
     }
+}
+
+/// Returns the limits whose holds are of the keys in a table.
+fn owners(of: &TableOwner) -> Vec<HoldOwner> {
+    match of {
+        TableOwner::Rule { name, .. } => vec![HoldOwner::Rule(name.clone())],
+        TableOwner::Buckets(limits) => {
+            limits.iter().map(|&(_, words)| HoldOwner::Bucket(words)).collect()
+        }
+        TableOwner::Windows(limits) => {
+            limits.iter().map(|&(_, words)| HoldOwner::Window(words)).collect()
+        }
+    }
+}
+
+/// The rows of the two lists.
+type Rows = (Vec<SettledRow>, Vec<UnsettledRow>);
+
+fn read_lists<R: Read + Seek>(
+    input: &mut Input<R>,
+    lists: Lists,
+) -> Result<(Lists, Rows), Unreadable> {
+    let Lists { settled, unsettled, .. } = lists;
+    let settled = rows::read(input.section(settled.from, settled.bytes)?)?;
+    Ok((lists, (settled, rows::read(input.section(unsettled.from, unsettled.bytes)?)?)))
 }
 
 fn of_rule(rule: &Rule) -> TableOwner {
