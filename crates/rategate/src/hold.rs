@@ -8,7 +8,7 @@ use std::time::Duration;
 use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::debt::Debt;
 use rategate_core::fair::ClassId;
-use rategate_core::holds::{self, Committed};
+use rategate_core::holds::{self, Committed, Holding as _};
 use rategate_core::span::whole_ns;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -86,6 +86,9 @@ pub(crate) trait KeysWithHolds: Send + Sync {
         hold: holds::Hold,
         actual: u64,
     ) -> Result<(Committed, Status), Closed>;
+
+    /// Ends a hold of a key, all of which was used. One that has ended changes nothing.
+    fn keep(&self, name: KeyName, hold: holds::Hold);
 }
 
 /// An estimate that a waiter holds from its grant on.
@@ -265,6 +268,24 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
 
     /// Ends the hold: the operation has used nothing, and never will. A drop does so too.
     pub fn cancel(self) {}
+
+    /// Ends the hold, all of which counts as used. If it has ended, nothing is charged.
+    ///
+    /// It is for the owner of a hold whose operation may have been counted before: one that was
+    /// restored from an older snapshot.
+    pub fn keep(mut self) {
+        self.has_ended = true;
+        match &self.owner {
+            Owner::Limiter(shared, _) => {
+                let hold = self.held;
+                // A closed limiter counts nothing any more.
+                let _ = shared.section_in_order(|section| {
+                    section.change(|limit, now_ns| limit.end_hold(now_ns, hold, hold.permits))
+                });
+            }
+            Owner::Key(table, name) => table.keep(*name, self.held),
+        }
+    }
 
     fn end(&mut self, actual: u64) -> Result<Committed, Closed> {
         self.has_ended = true;

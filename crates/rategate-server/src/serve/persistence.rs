@@ -172,7 +172,7 @@ pub(super) fn start_persistence(
 }
 
 fn log_restored(restored: &Restored) {
-    let Restored { keys, reservations, rules, others, is_same_config, age_ns } = restored;
+    let Restored { keys, reservations, rules, others, is_same_config, age_ns, .. } = restored;
     let (rules, age_s) = (rules.len(), age_ns.div_euclid(1_000_000_000));
     tracing::info!(keys, reservations, rules, is_same_config, age_s, "counters are restored");
     for (rule, why) in others.iter().take(NAMED) {

@@ -494,4 +494,47 @@ fn tokens_and_slots_of_one_id_go_on_together() {
     assert_eq!((remaining(&after, "window"), remaining(&after, "slots")), (850, 3));
     let late = now(after.commit(id(2), &costs)).unwrap();
     assert_eq!(late.answer.results[0].verdict, Verdict::Late(150));
+    // What has ended is repeated after another restart, too.
+    let (last, _, _) = File::of(&after).restored(&rules, 70);
+    for (number, verdict) in [(1, Verdict::Committed(Settled::Even)), (2, Verdict::Late(0))] {
+        let again = now(last.commit(id(number), &costs)).unwrap();
+        assert!(again.is_repeated && again.answer.allowed, "{again:?}");
+        assert_eq!(again.answer.results[1].verdict, verdict);
+        let again = reserve(&last, number);
+        assert!(!again.answer.allowed, "{again:?}");
+        assert_ne!(again.answer.results[1].verdict, Verdict::Granted);
+    }
+    assert_eq!((remaining(&last, "window"), remaining(&last, "slots")), (700, 3));
+}
+
+/// A process that restores the file of one that ended in order may be killed before it writes its
+/// own.
+#[test]
+fn a_file_is_the_last_one_once() {
+    let (before, _) = engine_of(KINDS, 0, SMALL);
+    assert!(reserve(&before, 1, "window", 800).answer.allowed);
+    let file = File::of(&before);
+    let (second, _) = engine_of(KINDS, 1, SMALL);
+    keeper(&file.path(), OnCorruptSnapshot::Refuse).start(&second).unwrap();
+    assert_eq!(verdict(&commit(&second, 1, "window", 800)).0, Verdict::Committed(Settled::Even));
+    let (third, clock) = engine_of(KINDS, 2, SMALL);
+    keeper(&file.path(), OnCorruptSnapshot::Refuse).start(&third).unwrap();
+    clock.advance(MINUTE);
+    third.tick(rategate::Clock::now_ns(&clock));
+    assert_eq!(remaining(&third, "window"), 200);
+}
+
+/// Where nothing is held any more, the end by time charges nothing.
+#[test]
+fn what_was_reset_after_a_crash_stays_reset() {
+    for name in NAMES {
+        let (before, _) = engine_of(KINDS, 0, SMALL);
+        assert!(reserve(&before, 1, name, 800).answer.allowed);
+        let (after, clock, _) = File::of_one_that_goes_on(&before).restored(KINDS, 0);
+        assert_eq!(remaining(&after, name), 200, "{name}");
+        decide(&after, Verb::Reset, &[Item::of(of(name), 1)]);
+        clock.advance(MINUTE);
+        after.tick(rategate::Clock::now_ns(&clock));
+        assert_eq!(remaining(&after, name), 1_000, "{name}");
+    }
 }

@@ -100,7 +100,7 @@ fn permits_in_flight_are_held_for_the_rest_of_their_time() {
     let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
     assert!(reported.others.is_empty(), "{reported:?}");
     assert_eq!(remaining(&after, "who=ann"), 4, "the first has ended meanwhile");
-    assert_eq!(commit(&after, 1), Verdict::Unknown);
+    assert_eq!(commit(&after, 1), Verdict::Late(0));
     assert_eq!(commit(&after, 3), Verdict::Committed(Settled::Even));
     assert_eq!(remaining(&after, "who=ann"), 7);
     clock.advance(ttl(18).saturating_sub(Duration::from_nanos(1)));

@@ -331,6 +331,15 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         })
     }
 
+    /// Ends a hold, all of which was used. Returns `None` if the key is unknown, and with it the
+    /// hold.
+    pub(super) fn keep(&mut self, hold: Hold) -> Option<SectionResult<(), P, C>> {
+        self.location.tier = self.tier_in_force()?;
+        self.on_ledger(|ledger, now_ns| {
+            ledger.end_hold(now_ns, hold, hold.permits);
+        })
+    }
+
     /// Returns the tier by which the key was decided last.
     fn tier_in_force(&self) -> Option<usize> {
         let KeyLocation { id, hash, .. } = self.location;

@@ -76,15 +76,13 @@ impl<C: Clock> HeldItem<C> {
             // What is dropped is cancelled, unless its limit has ended it.
             return;
         }
-        let permits = self.permits();
-        // The limiter of a key is never closed.
-        let _ = match self.held {
-            HeldPermits::Rule(_, hold) => hold.commit(permits),
-            HeldPermits::Bucket(hold, _) => hold.commit(permits),
-            HeldPermits::Window(hold, _) => hold.commit(permits),
+        match self.held {
+            HeldPermits::Rule(_, hold) => hold.keep(),
+            HeldPermits::Bucket(hold, _) => hold.keep(),
+            HeldPermits::Window(hold, _) => hold.keep(),
             // Their store ends them.
-            HeldPermits::InFlight { .. } => return,
-        };
+            HeldPermits::InFlight { .. } => {}
+        }
     }
 
     /// Returns its rule; `None` for a limit that came with the call.

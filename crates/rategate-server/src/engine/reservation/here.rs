@@ -197,6 +197,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 for (held, used) in std::mem::take(holds).into_iter().zip(used) {
                     let (at, permits) = (held.at(), held.permits());
                     let rule = held.rule().map(Arc::clone);
+                    if held.is_in_flight() {
+                        // Their store ends them, and forgets that in a restart.
+                        let is_over = whole_ns(held.ends_at()) <= self.inner.clock.now_ns();
+                        if let Some(verdict) = verdicts.get_mut(at).filter(|_| is_over) {
+                            *verdict = Verdict::Late(0).or_later(*verdict);
+                        }
+                    }
                     let Some((committed, status)) = held.commit(used, &self.inner.clock) else {
                         continue;
                     };

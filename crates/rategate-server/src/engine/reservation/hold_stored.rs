@@ -93,7 +93,9 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let ends = !is_take && known.ends_after_ns.is_none();
         let is_other = |(item, estimate): (&StoredItem, &Estimate)| {
             let is_new = !estimate.is_repeated && !estimate.result.verdict.is_unavailable();
-            let has_ended = estimate.is_over && ends && self.is_in_flight_here(item);
+            // After a restart their store does not remember what has ended, and holds it anew.
+            let is_ended = estimate.is_over || is_new;
+            let has_ended = is_ended && ends && self.is_in_flight_here(item);
             has_ended || is_new && !self.is_enforced(item)
         };
         let decided: Vec<usize> = (0..all.len())

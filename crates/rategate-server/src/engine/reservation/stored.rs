@@ -114,9 +114,12 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
     let is_known = here.known.is_some() || ended.iter().any(|own| has_ended(own.result.verdict));
     for (item, Ended { result, is_repeated, .. }) in split.stored.iter().zip(&mut ended) {
-        // What is not enforced may not have been held. What was admitted without the store's reply
-        // was not either: it stays unknown, so that the caller charges what it has used.
-        if is_known && result.verdict == Verdict::Unknown && !split.is_enforced(item) {
+        // What is not enforced may not have been held, and what permits in flight of this process
+        // ended with is known here alone after a restart. What was admitted without the store's
+        // reply was not held either: it stays unknown, so that the caller charges what it has used.
+        let is_decided_here =
+            !split.is_enforced(item) || split.is_in_flight_here(item) && here.known.is_some();
+        if is_known && result.verdict == Verdict::Unknown && is_decided_here {
             let known = here.known.as_ref().and_then(|known| known.get(item.at));
             let nothing = end.verdict(Committed::InTime(Settled::Even));
             (result.verdict, *is_repeated) = (known.map_or(nothing, |it| it.of_nothing()), true);

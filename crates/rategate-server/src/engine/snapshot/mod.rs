@@ -68,6 +68,8 @@ pub struct Restored {
     pub keys: u64,
     /// The number of reservations that are known again, open or settled.
     pub reservations: u64,
+    /// `true` if the process that wrote the file ended in order after that.
+    pub is_of_orderly_end: bool,
     /// The rules that continue from saved counters.
     pub rules: Vec<Arc<str>>,
     /// The other rules, and the reasons. An inline limit has no name.
@@ -220,6 +222,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             restored.others.push(("".into(), NotRestored::InUse));
             return;
         }
+        restored.is_of_orderly_end = lists.is_last;
         let (live, mut found) = (inner.live.load_full(), Found::default());
         let to = (since, contexts);
         inner.reopen(live.as_deref(), unsettled, to, lists.is_last, &mut found);

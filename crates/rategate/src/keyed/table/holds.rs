@@ -144,6 +144,14 @@ where
         }
     }
 
+    fn keep(&self, name: KeyName, hold: holds::Hold) {
+        let location = self.named(name);
+        let kept = self.section_in_order(&location, |section| section.keep(hold));
+        if let Ok(Some(SectionResult::Delegate(limiter))) = kept {
+            limiter.held(hold).keep();
+        }
+    }
+
     fn commit_with_status(
         &self,
         name: KeyName,
