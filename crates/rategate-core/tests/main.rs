@@ -8,6 +8,7 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+mod adaptive;
 mod all_of;
 mod backfill_pool;
 #[cfg(not(any(loom, rategate_without_atomics)))]
