@@ -14,3 +14,4 @@ mod holds;
 mod line;
 mod peer;
 mod scenarios;
+mod servers;

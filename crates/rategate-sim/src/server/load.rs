@@ -1,13 +1,15 @@
 //! The calls: when they come, and the work that they take.
 
+use rategate_core::rate::Rate;
+
 use super::Steps;
 use crate::random::Random;
 
 /// A caller.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The mean number of calls a second, over time.
-    pub per_second: Steps<u64>,
+    /// The mean rate of its calls, over time. None comes where it is not finite.
+    pub rate: Steps<Rate>,
 }
 
 /// The work that a call takes: one of several kinds, by their shares.
@@ -24,22 +26,29 @@ enum Kind {
 }
 
 impl Client {
-    /// Creates a caller with so many calls a second.
+    /// Creates a caller with a rate that never changes.
     #[must_use]
-    pub const fn constant(per_second: u64) -> Self {
-        Self { per_second: Steps::constant(per_second) }
+    pub const fn constant(rate: Rate) -> Self {
+        Self { rate: Steps::constant(rate) }
+    }
+
+    /// Returns the calls at an instant, in thousandths a second.
+    pub(super) fn per_1000_s(&self, at_ns: u64) -> u64 {
+        let (calls, in_ns) = self.rate.at(at_ns).fraction().unwrap_or((0, 1));
+        let calls = u128::from(calls).saturating_mul(1_000_000_000_000);
+        u64::try_from(calls.checked_div(in_ns.into()).unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
     /// Returns the instant of the next call.
     pub(super) fn next_ns(&self, after_ns: u64, random: &mut Random) -> Option<u64> {
-        let gap = u128::from(random.exponential()).saturating_mul(1_000_000_000) >> 32;
-        match gap.checked_div(self.per_second.at(after_ns).into()) {
-            Some(gap_ns) => {
-                Some(after_ns.saturating_add(u64::try_from(gap_ns).unwrap_or(u64::MAX)))
-            }
+        let gap = random.exponential();
+        let Some((calls, in_ns)) = self.rate.at(after_ns).fraction() else {
             // None comes before the rate changes.
-            None => self.per_second.next_ns(after_ns),
-        }
+            return self.rate.next_ns(after_ns);
+        };
+        let gap_ns = u128::from(gap).saturating_mul(in_ns.into()) >> 32;
+        let gap_ns = gap_ns.checked_div(calls.into()).unwrap_or(0);
+        Some(after_ns.saturating_add(u64::try_from(gap_ns).unwrap_or(u64::MAX)))
     }
 }
 

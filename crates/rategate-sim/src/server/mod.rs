@@ -10,13 +10,14 @@
 //!
 //! ```
 //! use rategate_core::adaptive::{Bounds, Knee};
+//! use rategate_core::rate::Rate;
 //! use rategate_sim::server::{Client, Measure, Server, Service, Setup};
 //!
 //! const MS: u64 = 1_000_000;
 //! // Ten workers with 10 ms of work for each call, and half as many calls again as they can serve.
 //! let setup = Setup {
 //!     server: Server::new(10, Service::exponential(10 * MS)),
-//!     clients: vec![Client::constant(1_500)],
+//!     clients: vec![Client::constant(Rate::per_second(1_500))],
 //!     measures: vec![Measure { from_ns: 5_000 * MS, to_ns: 20_000 * MS }],
 //!     seed: 1,
 //! };
@@ -25,11 +26,13 @@
 //! assert!(measured.goodput_per_mille() >= 970 && measured.p99_ns() < 70 * MS);
 //! ```
 
+mod file;
 mod load;
 mod measure;
 mod run;
 mod steps;
 
+pub use self::file::{ControllerKind, Goal, ServerFile};
 pub use self::load::{Client, Service};
 pub use self::measure::{Measure, Measured};
 pub use self::run::{Run, Seen};

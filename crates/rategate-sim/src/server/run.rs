@@ -105,8 +105,8 @@ impl Setup {
         let measured = |measure: &super::Measure| {
             let (mut at_ns, mut possible) = (measure.from_ns, 0_u128);
             while at_ns < measure.to_ns {
-                let made = self.clients.iter().map(|client| client.per_second.at(at_ns));
-                let made = made.fold(0, u64::saturating_add).saturating_mul(1_000);
+                let made = self.clients.iter().map(|client| client.per_1000_s(at_ns));
+                let made = made.fold(0, u64::saturating_add);
                 possible = possible.saturating_add(made.min(self.server.capacity(at_ns)).into());
                 at_ns = at_ns.saturating_add(STEP_NS);
             }
@@ -172,7 +172,7 @@ impl<C: Controller> World<'_, C> {
     /// Makes a call, and sends it if the limit has room.
     fn make(&mut self, client: usize) {
         self.call_next(client);
-        if self.setup.clients.get(client).is_none_or(|it| it.per_second.at(self.now_ns) == 0) {
+        if self.setup.clients.get(client).is_none_or(|it| it.per_1000_s(self.now_ns) == 0) {
             return;
         }
         // Drawn for calls that are not sent, too.
