@@ -50,16 +50,14 @@ fn one_configuration_meets_the_goals_of_all_servers() {
             let p99_ns = median(all().map(Measured::p99_ns));
             let jain = median(all().map(Measured::jain_per_mille));
             let refused = median(all().map(Measured::refused_per_mille));
-            println!(
-                "{name} {at}: goodput {goodput} p99 {} µs jain {jain} refused {refused}",
-                p99_ns / 1_000
-            );
+            let got =
+                format!("goodput {goodput} ‰, p99 {p99_ns} ns, Jain {jain} ‰, refused {refused} ‰");
             let is_met = goal.goodput_per_mille.is_none_or(|least| goodput >= least)
                 && goal.p99_ns.is_none_or(|most| p99_ns <= most)
                 && goal.jain_per_mille.is_none_or(|least| jain >= least)
                 && goal.refused_per_mille.is_none_or(|most| refused <= most);
             if !is_met {
-                missed.push(format!("{name} {at}: {goal:?}"));
+                missed.push(format!("{name} {at}: {goal:?}, and got {got}"));
             }
         }
     }
