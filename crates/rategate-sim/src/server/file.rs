@@ -79,6 +79,12 @@ pub struct Goal {
 }
 
 impl ServerFile {
+    /// Returns `true` if a text has a table of a server, as no other scenario has.
+    #[must_use]
+    pub fn is_meant(text: &str) -> bool {
+        DeTable::parse(text).is_ok_and(|table| table.get_ref().contains_key("server"))
+    }
+
     /// Reads a file.
     ///
     /// # Errors

@@ -29,12 +29,15 @@
 mod file;
 mod load;
 mod measure;
+mod picture;
+mod report;
 mod run;
 mod steps;
 
 pub use self::file::{ControllerKind, Goal, ServerFile};
 pub use self::load::{Client, Service};
 pub use self::measure::{Measure, Measured};
+pub use self::report::{MeasureReport, ServerReport};
 pub use self::run::{Run, Seen};
 pub use self::steps::Steps;
 
