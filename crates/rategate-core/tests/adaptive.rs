@@ -27,6 +27,10 @@ fn vegas_has_the_values_of_the_tests_of_concurrency_limits() {
     assert_eq!(limits(vegas(), &[(10 * MS, 10), (10 * MS, 11)]), [10, 16]);
     assert_eq!(limits(vegas(), &[(10 * MS, 10), (50 * MS, 11)]), [10, 9]);
     assert_eq!(limits(vegas(), &[(10 * MS, 10), (14 * MS, 14)]), [10, 10]);
+    let mut dropping = vegas();
+    dropping.sample(sample(10 * MS, 1, Outcome::Served));
+    dropping.sample(sample(10 * MS, 1, Outcome::Dropped));
+    assert_eq!(dropping.limit(), 9);
     let large = Vegas::new(Bounds::new(1, 10_000, 20_000), 1);
     assert_eq!(limits(large, &[(10_000 * MS, 5_000), (10_000 * MS, 6_000)]), [10_000, 10_024]);
 }
@@ -51,7 +55,7 @@ struct Float {
 
 impl Float {
     fn sample(&mut self, latency_ns: u64, in_flight: u32) {
-        let newest = latency_ns as f64;
+        let newest = f64::from(u32::try_from(latency_ns).unwrap());
         if self.count < 10 {
             self.count += 1;
             self.sum += newest;

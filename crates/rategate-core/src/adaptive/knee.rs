@@ -37,8 +37,8 @@ const LONG_AGO: u8 = u8::MAX;
 /// * A queue that stands for three windows cuts the limit to the goal. One that vanishes by itself
 ///   was a burst: there the limit grows by half.
 /// * A mean below the base lowers it. A **probe** alone raises it: for one window the limit is a
-///   quarter. If the throughput falls, there was no queue any more, and the mean is the new base.
-///   If it does not, there is still a queue, and the limit stays low.
+///   quarter, and the mean of that is the new base. Where base and limit are much lower after that,
+///   there may have been a queue at a quarter too, and the next probe follows soon.
 /// * A cut below three quarters of the last limit that a probe has confirmed needs another probe,
 ///   and so a network that becomes slow is not taken for a queue.
 /// * Where more than a tenth is dropped, the limit is cut by a fifth.
@@ -191,18 +191,8 @@ impl Knee {
     }
 
     fn end_probe(&mut self, averages: Averages, back: u64, before: Throughput, is_cut: bool) {
-        let Averages { mean, error, served, .. } = averages;
+        let Averages { mean, error, .. } = averages;
         let noise = error.saturating_mul(2);
-        let probed = self.limit;
-        if !served.is_less_than_four_fifths(before) {
-            self.base = self.base.min(mean);
-            self.is_doubling = false;
-            self.set(probed.saturating_add(self.headroom() / 2));
-            self.confirmed = self.limit;
-            self.every_ns = PROBE_EVERY_NS;
-            self.probe_ns = self.latest_ns.saturating_add(MIN_WINDOW_NS);
-            return;
-        }
         let old = self.base;
         self.base = if mean.abs_diff(old) < noise { mid(old, mean) } else { mean };
         let least_ns = PROBE_EVERY_NS.max((mean / ONE).saturating_mul(32));
@@ -218,6 +208,10 @@ impl Knee {
         let jitter = super::next_random(&mut self.random) >> 58;
         let jitter_ns = (self.every_ns / 256).saturating_mul(jitter);
         self.probe_ns = self.latest_ns.saturating_add(self.every_ns).saturating_add(jitter_ns);
+        if !is_same && self.limit < (back / 4).saturating_mul(3) {
+            // There may have been a queue at a quarter, too.
+            (self.probe_ns, self.reached) = (self.latest_ns, 0);
+        }
     }
 }
 

@@ -90,14 +90,6 @@ impl Window {
 }
 
 impl Throughput {
-    /// Returns `true` if it is less than four fifths of another.
-    pub(super) fn is_less_than_four_fifths(self, other: Self) -> bool {
-        let of = |samples: u32, in_ns: u64, times: u128| {
-            u128::from(samples).saturating_mul(in_ns.into()).saturating_mul(times)
-        };
-        of(self.samples, other.in_ns, 5) < of(other.samples, self.in_ns, 4)
-    }
-
     /// Returns the operations that are worked on at once at this throughput where each takes
     /// `latency` 256ths of a nanosecond, in 256ths.
     pub(super) fn worked_on(self, latency: u64) -> u64 {
