@@ -37,8 +37,7 @@ const LONG_AGO: u8 = u8::MAX;
 /// * A queue that stands for three windows cuts the limit to the goal. One that vanishes by itself
 ///   was a burst: there the limit grows by half.
 /// * A mean below the base lowers it. A **probe** alone raises it: for one window the limit is a
-///   quarter, and the mean of that is the new base. Where base and limit are much lower after that,
-///   there may have been a queue at a quarter too, and the next probe follows soon.
+///   quarter, and the mean of that is the new base.
 /// * A cut below three quarters of the last limit that a probe has confirmed needs another probe,
 ///   and so a network that becomes slow is not taken for a queue.
 /// * Where more than a tenth is dropped, the limit is cut by a fifth.
@@ -208,10 +207,6 @@ impl Knee {
         let jitter = super::next_random(&mut self.random) >> 58;
         let jitter_ns = (self.every_ns / 256).saturating_mul(jitter);
         self.probe_ns = self.latest_ns.saturating_add(self.every_ns).saturating_add(jitter_ns);
-        if !is_same && self.limit < (back / 4).saturating_mul(3) {
-            // There may have been a queue at a quarter, too.
-            (self.probe_ns, self.reached) = (self.latest_ns, 0);
-        }
     }
 }
 
