@@ -156,7 +156,8 @@ fn a_server_under_load_is_simulated() {
     let output = run(&["simulate", missed.to_str().unwrap()], b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("measure 1: goodput is 9"), "{}", stderr(&output));
-    let invalid = scratch("no-server.toml", b"[server]\nworkers = 0\n");
+    let invalid = scratch("no-server.toml", b"[server]\nworkers = 10\n");
     let output = run(&["simulate", invalid.to_str().unwrap()], b"");
     assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("needs the key `limit`"), "{}", stderr(&output));
 }

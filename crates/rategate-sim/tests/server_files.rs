@@ -56,6 +56,10 @@ fn nonsense_is_refused_with_its_line() {
         ("to = \"2s\"", "to = \"1s\"", 11, "must be after `from`"),
         ("to = \"2s\"", "to = \"61min\"", 11, "at most \"1h\""),
         ("to = \"2s\"", "to = \"2s\"\ngoodput = \"all\"", 12, "a number"),
+        ("to = \"2s\"", "to = \"2s\"\ngoodput = 101", 12, "at most 100"),
+        ("to = \"2s\"", "to = \"2s\"\nshed = 1.55", 12, "one decimal"),
+        ("to = \"2s\"", "to = \"2s\"\njain = 95", 12, "at most 1"),
+        ("workers = 10", "workers = [10, 20]", 5, "must be a table"),
     ];
     for (good, bad, line, told) in cases {
         let error = ServerFile::parse(&GOOD.replace(good, bad)).unwrap_err();
@@ -88,6 +92,6 @@ fn each_controller_runs_and_a_missed_goal_is_told() {
         let file = ServerFile::parse(&format!("{text}p99 = \"1ns\"\n")).unwrap();
         let report = file.report();
         assert_eq!(report.mismatches.len(), 1, "{name}");
-        assert!(report.to_text().contains("missed: measure 1: p99"), "{}", report.to_text());
+        assert!(report.to_text().contains("missed: measure 1: p99 is "), "{}", report.to_text());
     }
 }

@@ -2,11 +2,12 @@
 
 use super::{Bounds, Controller, Outcome, Sample};
 
-/// The latency from which on an operation counts as dropped.
+/// The latency beyond which an operation counts as dropped.
 const TIMEOUT_NS: u64 = 5_000_000_000;
 
 /// Additive increase, multiplicative decrease: one more for each operation that was served while at
-/// least half of the limit was in flight, a tenth less for each that was dropped or took 5 s.
+/// least half of the limit was in flight, a tenth less for each that was dropped or took longer
+/// than 5 s.
 ///
 /// It finds the limit of a server that refuses what is too much. One that lets callers wait is
 /// filled until they give up. The rule is that of Netflix' concurrency-limits.

@@ -1,6 +1,6 @@
 //! The limit follows the ratio of a long average of latencies to the newest one.
 
-use super::{Bounds, Controller, ONE, Outcome, Sample, parts, ratio};
+use super::{Bounds, Controller, MAX_LATENCY_NS, ONE, Outcome, Sample, parts, ratio};
 
 /// The samples of the first average, which is plain.
 const FIRST: u64 = 10;
@@ -8,8 +8,6 @@ const FIRST: u64 = 10;
 const LONG: u64 = 601;
 /// The permits that are added at each step.
 const QUEUE: u64 = 4 * ONE;
-/// The longest latency that is counted, more than an hour.
-const MAX_LATENCY_NS: u64 = 1 << 42;
 
 /// The limit times the ratio of 1.5 long averages of the latency to the newest latency, between a
 /// half and one, and 4 more; a fifth of the way at each sample.
@@ -64,9 +62,10 @@ impl Controller for Gradient {
             return;
         }
         let long = u128::from(self.limit).saturating_mul(self.long.into()).saturating_mul(3);
-        let scaled = ratio(long, newest.saturating_mul(2).into());
+        // To the nearest: what is rounded down each time would add up.
+        let scaled = ratio(long.saturating_add(newest.into()), newest.saturating_mul(2).into());
         let scaled = scaled.clamp(self.limit / 2, self.limit);
         let sum = self.limit.saturating_mul(4).saturating_add(scaled).saturating_add(QUEUE);
-        self.limit = self.bounds.clamp_parts(sum / 5);
+        self.limit = self.bounds.clamp_parts(sum.saturating_add(2) / 5);
     }
 }

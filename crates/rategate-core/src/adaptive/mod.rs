@@ -20,7 +20,8 @@
 //! * **Total.** No sample panics, and each costs the same time and memory.
 //! * **Deterministic.** Equal samples give equal limits on every machine: all is in whole numbers,
 //!   and what is random comes from a seed.
-//! * **Growth.** A limit that was not reached does not grow.
+//! * **Growth.** A limit of which less than a half was in flight does not grow. That of [`Knee`] was
+//!   reached within its last three windows; a probe gives back what it had taken.
 //!
 //! # Example
 //!
@@ -56,13 +57,19 @@ use crate::error::LimitError;
 
 /// One, in 256ths: the unit of limits and of average latencies.
 const ONE: u64 = 256;
+/// The maximum latency that is counted, more than an hour.
+const MAX_LATENCY_NS: u64 = 1 << 42;
 
 /// A rule that finds how many operations may be in flight.
-pub trait Controller: Clone + Debug {
-    /// Returns the maximum number of operations in flight.
+pub trait Controller: Debug {
+    /// Returns the maximum number of operations in flight, which is within the bounds. It costs
+    /// nothing.
     fn limit(&self) -> u32;
 
-    /// Records an operation that has ended.
+    /// Records an operation that has ended, in constant time and without an allocation.
+    ///
+    /// All instants are of one clock that does not go back. Samples may come in any order; those
+    /// of operations that ended together are expected together.
     fn sample(&mut self, sample: Sample);
 }
 
@@ -73,7 +80,8 @@ pub struct Sample {
     pub start_ns: u64,
     /// The instant at which it ended.
     pub end_ns: u64,
-    /// The number of operations in flight when it started, itself included.
+    /// The number of operations in flight when it started, itself included: of permits, where an
+    /// operation takes several.
     pub in_flight: u32,
     /// The way in which it ended.
     pub outcome: Outcome,

@@ -2,34 +2,34 @@
 
 use super::{Bounds, Controller, Outcome, Sample};
 
-/// The samples, for each operation of the limit, after which the least latency is measured anew.
+/// The samples, for each operation of the limit, after which the minimum latency is measured anew.
 const PROBE_EVERY: u64 = 30;
 
-/// The queue that a latency implies, `limit * (1 - least / latency)`, is kept between 3 and 6 times
+/// The queue that a latency implies, `limit * (1 - minimum / latency)`, is kept between 3 and 6 times
 /// the number of digits of the limit after the first, after TCP Vegas.
 ///
-/// The least latency is that of one operation, so a server whose latencies vary much is left idle.
+/// The minimum latency is that of one operation, so a server whose latencies vary much is left idle.
 /// The rule is that of Netflix' concurrency-limits.
 #[derive(Clone, Debug)]
 pub struct Vegas {
     bounds: Bounds,
     limit: u32,
-    /// The least latency; 0 if there is none.
-    least_ns: u64,
+    /// The minimum latency; 0 if there is none.
+    min_ns: u64,
     samples: u64,
-    /// The number of samples after which the least latency is forgotten, of 2^32 of
+    /// The share of the samples after which the minimum latency is measured anew, in 2^32nds of
     /// [`PROBE_EVERY`] times the limit.
     jitter: u64,
     random: u64,
 }
 
 impl Vegas {
-    /// Creates a controller within these bounds. The seed decides when the least latency is
+    /// Creates a controller within these bounds. The seed decides when the minimum latency is
     /// measured anew.
     #[must_use]
     pub const fn new(bounds: Bounds, seed: u64) -> Self {
         let mut vegas =
-            Self { bounds, limit: bounds.first, least_ns: 0, samples: 0, jitter: 0, random: seed };
+            Self { bounds, limit: bounds.first, min_ns: 0, samples: 0, jitter: 0, random: seed };
         vegas.draw();
         vegas
     }
@@ -56,11 +56,11 @@ impl Controller for Vegas {
         if u128::from(self.samples) >= until {
             self.samples = 0;
             self.draw();
-            self.least_ns = latency_ns;
+            self.min_ns = latency_ns;
             return;
         }
-        if self.least_ns == 0 || latency_ns < self.least_ns {
-            self.least_ns = latency_ns;
+        if self.min_ns == 0 || latency_ns < self.min_ns {
+            self.min_ns = latency_ns;
             return;
         }
         let step = u64::from(self.limit.ilog10()).max(1);
@@ -69,7 +69,7 @@ impl Controller for Vegas {
         } else if u64::from(sample.in_flight).saturating_mul(2) < limit {
             return;
         } else {
-            let more_ns = latency_ns.saturating_sub(self.least_ns);
+            let more_ns = latency_ns.saturating_sub(self.min_ns);
             let queue =
                 u128::from(limit).saturating_mul(more_ns.into()).div_ceil(latency_ns.into());
             match u64::try_from(queue).unwrap_or(u64::MAX) {

@@ -1,9 +1,6 @@
 //! The samples of some time, summed up.
 
-use super::{ONE, Outcome, Sample, ratio};
-
-/// The longest latency that is counted, more than an hour.
-const MAX_LATENCY_NS: u64 = 1 << 42;
+use super::{MAX_LATENCY_NS, ONE, Outcome, Sample, ratio};
 
 /// The sums of samples.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,7 +8,8 @@ pub(super) struct Window {
     begun_ns: u64,
     last_ns: u64,
     pub(super) samples: u32,
-    dropped: u32,
+    /// Those that were served. Their latencies alone say how long work takes.
+    served: u32,
     latency_ns: u128,
     squares: u128,
     in_flight: u64,
@@ -21,22 +19,23 @@ pub(super) struct Window {
 /// The averages of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Averages {
-    /// The throughput.
-    pub(super) served: Throughput,
-    /// The mean latency, and its standard error, in 256ths of a nanosecond.
+    pub(super) throughput: Throughput,
+    /// The mean latency of what was served, its standard deviation and its standard error, in
+    /// 256ths of a nanosecond.
     pub(super) mean: u64,
+    pub(super) deviation: u64,
     pub(super) error: u64,
-    /// The mean number of operations in flight, in 256ths, and the greatest.
+    /// The mean number of operations in flight, in 256ths, and the maximum.
     pub(super) in_flight: u64,
     pub(super) most: u32,
     /// `true` if more than a tenth was dropped.
     pub(super) is_dropping: bool,
 }
 
-/// A number of samples in some time, which is not 0.
+/// A number of served operations in some time, which is not 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Throughput {
-    samples: u32,
+    served: u32,
     in_ns: u64,
 }
 
@@ -47,16 +46,17 @@ impl Window {
 
     /// Adds a sample, which comes to the knowledge of the controller at `now_ns`.
     pub(super) fn add(&mut self, sample: &Sample, now_ns: u64) {
-        let latency_ns = u128::from(sample.latency_ns().min(MAX_LATENCY_NS));
         self.samples = self.samples.saturating_add(1);
         self.last_ns = now_ns;
+        self.most = self.most.max(sample.in_flight);
+        if sample.outcome != Outcome::Served {
+            return;
+        }
+        let latency_ns = u128::from(sample.latency_ns().min(MAX_LATENCY_NS));
+        self.served = self.served.saturating_add(1);
         self.latency_ns = self.latency_ns.saturating_add(latency_ns);
         self.squares = self.squares.saturating_add(latency_ns.saturating_mul(latency_ns));
         self.in_flight = self.in_flight.saturating_add(sample.in_flight.into());
-        self.most = self.most.max(sample.in_flight);
-        if sample.outcome == Outcome::Dropped {
-            self.dropped = self.dropped.saturating_add(1);
-        }
     }
 
     pub(super) const fn begun_ns(&self) -> u64 {
@@ -69,22 +69,24 @@ impl Window {
     }
 
     pub(super) fn mean_ns(&self) -> u64 {
-        ratio(self.latency_ns, self.samples.into())
+        if self.served == 0 { 0 } else { ratio(self.latency_ns, self.served.into()) }
     }
 
     pub(super) fn averages(&self) -> Averages {
-        let (samples, one) = (u128::from(self.samples), u128::from(ONE));
-        let mean = ratio(self.latency_ns.saturating_mul(one), samples);
+        let (served, one) = (u128::from(self.served.max(1)), u128::from(ONE));
+        let mean = ratio(self.latency_ns.saturating_mul(one), served);
         let squares = self.squares.saturating_mul(one.saturating_mul(one));
-        let squares = squares.checked_div(samples).unwrap_or(u128::MAX);
+        let squares = squares.checked_div(served).unwrap_or(u128::MAX);
         let variance = squares.saturating_sub(u128::from(mean).saturating_mul(mean.into()));
+        let dropped = self.samples.saturating_sub(self.served);
         Averages {
-            served: Throughput { samples: self.samples, in_ns: self.lasted_ns().max(1) },
+            throughput: Throughput { served: self.served, in_ns: self.lasted_ns().max(1) },
             mean,
-            error: ratio(variance.checked_div(samples).unwrap_or(0).isqrt(), 1),
-            in_flight: ratio(u128::from(self.in_flight).saturating_mul(one), samples),
+            deviation: ratio(variance.isqrt(), 1),
+            error: ratio(variance.checked_div(served).unwrap_or(0).isqrt(), 1),
+            in_flight: ratio(u128::from(self.in_flight).saturating_mul(one), served),
             most: self.most,
-            is_dropping: u64::from(self.dropped).saturating_mul(10) > self.samples.into(),
+            is_dropping: u64::from(dropped).saturating_mul(10) > self.samples.into(),
         }
     }
 }
@@ -93,6 +95,6 @@ impl Throughput {
     /// Returns the operations that are worked on at once at this throughput where each takes
     /// `latency` 256ths of a nanosecond, in 256ths.
     pub(super) fn worked_on(self, latency: u64) -> u64 {
-        ratio(u128::from(self.samples).saturating_mul(latency.into()), self.in_ns.into())
+        ratio(u128::from(self.served).saturating_mul(latency.into()), self.in_ns.into())
     }
 }

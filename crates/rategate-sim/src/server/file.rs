@@ -1,4 +1,4 @@
-//! Files that describe a server, its callers, and what is to come of them.
+//! Files that describe a server, its callers, and goals.
 //!
 //! ```toml
 //! title = "half as much again as the server can do"
@@ -24,9 +24,11 @@
 
 use rategate_core::adaptive::{Aimd, Bounds, Gradient, Knee, Vegas};
 use rategate_core::rate::Rate;
+use rategate_core::span;
 use toml::de::DeTable;
 
-use super::{Client, Measure, Measured, Pause, Run, Server, Service, Setup, Steps};
+use super::report::Percent;
+use super::{Client, Measure, Numbers, Pause, Run, Server, Service, Setup, Steps};
 use crate::scenario::ScenarioError;
 use crate::scenario::fields::{Field, Fields, Source};
 
@@ -34,8 +36,8 @@ use crate::scenario::fields::{Field, Fields, Source};
 const MAX_NS: u64 = 3_600_000_000_000;
 /// The maximum number of callers.
 const MAX_CLIENTS: usize = 1_000;
-/// The maximum number of calls a second, of all callers.
-const MAX_PER_SECOND: u64 = 100_000;
+/// The maximum number of calls in a thousand seconds, of one caller and of all together.
+const MAX_PER_1000_S: u64 = 100_000_000;
 
 /// A file about a server under load.
 #[derive(Clone, Debug)]
@@ -48,7 +50,7 @@ pub struct ServerFile {
     pub bounds: Bounds,
     /// The server, its callers and what is measured.
     pub setup: Setup,
-    /// What is to come of each measure.
+    /// The goals of each measure.
     pub goals: Vec<Goal>,
 }
 
@@ -65,17 +67,19 @@ pub enum ControllerKind {
     Gradient,
 }
 
-/// What is to come of a measure. What is `None` is not checked.
+/// The goals of a measure. One that is `None` is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goal {
-    /// The least goodput, in thousandths.
+    /// The minimum goodput, in thousandths.
     pub goodput_per_mille: Option<u64>,
-    /// The greatest 99th percentile of the latencies.
+    /// The maximum of the latency of 99 of 100 calls.
     pub p99_ns: Option<u64>,
-    /// The least of Jain's index, in thousandths.
+    /// The minimum of Jain's index, in thousandths.
     pub jain_per_mille: Option<u64>,
-    /// The most refused calls, in thousandths.
+    /// The maximum of refused calls, in thousandths of those that were sent.
     pub refused_per_mille: Option<u64>,
+    /// The maximum of calls that are not sent, in thousandths of those that were made.
+    pub shed_per_mille: Option<u64>,
 }
 
 impl ServerFile {
@@ -108,6 +112,11 @@ impl ServerFile {
             let message = format!("needs from 1 to {MAX_CLIENTS} [[client]]s");
             return Err(fields.error(message));
         }
+        // Of each caller the largest of its rates.
+        let rates = clients.iter().map(Client::max_per_1000_s);
+        if rates.fold(0, u64::saturating_add) > MAX_PER_1000_S {
+            return Err(fields.error_at("client", "the rates are above 100000/s together"));
+        }
         let (measures, goals): (Vec<_>, Vec<_>) =
             fields.tables("measure", "[[measure]]", read_measure)?.into_iter().unzip();
         if measures.is_empty() {
@@ -133,19 +142,27 @@ impl ServerFile {
 }
 
 impl Goal {
-    /// Returns how it is missed, if it is.
+    /// Returns each way in which it is missed.
     #[must_use]
-    pub fn missed_by(&self, measured: &Measured) -> Option<String> {
-        let least = |name: &str, goal: Option<u64>, got: u64| {
-            goal.filter(|&goal| got < goal).map(|goal| format!("{name} is {got} ‰, not {goal}"))
+    pub fn missed_by(&self, got: &Numbers) -> Vec<String> {
+        let percent = |per_mille: u64| Percent(per_mille).to_string();
+        let time = |ns: u64| span::Text(ns).to_string();
+        let low = |name: &str, goal: Option<u64>, got: u64| {
+            let goal = goal.filter(|&goal| got < goal)?;
+            Some(format!("{name} is {}, below {}", percent(got), percent(goal)))
         };
-        let most = |name: &str, goal: Option<u64>, got: u64| {
-            goal.filter(|&goal| got > goal).map(|goal| format!("{name} is {got}, above {goal}"))
+        let high = |name: &str, goal: Option<u64>, got: u64, text: &dyn Fn(u64) -> String| {
+            let goal = goal.filter(|&goal| got > goal)?;
+            Some(format!("{name} is {}, above {}", text(got), text(goal)))
         };
-        least("goodput", self.goodput_per_mille, measured.goodput_per_mille())
-            .or_else(|| most("p99 in ns", self.p99_ns, measured.p99_ns()))
-            .or_else(|| least("Jain's index", self.jain_per_mille, measured.jain_per_mille()))
-            .or_else(|| most("refused in ‰", self.refused_per_mille, measured.refused_per_mille()))
+        let all = [
+            low("goodput", self.goodput_per_mille, got.goodput_per_mille),
+            high("p99", self.p99_ns, got.p99_ns, &time),
+            low("Jain's index", self.jain_per_mille, got.jain_per_mille),
+            high("refused", self.refused_per_mille, got.refused_per_mille, &percent),
+            high("shed", self.shed_per_mille, got.shed_per_mille, &percent),
+        ];
+        all.into_iter().flatten().collect()
     }
 }
 
@@ -158,12 +175,7 @@ fn read_limit(mut fields: Fields<'_>) -> Result<(ControllerKind, Bounds), Scenar
     ];
     let controller = fields.need("controller", "\"knee\"")?.one_of(&known)?;
     let mut number = |key, absent| -> Result<u32, ScenarioError> {
-        let read = |field: &Field<'_>| {
-            let whole = field.count()?;
-            u32::try_from(whole)
-                .map_err(|_| field.error(format!("is {whole}; at most {}", u32::MAX)))
-        };
-        Ok(fields.read(key, read)?.unwrap_or(absent))
+        Ok(fields.read(key, |field| read_u32(field))?.unwrap_or(absent))
     };
     let (floor, first, ceiling) =
         (number("floor", 1)?, number("first", 20)?, number("ceiling", 1_000)?);
@@ -175,10 +187,7 @@ fn read_limit(mut fields: Fields<'_>) -> Result<(ControllerKind, Bounds), Scenar
 }
 
 fn read_server(mut fields: Fields<'_>) -> Result<Server, ScenarioError> {
-    let workers = read_steps(&fields.need("workers", "10")?, |field| {
-        let whole = field.count()?;
-        u32::try_from(whole).map_err(|_| field.error(format!("is {whole}; at most {}", u32::MAX)))
-    })?;
+    let workers = read_steps(&fields.need("workers", "10")?, read_u32)?;
     let service = fields.need("service", "{ mean = \"10ms\" }")?;
     let service = read_service(service.table("service")?)?;
     let mut server = Server { workers, ..Server::new(1, service) };
@@ -213,6 +222,9 @@ fn read_service(mut fields: Fields<'_>) -> Result<Service, ScenarioError> {
         fields.finish()?;
         Ok((share, mean_ns))
     })?;
+    if except.iter().map(|(share, _)| share).sum::<u64>() > 100 {
+        return Err(fields.error_at("except", "the shares are more than 100 together"));
+    }
     let service = match (mean, from, to) {
         (Some(mean_ns), None, None) => Service::exponential(mean_ns),
         (None, Some(from_ns), Some(to_ns)) if from_ns <= to_ns => Service::uniform(from_ns, to_ns),
@@ -241,8 +253,8 @@ fn read_client(mut fields: Fields<'_>) -> Result<Client, ScenarioError> {
     let rate = read_steps(&fields.need("rate", "\"900/s\"")?, |field| {
         let rate = field.parse::<Rate>()?;
         let client = Client::constant(rate);
-        if rate == Rate::UNLIMITED || client.per_1000_s(0) / 1_000 > MAX_PER_SECOND {
-            return Err(field.error(format!("is above {MAX_PER_SECOND}/s")));
+        if rate == Rate::UNLIMITED || client.per_1000_s(0) > MAX_PER_1000_S {
+            return Err(field.error("is above 100000/s"));
         }
         Ok(rate)
     })?;
@@ -257,12 +269,23 @@ fn read_measure(mut fields: Fields<'_>) -> Result<(Measure, Goal), ScenarioError
     if to_ns <= from_ns || to_ns > MAX_NS {
         return Err(to.error("must be after `from`, and at most \"1h\""));
     }
-    let percent = |field: &Field<'_>| Ok(read_thousandths(field)? / 100);
+    let percent = |field: &Field<'_>| {
+        let thousandths = read_thousandths(field)?;
+        if thousandths > 100_000 || thousandths % 100 > 0 {
+            return Err(field.error("must be at most 100, in percent with up to one decimal"));
+        }
+        Ok(thousandths / 100)
+    };
+    let index = |field: &Field<'_>| {
+        let thousandths = read_thousandths(field)?;
+        if thousandths > 1_000 { Err(field.error("must be at most 1")) } else { Ok(thousandths) }
+    };
     let goal = Goal {
         goodput_per_mille: fields.read("goodput", percent)?,
         p99_ns: fields.read("p99", Field::duration)?,
-        jain_per_mille: fields.read("jain", read_thousandths)?,
+        jain_per_mille: fields.read("jain", index)?,
         refused_per_mille: fields.read("refused", percent)?,
+        shed_per_mille: fields.read("shed", percent)?,
     };
     fields.finish()?;
     Ok((Measure { from_ns, to_ns }, goal))
@@ -277,9 +300,9 @@ fn read_steps<T: Copy>(
     let mut last_ns = 0;
     for each in field.each() {
         if !each.is_table() {
-            return match steps {
-                None => read(&each).map(Steps::constant),
-                Some(_) => Err(each.error("must be a table, as in { from = \"20s\", is = 10 }")),
+            return match field.each().len() {
+                1 => read(&each).map(Steps::constant),
+                _ => Err(each.error("must be a table, as in { from = \"20s\", is = 10 }")),
             };
         }
         let mut fields = each.table("a step")?;
@@ -308,6 +331,11 @@ fn read_thousandths(field: &Field<'_>) -> Result<u64, ScenarioError> {
         return Err(wrong());
     }
     format!("{whole}{part:0<3}").parse().map_err(|_| wrong())
+}
+
+fn read_u32(field: &Field<'_>) -> Result<u32, ScenarioError> {
+    let whole = field.count()?;
+    u32::try_from(whole).map_err(|_| field.error(format!("is {whole}; at most {}", u32::MAX)))
 }
 
 fn read_duration(field: &Field<'_>) -> Result<u64, ScenarioError> {

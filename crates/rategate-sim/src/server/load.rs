@@ -39,16 +39,28 @@ impl Client {
         u64::try_from(calls.checked_div(in_ns.into()).unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
+    /// Returns the maximum of the calls in a thousand seconds.
+    pub(super) fn max_per_1000_s(&self) -> u64 {
+        let at = self.rate.changes().map(|at_ns| self.per_1000_s(at_ns));
+        at.fold(self.per_1000_s(0), u64::max)
+    }
+
     /// Returns the instant of the next call.
-    pub(super) fn next_ns(&self, after_ns: u64, random: &mut Random) -> Option<u64> {
-        let gap = random.exponential();
-        let Some((calls, in_ns)) = self.rate.at(after_ns).fraction() else {
-            // None comes before the rate changes.
-            return self.rate.next_ns(after_ns);
-        };
-        let gap_ns = u128::from(gap).saturating_mul(in_ns.into()) >> 32;
-        let gap_ns = gap_ns.checked_div(calls.into()).unwrap_or(0);
-        Some(after_ns.saturating_add(u64::try_from(gap_ns).unwrap_or(u64::MAX)))
+    pub(super) fn next_ns(&self, mut after_ns: u64, random: &mut Random) -> Option<u64> {
+        loop {
+            let change_ns = self.rate.next_ns(after_ns);
+            if let Some((calls, in_ns)) = self.rate.at(after_ns).fraction() {
+                let gap_ns = u128::from(random.exponential()).saturating_mul(in_ns.into()) >> 32;
+                let gap_ns = gap_ns.checked_div(calls.into()).unwrap_or(0);
+                let gap_ns = u64::try_from(gap_ns).unwrap_or(u64::MAX);
+                let at_ns = after_ns.saturating_add(gap_ns);
+                if change_ns.is_none_or(|change_ns| at_ns < change_ns) {
+                    return Some(at_ns);
+                }
+            }
+            // A Poisson process has no memory, so the gap begins anew with the other rate.
+            after_ns = change_ns?;
+        }
     }
 }
 

@@ -1,4 +1,6 @@
-//! What came of the calls in some time.
+//! The results of the calls of some time.
+
+use serde::Serialize;
 
 /// A time in which is measured.
 #[derive(Clone, Copy, Debug)]
@@ -29,37 +31,27 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns the served calls, in thousandths of those that could have been served.
+    /// Returns the results as numbers that can be compared.
     #[must_use]
-    pub fn goodput_per_mille(&self) -> u64 {
-        per_mille(self.served.iter().copied().fold(0, u64::saturating_add), self.possible)
+    pub fn numbers(&self) -> Numbers {
+        let served = self.served.iter().copied().fold(0, u64::saturating_add);
+        Numbers {
+            goodput_per_mille: per_mille(served, self.possible).unwrap_or(1_000),
+            p99_ns: self.p99_ns(),
+            jain_per_mille: self.jain_per_mille(),
+            refused_per_mille: per_mille(self.refused, self.sent).unwrap_or(0),
+            shed_per_mille: per_mille(self.made.saturating_sub(self.sent), self.made).unwrap_or(0),
+        }
     }
 
-    /// Returns the refused calls, in thousandths of those that were sent.
-    #[must_use]
-    pub fn refused_per_mille(&self) -> u64 {
-        per_mille(self.refused, self.sent)
-    }
-
-    /// Returns the calls that were made and not sent, in thousandths.
-    #[must_use]
-    pub fn shed_per_mille(&self) -> u64 {
-        per_mille(self.made.saturating_sub(self.sent), self.made)
-    }
-
-    /// Returns the latency below which 99 of 100 calls were.
-    #[must_use]
-    pub fn p99_ns(&self) -> u64 {
+    fn p99_ns(&self) -> u64 {
         let mut all = self.latencies_ns.clone();
         all.sort_unstable();
         let at = all.len().saturating_mul(99) / 100;
         all.get(at).or(all.last()).copied().unwrap_or(0)
     }
 
-    /// Returns Jain's index of the served calls of the clients, in thousandths: 1000 if all have
-    /// the same.
-    #[must_use]
-    pub fn jain_per_mille(&self) -> u64 {
+    fn jain_per_mille(&self) -> u64 {
         let sum =
             self.served.iter().map(|&served| u128::from(served)).fold(0, u128::saturating_add);
         let square = |&served: &u64| u128::from(served).saturating_mul(served.into());
@@ -71,6 +63,21 @@ impl Measured {
     }
 }
 
-fn per_mille(part: u64, whole: u64) -> u64 {
-    part.saturating_mul(1_000).checked_div(whole).unwrap_or(1_000)
+/// The results of a [`Measure`] as numbers that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Numbers {
+    /// The served calls, in thousandths of those that could have been served.
+    pub goodput_per_mille: u64,
+    /// The latency that 99 of 100 calls did not exceed.
+    pub p99_ns: u64,
+    /// Jain's index of the served calls of the clients, in thousandths: 1000 if all have the same.
+    pub jain_per_mille: u64,
+    /// The refused calls, in thousandths of those that were sent.
+    pub refused_per_mille: u64,
+    /// The calls for which there was no room, in thousandths of those that were made.
+    pub shed_per_mille: u64,
+}
+
+fn per_mille(part: u64, whole: u64) -> Option<u64> {
+    part.saturating_mul(1_000).checked_div(whole)
 }

@@ -22,8 +22,8 @@
 //!     seed: 1,
 //! };
 //! let run = setup.run(|client| Knee::new(Bounds::new(1, 20, 1_000), client));
-//! let measured = &run.measured[0];
-//! assert!(measured.goodput_per_mille() >= 970 && measured.p99_ns() < 70 * MS);
+//! let numbers = run.measured[0].numbers();
+//! assert!(numbers.goodput_per_mille >= 970 && numbers.p99_ns < 70 * MS);
 //! ```
 
 mod file;
@@ -36,7 +36,7 @@ mod steps;
 
 pub use self::file::{ControllerKind, Goal, ServerFile};
 pub use self::load::{Client, Service};
-pub use self::measure::{Measure, Measured};
+pub use self::measure::{Measure, Measured, Numbers};
 pub use self::report::{MeasureReport, ServerReport};
 pub use self::run::{Run, Seen};
 pub use self::steps::Steps;
@@ -123,16 +123,20 @@ impl Pause {
 
     /// Returns the instant at which the work of so much time is done, if it begins at `at_ns`.
     fn done_ns(self, at_ns: u64, work_ns: u64) -> u64 {
-        let (mut at_ns, mut left_ns) = (at_ns, work_ns);
-        loop {
-            at_ns = self.end_ns(at_ns).unwrap_or(at_ns);
-            let until_next =
-                self.every_ns.saturating_sub(at_ns.checked_rem(self.every_ns).unwrap_or(0));
-            if left_ns <= until_next {
-                return at_ns.saturating_add(left_ns);
-            }
-            left_ns = left_ns.saturating_sub(until_next);
-            at_ns = at_ns.saturating_add(until_next);
-        }
+        let at_ns = self.end_ns(at_ns).unwrap_or(at_ns);
+        let since_ns = at_ns.checked_rem(self.every_ns).unwrap_or(0);
+        let first_ns = self.every_ns.saturating_sub(since_ns);
+        let Some(left_ns) = work_ns.checked_sub(first_ns).filter(|left_ns| *left_ns > 0) else {
+            return at_ns.saturating_add(work_ns);
+        };
+        // From here on each period is a pause, and then work.
+        let awake_ns = self.every_ns.saturating_sub(self.for_ns);
+        let Some(whole) = left_ns.saturating_sub(1).checked_div(awake_ns) else { return u64::MAX };
+        let rest_ns = left_ns.saturating_sub(whole.saturating_mul(awake_ns));
+        at_ns
+            .saturating_add(first_ns)
+            .saturating_add(whole.saturating_mul(self.every_ns))
+            .saturating_add(self.for_ns)
+            .saturating_add(rest_ns)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rategate_core::span;
 use serde::Serialize;
 
-use super::{Measure, Measured, Run, ServerFile};
+use super::{Measure, Measured, Numbers, Run, ServerFile};
 
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -27,9 +27,9 @@ pub struct MeasureReport {
     pub from_ns: u64,
     /// Its end.
     pub to_ns: u64,
-    /// The calls that were made, and those that were sent.
+    /// The calls that were made.
     pub made: u64,
-    /// The calls that there was room for.
+    /// The calls that were sent, as the limit had capacity for them.
     pub sent: u64,
     /// The calls of each client that were served before their deadline.
     pub served: Vec<u64>,
@@ -37,12 +37,9 @@ pub struct MeasureReport {
     pub refused: u64,
     /// The calls whose deadline passed.
     pub late: u64,
-    /// The served calls, in thousandths of those that could have been.
-    pub goodput_per_mille: u64,
-    /// The latency below which 99 of 100 calls were.
-    pub p99_ns: u64,
-    /// Jain's index of the clients, in thousandths.
-    pub jain_per_mille: u64,
+    /// The same as numbers that can be compared.
+    #[serde(flatten)]
+    pub numbers: Numbers,
 }
 
 impl ServerFile {
@@ -52,10 +49,10 @@ impl ServerFile {
         let run = self.run();
         let with_goals = self.goals.iter().zip(&run.measured).enumerate();
         let missed = |(at, (goal, measured)): (usize, (&super::Goal, &Measured))| {
-            let why = goal.missed_by(measured)?;
-            Some(format!("measure {}: {why}", at.saturating_add(1)))
+            let missed = goal.missed_by(&measured.numbers()).into_iter();
+            missed.map(move |why| format!("measure {}: {why}", at.saturating_add(1)))
         };
-        let mismatches = with_goals.filter_map(missed).collect();
+        let mismatches = with_goals.flat_map(missed).collect();
         let measures = self.setup.measures.iter().zip(&run.measured).map(of).collect();
         ServerReport { title: self.title.clone(), measures, mismatches, run }
     }
@@ -70,9 +67,7 @@ fn of((measure, measured): (&Measure, &Measured)) -> MeasureReport {
         served: measured.served.clone(),
         refused: measured.refused,
         late: measured.late,
-        goodput_per_mille: measured.goodput_per_mille(),
-        p99_ns: measured.p99_ns(),
-        jain_per_mille: measured.jain_per_mille(),
+        numbers: measured.numbers(),
     }
 }
 
@@ -93,17 +88,20 @@ impl ServerReport {
         }
         for measure in &self.measures {
             let (from, to) = (span::Text(measure.from_ns), span::Text(measure.to_ns));
-            let (goodput, jain) = (Percent(measure.goodput_per_mille), measure.jain_per_mille);
-            let p99 = span::Text(measure.p99_ns);
+            let Numbers { goodput_per_mille, p99_ns, jain_per_mille, shed_per_mille, .. } =
+                measure.numbers;
+            let (goodput, shed) = (Percent(goodput_per_mille), Percent(shed_per_mille));
+            let p99 = span::Text(p99_ns);
             let MeasureReport { made, sent, refused, late, .. } = measure;
             let served = measure.served.iter().copied().fold(0, u64::saturating_add);
             let _ = writeln!(
                 text,
                 "{from} to {to}: {made} calls, {sent} sent, {served} served in time, {refused} \
-                 refused, {late} too late\n  goodput {goodput}, 99 of 100 within {p99}"
+                 refused, {late} too late\n  goodput {goodput}, shed {shed}, 99 of 100 within {p99}"
             );
             if measure.served.len() > 1 {
-                let _ = writeln!(text, "  Jain's index of the clients 0.{jain:03}");
+                let (whole, part) = (jain_per_mille / 1_000, jain_per_mille % 1_000);
+                let _ = writeln!(text, "  Jain's index of the clients {whole}.{part:03}");
             }
         }
         for mismatch in &self.mismatches {
@@ -122,7 +120,7 @@ impl ServerReport {
 }
 
 /// Thousandths, in percent.
-struct Percent(u64);
+pub(super) struct Percent(pub(super) u64);
 
 impl std::fmt::Display for Percent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

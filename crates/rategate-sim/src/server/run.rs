@@ -14,7 +14,7 @@ const STEP_NS: u64 = 10_000_000;
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What was measured, in the order of the setup.
+    /// The results of the measures, in their order.
     pub measured: Vec<Measured>,
     /// Each call that ended, in the order of the ends.
     pub seen: Vec<Seen>,
@@ -31,7 +31,7 @@ pub struct Seen {
     pub limit: u32,
 }
 
-/// What happens next.
+/// The next event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A client makes a call.
@@ -58,6 +58,8 @@ struct Call {
 struct Caller<C> {
     controller: C,
     in_flight: u32,
+    /// Draws its calls and their work.
+    random: Random,
 }
 
 struct World<'s, C> {
@@ -65,11 +67,12 @@ struct World<'s, C> {
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     caused: u64,
-    random: Random,
     callers: Vec<Caller<C>>,
     calls: Vec<Call>,
     queue: VecDeque<usize>,
     busy: u32,
+    /// The end of the last pause that calls have waited for.
+    resumes_ns: u64,
     run: Run,
 }
 
@@ -77,17 +80,22 @@ impl Setup {
     /// Runs the setup, each client with a controller, of which `new` is told the index.
     pub fn run<C: Controller>(&self, new: impl Fn(u64) -> C) -> Run {
         let clients = 0..self.clients.len();
-        let caller = |client| Caller { controller: new(client), in_flight: 0 };
+        let caller = |client: u64| {
+            // Far apart, so that no two callers draw the same.
+            let mut seeds = Random::new(self.seed.wrapping_add(client << 32));
+            let random = Random::new(seeds.bits());
+            Caller { controller: new(client), in_flight: 0, random }
+        };
         let mut world = World {
             setup: self,
             now_ns: 0,
             events: BinaryHeap::new(),
             caused: 0,
-            random: Random::new(self.seed),
             callers: clients.clone().map(|at| caller(u64::try_from(at).unwrap_or(0))).collect(),
             calls: Vec::new(),
             queue: VecDeque::new(),
             busy: 0,
+            resumes_ns: 0,
             run: Run { measured: self.measured(), seen: Vec::new() },
         };
         for client in clients {
@@ -153,9 +161,14 @@ impl<C: Controller> World<'_, C> {
         &self.setup.server
     }
 
+    fn pause_end_ns(&self) -> Option<u64> {
+        self.server().pause?.end_ns(self.now_ns)
+    }
+
     fn call_next(&mut self, client: usize) {
-        let Some(of) = self.setup.clients.get(client) else { return };
-        if let Some(at_ns) = of.next_ns(self.now_ns, &mut self.random) {
+        let (of, caller) = (self.setup.clients.get(client), self.callers.get_mut(client));
+        let (Some(of), Some(caller)) = (of, caller) else { return };
+        if let Some(at_ns) = of.next_ns(self.now_ns, &mut caller.random) {
             self.cause(at_ns, Event::Call { client });
         }
     }
@@ -172,13 +185,10 @@ impl<C: Controller> World<'_, C> {
     /// Makes a call, and sends it if the limit has room.
     fn make(&mut self, client: usize) {
         self.call_next(client);
-        if self.setup.clients.get(client).is_none_or(|it| it.per_1000_s(self.now_ns) == 0) {
-            return;
-        }
-        // Drawn for calls that are not sent, too.
-        let work_ns = self.setup.server.service.draw_ns(&mut self.random);
         self.count(|measured| measured.made = measured.made.saturating_add(1));
         let Some(caller) = self.callers.get_mut(client) else { return };
+        // Drawn for calls that are not sent, too.
+        let work_ns = self.setup.server.service.draw_ns(&mut caller.random);
         if caller.in_flight >= caller.controller.limit() {
             return;
         }
@@ -189,7 +199,9 @@ impl<C: Controller> World<'_, C> {
         let work_ns = u128::from(work_ns).saturating_mul(slowness) / 1_000;
         let work_ns = u64::try_from(work_ns).unwrap_or(u64::MAX);
         let is_full = self.queue.len() >= self.server().queue;
-        let is_refused = is_full && self.busy >= self.server().workers.at(self.now_ns);
+        let is_paused = self.pause_end_ns().is_some();
+        let is_busy = is_paused || self.busy >= self.server().workers.at(self.now_ns);
+        let is_refused = is_full && is_busy;
         let (start_ns, is_over) = (self.now_ns, false);
         self.calls.push(Call { client, start_ns, in_flight, work_ns, is_refused, is_over });
         let deadline_ns = self.now_ns.saturating_add(self.server().deadline_ns);
@@ -208,8 +220,12 @@ impl<C: Controller> World<'_, C> {
             return;
         }
         let pause = self.server().pause;
-        if let Some(end_ns) = pause.and_then(|pause| pause.end_ns(self.now_ns)) {
-            return self.cause(end_ns, Event::Change);
+        if let Some(end_ns) = self.pause_end_ns() {
+            if self.resumes_ns < end_ns {
+                self.resumes_ns = end_ns;
+                self.cause(end_ns, Event::Change);
+            }
+            return;
         }
         while self.busy < self.server().workers.at(self.now_ns) {
             let Some(call) = self.queue.pop_front() else { return };
