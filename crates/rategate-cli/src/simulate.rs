@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use rategate_sim::scenario::{MAX_BYTES, Scenario};
+use rategate_sim::scenario::{MAX_BYTES, Scenario, ScenarioError};
+use rategate_sim::server::ServerFile;
 use rategate_sim::world;
 
 use crate::args::{Format, SimulateArgs};
@@ -17,24 +18,20 @@ const MISMATCH: u8 = 1;
 /// Runs the scenario and returns the exit status.
 pub(crate) fn run(args: &SimulateArgs) -> Result<u8, Failure> {
     let text = read(&args.file)?;
-    let scenario = Scenario::parse(&text).map_err(|error| {
+    let invalid = |error: ScenarioError| {
         let at = error.line.map_or_else(String::new, |line| format!(":{line}"));
         Failure::Usage(format!("{}{at}: {}", args.file.display(), error.message))
-    })?;
-    let report = world::run(&scenario);
+    };
+    if ServerFile::is_meant(&text) {
+        return run_server(args, &ServerFile::parse(&text).map_err(invalid)?);
+    }
+    let report = world::run(&Scenario::parse(&text).map_err(invalid)?);
     let output = match args.format {
         Format::Text => report.to_text(),
         Format::Json => report.to_json(),
         Format::Svg => report.to_svg(),
     };
-    match &args.out {
-        Some(path) => fs::write(path, output).map_err(|error| refused(path, error))?,
-        None => match print(&output) {
-            // The reader may stop early; the result is still judged.
-            Err(Failure::OutputClosed) => {}
-            printed => printed?,
-        },
-    }
+    write(args, &output)?;
     for mismatch in &report.mismatches {
         complain(format_args!("{}: {mismatch}", args.file.display()));
     }
@@ -49,6 +46,33 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<u8, Failure> {
         ));
     }
     Ok(if report.passed() { 0 } else { MISMATCH })
+}
+
+/// Runs a file about a server under load.
+fn run_server(args: &SimulateArgs, file: &ServerFile) -> Result<u8, Failure> {
+    let report = file.report();
+    let output = match args.format {
+        Format::Text => report.to_text(),
+        Format::Json => report.to_json(),
+        Format::Svg => report.to_svg(),
+    };
+    write(args, &output)?;
+    for mismatch in &report.mismatches {
+        complain(format_args!("{}: {mismatch}", args.file.display()));
+    }
+    Ok(if report.passed() { 0 } else { MISMATCH })
+}
+
+/// Writes the output to where it is to go.
+fn write(args: &SimulateArgs, output: &str) -> Result<(), Failure> {
+    match &args.out {
+        Some(path) => fs::write(path, output).map_err(|error| refused(path, error)),
+        None => match print(output) {
+            // The reader may stop early; the result is still judged.
+            Err(Failure::OutputClosed) => Ok(()),
+            printed => printed,
+        },
+    }
 }
 
 /// Reads the file as text, and refuses other content and files too long for a scenario.

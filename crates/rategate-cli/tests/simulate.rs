@@ -134,3 +134,30 @@ fn a_file_that_cannot_be_used_is_status_2_and_one_clear_line() {
     }
     fs::remove_file(long).unwrap();
 }
+
+/// A file about a server under load: its goodput, its goals, and its picture.
+#[test]
+fn a_server_under_load_is_simulated() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/servers");
+    let file = folder.join("start.toml").to_str().unwrap().to_owned();
+    let output = run(&["simulate", &file], b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("a large server, of which nothing is known at first\n"), "{text}");
+    assert!(text.contains("0ns to 10s: ") && text.contains("goodput 9"), "{text}");
+    let output = run(&["simulate", &file, "--format", "json"], b"");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["measures"][0]["goodput_per_mille"].as_u64().unwrap() >= 930, "{report}");
+    let output = run(&["simulate", &file, "--format", "svg"], b"");
+    assert!(output.stdout.starts_with(b"<svg ") && output.stdout.ends_with(b"</svg>\n"));
+
+    let missed = fs::read_to_string(&file).unwrap().replace("goodput = 93", "goodput = 100");
+    let missed = scratch("server.toml", missed.as_bytes());
+    let output = run(&["simulate", missed.to_str().unwrap()], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("measure 1: goodput is 9"), "{}", stderr(&output));
+    let invalid = scratch("no-server.toml", b"[server]\nworkers = 10\n");
+    let output = run(&["simulate", invalid.to_str().unwrap()], b"");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("needs the key `limit`"), "{}", stderr(&output));
+}

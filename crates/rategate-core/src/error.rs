@@ -82,6 +82,8 @@ pub enum LimitError {
     Ramp,
     /// The ramp's length times its rates exceeds 128 bits.
     RampTooLong,
+    /// The bounds of a limit that follows measurements are not `1 <= floor <= first <= ceiling`.
+    Bounds,
     /// A reconfiguration names another policy, to which no state can be carried over.
     OtherPolicy,
 }
@@ -212,6 +214,7 @@ impl fmt::Display for LimitError {
                 "a damping lies between 0 and 1; write \"average\" for 0, \"strict\" for 1"
             }
             Self::Ramp => "a ramp needs a length and two finite rates, one of them above zero",
+            Self::Bounds => "the bounds of the limit are not 1 <= floor <= first <= ceiling",
             Self::RampTooLong => {
                 "a ramp this long at these rates exceeds 128 bits; split it into several"
             }

@@ -16,6 +16,7 @@
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
+//! | at most as many at the same time as a server works on | [`adaptive`] |
 //! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
 //!
 //! A policy becomes a live limit in a [`Ledger`](ledger::Ledger), several together in an
@@ -49,6 +50,7 @@
 
 extern crate alloc;
 
+pub mod adaptive;
 pub mod all_of;
 pub mod any_policy;
 pub mod backfill_pool;

@@ -8,6 +8,7 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+mod adaptive;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod adopted_holds;
 mod all_of;

@@ -27,6 +27,7 @@ pub mod clock;
 pub mod oracle;
 pub mod report;
 pub mod scenario;
+pub mod server;
 pub mod svg;
 pub mod world;
 

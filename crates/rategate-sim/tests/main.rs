@@ -14,3 +14,5 @@ mod holds;
 mod line;
 mod peer;
 mod scenarios;
+mod server_files;
+mod servers;

@@ -12,10 +12,10 @@ use super::ScenarioError;
 
 /// The text of a file, which turns a byte offset into a line number.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'t>(pub(super) &'t str);
+pub(crate) struct Source<'t>(pub(crate) &'t str);
 
 impl Source<'_> {
-    pub(super) fn error(self, span: &Range<usize>, message: impl Display) -> ScenarioError {
+    pub(crate) fn error(self, span: &Range<usize>, message: impl Display) -> ScenarioError {
         let before = self.0.as_bytes().get(..span.start).unwrap_or_default();
         let line = before.split(|&byte| byte == b'\n').count();
         ScenarioError { line: Some(line), message: message.to_string() }
@@ -23,7 +23,7 @@ impl Source<'_> {
 }
 
 /// A table whose keys are still to be read.
-pub(super) struct Fields<'t> {
+pub(crate) struct Fields<'t> {
     source: Source<'t>,
     /// The name of the table, as in `[[caller]]`.
     name: &'static str,
@@ -35,7 +35,7 @@ pub(super) struct Fields<'t> {
 }
 
 /// One value, and the key that it belongs to.
-pub(super) struct Field<'t> {
+pub(crate) struct Field<'t> {
     source: Source<'t>,
     table: &'static str,
     key: &'t str,
@@ -43,19 +43,19 @@ pub(super) struct Field<'t> {
 }
 
 impl<'t> Fields<'t> {
-    pub(super) fn root(source: Source<'t>, table: &'t DeTable<'t>) -> Self {
+    pub(crate) fn root(source: Source<'t>, table: &'t DeTable<'t>) -> Self {
         Self { source, name: "the file", span: 0..0, table, known: Vec::new(), lenient: false }
     }
 
     /// Returns the value of `key`, if present.
-    pub(super) fn get(&mut self, key: &'static str) -> Option<Field<'t>> {
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<Field<'t>> {
         self.known.push(key);
         let value = self.table.get(key)?;
         Some(Field { source: self.source, table: self.name, key, value })
     }
 
     /// Reads the value of `key` with `read`, if present.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         &mut self,
         key: &'static str,
         read: impl FnOnce(&Field<'t>) -> Result<T, ScenarioError>,
@@ -64,7 +64,7 @@ impl<'t> Fields<'t> {
     }
 
     /// Returns the value of `key`, which must be present; `example` shows one.
-    pub(super) fn need(
+    pub(crate) fn need(
         &mut self,
         key: &'static str,
         example: &str,
@@ -76,7 +76,7 @@ impl<'t> Fields<'t> {
     }
 
     /// Returns all values in the order of the file, for a table whose keys are names.
-    pub(super) fn named(self) -> Vec<(&'t str, Field<'t>)> {
+    pub(crate) fn named(self) -> Vec<(&'t str, Field<'t>)> {
         let mut all: Vec<_> = self.table.iter().collect();
         all.sort_by_key(|(key, _)| key.span().start);
         let (source, table) = (self.source, self.name);
@@ -89,7 +89,7 @@ impl<'t> Fields<'t> {
     }
 
     /// Reads each value of `key`, which is one table or an array of tables, called `name`.
-    pub(super) fn tables<T>(
+    pub(crate) fn tables<T>(
         &mut self,
         key: &'static str,
         name: &'static str,
@@ -100,27 +100,27 @@ impl<'t> Fields<'t> {
     }
 
     /// Returns the table with unread keys allowed, since they belong to other limits.
-    pub(super) fn ignoring_others(self) -> Self {
+    pub(crate) fn ignoring_others(self) -> Self {
         Self { lenient: true, ..self }
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'t str> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
     /// Returns an error about the table as a whole.
-    pub(super) fn error(&self, message: impl Display) -> ScenarioError {
+    pub(crate) fn error(&self, message: impl Display) -> ScenarioError {
         self.source.error(&self.span, message)
     }
 
     /// Returns an error about a key that is present.
-    pub(super) fn error_at(&self, key: &str, message: impl Display) -> ScenarioError {
+    pub(crate) fn error_at(&self, key: &str, message: impl Display) -> ScenarioError {
         let span = self.table.get_key_value(key).map(|(key, _)| key.span());
         self.source.error(&span.unwrap_or_else(|| self.span.clone()), message)
     }
 
     /// Fails if a key has not been read.
-    pub(super) fn finish(self) -> Result<(), ScenarioError> {
+    pub(crate) fn finish(self) -> Result<(), ScenarioError> {
         if self.lenient {
             return Ok(());
         }
@@ -137,12 +137,12 @@ impl<'t> Fields<'t> {
 }
 
 impl<'t> Field<'t> {
-    pub(super) fn is_table(&self) -> bool {
+    pub(crate) fn is_table(&self) -> bool {
         matches!(self.value.get_ref(), DeValue::Table(_))
     }
 
     /// Returns the table, which is called `name`.
-    pub(super) fn table(&self, name: &'static str) -> Result<Fields<'t>, ScenarioError> {
+    pub(crate) fn table(&self, name: &'static str) -> Result<Fields<'t>, ScenarioError> {
         let (source, span) = (self.source, self.value.span());
         match self.value.get_ref() {
             DeValue::Table(table) => {
@@ -153,7 +153,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    pub(super) fn error(&self, message: impl Display) -> ScenarioError {
+    pub(crate) fn error(&self, message: impl Display) -> ScenarioError {
         let (table, key) = (self.table, self.key);
         self.source.error(&self.value.span(), format_args!("`{key}` of {table}: {message}"))
     }
@@ -162,7 +162,7 @@ impl<'t> Field<'t> {
         self.error(format_args!("is {}; it must be {right}", kind(self.value.get_ref())))
     }
 
-    pub(super) fn text(&self) -> Result<&'t str, ScenarioError> {
+    pub(crate) fn text(&self) -> Result<&'t str, ScenarioError> {
         match self.value.get_ref() {
             DeValue::String(text) => Ok(text),
             _ => Err(self.type_error("text in quotes")),
@@ -170,13 +170,13 @@ impl<'t> Field<'t> {
     }
 
     /// Parses a text value as a `T`.
-    pub(super) fn parse<T: std::str::FromStr<Err: Display>>(&self) -> Result<T, ScenarioError> {
+    pub(crate) fn parse<T: std::str::FromStr<Err: Display>>(&self) -> Result<T, ScenarioError> {
         let text = self.text()?;
         text.parse().map_err(|error| self.error(format_args!("\"{text}\" is {error}")))
     }
 
     /// Reads one of some words, each with its meaning.
-    pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, ScenarioError> {
+    pub(crate) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, ScenarioError> {
         let text = self.text()?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
             return Ok(*meaning);
@@ -187,7 +187,7 @@ impl<'t> Field<'t> {
     }
 
     /// Reads a whole number, zero or more.
-    pub(super) fn count(&self) -> Result<u64, ScenarioError> {
+    pub(crate) fn count(&self) -> Result<u64, ScenarioError> {
         let DeValue::Integer(integer) = self.value.get_ref() else {
             return Err(self.type_error("a whole number"));
         };
@@ -202,7 +202,7 @@ impl<'t> Field<'t> {
     }
 
     /// Reads a number as its text: whole, with decimals, or quoted.
-    pub(super) fn decimal(&self) -> Result<&'t str, ScenarioError> {
+    pub(crate) fn decimal(&self) -> Result<&'t str, ScenarioError> {
         match self.value.get_ref() {
             DeValue::Integer(integer) => Ok(integer.as_str()),
             DeValue::Float(float) => Ok(float.as_str()),
@@ -210,7 +210,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    pub(super) fn duration(&self) -> Result<u64, ScenarioError> {
+    pub(crate) fn duration(&self) -> Result<u64, ScenarioError> {
         let DeValue::String(text) = self.value.get_ref() else {
             return Err(self.type_error("a duration in quotes, such as \"10ms\""));
         };
@@ -218,7 +218,7 @@ impl<'t> Field<'t> {
     }
 
     /// Reads a duration that may be negative.
-    pub(super) fn signed_duration(&self) -> Result<i128, ScenarioError> {
+    pub(crate) fn signed_duration(&self) -> Result<i128, ScenarioError> {
         let text = self.text()?;
         let (sign, magnitude) = match text.strip_prefix('-') {
             Some(magnitude) => (-1_i128, magnitude),
@@ -231,7 +231,7 @@ impl<'t> Field<'t> {
     }
 
     /// Returns the elements of an array, or the single value.
-    pub(super) fn each(&self) -> Vec<Self> {
+    pub(crate) fn each(&self) -> Vec<Self> {
         let field = |value| Self { value, ..*self };
         match self.value.get_ref() {
             DeValue::Array(values) => values.iter().map(field).collect(),

@@ -168,7 +168,7 @@ use rategate_core::queue::QueueBounds;
 
 mod calls;
 mod classes;
-mod fields;
+pub(crate) mod fields;
 mod limits;
 mod read;
 mod step;

@@ -1,0 +1,51 @@
+//! One more for each success, a tenth less for each drop.
+
+use super::{Bounds, Controller, Outcome, Sample};
+
+/// The latency beyond which an operation counts as dropped.
+const TIMEOUT_NS: u64 = 5_000_000_000;
+
+/// Additive increase, multiplicative decrease: one more for each operation that was served while at
+/// least half of the limit was in flight, a tenth less for each that was dropped or took longer
+/// than 5 s.
+///
+/// It finds the limit of a server that refuses what is too much. One that lets callers wait is
+/// filled until they give up. The rule is that of Netflix' concurrency-limits.
+#[derive(Clone, Debug)]
+pub struct Aimd {
+    bounds: Bounds,
+    limit: u32,
+}
+
+impl Aimd {
+    /// Creates a controller within these bounds.
+    #[must_use]
+    pub const fn new(bounds: Bounds) -> Self {
+        Self { bounds, limit: bounds.first }
+    }
+}
+
+impl Controller for Aimd {
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn sample(&mut self, sample: Sample) {
+        let limit = u64::from(self.limit);
+        let next = match sample.outcome {
+            Outcome::Ignored => return,
+            _ if sample.latency_ns() > TIMEOUT_NS => less(limit),
+            Outcome::Dropped => less(limit),
+            Outcome::Served if u64::from(sample.in_flight).saturating_mul(2) >= limit => {
+                limit.saturating_add(1)
+            }
+            Outcome::Served => return,
+        };
+        self.limit = self.bounds.clamp(next);
+    }
+}
+
+/// Returns nine tenths, rounded down.
+const fn less(limit: u64) -> u64 {
+    limit.saturating_mul(9) / 10
+}

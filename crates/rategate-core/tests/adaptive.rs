@@ -1,0 +1,277 @@
+//! Controllers: their bounds for any samples, and the tables of the projects they are from.
+
+use std::mem::size_of;
+
+use fastrand::Rng;
+use rategate_core::adaptive::{Aimd, Bounds, Controller, Gradient, Knee, Outcome, Sample, Vegas};
+use rategate_core::error::LimitError;
+
+const MS: u64 = 1_000_000;
+
+fn sample(latency_ns: u64, in_flight: u32, outcome: Outcome) -> Sample {
+    Sample { start_ns: 0, end_ns: latency_ns, in_flight, outcome }
+}
+
+/// Returns the limits after each of these served samples.
+fn limits<C: Controller>(mut controller: C, served: &[(u64, u32)]) -> Vec<u32> {
+    let limit = |&(latency_ns, in_flight): &(u64, u32)| {
+        controller.sample(sample(latency_ns, in_flight, Outcome::Served));
+        controller.limit()
+    };
+    served.iter().map(limit).collect()
+}
+
+#[test]
+fn vegas_has_the_values_of_the_tests_of_concurrency_limits() {
+    let vegas = || Vegas::new(Bounds::new(1, 10, 20), 1);
+    assert_eq!(limits(vegas(), &[(10 * MS, 10), (10 * MS, 11)]), [10, 16]);
+    assert_eq!(limits(vegas(), &[(10 * MS, 10), (50 * MS, 11)]), [10, 9]);
+    assert_eq!(limits(vegas(), &[(10 * MS, 10), (14 * MS, 14)]), [10, 10]);
+    let mut dropping = vegas();
+    dropping.sample(sample(10 * MS, 1, Outcome::Served));
+    dropping.sample(sample(10 * MS, 1, Outcome::Dropped));
+    assert_eq!(dropping.limit(), 9);
+    let large = Vegas::new(Bounds::new(1, 10_000, 20_000), 1);
+    assert_eq!(limits(large, &[(10_000 * MS, 5_000), (10_000 * MS, 6_000)]), [10_000, 10_024]);
+}
+
+#[test]
+fn aimd_has_the_values_of_the_tests_of_concurrency_limits() {
+    let aimd = |first, ceiling| Aimd::new(Bounds::new(1, first, ceiling));
+    assert_eq!(limits(aimd(20, 200), &[(MS, 10)]), [21]);
+    assert_eq!(limits(aimd(21, 21), &[(MS, 10)]), [21]);
+    let mut dropping = aimd(30, 200);
+    dropping.sample(sample(0, 0, Outcome::Dropped));
+    assert_eq!(dropping.limit(), 27);
+}
+
+/// `Gradient2` of concurrency-limits, in floats as it is written there.
+struct Float {
+    limit: f64,
+    long: f64,
+    sum: f64,
+    count: u32,
+}
+
+impl Float {
+    fn sample(&mut self, latency_ns: u64, in_flight: u32) {
+        let newest = f64::from(u32::try_from(latency_ns).unwrap());
+        if self.count < 10 {
+            self.count += 1;
+            self.sum += newest;
+            self.long = self.sum / f64::from(self.count);
+        } else {
+            let factor = 2.0 / 601.0;
+            self.long = self.long * (1.0 - factor) + newest * factor;
+        }
+        let long = self.long;
+        if long / newest > 2.0 {
+            self.long *= 0.95;
+        }
+        if f64::from(in_flight) < self.limit / 2.0 {
+            return;
+        }
+        let gradient = (1.5 * long / newest).clamp(0.5, 1.0);
+        let next = self.limit * gradient + 4.0;
+        self.limit = (self.limit * 0.8 + next * 0.2).clamp(1.0, 1000.0);
+    }
+}
+
+#[test]
+fn gradient_is_that_of_concurrency_limits_but_for_rounding() {
+    for seed in 0..20 {
+        let mut rng = Rng::with_seed(seed);
+        let mut whole = Gradient::new(Bounds::new(1, 20, 1000));
+        let mut float = Float { limit: 20.0, long: 0.0, sum: 0.0, count: 0 };
+        let mut scale = 1;
+        for _ in 0..5_000 {
+            if rng.u32(..500) == 0 {
+                scale = rng.u64(1..=8);
+            }
+            let latency_ns = scale * rng.u64(MS..3 * MS);
+            // Far from half of the limit, where rounding would decide.
+            let in_flight = if rng.u32(..4) == 0 { 0 } else { 1_000 };
+            whole.sample(sample(latency_ns, in_flight, Outcome::Served));
+            float.sample(latency_ns, in_flight);
+            let off = f64::from(whole.limit()) - float.limit;
+            let error = 1.5 + float.limit / 512.0;
+            assert!(off.abs() <= error, "{whole:?} is not {}", float.limit);
+        }
+    }
+}
+
+/// Returns the next sample of a sequence, some of which have instants that no clock shows.
+fn hostile(rng: &mut Rng, now_ns: &mut u64, limit: u32, is_mad: bool) -> Sample {
+    let any = |rng: &mut Rng| match rng.u32(..6) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => u64::MAX - rng.u64(..1_000),
+        3 => rng.u64(..1_000),
+        4 => 1 << rng.u32(..64),
+        _ => rng.u64(..),
+    };
+    *now_ns = now_ns.saturating_add(rng.u64(..8 * MS));
+    let latency_ns = 1 << rng.u32(..30);
+    let (start_ns, end_ns) = match rng.u32(..40) {
+        0 if is_mad => (any(rng), any(rng)),
+        1 => (*now_ns, now_ns.saturating_sub(latency_ns)),
+        _ => (now_ns.saturating_sub(latency_ns), *now_ns),
+    };
+    let in_flight = match rng.u32(..10) {
+        0 => 0,
+        1 => u32::MAX,
+        2..5 => rng.u32(..=limit),
+        _ => limit,
+    };
+    let outcome = match rng.u32(..40) {
+        0 => Outcome::Ignored,
+        1..4 => Outcome::Dropped,
+        _ => Outcome::Served,
+    };
+    Sample { start_ns, end_ns, in_flight, outcome }
+}
+
+/// The sequences of hostile samples. `RATEGATE_SAMPLES` says how many for each controller.
+fn sequences() -> u64 {
+    let said = std::env::var("RATEGATE_SAMPLES").ok();
+    said.map_or(2_000, |said| said.parse().expect("RATEGATE_SAMPLES is a number"))
+}
+
+/// Returns how often the limit changed.
+fn keeps_its_bounds<C: Controller>(new: impl Fn(Bounds, u64) -> C) -> u64 {
+    let mut changes = 0;
+    for seed in 0..sequences() {
+        let mut rng = Rng::with_seed(seed);
+        let mut numbers = [rng.u32(1..50), rng.u32(1..2_000), rng.u32(1..u32::MAX)];
+        numbers.sort_unstable();
+        let [floor, first, ceiling] = numbers;
+        let mut controller = new(Bounds::new(floor, first, ceiling), seed);
+        let mut now_ns = rng.u64(..1 << 40);
+        let is_mad = rng.bool();
+        let mut tape = Vec::new();
+        for _ in 0..400 {
+            let before = controller.limit();
+            let sample = hostile(&mut rng, &mut now_ns, before, is_mad);
+            // Doubled, too.
+            for _ in 0..rng.u32(1..=2) {
+                controller.sample(sample);
+                let limit = controller.limit();
+                tape.push((sample, limit));
+                assert!((floor..=ceiling).contains(&limit), "seed {seed}: {controller:?}");
+            }
+            changes += u64::from(controller.limit() != before);
+        }
+        let mut again = new(Bounds::new(floor, first, ceiling), seed);
+        for (sample, limit) in tape {
+            again.sample(sample);
+            assert_eq!(again.limit(), limit, "seed {seed}: {sample:?}");
+        }
+    }
+    changes
+}
+
+#[test]
+fn no_samples_move_a_limit_beyond_its_bounds() {
+    assert!(keeps_its_bounds(Knee::new) > 2 * sequences());
+    assert!(keeps_its_bounds(Vegas::new) > 2 * sequences());
+    assert!(keeps_its_bounds(|bounds, _| Aimd::new(bounds)) > 2 * sequences());
+    assert!(keeps_its_bounds(|bounds, _| Gradient::new(bounds)) > 2 * sequences());
+}
+
+/// The limits after some samples are the same on every machine, and in every version until a rule
+/// is changed.
+#[test]
+fn the_limits_of_a_tape_are_these() {
+    let mut knee = Knee::new(Bounds::new(1, 20, 1_000), 7);
+    let (mut random, mut now_ns, mut sum) = (1_u64, 0, 0_u64);
+    for _ in 0..20_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        now_ns += random >> 42;
+        let latency_ns = (random >> 40) % (40 * MS);
+        let in_flight = u32::try_from(random >> 60).unwrap() * knee.limit() / 15;
+        let end_ns = now_ns + latency_ns;
+        knee.sample(Sample { start_ns: now_ns, end_ns, in_flight, outcome: Outcome::Served });
+        sum = sum.wrapping_mul(31).wrapping_add(knee.limit().into());
+    }
+    assert_eq!((knee.limit(), sum), (35, 17_473_044_112_285_731_654));
+}
+
+/// A sample of a wrong clock, however far ahead, delays what follows by some samples only.
+#[test]
+fn an_instant_of_the_future_does_not_stop_a_controller() {
+    for ahead_ns in [3_600_000 * MS, u64::MAX - 10_000 * MS] {
+        let mut knee = Knee::new(Bounds::new(1, 200, 1_000), 3);
+        let mut limits = Vec::new();
+        let mut now_ns = 1_000 * MS;
+        for nth in 0..20_000_u64 {
+            now_ns += MS;
+            let wrong_ns = if nth == 500 { ahead_ns } else { 0 };
+            // A queue from then on: 300 ms in place of 10.
+            let latency_ns = if nth < 500 { 10 * MS } else { 300 * MS };
+            let (start_ns, end_ns) = (now_ns - latency_ns, now_ns + wrong_ns);
+            let in_flight = knee.limit();
+            knee.sample(Sample { start_ns, end_ns, in_flight, outcome: Outcome::Served });
+            limits.push(knee.limit());
+        }
+        limits.dedup();
+        assert!(limits.len() > 5, "{ahead_ns}: {limits:?}");
+    }
+}
+
+/// What is far below the limit is no reason for more: not even after a time in which it was reached.
+#[test]
+fn a_limit_that_is_not_reached_does_not_grow() {
+    fn stays<C: Controller>(mut controller: C, seed: u64) {
+        let mut rng = Rng::with_seed(seed);
+        let (mut now_ns, mut quiet, mut max) = (0, 0, u32::MAX);
+        for nth in 0..6_000 {
+            let is_reached = nth < 2_000;
+            let limit = controller.limit();
+            let in_flight = if is_reached { limit } else { rng.u32(..=(limit - 1) / 2) };
+            now_ns += rng.u64(..4 * MS);
+            let end_ns = now_ns + rng.u64(MS..30 * MS);
+            let outcome = if rng.u32(..20) == 0 { Outcome::Dropped } else { Outcome::Served };
+            controller.sample(Sample { start_ns: now_ns, end_ns, in_flight, outcome });
+            quiet = if is_reached { 0 } else { quiet + 1 };
+            // The windows in which it was reached, and a probe, are over after a second.
+            if quiet > 600 {
+                assert!(controller.limit() <= max, "seed {seed}: {controller:?}");
+                max = controller.limit();
+            }
+        }
+    }
+    for seed in 0..100 {
+        let bounds = Bounds::new(1, 40, 1_000);
+        stays(Knee::new(bounds, seed), seed);
+        stays(Vegas::new(bounds, seed), seed);
+        stays(Aimd::new(bounds), seed);
+        stays(Gradient::new(bounds), seed);
+    }
+}
+
+#[test]
+fn where_all_is_dropped_the_limit_falls_by_a_fifth_a_window() {
+    let mut knee = Knee::new(Bounds::new(1, 500, 1000), 1);
+    let mut now_ns = 0;
+    while knee.limit() > 1 {
+        now_ns += 4 * MS;
+        let (start_ns, end_ns) = (now_ns, now_ns + 2 * MS);
+        knee.sample(Sample { start_ns, end_ns, in_flight: 1, outcome: Outcome::Dropped });
+        // ln 500 / ln 1.25 = 27.9 windows, of 33 samples each: one ends it, and 32 are in it.
+        assert!(now_ns <= 29 * 33 * 4 * MS, "{knee:?}");
+    }
+}
+
+#[test]
+fn bounds_are_checked() {
+    for (floor, first, ceiling) in [(0, 1, 1), (2, 1, 3), (1, 3, 2), (0, 0, 0)] {
+        assert_eq!(Bounds::try_new(floor, first, ceiling), Err(LimitError::Bounds));
+    }
+    let bounds = Bounds::new(1, 1, u32::MAX);
+    assert_eq!((bounds.floor(), bounds.first(), bounds.ceiling()), (1, 1, u32::MAX));
+}
+
+#[test]
+fn a_controller_is_small() {
+    assert!(size_of::<Knee>() <= 288, "{}", size_of::<Knee>());
+}

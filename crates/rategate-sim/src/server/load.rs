@@ -1,0 +1,123 @@
+//! The calls: when they come, and the work that they take.
+
+use rategate_core::rate::Rate;
+
+use super::Steps;
+use crate::random::Random;
+
+/// A caller.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The mean rate of its calls, over time. None comes where it is not finite.
+    pub rate: Steps<Rate>,
+}
+
+/// The work that a call takes: one of several kinds, by their shares.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Shares of 100, and the kinds.
+    kinds: Vec<(u64, Kind)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Exponential { mean_ns: u64 },
+    Uniform { from_ns: u64, to_ns: u64 },
+}
+
+impl Client {
+    /// Creates a caller with a rate that never changes.
+    #[must_use]
+    pub const fn constant(rate: Rate) -> Self {
+        Self { rate: Steps::constant(rate) }
+    }
+
+    /// Returns the calls at an instant, in thousandths a second.
+    pub(super) fn per_1000_s(&self, at_ns: u64) -> u64 {
+        let (calls, in_ns) = self.rate.at(at_ns).fraction().unwrap_or((0, 1));
+        let calls = u128::from(calls).saturating_mul(1_000_000_000_000);
+        u64::try_from(calls.checked_div(in_ns.into()).unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the maximum of the calls in a thousand seconds.
+    pub(super) fn max_per_1000_s(&self) -> u64 {
+        let at = self.rate.changes().map(|at_ns| self.per_1000_s(at_ns));
+        at.fold(self.per_1000_s(0), u64::max)
+    }
+
+    /// Returns the instant of the next call.
+    pub(super) fn next_ns(&self, mut after_ns: u64, random: &mut Random) -> Option<u64> {
+        loop {
+            let change_ns = self.rate.next_ns(after_ns);
+            if let Some((calls, in_ns)) = self.rate.at(after_ns).fraction() {
+                let gap_ns = u128::from(random.exponential()).saturating_mul(in_ns.into()) >> 32;
+                let gap_ns = gap_ns.checked_div(calls.into()).unwrap_or(0);
+                let gap_ns = u64::try_from(gap_ns).unwrap_or(u64::MAX);
+                let at_ns = after_ns.saturating_add(gap_ns);
+                if change_ns.is_none_or(|change_ns| at_ns < change_ns) {
+                    return Some(at_ns);
+                }
+            }
+            // A Poisson process has no memory, so the gap begins anew with the other rate.
+            after_ns = change_ns?;
+        }
+    }
+}
+
+impl Service {
+    /// Creates work of an exponentially distributed time.
+    #[must_use]
+    pub fn exponential(mean_ns: u64) -> Self {
+        Self { kinds: vec![(100, Kind::Exponential { mean_ns })] }
+    }
+
+    /// Creates work of an evenly distributed time.
+    #[must_use]
+    pub fn uniform(from_ns: u64, to_ns: u64) -> Self {
+        Self { kinds: vec![(100, Kind::Uniform { from_ns, to_ns })] }
+    }
+
+    /// Makes so many of a hundred calls take an exponentially distributed time of another mean.
+    #[must_use]
+    pub fn except(mut self, of_hundred: u64, mean_ns: u64) -> Self {
+        if let Some((share, _)) = self.kinds.first_mut() {
+            *share = share.saturating_sub(of_hundred);
+        }
+        self.kinds.push((of_hundred, Kind::Exponential { mean_ns }));
+        self
+    }
+
+    pub(super) fn draw_ns(&self, random: &mut Random) -> u64 {
+        let mut at = random.bits() % 100;
+        let mut chosen = None;
+        for (share, kind) in &self.kinds {
+            chosen = Some(kind);
+            match at.checked_sub(*share) {
+                None => break,
+                Some(left) => at = left,
+            }
+        }
+        match chosen {
+            Some(Kind::Exponential { mean_ns }) => {
+                let drawn = u128::from(*mean_ns).saturating_mul(random.exponential().into()) >> 32;
+                u64::try_from(drawn).unwrap_or(u64::MAX)
+            }
+            Some(Kind::Uniform { from_ns, to_ns }) => {
+                let width = to_ns.saturating_sub(*from_ns).saturating_add(1);
+                from_ns.saturating_add(random.bits().checked_rem(width).unwrap_or(0))
+            }
+            None => 0,
+        }
+    }
+
+    pub(super) fn mean_ns(&self) -> u64 {
+        let mean = |(share, kind): &(u64, Kind)| {
+            let mean_ns = match kind {
+                Kind::Exponential { mean_ns } => *mean_ns,
+                Kind::Uniform { from_ns, to_ns } => from_ns.midpoint(*to_ns),
+            };
+            share.saturating_mul(mean_ns)
+        };
+        self.kinds.iter().map(mean).fold(0, u64::saturating_add) / 100
+    }
+}

@@ -1,0 +1,98 @@
+//! The picture of a run: limit, latency and served calls over time.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a drawing in tenths of a pixel; no decision rests on it"
+)]
+
+use rategate_core::adaptive::Outcome;
+
+use super::report::ServerReport;
+use super::run::Seen;
+use crate::svg::{Anchor, RIGHT, Svg};
+
+const LEFT: f64 = 60.0;
+/// The upper and lower ends of the three panels.
+const PANELS: [[f64; 2]; 3] = [[56.0, 176.0], [208.0, 328.0], [360.0, 480.0]];
+const HEIGHT: f64 = 516.0;
+/// The number of points of each line.
+const POINTS: usize = 240;
+const STYLE: &str = "\
+.limit{stroke:#1467c8;stroke-width:2}.latency{stroke:#d08700;stroke-width:2}\
+.served{stroke:#2f8f4e;stroke-width:2}\
+@media(prefers-color-scheme:dark){.limit{stroke:#5aa2f0}.latency{stroke:#f0b040}\
+.served{stroke:#5fbf7f}}";
+
+/// The sums of some time.
+#[derive(Clone, Copy, Default)]
+struct Bin {
+    calls: f64,
+    served: f64,
+    latency_ms: f64,
+    limit: f64,
+}
+
+impl ServerReport {
+    /// Returns the run of the first client as an SVG picture.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
+        let end_ns = self.measures.iter().map(|measure| measure.to_ns).max().unwrap_or(1).max(1);
+        let title = self.title.as_deref().unwrap_or("a server under load");
+        let mut svg = Svg::new(title, "time in s", LEFT, HEIGHT, STYLE);
+        let seen: Vec<&Seen> = self.run.seen.iter().filter(|seen| seen.client == 0).collect();
+        let bins = bins(&seen, end_ns);
+        let seconds = end_ns as f64 / 1e9 / POINTS as f64;
+        let mut last = (0.0, 0.0);
+        let (mut limits, mut latencies, mut served) = (Vec::new(), Vec::new(), Vec::new());
+        for bin in &bins {
+            if bin.calls > 0.0 {
+                last = (bin.limit, bin.latency_ms / bin.calls);
+            }
+            limits.push(last.0);
+            latencies.push(last.1);
+            served.push(bin.served / seconds);
+        }
+        let lines = [
+            ("limit", "limit", limits),
+            ("latency", "mean latency in ms", latencies),
+            ("served", "served a second", served),
+        ];
+        for ((class, name, line), [top, bottom]) in lines.iter().zip(PANELS) {
+            let values = line.iter().copied();
+            let max = values.clone().fold(1.0, f64::max);
+            // Four quarters in whole numbers.
+            let max = (max / 4.0).ceil() * 4.0;
+            let y = |value: f64| bottom - (bottom - top) * value / max;
+            svg.quarters(max as u64, y);
+            svg.label([LEFT, top - 8.0], Anchor::Start, name);
+            let x = |at: usize| LEFT + (RIGHT - LEFT) * (at as f64 + 0.5) / POINTS as f64;
+            svg.polyline(class, values.enumerate().map(|(at, value)| [x(at), y(value)]));
+        }
+        let [_, _, [_, bottom]] = PANELS;
+        for sixth in 0..=6 {
+            let x = LEFT + (RIGHT - LEFT) * f64::from(sixth) / 6.0;
+            let second = end_ns as f64 / 1e9 * f64::from(sixth) / 6.0;
+            svg.label([x, bottom + 20.0], Anchor::Middle, format!("{second:.0}"));
+        }
+        svg.end()
+    }
+}
+
+fn bins(seen: &[&Seen], end_ns: u64) -> Vec<Bin> {
+    let mut bins = vec![Bin::default(); POINTS];
+    for seen in seen {
+        let at = u128::from(seen.sample.end_ns) * POINTS as u128 / u128::from(end_ns);
+        let Some(bin) = bins.get_mut(at as usize) else { continue };
+        bin.calls += 1.0;
+        bin.latency_ms += seen.sample.end_ns.saturating_sub(seen.sample.start_ns) as f64 / 1e6;
+        bin.limit = f64::from(seen.limit);
+        if seen.sample.outcome == Outcome::Served {
+            bin.served += 1.0;
+        }
+    }
+    bins
+}

@@ -1,0 +1,129 @@
+//! The report of a run, as text, as JSON, and as a picture.
+
+use std::fmt::Write as _;
+
+use rategate_core::span;
+use serde::Serialize;
+
+use super::{Measure, Measured, Numbers, Run, ServerFile};
+
+/// The report of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerReport {
+    /// The title of the file.
+    pub title: Option<String>,
+    /// Each measure.
+    pub measures: Vec<MeasureReport>,
+    /// The goals that are missed.
+    pub mismatches: Vec<String>,
+    #[serde(skip)]
+    pub(super) run: Run,
+}
+
+/// The numbers of a measure.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasureReport {
+    /// Its begin.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+    /// The calls that were made.
+    pub made: u64,
+    /// The calls that were sent, as the limit had capacity for them.
+    pub sent: u64,
+    /// The calls of each client that were served before their deadline.
+    pub served: Vec<u64>,
+    /// The calls that the server refused.
+    pub refused: u64,
+    /// The calls whose deadline passed.
+    pub late: u64,
+    /// The same as numbers that can be compared.
+    #[serde(flatten)]
+    pub numbers: Numbers,
+}
+
+impl ServerFile {
+    /// Runs the file, and compares what comes of it with its goals.
+    #[must_use]
+    pub fn report(&self) -> ServerReport {
+        let run = self.run();
+        let with_goals = self.goals.iter().zip(&run.measured).enumerate();
+        let missed = |(at, (goal, measured)): (usize, (&super::Goal, &Measured))| {
+            let missed = goal.missed_by(&measured.numbers()).into_iter();
+            missed.map(move |why| format!("measure {}: {why}", at.saturating_add(1)))
+        };
+        let mismatches = with_goals.flat_map(missed).collect();
+        let measures = self.setup.measures.iter().zip(&run.measured).map(of).collect();
+        ServerReport { title: self.title.clone(), measures, mismatches, run }
+    }
+}
+
+fn of((measure, measured): (&Measure, &Measured)) -> MeasureReport {
+    MeasureReport {
+        from_ns: measure.from_ns,
+        to_ns: measure.to_ns,
+        made: measured.made,
+        sent: measured.sent,
+        served: measured.served.clone(),
+        refused: measured.refused,
+        late: measured.late,
+        numbers: measured.numbers(),
+    }
+}
+
+impl ServerReport {
+    /// Returns `true` if all goals are met.
+    #[must_use]
+    pub const fn passed(&self) -> bool {
+        self.mismatches.is_empty()
+    }
+
+    /// Returns the report for people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        if let Some(title) = &self.title {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{title}\n");
+        }
+        for measure in &self.measures {
+            let (from, to) = (span::Text(measure.from_ns), span::Text(measure.to_ns));
+            let Numbers { goodput_per_mille, p99_ns, jain_per_mille, shed_per_mille, .. } =
+                measure.numbers;
+            let (goodput, shed) = (Percent(goodput_per_mille), Percent(shed_per_mille));
+            let p99 = span::Text(p99_ns);
+            let MeasureReport { made, sent, refused, late, .. } = measure;
+            let served = measure.served.iter().copied().fold(0, u64::saturating_add);
+            let _ = writeln!(
+                text,
+                "{from} to {to}: {made} calls, {sent} sent, {served} served in time, {refused} \
+                 refused, {late} too late\n  goodput {goodput}, shed {shed}, 99 of 100 within {p99}"
+            );
+            if measure.served.len() > 1 {
+                let (whole, part) = (jain_per_mille / 1_000, jain_per_mille % 1_000);
+                let _ = writeln!(text, "  Jain's index of the clients {whole}.{part:03}");
+            }
+        }
+        for mismatch in &self.mismatches {
+            let _ = writeln!(text, "missed: {mismatch}");
+        }
+        text
+    }
+
+    /// Returns the report for programs.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+}
+
+/// Thousandths, in percent.
+pub(super) struct Percent(pub(super) u64);
+
+impl std::fmt::Display for Percent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{} %", self.0 / 10, self.0 % 10)
+    }
+}

@@ -1,0 +1,97 @@
+//! Files about servers: what is wrong in one is said with its line, and what would be right.
+
+use rategate_sim::server::{ControllerKind, ServerFile};
+
+const GOOD: &str = "\
+title = \"t\"
+[limit]
+controller = \"knee\"
+[server]
+workers = 10
+service = { mean = \"10ms\" }
+[[client]]
+rate = \"100/s\"
+[[measure]]
+from = \"1s\"
+to = \"2s\"
+";
+
+#[test]
+fn nonsense_is_refused_with_its_line() {
+    assert!(ServerFile::parse(GOOD).is_ok());
+    let cases = [
+        ("controller = \"knee\"", "controller = \"hill\"", 3, "\"knee\""),
+        ("controller = \"knee\"", "controller = \"knee\"\nfloor = 0", 2, "1 <= floor"),
+        ("controller = \"knee\"", "controller = \"knee\"\nfirst = 5000", 2, "1 <= floor"),
+        ("controller = \"knee\"", "controller = \"knee\"\nspeed = 1", 4, "unknown key `speed`"),
+        ("workers = 10", "workers = \"many\"", 5, "a whole number"),
+        ("workers = 10", "workers = 99999999999", 5, "at most 4294967295"),
+        ("workers = 10", "workers = [{ from = \"1s\", is = 1 }]", 5, "from \"0s\""),
+        (
+            "workers = 10",
+            "workers = [{ from = \"0s\", is = 1 }, { from = \"0s\", is = 2 }]",
+            5,
+            "order of time",
+        ),
+        ("workers = 10", "workers = []", 5, "is empty"),
+        ("mean = \"10ms\"", "mean = 10", 6, "a duration in quotes"),
+        ("mean = \"10ms\"", "from = \"2ms\", to = \"1ms\"", 6, "the lesser one first"),
+        ("mean = \"10ms\"", "mean = \"1ms\", to = \"1ms\"", 6, "`mean` alone"),
+        (
+            "mean = \"10ms\" }",
+            "mean = \"1ms\", except = { percent = 101, mean = \"1s\" } }",
+            6,
+            "at most 100",
+        ),
+        ("workers = 10", "workers = 10\nslowness = 1.2345", 6, "up to 3 decimals"),
+        (
+            "workers = 10",
+            "workers = 10\npause = { every = \"1s\", for = \"1s\" }",
+            6,
+            "less than `every`",
+        ),
+        ("rate = \"100/s\"", "rate = \"unlimited\"", 8, "above 100000/s"),
+        ("rate = \"100/s\"", "rate = \"100001/s\"", 8, "above 100000/s"),
+        ("rate = \"100/s\"", "rate = \"-1/s\"", 8, "rate"),
+        ("to = \"2s\"", "to = \"1s\"", 11, "must be after `from`"),
+        ("to = \"2s\"", "to = \"61min\"", 11, "at most \"1h\""),
+        ("to = \"2s\"", "to = \"2s\"\ngoodput = \"all\"", 12, "a number"),
+        ("to = \"2s\"", "to = \"2s\"\ngoodput = 101", 12, "at most 100"),
+        ("to = \"2s\"", "to = \"2s\"\nshed = 1.55", 12, "one decimal"),
+        ("to = \"2s\"", "to = \"2s\"\njain = 95", 12, "at most 1"),
+        ("workers = 10", "workers = [10, 20]", 5, "must be a table"),
+    ];
+    for (good, bad, line, told) in cases {
+        let error = ServerFile::parse(&GOOD.replace(good, bad)).unwrap_err();
+        assert_eq!(error.line, Some(line), "{bad}: {error}");
+        assert!(error.message.contains(told), "{bad}: {error}");
+    }
+    for missing in ["[[client]]\nrate = \"100/s\"\n", "[[measure]]\nfrom = \"1s\"\nto = \"2s\"\n"] {
+        let error = ServerFile::parse(&GOOD.replace(missing, "")).unwrap_err();
+        assert!(error.message.contains("needs"), "{error}");
+    }
+    assert!(ServerFile::is_meant(GOOD) && !ServerFile::is_meant("[limit]\npolicy = \"gcra\"\n"));
+}
+
+/// A missed goal is told.
+#[test]
+fn each_controller_runs_and_a_missed_goal_is_told() {
+    let kinds = [
+        ("knee", ControllerKind::Knee),
+        ("aimd", ControllerKind::Aimd),
+        ("vegas", ControllerKind::Vegas),
+        ("gradient", ControllerKind::Gradient),
+    ];
+    for (name, kind) in kinds {
+        let text = GOOD.replace("\"knee\"", &format!("\"{name}\""));
+        let file = ServerFile::parse(&text).unwrap();
+        assert_eq!(file.controller, kind);
+        let report = file.report();
+        assert!(report.passed() && report.to_text().contains("goodput"), "{name}");
+        assert!(report.to_svg().ends_with("</svg>\n") && report.to_json().contains("p99_ns"));
+        let file = ServerFile::parse(&format!("{text}p99 = \"1ns\"\n")).unwrap();
+        let report = file.report();
+        assert_eq!(report.mismatches.len(), 1, "{name}");
+        assert!(report.to_text().contains("missed: measure 1: p99 is "), "{}", report.to_text());
+    }
+}
