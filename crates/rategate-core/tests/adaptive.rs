@@ -218,7 +218,7 @@ fn an_instant_of_the_future_does_not_stop_a_controller() {
     }
 }
 
-/// What is far below the limit is no reason for more: not even after a time in which it was reached.
+/// Few operations are no reason for more, not even after a time in which the limit was reached.
 #[test]
 fn a_limit_that_is_not_reached_does_not_grow() {
     fn stays<C: Controller>(mut controller: C, seed: u64) {

@@ -61,10 +61,10 @@ fn nonsense_is_refused_with_its_line() {
         ("to = \"2s\"", "to = \"2s\"\njain = 95", 12, "at most 1"),
         ("workers = 10", "workers = [10, 20]", 5, "must be a table"),
     ];
-    for (good, bad, line, told) in cases {
+    for (good, bad, line, reported) in cases {
         let error = ServerFile::parse(&GOOD.replace(good, bad)).unwrap_err();
         assert_eq!(error.line, Some(line), "{bad}: {error}");
-        assert!(error.message.contains(told), "{bad}: {error}");
+        assert!(error.message.contains(reported), "{bad}: {error}");
     }
     for missing in ["[[client]]\nrate = \"100/s\"\n", "[[measure]]\nfrom = \"1s\"\nto = \"2s\"\n"] {
         let error = ServerFile::parse(&GOOD.replace(missing, "")).unwrap_err();
@@ -73,9 +73,9 @@ fn nonsense_is_refused_with_its_line() {
     assert!(ServerFile::is_meant(GOOD) && !ServerFile::is_meant("[limit]\npolicy = \"gcra\"\n"));
 }
 
-/// A missed goal is told.
+/// A missed goal is reported.
 #[test]
-fn each_controller_runs_and_a_missed_goal_is_told() {
+fn each_controller_runs_and_a_missed_goal_is_reported() {
     let kinds = [
         ("knee", ControllerKind::Knee),
         ("aimd", ControllerKind::Aimd),

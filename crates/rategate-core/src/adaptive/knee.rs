@@ -32,17 +32,17 @@ const LONG_AGO: u8 = u8::MAX;
 /// The operations that are worked on are those in flight, times the latency without a queue, by the
 /// latency. That latency, the *base*, is found and kept right by these rules:
 ///
-/// * Windows of 100 ms, of 32 operations, and of the mean latency at least are compared by the means
-///   of what was served and their standard errors. After a change of the limit only operations
-///   count that began later; the first window has too few of the long ones, and lowers no base. A
-///   second without operations ends a window too.
+/// * Windows of 100 ms, of 32 operations, and of the mean latency at least are compared by the
+///   means of what was served and their standard errors. After a change of the limit only
+///   operations count that began later; the first window has too few of the long ones, and lowers
+///   no base. A second without operations ends a window too.
 /// * While the limit is reached and there is no queue, or too short a one, the limit grows: it
 ///   doubles until the first queue has stood, then it grows up to the goal.
 /// * A queue that stands for three windows cuts the limit to the goal. One that vanishes by itself
 ///   was a burst: there the limit grows by half.
 /// * A mean below the base lowers it. A **probe** alone raises it: for one window the limit is a
-///   quarter, and the mean of what began in it is the new base, or halfway to it within the noise. A
-///   probe waits for the long operations: a mean and three deviations.
+///   quarter, and the mean of what began in it is the new base, or halfway to it within the noise.
+///   A probe waits for the long operations: a mean and three deviations.
 /// * A cut below three quarters of the last limit that a probe has confirmed needs another probe,
 ///   and so a network that becomes slow is not taken for a queue.
 /// * Where more than a tenth is dropped, the limit is cut by a fifth. After that it doubles up to
@@ -52,7 +52,8 @@ const LONG_AGO: u8 = u8::MAX;
 /// the cut of one hardly moves it. Where some operations take hundreds of times as long as others,
 /// a probe may miss those, and the limit stays too low: give it a higher floor.
 ///
-/// Instants are those of one clock. An instant far ahead of the others is recognized after 32 others.
+/// Instants are those of one clock. One that is far ahead of the others is recognized after 32 of
+/// them.
 ///
 /// ```
 /// use rategate_core::adaptive::{Bounds, Controller, Knee, Outcome, Sample};

@@ -20,8 +20,8 @@
 //! * **Total.** No sample panics, and each costs the same time and memory.
 //! * **Deterministic.** Equal samples give equal limits on every machine: all is in whole numbers,
 //!   and what is random comes from a seed.
-//! * **Growth.** A limit of which less than a half was in flight does not grow. That of [`Knee`] was
-//!   reached within its last three windows; a probe gives back what it had taken.
+//! * **Growth.** A limit of which less than a half was in flight does not grow. That of [`Knee`]
+//!   was reached within its last three windows, or comes back from a probe.
 //!
 //! # Example
 //!

@@ -5,10 +5,11 @@ use super::{Bounds, Controller, Outcome, Sample};
 /// The samples, for each operation of the limit, after which the minimum latency is measured anew.
 const PROBE_EVERY: u64 = 30;
 
-/// The queue that a latency implies, `limit * (1 - minimum / latency)`, is kept between 3 and 6 times
-/// the number of digits of the limit after the first, after TCP Vegas.
+/// The queue that a latency implies, `limit * (1 - minimum / latency)`, is kept between 3 and 6
+/// times the number of digits of the limit after the first, after TCP Vegas.
 ///
-/// The minimum latency is that of one operation, so a server whose latencies vary much is left idle.
+/// The minimum latency is that of one operation, so a server whose latencies vary much is left
+/// idle.
 /// The rule is that of Netflix' concurrency-limits.
 #[derive(Clone, Debug)]
 pub struct Vegas {

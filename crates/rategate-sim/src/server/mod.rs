@@ -77,7 +77,7 @@ pub struct Setup {
     pub server: Server,
     /// The callers, each with a limit of its own.
     pub clients: Vec<Client>,
-    /// What is measured. The run ends with the last of them.
+    /// The measures. The run ends with the last of them.
     pub measures: Vec<Measure>,
     /// The seed of all that is random.
     pub seed: u64,

@@ -37,7 +37,7 @@ pub struct MeasureReport {
     pub refused: u64,
     /// The calls whose deadline passed.
     pub late: u64,
-    /// The same as numbers that can be compared.
+    /// Its results as numbers that can be compared.
     #[serde(flatten)]
     pub numbers: Numbers,
 }

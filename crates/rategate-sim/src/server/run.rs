@@ -25,7 +25,7 @@ pub struct Run {
 pub struct Seen {
     /// The index of the client.
     pub client: usize,
-    /// What the controller was told.
+    /// The sample that the controller received.
     pub sample: Sample,
     /// The limit after that.
     pub limit: u32,
