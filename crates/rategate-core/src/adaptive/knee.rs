@@ -195,7 +195,7 @@ impl Knee {
         if self.base == 0 {
             self.base = mean;
         } else if !was_cut_off && mean.saturating_add(noise) < self.base {
-            self.base = mid(self.base, mean.saturating_add(error));
+            self.base = self.base.midpoint(mean.saturating_add(error));
         }
         let has_queue = mean > self.base.saturating_add(noise.max(self.base / 64));
         let is_reached = u64::from(most) >= self.limit / ONE;
@@ -241,7 +241,7 @@ impl Knee {
         let Averages { mean, error, .. } = averages;
         let noise = error.saturating_mul(2);
         let old = self.base;
-        self.base = if mean.abs_diff(old) < noise { mid(old, mean) } else { mean };
+        self.base = if mean.abs_diff(old) < noise { old.midpoint(mean) } else { mean };
         let least_ns = PROBE_EVERY_NS.max((mean / ONE).saturating_mul(32));
         let is_same = self.base.abs_diff(old) <= noise.max(old / 8);
         let every_ns = if is_same { self.every_ns.saturating_mul(2) } else { least_ns };
@@ -340,9 +340,4 @@ impl Controller for Knee {
             }
         }
     }
-}
-
-/// Returns the number in the middle.
-const fn mid(one: u64, other: u64) -> u64 {
-    one.midpoint(other)
 }
