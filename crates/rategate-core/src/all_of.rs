@@ -224,6 +224,20 @@ impl AllOfLedger {
         }
     }
 
+    /// Takes back started permits for which the caller has no grant, as many as every limit can,
+    /// and returns how many came back; see [`Ledger::credit`].
+    pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
+        self.advance(now_ns);
+        let all = self.limits.iter().map(|limit| limit.clone().credit(now_ns, permits));
+        let min = all.min().unwrap_or(0);
+        self.with_returns(|limits| {
+            for limit in limits {
+                limit.credit(now_ns, min);
+            }
+        });
+        min
+    }
+
     /// Lets permits come back to each limit on its own. What has come back is then counted alike
     /// for all of them, as the most: one ticket serves all.
     fn with_returns<T>(&mut self, give: impl FnOnce(&mut [Ledger<AnyPolicy>]) -> T) -> T {
