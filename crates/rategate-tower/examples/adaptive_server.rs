@@ -115,7 +115,7 @@ struct Call {
 /// Sends requests at fixed instants, and returns their ends.
 async fn load(url: &str, lasts: Duration, per_s: f64) -> Result<Vec<Call>, Failure> {
     let client = reqwest::Client::new();
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (tell, mut answers) = mpsc::unbounded_channel();
     let begun = Instant::now();
     let mut number = 0_u32;
     loop {
@@ -136,7 +136,7 @@ async fn load(url: &str, lasts: Duration, per_s: f64) -> Result<Vec<Call>, Failu
     }
     drop(tell);
     let mut calls = Vec::new();
-    while let Some(call) = told.recv().await {
+    while let Some(call) = answers.recv().await {
         calls.push(call);
     }
     Ok(calls)

@@ -40,7 +40,7 @@ use crate::rules::{Denied, Rules};
 /// | one limit per client, over several processes | [`distributed`](Self::distributed) |
 /// | some requests to cost more, or nothing | [`cost`](Self::cost) |
 /// | only some responses to count, such as failed log-ins | [`refund_when`](Self::refund_when) |
-/// | a limit that finds how much the service bears | [`Concurrency::adaptive`](rategate::Concurrency::adaptive) and [`classify`](Self::classify) |
+/// | a limit that follows what the service bears | [`classify`](Self::classify) |
 /// | requests over the limit to wait | [`wait_within`](Self::wait_within) |
 /// | responses to report the limit's status | [`headers`](Self::headers) |
 /// | another response than a problem | [`form`](Self::form), [`answer`](Self::answer) |
@@ -315,8 +315,8 @@ impl RateLimitLayer {
     /// Sets what a response says about the load of the service, by its head.
     ///
     /// This is for a [`Concurrency`](rategate::Concurrency) that follows
-    /// [measurements](rategate::adaptive). The default takes the status codes 429, 503, 504 and 529,
-    /// and a service that fails, for *dropped*, and all others for *served*. A client that
+    /// [measurements](rategate::adaptive). The default takes the status codes 429, 503, 504 and
+    /// 529, and a service that fails, for *dropped*, and all others for *served*. A client that
     /// disconnects before the head says nothing. The time counts to the end of the body.
     ///
     /// ```
