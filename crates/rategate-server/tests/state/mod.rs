@@ -4,6 +4,7 @@ mod damage;
 mod kill;
 mod reservations;
 mod restart;
+mod versions;
 
 use std::io::Cursor;
 use std::path::Path;

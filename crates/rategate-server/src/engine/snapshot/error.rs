@@ -109,6 +109,18 @@ pub enum NotRestored {
         /// The number of reservations.
         reservations: u64,
     },
+    /// The lists of reservations have rows that this version does not know, as a later version has
+    /// written them.
+    #[error(
+        "{rows} rows of the lists of reservations are of kinds that this version, {}, does not \
+         know, as a later version has written the file: their ids are unknown, and what they hold \
+         counts as used",
+        env!("CARGO_PKG_VERSION")
+    )]
+    UnknownRows {
+        /// The number of rows.
+        rows: u64,
+    },
     /// The rule counts nothing.
     #[error("it counts nothing now")]
     CountsNothing,
