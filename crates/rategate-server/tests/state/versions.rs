@@ -4,12 +4,14 @@ use std::fs;
 use std::time::Duration;
 
 use rategate_server::engine::{
-    Cost, Item, NotRestored, OnCorruptSnapshot, Started, Target, UniqueId, Verb, Verdict,
+    Cost, Engine, EngineSettings, Item, NotRestored, OnCorruptSnapshot, Request, Started, Target,
+    UniqueId, Verb, Verdict,
 };
+use rategate_server::rule::RuleSet;
 use serde_json::Value;
 
-use crate::engine::common::{TestEngine, decide, now, per_minute};
-use crate::state::{engine_now, keeper};
+use crate::engine::common::{MONDAY, TestEngine, decide, now, per_minute};
+use crate::state::{SMALL, engine_now, keeper};
 
 const ANN: Target<'_> = Target::Rule { name: "w", values: &[b"ann"] };
 const TTL: Duration = Duration::from_secs(30);
@@ -160,4 +162,30 @@ fn what_an_earlier_version_has_written_is_read() {
     assert_eq!((restored.reservations, restored.others.len()), (0, 0), "{restored:?}");
     assert_eq!(remaining(&engine), 70);
     assert_eq!(commit(&engine, 3, 10).0, Verdict::Unknown);
+}
+
+/// Requests that come before a file is restored know its ids after that.
+#[test]
+fn the_key_of_a_file_can_be_restored_before_the_rest() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    fs::write(&path, saved().bytes()).unwrap();
+    for (takes_over, reservations) in [(true, 4), (false, 0)] {
+        let clock = rategate::ManualClock::new();
+        clock.advance(Duration::from_nanos(MONDAY));
+        let engine = Engine::new(clock, EngineSettings { ..SMALL });
+        if takes_over {
+            engine.restore_key(&path);
+        }
+        engine.load(RuleSet { rules: Vec::new(), hash: "".into() }).unwrap();
+        let inline = rategate_server::engine::Inline { capacity: 5, count: 5, period_ns: 1 << 30 };
+        let own = Target::Inline { limit: inline, key: b"k" };
+        let items = [Item::of(own, 1)];
+        let charge = Request { verb: Verb::Charge, items: &items, counts_denied: false };
+        now(engine.once(id(9), &charge)).unwrap();
+        engine.load(RuleSet { rules: rules(), hash: "".into() }).unwrap();
+        let restored = engine.restore(&path, rategate::snapshot::Downtime::Wall).unwrap().unwrap();
+        assert_eq!(restored.reservations, reservations, "{restored:?}");
+        assert_eq!(remaining(&engine), 70);
+    }
 }
