@@ -1,7 +1,9 @@
 //! Counters in a file: restarts, and damaged files.
 
+mod changed;
 mod damage;
 mod kill;
+mod laws;
 mod reservations;
 mod restart;
 mod versions;
