@@ -131,3 +131,10 @@ pub enum NotRestored {
     #[error("{0}: all its keys count as exhausted")]
     Exhausted(Arc<SnapshotError>),
 }
+
+impl NotRestored {
+    /// Returns `true` if reservations are lost, and no counters.
+    pub(crate) const fn is_of_reservations(&self) -> bool {
+        matches!(self, Self::Reservations { .. } | Self::InFlight { .. } | Self::UnknownRows { .. })
+    }
+}
