@@ -46,7 +46,9 @@ fn files() -> [Vec<u8>; 2] {
 
 #[test]
 fn files_as_they_are_hold_the_law() {
-    files().iter().for_each(|file| hold(file));
+    for file in files() {
+        hold(&file);
+    }
     hold(b"");
 }
 

@@ -70,9 +70,8 @@ pub(crate) fn hold(inner: &[u8]) {
     fs::remove_file(&path).unwrap();
     let restored = match restored {
         Ok(restored) => restored,
-        Err(StateError::Unreadable { .. }) => return,
-        // A table is beyond the end of the file.
-        Err(StateError::Io { doing: "read", .. }) => return,
+        // Its contents are malformed, or a table is beyond its end.
+        Err(StateError::Unreadable { .. } | StateError::Io { doing: "read", .. }) => return,
         Err(error) => panic!("{error}"),
     };
     let known = engine.reservation_counts().known;

@@ -96,8 +96,10 @@ impl Fed {
                     self.text(value);
                 }
                 // No unit has the number 0.
-                let own = limit.map_or([0, 0], |it| [it.unit.number().into(), it.permits]);
-                own.into_iter().for_each(|number| self.number(number));
+                let (unit, permits) =
+                    limit.map_or((0, 0), |limit| (limit.unit.number(), limit.permits));
+                self.number(unit.into());
+                self.number(permits);
             }
             Target::Inline { limit: Inline { capacity, count, period_ns }, key } => {
                 self.number(2);
