@@ -73,8 +73,8 @@ fn no_line_about_a_connection_has_an_address() {
     }
 }
 
-/// What the file of a process that was killed does not have is nowhere: the log says from when on,
-/// and that of an orderly end says nothing of the kind.
+/// A start from the file of a process that was killed says since when ids may be unknown. One from
+/// the file of an orderly end says nothing of the kind.
 #[test]
 fn a_start_says_since_when_reservations_may_be_unknown() {
     let folder = tempfile::tempdir().unwrap();

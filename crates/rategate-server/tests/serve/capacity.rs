@@ -4,7 +4,7 @@
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
 use serde_json::{Value as Json, json};
 use tonic::transport::Endpoint;
 
@@ -122,7 +122,7 @@ fn a_reservation_too_many_is_a_denial_to_a_proxy() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let codes = runtime.block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{}", service.at("grpc"))).unwrap();
-        let mut client = RateLimitServiceClient::new(endpoint.connect().await.unwrap());
+        let mut client = rls_client::RateLimitServiceClient::new(endpoint.connect().await.unwrap());
         let mut codes = Vec::new();
         for id in [first, other] {
             let entries = [("user", "bob"), ("rategate.id", id), ("rategate.verb", "reserve")];

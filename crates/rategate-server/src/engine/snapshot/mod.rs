@@ -212,10 +212,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(Some(restored))
     }
 
-    /// Takes over the key by which a file knows its ids. To be called before the first request where
-    /// requests come before [`restore`](Self::restore): the first of them that has an id would draw
-    /// another key, under which no id of the file is known. A file that cannot be read is left to
-    /// that call to report.
+    /// Takes over the key by which a file knows its ids. To be called before the first request
+    /// where requests come before [`restore`](Self::restore): the first of them that has an id
+    /// would draw another key, under which no id of the file is known. A file that cannot be read
+    /// is left to that call to report.
     pub fn restore_key(&self, path: &Path) {
         let input = File::open(path).ok().and_then(|file| Input::new(file).ok());
         if let Some(Lists { key, .. }) = input.and_then(|input| input.contents.reservations) {

@@ -185,7 +185,8 @@ pub(crate) struct RlsAnswer {
     pub(crate) answer: Answer,
     pub(super) metadata: Option<Metadata>,
     pub(super) form: Form,
-    /// The reason for which it was denied without a decision, unless the parts of the answer say it.
+    /// The reason for which it was denied without a decision, unless the parts of the answer say
+    /// it.
     refusal: Option<RefusalReason>,
 }
 
