@@ -301,10 +301,6 @@ fn call<C: Clock + Clone + 'static>(
         Verb::Peek if item.permits == 0 && is_exact && !ruled.is_in_flight() => {
             State::Peeking(remote.take_or_charge(&key, 0), None)
         }
-        // Permits in flight have no debt, and a store has no status without a permit to ask for.
-        Verb::Take | Verb::Peek if item.permits == 0 && ruled.is_in_flight() => {
-            State::Peeking(remote.peek(&key, 1), Some(Verdict::Granted))
-        }
         Verb::Take if ruled.rule.over == Over::Charge => {
             State::DecisionFuture(remote.take_or_charge(&key, item.permits))
         }

@@ -283,26 +283,3 @@ fn what_was_held_is_what_has_ended_and_what_is_open_over_a_restart() {
     operate(&service, "cancel", 6, &items);
     adds_up(&service, [0, 1, 0], 0);
 }
-
-/// A request for no permits of permits in flight shows how many are free, on each wire.
-#[test]
-fn a_look_at_permits_in_flight_says_how_many_are_free() {
-    let service = Service::of(RULES);
-    for (taken, left) in [(0, 3), (1, 2), (3, 0)] {
-        if taken > 0 {
-            operate(&service, "reserve", taken, &[item("slots", u64::from(taken).min(2))]);
-        }
-        for verb in ["peek", "take"] {
-            let body = json!({ "verb": verb, "rule": "slots", "key": "ann", "permits": 0 });
-            let answer = send(&service, &body).1;
-            let of = &answer["items"][0];
-            assert_eq!((&of["remaining"], &of["limit"]), (&json!(left), &json!(3)), "{answer}");
-            assert_eq!(answer["allowed"], true);
-        }
-        for command in ["RATEGATE.PEEK", "RATEGATE.CHECK"] {
-            let reply = service.resp().ask(&[command, "slots", "0", "ann"]);
-            let words = ["allowed", "remaining"].map(|field| Resp::field(&reply, field));
-            assert_eq!(words, ["1".to_owned(), left.to_string()], "{command}");
-        }
-    }
-}
