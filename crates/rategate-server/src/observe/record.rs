@@ -1,7 +1,7 @@
 //! The record of one rule: its watcher on the path of each decision, and its readers.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -15,6 +15,7 @@ use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
 use super::top_keys::{Ranking, TopKeys, Weight};
 use super::waits::Buckets;
+use super::wide::WideCounter;
 use super::{lock, name, summary};
 use crate::engine::{HoldChange, ItemResult, Verdict, Watch};
 use crate::rule::Rule;
@@ -37,7 +38,7 @@ pub(super) struct Record {
     /// The numbers of items that reached a share of the limit, by the share.
     warnings: Mutex<BTreeMap<u16, u64>>,
     /// The permits of debts that were forgiven.
-    forgiven: AtomicU64,
+    forgiven: WideCounter,
     /// The counters of its reservations, if there were any.
     holds: OnceLock<Box<HoldTally>>,
     series: Mutex<Series>,
@@ -73,7 +74,7 @@ impl Record {
             recorder,
             denials: Denials::default(),
             warnings: Mutex::default(),
-            forgiven: AtomicU64::new(0),
+            forgiven: WideCounter::default(),
             holds: OnceLock::new(),
             series: Mutex::default(),
             waits: Mutex::default(),
@@ -134,8 +135,8 @@ impl Record {
     }
 
     /// Returns the number of permits of debts that were forgiven.
-    pub(super) fn forgiven(&self) -> u64 {
-        self.forgiven.load(Ordering::Relaxed)
+    pub(super) fn forgiven(&self) -> u128 {
+        self.forgiven.read(Ordering::Relaxed)
     }
 
     /// Returns the figures of its reservations.
@@ -185,7 +186,7 @@ impl Watch for Record {
             && !matches!(result.limit, 0 | u64::MAX)
         {
             // Where nothing is counted, no debt is forgiven.
-            self.forgiven.fetch_add(permits.saturating_sub(counted), Ordering::Relaxed);
+            self.forgiven.add(permits.saturating_sub(counted), Ordering::Relaxed);
         }
         let permits = match result.verdict {
             Verdict::Refunded(counted) | Verdict::Charged(counted) => counted,
@@ -225,7 +226,7 @@ impl Watch for Record {
 
     fn reservation(&self, change: &HoldChange) {
         if change.forgiven > 0 {
-            self.forgiven.fetch_add(change.forgiven, Ordering::Relaxed);
+            self.forgiven.add(change.forgiven, Ordering::Relaxed);
         }
         self.holds.get_or_init(Box::default).note(change);
     }

@@ -176,6 +176,10 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     }
     // Only once the ports are bound, so that a second instance leaves the counters of the first
     // alone.
+    if let Some(persistence) = settings.snapshot.as_ref().filter(|_| xds.is_some() && is_ready) {
+        // Requests come before the rules, and the file is restored with those.
+        engine.restore_key(&persistence.path);
+    }
     let saver = settings
         .snapshot
         .as_ref()

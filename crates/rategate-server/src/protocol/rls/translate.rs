@@ -186,8 +186,9 @@ pub(crate) struct RlsAnswer {
     pub(crate) answer: Answer,
     pub(super) metadata: Option<Metadata>,
     pub(super) form: Form,
-    /// `true` if the request was not read, since it is too long.
-    is_unread: bool,
+    /// The reason for which it was denied without a decision, unless the parts of the answer say
+    /// it.
+    refusal: Option<RefusalReason>,
 }
 
 /// An answer that arrives after a store has replied.
@@ -200,7 +201,7 @@ impl RlsAnswer {
             metadata::add_rules(&mut metadata, &answer);
             metadata
         });
-        Self { answer, metadata, form: Form::RateLimit, is_unread: false }
+        Self { answer, metadata, form: Form::RateLimit, refusal: None }
     }
 
     /// Creates an answer whose reply has a form of its own.
@@ -210,12 +211,34 @@ impl RlsAnswer {
 
     /// Creates the denial of a request that is not read.
     pub(crate) fn unread(form: Form) -> Self {
-        Self { is_unread: true, ..Self::of_form(Answer::uncounted_denial(), form) }
+        let refusal = Some(RefusalReason::TooLong);
+        Self { refusal, ..Self::of_form(Answer::uncounted_denial(), form) }
     }
 
     /// Returns the reason for which the call counts as refused, if it does.
     pub(crate) fn refusal(&self) -> Option<RefusalReason> {
-        if self.is_unread { Some(RefusalReason::TooLong) } else { self.answer.refusal() }
+        self.refusal.or_else(|| self.answer.refusal())
+    }
+
+    /// Creates the denial of a request that cannot be counted, since a table is full or too many
+    /// reservations are known; without a status for each descriptor. The reply states `requested`.
+    ///
+    /// # Errors
+    ///
+    /// Any other error, unchanged.
+    pub(crate) fn or_denied(
+        answer: Result<Answer, RlsError>,
+        requested: Option<Metadata>,
+    ) -> Result<Self, RlsError> {
+        let (answer, refusal) = match answer {
+            Err(RlsError::EngineError(error)) => {
+                let is_of_ids = matches!(error, EngineError::TooManyReservations { .. });
+                let refusal = is_of_ids.then(|| error.refusal());
+                (Answer::or_denied(Err(error), 0)?, refusal)
+            }
+            answer => (answer?, None),
+        };
+        Ok(Self { refusal, ..Self::new(answer, requested) })
     }
 }
 
@@ -344,8 +367,7 @@ fn operated(
     reserved: Result<Reserved, EngineError>,
 ) -> Result<Reserved, RlsError> {
     let is_end = operation.is_commit() || operation == Operation::Cancel;
-    let may_deny = !is_end && operation != Operation::Once(Verb::Charge);
-    let reserved = if may_deny { Reserved::or_denied(reserved, 0)? } else { reserved? };
+    let reserved = reserved?;
     if is_end && !reserved.answer.allowed {
         let verdicts = reserved.answer.results.iter().map(|result| result.verdict);
         if verdicts.clone().any(|verdict| verdict.is_unavailable()) {
@@ -434,15 +456,7 @@ pub(crate) async fn answered(
     decided: Decided<Answer, RlsError>,
     requested: Option<Metadata>,
 ) -> Result<RlsAnswer, RlsError> {
-    Ok(RlsAnswer::new(or_denied(decided.answer().await)?, requested))
-}
-
-/// Denies a request that a full table cannot count, without a status for each descriptor.
-pub(crate) fn or_denied(answer: Result<Answer, RlsError>) -> Result<Answer, RlsError> {
-    match answer {
-        Err(RlsError::EngineError(error)) => Ok(Answer::or_denied(Err(error), 0)?),
-        answer => answer,
-    }
+    RlsAnswer::or_denied(decided.answer().await, requested)
 }
 
 #[cfg(test)]
