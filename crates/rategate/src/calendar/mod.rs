@@ -63,6 +63,7 @@ pub fn clock() -> MonotonicClock {
     clock
 }
 
-/// The time of a reading of the wall clock that is exact enough, and the maximum number of readings.
+/// The time of a reading of the wall clock that is exact enough, and the maximum number of
+/// readings.
 const EXACT_NS: u64 = 20_000;
 const MAX_READINGS: u32 = 1_000;
