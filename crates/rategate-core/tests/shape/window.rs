@@ -40,10 +40,12 @@ fn the_bound_is_reached() {
     // The fullest window begins at no bend: it is where as much comes as goes.
     let peak = rise.clone().then(fall).unwrap();
     let saw = Shape::sawtooth(low, high, S).unwrap();
+    // The fullest window is from the end of one repetition to the start of the next.
+    let valley = Shape::stages(high, [(low, S), (high, S)]).unwrap().repeated(1_000).unwrap();
     for window_ns in [0, 1, MS, 333_333_332, 333_333_333, S - 1, S, 3 * S] {
         assert_reached(&constant, window_ns);
     }
-    for shape in [&spike, &rise, &peak, &saw] {
+    for shape in [&spike, &rise, &peak, &saw, &valley] {
         for window_ns in [9 * MS, S / 2, S - 1, 3 * S - 1] {
             assert_reached(shape, window_ns);
         }
