@@ -28,6 +28,7 @@
 use alloc::vec::{self, Vec};
 use core::num::NonZeroU64;
 
+use crate::adaptive::Outcome;
 use crate::agree::{self, Member};
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::debt::{Charged, Debt};
@@ -202,7 +203,9 @@ impl AllOfLedger {
             // What has come back is the same for all of them. An earlier instant is always true
             // as well.
             let busy_until_ns = ticket.busy_until_ns().min(booked.busy_until_ns());
-            ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.epoch()) };
+            let in_flight = ticket.in_flight.max(booked.in_flight);
+            let booked = Ticket::booked(start_ns, busy_until_ns, booked.epoch());
+            ticket = Ticket { serial, in_flight, ..booked };
         }
         ticket
     }
@@ -438,6 +441,23 @@ impl Limit for AllOfLedger {
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.advance(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
+    }
+
+    fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
+        self.limits.iter().filter_map(|limit| limit.max_in_flight(now_ns)).min()
+    }
+
+    fn release_with_outcome(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        permits: u64,
+        outcome: Outcome,
+    ) -> bool {
+        self.advance(now_ns);
+        self.limits.iter_mut().fold(false, |taken, limit| {
+            limit.release_with_outcome(now_ns, grant, permits, outcome) | taken
+        })
     }
 
     fn abort(&mut self, now_ns: u64, permits: u64) -> bool {

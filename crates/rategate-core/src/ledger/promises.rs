@@ -149,7 +149,7 @@ impl<P: Policy> Ledger<P> {
                 self.book_up_to(self.promises.len(), state);
             }
             self.note_grants();
-            return ticket;
+            return ticket.with_in_flight(self.policy.in_flight(&self.started));
         }
         let index = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
         if self.booked.as_ref().is_none_or(|booked| booked.promises != index) {
