@@ -2,7 +2,8 @@
 //!
 //! A [`Shape`] is a rate over time, built of a few forms that combine. [`Operations`] are due along
 //! it: evenly, or at random as a Poisson process, and in parts for several machines. A recorded
-//! trace is a sequence of operations as well.
+//! trace is a sequence of operations as well. A [`Load`] is operations as text, such as
+//! `ramp:0/s>100/s@10s then constant:100/s`.
 //!
 //! ```text
 //!   rate ^                      ramp, constant, ramp     spike          sine
@@ -55,6 +56,7 @@ mod line;
 mod operations;
 mod search;
 mod sine;
+mod text;
 mod total;
 mod window;
 
@@ -66,6 +68,7 @@ use crate::wide::Wide;
 pub use self::change::Factor;
 pub use self::error::ShapeError;
 pub use self::operations::Operations;
+pub use self::text::{Load, LoadError, LoadFault};
 
 use self::change::Change;
 use self::curve::{Course, Curve};

@@ -2,6 +2,7 @@
 
 mod operations;
 mod oracle;
+mod text;
 mod window;
 
 use fastrand::Rng;
