@@ -90,7 +90,7 @@ impl Operations {
     /// the start. `None` if there is no such operation within 584 years.
     ///
     /// The cost does not grow with `n`, but for a Poisson process: its gaps are added up from the
-    /// first, some nanoseconds for each.
+    /// first, some 30 ns for each.
     #[must_use]
     pub fn due(&self, n: u64) -> Option<u64> {
         let n = self.index(n);
