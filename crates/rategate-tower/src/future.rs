@@ -104,10 +104,17 @@ where
                 }
                 StateProjection::Passed { response, rules, key_status, taken } => {
                     let answered = ready!(response.poll(context));
-                    // If the service fails, `taken` is dropped and the request ends here.
                     let taken = taken.take();
-                    let (mut head, body) = answered?.into_parts();
-                    let in_flight = taken.and_then(|taken| taken.answered(rules.returns(&head)));
+                    let (mut head, body) = match answered {
+                        Ok(response) => response.into_parts(),
+                        Err(error) => {
+                            taken.into_iter().for_each(Taken::failed);
+                            return Poll::Ready(Err(error));
+                        }
+                    };
+                    let answered =
+                        |taken: Taken| taken.answered(rules.returns(&head), rules.outcome(&head));
+                    let in_flight = taken.and_then(answered);
                     if let Some(key_status) = *key_status {
                         rules.write_status(key_status, &mut head.headers);
                     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, response};
+use rategate::adaptive;
 use rategate::deny::DenyList;
 use rategate::distributed::Distributed;
 use rategate::policy::{HasLockFree, Ledger, LimiterPolicy};
@@ -39,6 +40,7 @@ use crate::rules::{Denied, Rules};
 /// | one limit per client, over several processes | [`distributed`](Self::distributed) |
 /// | some requests to cost more, or nothing | [`cost`](Self::cost) |
 /// | only some responses to count, such as failed log-ins | [`refund_when`](Self::refund_when) |
+/// | a limit that follows what the service bears | [`classify`](Self::classify) |
 /// | requests over the limit to wait | [`wait_within`](Self::wait_within) |
 /// | responses to report the limit's status | [`headers`](Self::headers) |
 /// | another response than a problem | [`form`](Self::form), [`answer`](Self::answer) |
@@ -202,6 +204,7 @@ impl RateLimitLayer {
             max_wait,
             cost,
             returns,
+            classify: None,
             headers,
             answers,
         };
@@ -307,6 +310,37 @@ impl RateLimitLayer {
         returns: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.with(|rules| rules.returns = Some(Arc::new(returns)))
+    }
+
+    /// Sets what a response says about the load of the service, by its head.
+    ///
+    /// This is for a [`Concurrency`](rategate::Concurrency) that follows
+    /// [measurements](rategate::adaptive). The default takes the status codes 429, 503, 504 and
+    /// 529, and a service that fails, for *dropped*, and all others for *served*. A client that
+    /// disconnects before the head says nothing. The time counts to the end of the body.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use rategate::adaptive::Outcome;
+    /// use rategate::{Concurrency, Limiter};
+    /// use rategate_tower::RateLimitLayer;
+    ///
+    /// // As many requests at once as the service works on, and a few more.
+    /// let limiter = Limiter::new(Concurrency::adaptive(2, 500));
+    /// let layer = RateLimitLayer::new(limiter).classify(|head| match head.status {
+    ///     StatusCode::SERVICE_UNAVAILABLE => Outcome::Dropped,
+    ///     // Served from a cache: it says nothing about the service.
+    ///     StatusCode::NOT_MODIFIED => Outcome::Ignored,
+    ///     _ => Outcome::Served,
+    /// });
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn classify(
+        self,
+        classify: impl Fn(&response::Parts) -> adaptive::Outcome + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| rules.classify = Some(Arc::new(classify)))
     }
 
     /// Sets the handling of requests without a key.

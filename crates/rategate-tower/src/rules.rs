@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, Response, response};
+use rategate::adaptive;
 use rategate::deny::DenyList;
 
 use crate::gate::{Gate, KeyStatus, LimitRequest, Outcome, Pass, refused};
@@ -20,6 +21,9 @@ pub(crate) type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
 /// A function that returns `true` if a response refunds the permits of its request.
 pub(crate) type Returns = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+
+/// A function that returns what a response says about the service's load.
+pub(crate) type Classify = Arc<dyn Fn(&response::Parts) -> adaptive::Outcome + Send + Sync>;
 
 /// A deny list, with the source of its keys.
 #[derive(Clone)]
@@ -41,6 +45,7 @@ pub(crate) struct Rules {
     pub(crate) max_wait: Option<Duration>,
     pub(crate) cost: Option<Cost>,
     pub(crate) returns: Option<Returns>,
+    pub(crate) classify: Option<Classify>,
     pub(crate) headers: Option<(Headers, Arc<Followed>)>,
     pub(crate) answers: Answers,
 }
@@ -124,6 +129,15 @@ impl Rules {
             );
         }
         lacking.is_some()
+    }
+
+    /// Returns what a response says about the service's load.
+    pub(crate) fn outcome(&self, head: &response::Parts) -> adaptive::Outcome {
+        match (&self.classify, head.status.as_u16()) {
+            (Some(classify), _) => classify(head),
+            (None, 429 | 503 | 504 | 529) => adaptive::Outcome::Dropped,
+            (None, _) => adaptive::Outcome::Served,
+        }
     }
 
     pub(crate) fn returns(&self, head: &response::Parts) -> bool {

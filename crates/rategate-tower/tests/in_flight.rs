@@ -12,6 +12,7 @@ use axum::body::Bytes;
 use axum::{Router, routing::get};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
+use rategate::adaptive::{Adaptation, Bounds, Method, Outcome};
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::LimiterPolicy;
 use rategate::{
@@ -318,4 +319,50 @@ async fn a_server_is_limited_by_what_it_works_on() {
         );
     }
     server.abort();
+}
+
+/// A limit that follows measurements learns from each response, and from a service that fails; a
+/// client that leaves teaches nothing.
+#[test]
+fn responses_say_how_busy_the_service_is() {
+    let adaptation = Adaptation::new(Bounds::new(1, 10, 50)).with_method(Method::Aimd);
+    let limiter = Limiter::new(Concurrency::following(adaptation));
+    let limit = || limiter.max_in_flight().unwrap().unwrap();
+    let answered = |layer: &RateLimitLayer, status: u16| {
+        let within = service_fn(move |_: Request<()>| {
+            let answer = Response::builder().status(status).body(Frames::default()).unwrap();
+            ready(Ok::<_, Infallible>(answer))
+        });
+        let mut service = layer.layer(within);
+        // Half of the limit is in flight, so that one more is found to do no harm.
+        let others = (0..limit() / 2).map(|_| limiter.try_permit(1).unwrap().unwrap());
+        let others: Vec<_> = others.collect();
+        match pin!(service.call(request("/"))).poll(&mut now()) {
+            Poll::Ready(answer) => drop(answer.unwrap()),
+            Poll::Pending => panic!("nothing may wait"),
+        }
+        drop(others);
+        limit()
+    };
+    let layer = RateLimitLayer::new(limiter.clone());
+    assert_eq!([200, 404, 500].map(|status| answered(&layer, status)), [11, 12, 13]);
+    assert_eq!([429, 503, 504, 529].map(|status| answered(&layer, status)), [11, 9, 8, 7]);
+    let classified = layer.clone().classify(|head| match head.status.as_u16() {
+        500 => Outcome::Dropped,
+        404 => Outcome::Ignored,
+        _ => Outcome::Served,
+    });
+    assert_eq!([503, 404, 500].map(|status| answered(&classified, status)), [8, 8, 7]);
+    let refunded = layer.clone().refund_when(|head| head.status.as_u16() == 503);
+    assert_eq!(answered(&refunded, 503), 7);
+
+    let failing = service_fn(|_: Request<()>| ready(Err::<Response<Frames>, _>(Broken)));
+    let response = pin!(layer.layer(failing).call(request("/"))).poll(&mut now());
+    assert!(matches!(response, Poll::Ready(Err(Broken))));
+    assert_eq!(limit(), 6);
+    let unanswered = service_fn(|_: Request<()>| pending::<Result<Response<Frames>, Broken>>());
+    let mut response = Box::pin(layer.layer(unanswered).call(request("/")));
+    assert!(response.as_mut().poll(&mut now()).is_pending());
+    drop(response);
+    assert_eq!((limit(), limiter.remaining()), (6, Ok(1)));
 }

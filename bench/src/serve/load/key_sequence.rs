@@ -36,8 +36,8 @@ impl KeySequence {
         Self { order: Order::Random(Rng::with_seed(seed)), keys, left: u64::MAX }
     }
 
-    /// Returns the part `number` of sixteen of these keys, until it is ended. No key comes twice, in
-    /// all parts together.
+    /// Returns the part `number` of sixteen of these keys, until it is ended. No key comes twice,
+    /// in all parts together.
     pub(crate) fn shuffled(keys: u64, number: u64) -> Self {
         let part = keys / PARTS;
         Self { order: Order::Shuffled(number * part), keys, left: part }

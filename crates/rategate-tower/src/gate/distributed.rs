@@ -10,7 +10,7 @@ use rategate::distributed::{
 };
 use rategate::store::{LeaseId, Store, StoreError};
 
-use super::taken::{InFlight, Taken};
+use super::taken::{End, InFlight, Taken};
 use super::{Gate, KeyStatus, LimitRequest, Outcome, Pass, refused};
 use crate::refusal::{Reason, Refusal};
 
@@ -117,5 +117,5 @@ struct Flight<S: Store, C: Clock + Clone + 'static>(
 
 impl<S: Store, C: Clock + Clone + 'static> InFlight for Flight<S, C> {
     /// Does nothing: permits in flight in a store leave no trace in either case.
-    fn had_no_effect(&mut self) {}
+    fn end_as(&mut self, _end: End) {}
 }

@@ -5,6 +5,7 @@ use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rategate::adaptive::Outcome;
 use rategate::policy::{Ledger, LimiterPolicy};
 use rategate::{
     BackfillPool, Clock, CompactLog, FixedWindow, Gcra, Grant, Limiter, Pacer, Permit, SlidingLog,
@@ -25,7 +26,7 @@ type Refund = Box<dyn FnOnce() + Send>;
 impl Taken {
     /// Handles the head of the response, which determines whether the request counts. Returns the
     /// permits that stay in flight until the body has ended.
-    pub(crate) fn answered(self, is_refunded: bool) -> Option<Box<dyn InFlight>> {
+    pub(crate) fn answered(self, is_refunded: bool, outcome: Outcome) -> Option<Box<dyn InFlight>> {
         match self {
             Self::Charged(refund_grant) => {
                 if is_refunded {
@@ -34,25 +35,42 @@ impl Taken {
                 None
             }
             Self::InFlight(mut permits) => {
-                if is_refunded {
-                    permits.had_no_effect();
-                }
+                permits.end_as(if is_refunded { End::WithoutEffect } else { End::As(outcome) });
                 Some(permits)
             }
         }
     }
+
+    /// Handles the failure of the service. Permits in flight end here.
+    pub(crate) fn failed(self) {
+        if let Self::InFlight(mut permits) = self {
+            permits.end_as(End::As(Outcome::Dropped));
+        }
+    }
+}
+
+/// The end of permits in flight.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum End {
+    /// They return without an effect.
+    WithoutEffect,
+    /// They say how busy the server is.
+    As(Outcome),
+    /// They say nothing.
+    #[default]
+    Unknown,
 }
 
 /// Permits in flight. Dropping them ends them.
 pub(crate) trait InFlight: Send + Sync {
-    /// Makes the permits return without an effect when this is dropped.
-    fn had_no_effect(&mut self);
+    /// Sets the end that they have when this is dropped.
+    fn end_as(&mut self, end: End);
 }
 
 /// Permits of a limiter in flight. `K` is dropped after them.
 struct Flight<P: LimiterPolicy, C: Clock, K> {
     permit: Option<Permit<P, C>>,
-    had_no_effect: bool,
+    end: End,
     _known: K,
 }
 
@@ -62,16 +80,19 @@ where
     C: Clock,
     K: Send + Sync,
 {
-    fn had_no_effect(&mut self) {
-        self.had_no_effect = true;
+    fn end_as(&mut self, end: End) {
+        self.end = end;
     }
 }
 
 impl<P: LimiterPolicy, C: Clock, K> Drop for Flight<P, C, K> {
     fn drop(&mut self) {
-        match self.permit.take() {
-            Some(permit) if self.had_no_effect => permit.abort(),
-            permit => drop(permit),
+        let Some(permit) = self.permit.take() else { return };
+        match self.end {
+            End::WithoutEffect => permit.abort(),
+            End::As(Outcome::Served) => permit.served(),
+            End::As(Outcome::Dropped) => permit.dropped(),
+            End::As(Outcome::Ignored) | End::Unknown => permit.ignored(),
         }
     }
 }
@@ -132,7 +153,7 @@ where
     C: Clock + 'static,
     K: Send + Sync + 'static,
 {
-    Taken::InFlight(Box::new(Flight { permit: Some(permit), had_no_effect: false, _known: known }))
+    Taken::InFlight(Box::new(Flight { permit: Some(permit), end: End::default(), _known: known }))
 }
 
 /// Returns a closure that refunds a grant of a limiter.

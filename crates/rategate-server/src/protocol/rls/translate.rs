@@ -51,8 +51,8 @@ pub enum Operation {
     Reserve(Option<Duration>),
     /// The end of a reservation, with what was used.
     Commit {
-        /// `true` if as much was used as is held, whatever the items say.
-        as_held: bool,
+        /// The items of which as much was used as is held, whatever they say: bit *n* for item *n*.
+        as_held: u64,
     },
     /// The end of a reservation, or a charge of what was used if none has the id.
     CommitOrCharge,
@@ -84,8 +84,9 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
             }
             Operation::Reserve(ttl) => self.reserve(id, ttl, items),
             Operation::Commit { as_held } => {
-                let costs = items.iter().map(|item| {
-                    let permits = (!as_held).then_some(item.permits);
+                let costs = items.iter().zip(0..).map(|(item, nth)| {
+                    let is_as_held = as_held.checked_shr(nth).is_some_and(|bits| bits & 1 == 1);
+                    let permits = (!is_as_held).then_some(item.permits);
                     Cost { target: item.target, permits, usage: None }
                 });
                 self.commit(id, &costs.collect::<SmallVec<[_; 2]>>())
@@ -302,8 +303,11 @@ fn ask_stated(
     }
     let verb = if stated_verb == StatedVerb::Charge { Verb::Charge } else { Verb::Take };
     let Some(id) = stated.id else { return plain(engine, ask, options, verb) };
-    let is_unstated = |descriptor: &Descriptor<'_>| descriptor.hits.is_none();
-    let as_held = ask.hits == 0 && ask.descriptors.iter().all(is_unstated);
+    let without_hits = ask.descriptors.iter().zip(0..).filter_map(|(descriptor, nth)| {
+        let is_unstated = ask.hits == 0 && descriptor.hits.is_none();
+        is_unstated.then(|| 1_u64.checked_shl(nth)).flatten()
+    });
+    let as_held = without_hits.fold(0, |all, bit| all | bit);
     let operation = match stated_verb {
         StatedVerb::Take | StatedVerb::Charge => Operation::Once(verb),
         StatedVerb::Reserve => Operation::Reserve(stated.ttl),
@@ -459,7 +463,7 @@ mod tests {
     /// twice.
     #[test]
     fn an_end_with_an_effect_on_some_descriptors_says_so() {
-        let commit = Operation::Commit { as_held: false };
+        let commit = Operation::Commit { as_held: 0 };
         let even = Verdict::Committed(Settled::Even);
         let mixed = ended(commit, &[even, Verdict::Unknown, Verdict::Late(3)]);
         let RlsError::PartlySettled { settled: 2, others } = &mixed else { panic!("{mixed:?}") };
