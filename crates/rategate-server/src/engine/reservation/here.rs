@@ -36,7 +36,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
-        if let Some(entry) = shard.entry(id, now_ns) {
+        if let Some(entry) = shard.entry(now_ns) {
             let is_same = entry.permits.iter().copied().eq(estimates) && entry.usages == usages;
             if entry.names != names || !is_same {
                 return Err(entry.other(items.len()));
@@ -65,7 +65,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
         let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
-        reservations.add(&mut shard, id, Entry::open(names, estimates, holds, end_ns, ttl_ns));
+        reservations.add(&mut shard, Entry::open(names, estimates, holds, end_ns, ttl_ns));
         drop(shard);
         reservations.counts.held();
         reservations.counts.opened();
@@ -89,7 +89,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
-        if let Some(entry) = shard.entry(id, now_ns) {
+        if let Some(entry) = shard.entry(now_ns) {
             let is_same = entry.names == names
                 && entry.permits.iter().copied().eq(permits)
                 && entry.usages == usages;
@@ -113,7 +113,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let parts = parts.flat_map(|(at, result)| result.part_verdicts(at)).collect();
             let permits = (permits.collect(), usages);
             let entry = Entry::made(names, permits, (verdicts, parts), now_ns);
-            reservations.add(&mut shard, id, entry);
+            reservations.add(&mut shard, entry);
         }
         Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
     }
@@ -130,7 +130,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         let (mut left, mut was_over) = (SmallVec::new(), false);
-        let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
+        let (verdicts, is_repeated) = match shard.entry(now_ns) {
             None => {
                 self.check_costs(costs, end)?;
                 if counting != Counting::NoUnknown {
@@ -151,7 +151,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 was_over = entry.is_over();
                 let (verdicts, left_by) = self.settle(entry, costs, end)?;
                 left = left_by;
-                shard.settled(id, verdicts.clone(), now_ns);
+                shard.settled(verdicts.clone(), now_ns);
                 reservations.counts.ended(end, &verdicts.0);
                 (verdicts, false)
             }
