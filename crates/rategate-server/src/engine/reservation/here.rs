@@ -322,7 +322,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         if left.is_empty() || left.len() != costs.len() || !parts.is_empty() {
             return None;
         }
-        let result = |((nth, cost), verdict): ((usize, &Cost<'_>), &Verdict)| {
+        let mut counters: SmallVec<[Counter<'_, C>; 1]> = SmallVec::new();
+        let mut results: SmallVec<[ItemResult; 1]> = SmallVec::with_capacity(costs.len());
+        for ((nth, cost), verdict) in costs.iter().enumerate().zip(verdicts) {
             let left = left.iter().find(|left| left.at == nth)?;
             let item = self.find(Some(live), Verb::Take, &Item::of(cost.target, 0)).ok()?;
             let Task::Acquisition(PendingItem { counter, .. }) = item else { return None };
@@ -333,15 +335,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
             let mut result = counter.result_of(&self.clock, *verdict, left.status).ok()?;
             result.warn_of_settled();
-            Some((counter, result))
-        };
-        let all: SmallVec<[_; 1]> =
-            costs.iter().enumerate().zip(verdicts).map(result).collect::<Option<_>>()?;
-        let notified = |(counter, result): (Counter<'_, C>, ItemResult)| {
-            self.notify_settled_one(&counter, &result, false);
-            result
-        };
-        Some(all.into_iter().map(notified).collect())
+            results.push(result);
+            counters.push(counter);
+        }
+        for (counter, result) in counters.iter().zip(&results) {
+            self.notify_settled_one(counter, result, false);
+        }
+        Some(results)
     }
 }
 
