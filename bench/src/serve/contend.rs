@@ -38,9 +38,22 @@ pub(crate) struct Contender<'a> {
     /// Another process that works for it, on the same core.
     pub(crate) store: Option<&'a Service>,
     pub(crate) keys: u64,
+    /// Set if each key names one request, and none may come twice.
+    pub(crate) has_ids: bool,
     pub(crate) load: Box<dyn Load>,
     /// A load with limits for which the number of grants is known.
     pub(crate) exact: Option<Box<dyn Load>>,
+}
+
+impl Contender<'_> {
+    /// Returns the keys of one of the runs.
+    fn key_sequence(&self, run: u64) -> KeySequence {
+        if self.has_ids {
+            KeySequence::shuffled(self.keys, run)
+        } else {
+            KeySequence::uniform(self.keys, run + 1_000_003)
+        }
+    }
 }
 
 /// The results of all rounds of one contender.
@@ -79,7 +92,7 @@ pub(crate) fn contend(bench: &Bench, contenders: &mut [Contender<'_>]) -> Made<V
         contenders.iter().map(|one| Figures::nothing(&one.name)).collect::<Made<_>>()?;
     for (one, figures) in contenders.iter_mut().zip(&mut all) {
         one.load
-            .run(&mut KeySequence::uniform(one.keys, 7), WARM)
+            .run(&mut one.key_sequence(0), WARM)
             .map_err(|error| format!("{}: {error}", one.name))?;
         if let Some(exact) = &mut one.exact {
             let tally =
@@ -104,7 +117,7 @@ fn round(
     number: u32,
     figures: &mut Figures,
 ) -> Made<Round> {
-    let mut key_sequence = KeySequence::uniform(one.keys, u64::from(number) + 1_000_003);
+    let mut key_sequence = one.key_sequence(u64::from(number) + 1);
     let reading = || -> Made<[u64; 4]> {
         let store_ns = one.store.map_or(Ok(0), Service::cpu_ns)?;
         let [_, busy] = machine_ticks().ok_or("/proc/stat is not as expected")?;

@@ -95,7 +95,15 @@ fn contender<'a>(
         Ok(Box::new(ConnectionGroup::connect(port, vec![one; connections])?))
     };
     let (load, exact) = (connection_group(&wide)?, Some(connection_group(&tight)?));
-    Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
+    Ok(Contender {
+        name: name.to_owned(),
+        service,
+        store: None,
+        keys: KEYS,
+        has_ids: false,
+        load,
+        exact,
+    })
 }
 
 /// Returns a request of Envoy's service: one descriptor of one entry.

@@ -76,7 +76,15 @@ fn contender<'a>(
     let load = connection_group(format!("w:{KEY}"), [burst, per_s, 1])?;
     let exact =
         Some(connection_group(format!("t{}:{KEY}", path.replace('/', ".")), [TIGHT, 1, 3_600])?);
-    Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
+    Ok(Contender {
+        name: name.to_owned(),
+        service,
+        store: None,
+        keys: KEYS,
+        has_ids: false,
+        load,
+        exact,
+    })
 }
 
 fn throttle(key: &str, [burst, count, period]: [u64; 3]) -> String {

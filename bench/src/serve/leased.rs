@@ -39,6 +39,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
             service: &ours.service,
             store: Some(&redis.service),
             keys,
+            has_ids: false,
             load: Box::new(ConnectionGroup::connect(ours.grpc, vec![one; CONNECTIONS])?),
             exact: None,
         }];

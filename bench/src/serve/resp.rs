@@ -97,7 +97,15 @@ fn contender<'a>(
             pipeline,
         )?),
     };
-    Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
+    Ok(Contender {
+        name: name.to_owned(),
+        service,
+        store: None,
+        keys: KEYS,
+        has_ids: false,
+        load,
+        exact,
+    })
 }
 
 fn script(redis: &Redis, pipeline: usize) -> Made<Contender<'_>> {
@@ -119,6 +127,7 @@ fn script(redis: &Redis, pipeline: usize) -> Made<Contender<'_>> {
         service: &redis.service,
         store: None,
         keys: KEYS,
+        has_ids: false,
         load,
         exact,
     })

@@ -28,6 +28,7 @@
 use alloc::vec::{self, Vec};
 use core::num::NonZeroU64;
 
+use crate::adaptive::Outcome;
 use crate::agree::{self, Member};
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::debt::{Charged, Debt};
@@ -202,7 +203,9 @@ impl AllOfLedger {
             // What has come back is the same for all of them. An earlier instant is always true
             // as well.
             let busy_until_ns = ticket.busy_until_ns().min(booked.busy_until_ns());
-            ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.epoch()) };
+            let in_flight = ticket.in_flight.max(booked.in_flight);
+            let booked = Ticket::booked(start_ns, busy_until_ns, booked.epoch());
+            ticket = Ticket { serial, in_flight, ..booked };
         }
         ticket
     }
@@ -222,6 +225,20 @@ impl AllOfLedger {
         if self.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
             self.with_returns(|limits| limits.iter_mut().for_each(|limit| limit.pass_to(now_ns)));
         }
+    }
+
+    /// Takes back started permits for which the caller has no grant, as many as every limit can,
+    /// and returns how many came back; see [`Ledger::credit`].
+    pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
+        self.advance(now_ns);
+        let all = self.limits.iter().map(|limit| limit.clone().credit(now_ns, permits));
+        let min = all.min().unwrap_or(0);
+        self.with_returns(|limits| {
+            for limit in limits {
+                limit.credit(now_ns, min);
+            }
+        });
+        min
     }
 
     /// Lets permits come back to each limit on its own. What has come back is then counted alike
@@ -424,6 +441,19 @@ impl Limit for AllOfLedger {
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.advance(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
+    }
+
+    fn release_with_outcome(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        permits: u64,
+        outcome: Outcome,
+    ) -> bool {
+        self.advance(now_ns);
+        self.limits.iter_mut().fold(false, |taken, limit| {
+            limit.release_with_outcome(now_ns, grant, permits, outcome) | taken
+        })
     }
 
     fn abort(&mut self, now_ns: u64, permits: u64) -> bool {

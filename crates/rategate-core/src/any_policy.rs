@@ -12,7 +12,7 @@ use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::pacer::{self, Pacer};
-use crate::policy::{Bucket, Held, Policy, Taken};
+use crate::policy::{Bucket, Ended, Held, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
@@ -225,6 +225,22 @@ macro_rules! any_policy {
                 }
             }
 
+            fn in_flight(&self, state: &AnyState) -> u64 {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => policy.in_flight(state),)*
+                    _ => 0,
+                }
+            }
+
+            fn release_with_outcome(&self, state: &mut AnyState, ended: Ended) -> bool {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.release_with_outcome(state, ended)
+                    })*
+                    _ => false,
+                }
+            }
+
             fn release(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
                 match (self, state) {
                     $((Self::$name(policy), AnyState::$name(state)) => {
@@ -287,7 +303,7 @@ any_policy! {
     Pacer(PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
     BackfillPool(BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
-    Concurrency(CONCURRENCY): concurrency::State, "A bound on operations in flight.";
+    Concurrency(CONCURRENCY, ADAPTIVE_CONCURRENCY): concurrency::State, "A bound on operations in flight.";
     CommitLog(COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
     Calendar(CALENDAR, CALENDAR_WITH_CREDITS): calendar::State, "A calendar quota: at most N in each day, week or month.";
 }

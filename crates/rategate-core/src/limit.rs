@@ -5,6 +5,7 @@
 
 use core::num::NonZeroU64;
 
+use crate::adaptive::Outcome;
 use crate::debt::{Charged, Debt};
 use crate::error::{CountsInFlight, ExceedsCapacity};
 use crate::refund::RefundEpoch;
@@ -92,6 +93,21 @@ pub trait Limit {
     /// In the first, their permits are free again. In the second, they have committed: their
     /// effects have happened, and count for a period from now on.
     fn release(&mut self, now_ns: u64, permits: u64) -> bool;
+
+    /// Records that the operations of a grant have ended in some way, with `permits` of it. Returns
+    /// `true` if any policy here counts operations in flight.
+    ///
+    /// It is a [release](Self::release) from which a limit [follows](crate::adaptive) what its
+    /// server bears.
+    fn release_with_outcome(
+        &mut self,
+        now_ns: u64,
+        _grant: &Grant,
+        permits: u64,
+        _outcome: Outcome,
+    ) -> bool {
+        self.release(now_ns, permits)
+    }
 
     /// Cancels operations in flight that provably had no effect and never will, so their permits
     /// are free at once. Returns `true` if any policy here counts operations in flight.

@@ -8,6 +8,7 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
+use crate::adaptive::{Outcome, Sample};
 use crate::debt::{Charge, Charged};
 use crate::exact::{Exact, Pace};
 use crate::refund::Refund;
@@ -179,10 +180,22 @@ pub trait Policy: Clone + Debug + PartialEq {
         false
     }
 
+    /// Returns the number of permits in flight, or 0 if the policy does not count them.
+    fn in_flight(&self, _state: &Self::State) -> u64 {
+        0
+    }
+
     /// Records that operations have ended at `now_ns`. Returns `true` if the policy counts
     /// operations in flight. More permits than are in flight count as those in flight.
     fn release(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
+    }
+
+    /// Records that operations of one grant have ended in some way, from which a limit may
+    /// [follow](crate::adaptive) what its server bears. Returns `true` if the policy counts
+    /// operations in flight.
+    fn release_with_outcome(&self, state: &mut Self::State, ended: Ended) -> bool {
+        self.release(state, ended.now_ns, ended.permits)
     }
 
     /// Cancels operations in flight that provably had no effect and never will. Returns `true` if
@@ -206,6 +219,30 @@ pub struct Held {
     pub from_ns: u64,
     /// The number of permits.
     pub permits: NonZeroU64,
+}
+
+/// Operations of one grant that have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The instant at which they started.
+    pub start_ns: u64,
+    /// The instant at which they ended.
+    pub now_ns: u64,
+    /// The number of their permits.
+    pub permits: u64,
+    /// The number of permits in flight when they started, theirs included.
+    pub in_flight: u32,
+    /// The way in which they ended.
+    pub outcome: Outcome,
+}
+
+impl Ended {
+    /// Returns it as a sample of the server.
+    #[must_use]
+    pub const fn sample(self) -> Sample {
+        let Self { start_ns, now_ns, in_flight, outcome, .. } = self;
+        Sample { start_ns, end_ns: now_ns, in_flight, outcome }
+    }
 }
 
 /// A grant as a policy records it.

@@ -81,6 +81,8 @@ pub struct Ticket {
     pub(crate) serial: u64,
     pub(crate) rest: RefundBasis,
     pub(crate) epoch: RefundEpoch,
+    /// The number of permits in flight with the grant, if the limit counts them.
+    pub(crate) in_flight: u32,
 }
 
 impl Ticket {
@@ -88,7 +90,8 @@ impl Ticket {
     /// have been at rest without it.
     #[must_use]
     pub const fn booked(start_ns: u64, busy_until_ns: u64, epoch: RefundEpoch) -> Self {
-        Self { start_ns, serial: STARTED, rest: RefundBasis::BusyUntil(busy_until_ns), epoch }
+        let rest = RefundBasis::BusyUntil(busy_until_ns);
+        Self { start_ns, serial: STARTED, rest, epoch, in_flight: 0 }
     }
 
     /// Returns until when the limit could not have been at rest without the grant, as far as is

@@ -35,15 +35,21 @@ enum Rule {
     Log(u64, u64),
 }
 
-/// Permits that were taken at one instant. A hold that has not ended ends at `end_ns`.
+/// Permits that were taken, or credited, at one instant. A hold that has not ended ends at
+/// `end_ns`.
 #[derive(Clone, Copy)]
 struct Event {
     at_ns: u64,
     permits: u64,
     end_ns: Option<u64>,
+    is_credit: bool,
 }
 
 impl Event {
+    const fn taken(at_ns: u64, permits: u64) -> Self {
+        Self { at_ns, permits, end_ns: None, is_credit: false }
+    }
+
     fn permits_at(&self, now_ns: u64) -> i128 {
         let has_ended = self.end_ns.is_some_and(|end_ns| end_ns <= now_ns);
         if has_ended { 0 } else { self.permits.into() }
@@ -62,12 +68,9 @@ impl Rule {
             Self::Bucket(rate, period_ns, burst) => {
                 // In parts of a nanosecond, of which a permit takes `period_ns`.
                 let (rate, part) = (i128::from(rate), i128::from(period_ns));
-                let tat = story.iter().fold(0, |tat: i128, event| match event.permits_at(now_ns) {
-                    0 => tat,
-                    permits => tat.max(i128::from(event.at_ns) * rate) + permits * part,
-                });
-                tat + i128::from(permits) * part <= now * rate + i128::from(burst) * part
-                    || tat <= now * rate && permits <= burst
+                let (tat, now) = (self.tat(story, now_ns), now * rate);
+                tat + i128::from(permits) * part <= now + i128::from(burst) * part
+                    || tat <= now && permits <= burst
             }
             Self::Window(max, period_ns) => {
                 let first_ns = i128::from(now_ns / period_ns * period_ns);
@@ -77,6 +80,28 @@ impl Rule {
                 used_since(now - i128::from(period_ns) + 1) + i128::from(permits) <= max.into()
             }
         }
+    }
+
+    /// Returns the TAT of a bucket, in parts of a nanosecond.
+    fn tat(self, story: &[Event], now_ns: u64) -> i128 {
+        let Self::Bucket(rate, part, _) = self else { panic!("no bucket") };
+        let (rate, part) = (i128::from(rate), i128::from(part));
+        story.iter().fold(0, |tat: i128, event| {
+            let at = i128::from(event.at_ns) * rate;
+            match event.permits_at(now_ns) {
+                0 => tat,
+                permits if event.is_credit => at.max(tat - permits * part),
+                permits => tat.max(at) + permits * part,
+            }
+        })
+    }
+
+    /// Returns how many of some permits a credit gives back: no more than are out.
+    fn credited(self, story: &[Event], now_ns: u64, permits: u64) -> u64 {
+        let Self::Bucket(rate, part, _) = self else { return 0 };
+        let out = self.tat(story, now_ns) - i128::from(now_ns) * i128::from(rate);
+        let begun = (out + i128::from(part) - 1).div_euclid(part.into());
+        permits.min(u64::try_from(begun).unwrap_or(0))
     }
 
     /// Returns how long until the try passes, if nothing else happens.
@@ -104,8 +129,11 @@ impl Rule {
     }
 }
 
+/// Credits some permits at an instant, and returns how many came back.
+type Credit<L> = fn(&mut L, u64, u64) -> u64;
+
 /// Plays random stories against the rule, and compares every decision and every wait.
-fn agrees<L: Holding>(rules: &[Rule], new: impl Fn() -> L, seed: u64) {
+fn agrees<L: Holding>(rules: &[Rule], new: impl Fn() -> L, credit: Option<Credit<L>>, seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let (mut made, mut returned, mut late, mut denied_by_hold) = (0, 0, 0, 0);
     for _ in 0..300 {
@@ -134,8 +162,10 @@ fn agrees<L: Holding>(rules: &[Rule], new: impl Fn() -> L, seed: u64) {
                         wait_ns,
                         "a try for {permits} at {now_ns}"
                     );
-                    if wait_ns == 0 {
-                        story.push(Event { at_ns: now_ns, permits, end_ns: None });
+                    if let Verdict::Granted(grant) = verdict {
+                        let back = if rng.bool() { 0 } else { rng.u64(0..=permits) };
+                        assert_eq!(limit.refund(now_ns, &grant, back), back);
+                        story.push(Event::taken(now_ns, permits - back));
                     }
                 }
                 3..=5 => {
@@ -145,7 +175,7 @@ fn agrees<L: Holding>(rules: &[Rule], new: impl Fn() -> L, seed: u64) {
                             assert_eq!(wait_ns, 0, "a hold of {permits} at {now_ns}");
                             open.push((hold, story.len()));
                             let end_ns = Some(now_ns + ttl_ns);
-                            story.push(Event { at_ns: now_ns, permits, end_ns });
+                            story.push(Event { end_ns, ..Event::taken(now_ns, permits) });
                             made += 1;
                         }
                         HoldVerdict::Denied(Denial { retry_after_ns }) => {
@@ -172,13 +202,19 @@ fn agrees<L: Holding>(rules: &[Rule], new: impl Fn() -> L, seed: u64) {
                         returned += u32::from(actual < hold.permits);
                     }
                     if short > 0 {
-                        story.push(Event { at_ns: now_ns, permits: short, end_ns: None });
+                        story.push(Event::taken(now_ns, short));
                     }
+                }
+                9 if rng.bool() && credit.is_some() => {
+                    let back = rules[0].credited(&story, now_ns, permits);
+                    let credited = credit.map(|credit| credit(&mut limit, now_ns, permits));
+                    assert_eq!(credited, Some(back), "of {permits} at {now_ns}");
+                    story.push(Event { is_credit: true, ..Event::taken(now_ns, back) });
                 }
                 9 if rng.bool() => {
                     let charged = limit.charge(now_ns, permits, FORGOTTEN).unwrap();
                     assert_eq!((charged.booked, charged.forgiven), (permits, 0));
-                    story.push(Event { at_ns: now_ns, permits, end_ns: None });
+                    story.push(Event::taken(now_ns, permits));
                 }
                 _ => {
                     let wait_ns = wait_of(&story);
@@ -212,16 +248,16 @@ fn a_bucket_decides_as_if_the_cost_had_been_known() {
     {
         let policy = Gcra::new(rate(permits, period_ns), burst).unwrap();
         let rules = [Rule::Bucket(permits, period_ns, burst)];
-        agrees(&rules, || Ledger::new(policy, 0), seed.try_into().unwrap());
+        agrees(&rules, || Ledger::new(policy, 0), Some(Ledger::credit), seed.try_into().unwrap());
     }
 }
 
 #[test]
 fn a_window_and_a_log_decide_as_if_the_cost_had_been_known() {
-    agrees(&[Rule::Window(20, 1_000)], || Ledger::new(window(20, 1_000), 0), 1);
-    agrees(&[Rule::Log(20, 1_000)], || Ledger::new(log(20, 1_000), 0), 2);
+    agrees(&[Rule::Window(20, 1_000)], || Ledger::new(window(20, 1_000), 0), None, 1);
+    agrees(&[Rule::Log(20, 1_000)], || Ledger::new(log(20, 1_000), 0), None, 2);
     let compact = CompactLog::new(20, Duration::from_micros(1));
-    agrees(&[Rule::Log(20, 1_000)], || Ledger::new(compact, 0), 3);
+    agrees(&[Rule::Log(20, 1_000)], || Ledger::new(compact, 0), None, 3);
 }
 
 #[test]
@@ -229,7 +265,7 @@ fn several_limits_decide_as_if_the_cost_had_been_known() {
     let rules = [Rule::Bucket(1, 50, 30), Rule::Log(40, 2_000)];
     let bucket = Gcra::new(rate(1, 50), 30).unwrap();
     let both = AllOf::default().and(bucket).and(log(40, 2_000));
-    agrees(&rules, || AllOfLedger::new(both.clone(), 0), 4);
+    agrees(&rules, || AllOfLedger::new(both.clone(), 0), None, 4);
 }
 
 fn rate(permits: u64, period_ns: u64) -> Rate {
@@ -464,10 +500,8 @@ fn a_refund_beside_a_hold_returns_nothing_twice() {
                 _ => {}
             }
             // At least as full as a bucket that only the effects were taken from.
-            let story: Vec<Event> = effects
-                .iter()
-                .map(|&(at_ns, permits)| Event { at_ns, permits, end_ns: None })
-                .collect();
+            let story: Vec<Event> =
+                effects.iter().map(|&(at_ns, permits)| Event::taken(at_ns, permits)).collect();
             let left = limit.remaining(now_ns);
             assert!(left == 0 || Rule::Bucket(1, period_ns, burst).passes(&story, now_ns, left));
         }

@@ -5,6 +5,12 @@ use fastrand::Rng;
 /// The number of digits of a key.
 pub(crate) const DIGITS: usize = 8;
 
+/// The number of parts of a shuffled sequence.
+const PARTS: u64 = 16;
+/// A step through the keys in a shuffled sequence. Powers of ten have no factor of it, so that it
+/// meets all of them.
+const STEP: u64 = 61_803_399;
+
 /// A sequence of keys by number.
 #[derive(Debug)]
 pub(crate) struct KeySequence {
@@ -19,6 +25,8 @@ enum Order {
     Random(Rng),
     /// One after the other, and again from the first.
     RoundRobin(u64),
+    /// Each once, in an order that looks random.
+    Shuffled(u64),
     Same(u64),
 }
 
@@ -26,6 +34,13 @@ impl KeySequence {
     /// Returns a sequence over `keys` keys, until it is ended.
     pub(crate) fn uniform(keys: u64, seed: u64) -> Self {
         Self { order: Order::Random(Rng::with_seed(seed)), keys, left: u64::MAX }
+    }
+
+    /// Returns the part `number` of sixteen of these keys, until it is ended. No key comes twice, in
+    /// all parts together.
+    pub(crate) fn shuffled(keys: u64, number: u64) -> Self {
+        let part = keys / PARTS;
+        Self { order: Order::Shuffled(number * part), keys, left: part }
     }
 
     /// Returns a sequence of all these keys, each `times` times.
@@ -49,6 +64,11 @@ impl KeySequence {
         let key = match &mut self.order {
             Order::Random(random) => random.u64(..self.keys),
             Order::Same(key) => *key,
+            Order::Shuffled(next) => {
+                let key = *next * STEP % self.keys;
+                *next += 1;
+                key
+            }
             Order::RoundRobin(next) => {
                 let key = *next;
                 *next = if key + 1 == self.keys { 0 } else { key + 1 };
@@ -71,7 +91,9 @@ fn digits(mut number: u64) -> [u8; DIGITS] {
 
 #[cfg(test)]
 mod tests {
-    use super::KeySequence;
+    use std::collections::BTreeSet;
+
+    use super::{KeySequence, PARTS};
 
     #[test]
     fn each_key_comes_so_often_and_drawn_ones_stay_within_bounds() {
@@ -82,5 +104,9 @@ mod tests {
         assert!((0..10_000).all(|_| key_sequence.key().is_some_and(|key| key < *b"00001000")));
         key_sequence.end();
         assert_eq!(key_sequence.key(), None);
+        let parts = (0..PARTS).map(|number| KeySequence::shuffled(1_600, number));
+        let keys = parts.flat_map(|mut part| std::iter::from_fn(move || part.key()));
+        let all: BTreeSet<_> = keys.collect();
+        assert_eq!(all.len(), 1_600);
     }
 }

@@ -17,7 +17,7 @@ use crate::service::Service;
 const CONNECTIONS: usize = 16;
 /// The number of commands or calls at a time on each connection.
 const AT_ONCE: usize = 16;
-/// The number of distinct ids: with so many few are drawn twice, and then nothing is held.
+/// The number of distinct ids, of which none is sent twice: nothing would be held then.
 const IDS: u64 = 100_000_000;
 
 const GOAL_CHARGE: f64 = 0.9;
@@ -144,7 +144,8 @@ fn contender<'a>(
     keys: u64,
     load: Box<dyn Load>,
 ) -> Contender<'a> {
-    Contender { name: name.to_owned(), service, store: None, keys, load, exact: None }
+    let (name, has_ids) = (name.to_owned(), keys == IDS);
+    Contender { name, service, store: None, keys, has_ids, load, exact: None }
 }
 
 fn row(path: &str, base: &Figures, other: &Figures, goal: f64) -> Row {

@@ -11,7 +11,7 @@ const TIMEOUT_NS: u64 = 5_000_000_000;
 ///
 /// It finds the limit of a server that refuses what is too much. One that lets callers wait is
 /// filled until they give up. The rule is that of Netflix' concurrency-limits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aimd {
     bounds: Bounds,
     limit: u32,
@@ -27,7 +27,11 @@ impl Aimd {
 
 impl Controller for Aimd {
     fn limit(&self) -> u32 {
-        self.limit
+        self.bounds.clamp(self.limit.into())
+    }
+
+    fn rebound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     fn sample(&mut self, sample: Sample) {

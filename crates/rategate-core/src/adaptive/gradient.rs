@@ -14,7 +14,7 @@ const QUEUE: u64 = 4 * ONE;
 ///
 /// It does not see what is dropped. In a modest overload the long average follows the newest, and
 /// the limit grows without end. The rule is `Gradient2` of Netflix' concurrency-limits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gradient {
     bounds: Bounds,
     /// In 256ths.
@@ -37,6 +37,10 @@ impl Gradient {
 impl Controller for Gradient {
     fn limit(&self) -> u32 {
         self.bounds.clamp(self.limit / ONE)
+    }
+
+    fn rebound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     fn sample(&mut self, sample: Sample) {

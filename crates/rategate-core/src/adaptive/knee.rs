@@ -66,7 +66,7 @@ const LONG_AGO: u8 = u8::MAX;
 /// }
 /// assert!(knee.limit() < 10);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knee {
     bounds: Bounds,
     /// In 256ths.
@@ -104,7 +104,7 @@ pub struct Knee {
     random: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
     Probe {
@@ -282,6 +282,10 @@ impl Knee {
 impl Controller for Knee {
     fn limit(&self) -> u32 {
         self.bounds.clamp(self.limit / ONE)
+    }
+
+    fn rebound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     fn sample(&mut self, sample: Sample) {

@@ -41,17 +41,21 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+mod adaptation;
 mod aimd;
 mod gradient;
 mod knee;
+mod learned;
 mod vegas;
 mod window;
 
 use core::fmt::Debug;
 
+pub use self::adaptation::{Adaptation, Method};
 pub use self::aimd::Aimd;
 pub use self::gradient::Gradient;
 pub use self::knee::Knee;
+pub(crate) use self::learned::Learned;
 pub use self::vegas::Vegas;
 use crate::error::LimitError;
 
@@ -65,6 +69,9 @@ pub trait Controller: Debug {
     /// Returns the maximum number of operations in flight, which is within the bounds. It costs
     /// nothing.
     fn limit(&self) -> u32;
+
+    /// Puts other bounds into force. What has been found stays, within them.
+    fn rebound(&mut self, bounds: Bounds);
 
     /// Records an operation that has ended, in constant time and without an allocation.
     ///
@@ -148,6 +155,11 @@ impl Bounds {
     #[must_use]
     pub const fn ceiling(self) -> u32 {
         self.ceiling
+    }
+
+    /// Returns these bounds for a limit that begins with `first`, or the bound that it exceeds.
+    fn beginning_with(self, first: u64) -> Self {
+        Self { first: self.clamp(first), ..self }
     }
 
     /// Returns a limit, or the bound that it exceeds.

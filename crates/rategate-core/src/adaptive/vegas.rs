@@ -11,7 +11,7 @@ const PROBE_EVERY: u64 = 30;
 /// The minimum latency is that of one operation, so a server whose latencies vary much is left
 /// idle.
 /// The rule is that of Netflix' concurrency-limits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vegas {
     bounds: Bounds,
     limit: u32,
@@ -43,7 +43,11 @@ impl Vegas {
 
 impl Controller for Vegas {
     fn limit(&self) -> u32 {
-        self.limit
+        self.bounds.clamp(self.limit.into())
+    }
+
+    fn rebound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     fn sample(&mut self, sample: Sample) {

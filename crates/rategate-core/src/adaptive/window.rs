@@ -3,7 +3,7 @@
 use super::{MAX_LATENCY_NS, ONE, Outcome, Sample, ratio};
 
 /// The sums of samples.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
     begun_ns: u64,
     last_ns: u64,
@@ -33,7 +33,7 @@ pub(super) struct Averages {
 }
 
 /// A number of served operations in some time, which is not 0.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Throughput {
     served: u32,
     in_ns: u64,

@@ -105,7 +105,7 @@ impl Leftover {
             }
             Amount::Permits { busy_until_ns, .. } => RefundBasis::BusyUntil(busy_until_ns),
         };
-        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch }
+        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch, in_flight: 0 }
     }
 
     /// Returns `true` if fewer than `permits` whole permits are left. Costs no division.

@@ -210,10 +210,23 @@ impl<P: Policy> Ledger<P> {
         self.policy.bucket(&self.started)
     }
 
-    /// Follows permits that came back without a hold, of the grant `serial` or of an unknown one.
-    pub(super) fn note_refund(&mut self, before: Option<Bucket>, serial: Option<u64>) {
+    /// Follows a credit at the newest instant, which found the bucket as `before`.
+    pub(super) fn note_credit(&mut self, before: Option<Bucket>) {
         let after = self.bucket_with_holds();
         if let (Some(holds), Some(before), Some(after)) = (&mut self.holds, before, after) {
+            let back = before.pace.sub(before.tat, after.tat);
+            holds.leads.follow_credit(before, Exact::at(self.latest_ns.into()), back);
+        }
+    }
+
+    /// Follows permits that came back without a hold, of the grant `serial` or of an unknown one.
+    pub(super) fn note_refund(&mut self, before: Option<Bucket>, serial: Option<u64>) {
+        // No later term would have to stay where it is.
+        let is_newest = serial.is_some_and(|serial| serial.saturating_add(1) == self.next_serial);
+        let after = self.bucket_with_holds();
+        if let (Some(holds), Some(before), Some(after)) = (&mut self.holds, before, after)
+            && !is_newest
+        {
             // Grants of the lock-free form were made before all holds.
             let known = serial.filter(|&serial| serial < self.next_serial);
             let back = after.pace.sub(before.tat, after.tat);
@@ -237,14 +250,14 @@ impl<P: Policy> Ledger<P> {
     fn take_back(&mut self, now_ns: u64, ended: &Ended, unused: u64) -> u64 {
         let serial = ended.serial;
         let bucket = self.policy.bucket(&self.started);
-        let (back, counted) = if let Some(bucket) = bucket.filter(|_| ended.refund.is_none())
+        let back = if let Some(bucket) = bucket.filter(|_| ended.refund.is_none())
             && let Some(holds) = &mut self.holds
         {
             let after = holds.leads.end(bucket, serial, bucket.pace.time_of(unused));
             let back = bucket.pace.sub(bucket.tat, after.tat);
             self.policy.set_bucket(&mut self.started, after);
-            let count = |permits: u128| u64::try_from(permits).unwrap_or(u64::MAX);
-            (count(bucket.pace.permits_in(back)), count(bucket.pace.permits_begun_in(back)))
+            // A part of the last permit may have been earned.
+            u64::try_from(bucket.pace.permits_begun_in(back)).unwrap_or(u64::MAX)
         } else {
             let refund = match &ended.refund {
                 Some(held) => held.refund(now_ns, unused, self.epoch),
@@ -256,9 +269,9 @@ impl<P: Policy> Ledger<P> {
                 _ => self.policy.refund(&mut self.started, refund).min(unused),
             };
             self.note_refund(bucket, Some(serial));
-            (back, back)
+            back
         };
-        self.note_return(counted);
+        self.note_return(back);
         self.drop_empty_holds();
         back
     }

@@ -189,8 +189,17 @@ impl Leads {
         Bucket { tat: pace.sub(tat, pace.from_parts(fall)), pace }
     }
 
-    /// Follows permits of the grant `serial` that came back without a hold; zero for an unknown
-    /// grant.
+    /// Follows permits of no certain grant that come back at `now` and move the bucket back by
+    /// `back`, before they do.
+    ///
+    /// They count as fewer permits taken from then on. So all terms fall alike, and none below
+    /// `now`, as after a grant of no permits.
+    pub(super) fn follow_credit(&mut self, bucket: Bucket, now: Exact, back: Exact) {
+        self.follow(bucket, bucket.pace.add(now, back));
+    }
+
+    /// Follows permits of an earlier grant `serial` that came back without a hold; zero for an
+    /// unknown grant.
     ///
     /// The highest term between two holds may be that of a later grant, which does not fall. So
     /// the gap before the grant shrinks, or the first one. The leads are then small enough.

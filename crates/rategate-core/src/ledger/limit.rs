@@ -3,11 +3,12 @@
 use core::num::NonZeroU64;
 
 use super::Ledger;
+use crate::adaptive::Outcome;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
 use crate::holds::{Holding as _, soonest_after_ends};
 use crate::limit::{Limit, charge_as_promises};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Ended, Policy, Taken};
 use crate::provisional::Provisional;
 use crate::refund::Refund;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
@@ -86,7 +87,7 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
         self.pass_to(now_ns);
-        let Ticket { start_ns, serial, rest, epoch } = grant.ticket;
+        let Ticket { start_ns, serial, rest, epoch, .. } = grant.ticket;
         let has_started = start_ns <= self.latest_ns && serial >= self.first_on_time();
         let permits = permits.min(grant.permits);
         if !has_started || permits == 0 {
@@ -188,6 +189,23 @@ impl<P: Policy> Limit for Ledger<P> {
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
         let taken = self.policy.release(&mut self.started, self.latest_ns, permits);
+        if taken {
+            self.booked = None;
+        }
+        taken
+    }
+
+    fn release_with_outcome(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        permits: u64,
+        outcome: Outcome,
+    ) -> bool {
+        self.pass_to(now_ns);
+        let Ticket { start_ns, in_flight, .. } = grant.ticket;
+        let ended = Ended { start_ns, now_ns: self.latest_ns, permits, in_flight, outcome };
+        let taken = self.policy.release_with_outcome(&mut self.started, ended);
         if taken {
             self.booked = None;
         }

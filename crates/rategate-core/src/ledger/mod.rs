@@ -240,7 +240,7 @@ impl<P: Policy> Ledger<P> {
         self.pass_to(now_ns);
         let before = self.bucket_with_holds();
         let back = self.policy.credit(&mut self.started, self.latest_ns, permits).min(permits);
-        self.note_refund(before, None);
+        self.note_credit(before);
         self.note_return(back);
         back
     }

@@ -109,6 +109,7 @@ pub(crate) mod tag {
     pub(crate) const CALENDAR: u16 = 10;
     pub(crate) const WINDOW_WITH_CREDITS: u16 = 11;
     pub(crate) const CALENDAR_WITH_CREDITS: u16 = 12;
+    pub(crate) const ADAPTIVE_CONCURRENCY: u16 = 13;
 
     /// Returns the tag of the same policy without credits, from which it can continue.
     pub(crate) const fn without_credits(of: u16) -> u16 {
@@ -208,6 +209,7 @@ fn policy_of(tag: u16) -> &'static str {
         tag::COMPACT_LOG => "compact log",
         tag::CALENDAR => "calendar",
         tag::CALENDAR_WITH_CREDITS => "calendar with credits",
+        tag::ADAPTIVE_CONCURRENCY => "concurrency that follows measurements",
         _ => "one that is not known here",
     }
 }

@@ -192,7 +192,7 @@ end
 function gcra.take(cell, op, now, permits)
   local us, part = op.cost_us, op.cost_part
   if permits ~= op.permits then us, part = times(op.unit_us, op.unit_part, permits, op.d) end
-  leads_follow(cell, op, now)
+  leads_follow(cell, op, now, 0)
   local tat_us, tat_part = gcra_tat(cell, now)
   cell.tat_us, cell.tat_part = add(tat_us, tat_part, us, part, op.d)
   if cell.back > 0 then cell.peak_us = math.max(cell.peak_us, cell.tat_us + 1) end
@@ -205,7 +205,7 @@ function gcra.charge(cell, op, now, permits, bound)
   local left_us, left_part = sub(math.min(now + op.burst_us + bound, LAST_TAT_US), op.burst_part, us, part, op.d)
   local booked = fits(left_us, left_part, op.unit_us, op.unit_part, permits, op.d)
   if booked == 0 then return 0 end
-  leads_follow(cell, op, now)
+  leads_follow(cell, op, now, 0)
   local cost_us, cost_part = times(op.unit_us, op.unit_part, booked, op.d)
   cell.tat_us, cell.tat_part = add(us, part, cost_us, cost_part, op.d)
   if is_less(now + op.burst_us, op.burst_part, cell.tat_us, cell.tat_part) then cell.mark = now end
@@ -269,7 +269,8 @@ function gcra.give_back(cell, _, _, serial, permits, is_over)
   end
   local back = fits(us, part, cell.unit_us, cell.unit_part, permits, cell.d)
   local whole_us, whole_part = times(cell.unit_us, cell.unit_part, back, cell.d)
-  gcra_move(cell, us, part, is_less(whole_us, whole_part, us, part) and back + 1 or back)
+  if is_less(whole_us, whole_part, us, part) then back = back + 1 end
+  gcra_move(cell, us, part, back)
   return back
 end
 
@@ -294,9 +295,11 @@ function gcra.owed(cell, op, now)
 end
 
 function gcra.credit(cell, op, now, permits)
-  cell.tat_us, cell.tat_part = gcra_tat(cell, now)
-  gcra.undo(cell, op, now, permits)
-  cell.tat_us, cell.tat_part = gcra_tat(cell, now)
+  local us, part = times(op.unit_us, op.unit_part, permits, op.d)
+  local most_us, most_part = sub(cell.tat_us, cell.tat_part, now, 0, op.d)
+  if is_less(most_us, most_part, us, part) then us, part = most_us, most_part end
+  leads_follow(cell, op, now + us, part)
+  gcra_move(cell, us, part, permits)
 end
 
 local function gcra_text(us, part, d, unit_us, unit_part)

@@ -128,13 +128,14 @@ local function leads_sub(leads, us, part, d)
   leads.us, leads.part = sub(leads.us, leads.part, us, part, d)
 end
 
--- Follows a grant now, before the bucket takes it.
-local function leads_follow(cell, op, now)
+-- Follows a grant at an instant, before the bucket takes it; or a credit, at the instant now moved on
+-- by its time: as a grant of no permits after which all terms fall alike.
+local function leads_follow(cell, op, start_us, start_part)
   local leads, d = cell.leads, op.d
   if not leads then return end
   local last_us, last_part = sub(cell.tat_us, cell.tat_part, leads.us, leads.part, d)
   local holds = leads.open
-  while not is_less(now, 0, last_us, last_part) do
+  while not is_less(start_us, start_part, last_us, last_part) do
     local serial, gap = gap_before(cell)
     if not serial then
       leads.made_up, leads.open, leads.us, leads.part = leads.newest, 0, 0, 0
@@ -146,7 +147,7 @@ local function leads_follow(cell, op, now)
     holds = holds + gap[3]
   end
   if holds == 0 then return end
-  local us, part = sub(last_us, last_part, now, 0, d)
+  local us, part = sub(last_us, last_part, start_us, start_part, d)
   leads_add(leads, us, part, d)
   local serial, gap = gap_before(cell)
   if serial and gap[3] == 0 then

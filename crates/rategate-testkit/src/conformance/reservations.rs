@@ -354,7 +354,7 @@ impl<'a, A: Arena> Story<'a, A> {
         }
     }
 
-    /// Takes permits, or charges them, beside what is held.
+    /// Takes permits, or charges or credits them, beside what is held.
     fn decide(&mut self, about: &str) {
         let (permits, now_ns) = (self.some_permits(), self.now_us * 1_000);
         let is_charge = self.below(4) == 0;
@@ -373,6 +373,13 @@ impl<'a, A: Arena> Story<'a, A> {
                 _ => self.client.remaining(),
             };
             assert_eq!((seen.charged, left), (expected, remaining), "{about}: a charge");
+            return;
+        }
+        if self.below(3) == 0 {
+            let expected = self.model.limits.credit(now_ns, permits);
+            assert_eq!(self.client.credit(permits).unwrap(), expected, "{about}: a credit");
+            let remaining = self.model.limits.remaining(now_ns);
+            assert_eq!(self.client.remaining(), remaining, "{about}: after a credit");
             return;
         }
         let expected = self.model.limits.try_acquire(now_ns, permits).unwrap();

@@ -1,0 +1,102 @@
+//! The numbers of a limit that follows measurements.
+
+use super::Bounds;
+
+/// How a limit on operations in flight follows measurements: its bounds, and the method that moves
+/// it between them.
+///
+/// ```
+/// use rategate_core::adaptive::{Adaptation, Bounds, Method};
+/// use rategate_core::concurrency::Concurrency;
+///
+/// let vegas = Adaptation::new(Bounds::new(5, 20, 200)).with_method(Method::Vegas);
+/// assert_eq!(Concurrency::following(vegas).permits(), 200);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adaptation {
+    bounds: Bounds,
+    method: Method,
+    seed: u64,
+}
+
+/// A rule that moves a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Method {
+    /// As many operations as the server works on at once, and a few more:
+    /// [`Knee`](super::Knee).
+    #[default]
+    Knee,
+    /// One more for each success, a tenth less for each drop: [`Aimd`](super::Aimd).
+    Aimd,
+    /// The queue that a latency implies stays between two bounds: [`Vegas`](super::Vegas).
+    Vegas,
+    /// The limit follows the ratio of a long average of the latency to the newest one:
+    /// [`Gradient`](super::Gradient).
+    Gradient,
+}
+
+impl Method {
+    /// Returns the number by which it is written; it never changes.
+    pub(crate) const fn number(self) -> u64 {
+        match self {
+            Self::Knee => 0,
+            Self::Aimd => 1,
+            Self::Vegas => 2,
+            Self::Gradient => 3,
+        }
+    }
+
+    pub(crate) const fn of_number(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::Knee,
+            1 => Self::Aimd,
+            2 => Self::Vegas,
+            3 => Self::Gradient,
+            _ => return None,
+        })
+    }
+}
+
+impl Adaptation {
+    /// Creates an adaptation within these bounds by [`Method::Knee`].
+    #[must_use]
+    pub const fn new(bounds: Bounds) -> Self {
+        Self { bounds, method: Method::Knee, seed: 0 }
+    }
+
+    pub(crate) const fn with_bounds(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Returns it with another method.
+    #[must_use]
+    pub const fn with_method(self, method: Method) -> Self {
+        Self { method, ..self }
+    }
+
+    /// Returns it with another seed for what is random. Several clients of one server should have
+    /// different ones, so that they do not probe at once.
+    #[must_use]
+    pub const fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Returns the bounds.
+    #[must_use]
+    pub const fn bounds(self) -> Bounds {
+        self.bounds
+    }
+
+    /// Returns the method.
+    #[must_use]
+    pub const fn method(self) -> Method {
+        self.method
+    }
+
+    /// Returns the seed.
+    #[must_use]
+    pub const fn seed(self) -> u64 {
+        self.seed
+    }
+}

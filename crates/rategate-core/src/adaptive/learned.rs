@@ -1,0 +1,113 @@
+//! What a limit has learned from measurements.
+
+use super::{Adaptation, Aimd, Controller, Gradient, Knee, Method, Sample, Vegas};
+
+/// The time without operations in flight after which a limit begins anew: what it has learned says
+/// nothing about the server any more. An idle key of a table can then be evicted.
+const FORGETS_NS: u64 = 600_000_000_000;
+
+/// A controller, and the time for which it is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Learned {
+    controller: AnyController,
+    /// The instant at which the last operation ended. `None` before the first.
+    idle_since_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum AnyController {
+    Knee(Knee),
+    Aimd(Aimd),
+    Vegas(Vegas),
+    Gradient(Gradient),
+}
+
+impl AnyController {
+    fn new(adaptation: Adaptation) -> Self {
+        let (bounds, seed) = (adaptation.bounds(), adaptation.seed());
+        match adaptation.method() {
+            Method::Knee => Self::Knee(Knee::new(bounds, seed)),
+            Method::Aimd => Self::Aimd(Aimd::new(bounds)),
+            Method::Vegas => Self::Vegas(Vegas::new(bounds, seed)),
+            Method::Gradient => Self::Gradient(Gradient::new(bounds)),
+        }
+    }
+
+    fn as_dyn(&mut self) -> &mut dyn Controller {
+        match self {
+            Self::Knee(controller) => controller,
+            Self::Aimd(controller) => controller,
+            Self::Vegas(controller) => controller,
+            Self::Gradient(controller) => controller,
+        }
+    }
+
+    fn limit(&self) -> u32 {
+        match self {
+            Self::Knee(controller) => controller.limit(),
+            Self::Aimd(controller) => controller.limit(),
+            Self::Vegas(controller) => controller.limit(),
+            Self::Gradient(controller) => controller.limit(),
+        }
+    }
+}
+
+impl Learned {
+    pub(crate) fn new(adaptation: Adaptation) -> Self {
+        Self { controller: AnyController::new(adaptation), idle_since_ns: None }
+    }
+
+    /// Returns the limit of operations in flight at `now_ns`, of which there are some or none.
+    pub(crate) fn limit(&self, adaptation: Adaptation, is_idle: bool, now_ns: u64) -> u64 {
+        if is_idle && self.fresh_at_ns() <= now_ns {
+            return adaptation.bounds().first().into();
+        }
+        self.controller.limit().into()
+    }
+
+    /// Returns the instant from which an idle limit is as fresh.
+    pub(crate) fn fresh_at_ns(&self) -> u64 {
+        self.idle_since_ns.map_or(0, |since_ns| since_ns.saturating_add(FORGETS_NS))
+    }
+
+    /// Follows the start of operations on an idle server.
+    pub(crate) fn begin(&mut self, adaptation: Adaptation, now_ns: u64) {
+        if self.idle_since_ns.is_some() && self.fresh_at_ns() <= now_ns {
+            *self = Self::new(adaptation);
+        }
+    }
+
+    /// Follows the end of operations at `now_ns`.
+    pub(crate) fn end(&mut self, now_ns: u64, sample: Option<Sample>) {
+        self.idle_since_ns = Some(now_ns);
+        if let Some(sample) = sample {
+            self.controller.as_dyn().sample(sample);
+        }
+    }
+
+    /// Follows other numbers.
+    pub(crate) fn rebase(&mut self, old: Adaptation, new: Adaptation) {
+        if old.method() == new.method() && old.seed() == new.seed() {
+            self.controller.as_dyn().rebound(new.bounds());
+        } else {
+            *self = Self::new(new);
+        }
+    }
+
+    /// Returns a limit that begins with what another has found.
+    pub(crate) fn beginning_with(adaptation: Adaptation, limit: u64, idle_since_ns: u64) -> Self {
+        let bounds = adaptation.bounds().beginning_with(limit);
+        let learned = Self::new(adaptation.with_bounds(bounds));
+        Self { idle_since_ns: Some(idle_since_ns), ..learned }
+    }
+
+    /// Returns the limit that has been found.
+    pub(crate) fn found(&self) -> u64 {
+        self.controller.limit().into()
+    }
+
+    /// Returns the instant at which the last operation ended.
+    pub(crate) const fn idle_since_ns(&self) -> Option<u64> {
+        self.idle_since_ns
+    }
+}
