@@ -96,7 +96,7 @@ impl<P: Policy> Ledger<P> {
     ) -> T {
         let mut found = find(&self.started, now_ns);
         let (mut after, mut epoch) = (None, self.epoch);
-        for (&(end_ns, _), held) in &holds.others {
+        for (&(end_ns, _), held) in holds.others.iter() {
             if is_by(&found, end_ns) {
                 return found;
             }
