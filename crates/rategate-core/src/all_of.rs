@@ -443,6 +443,10 @@ impl Limit for AllOfLedger {
         self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
     }
 
+    fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
+        self.limits.iter().filter_map(|limit| limit.max_in_flight(now_ns)).min()
+    }
+
     fn release_with_outcome(
         &mut self,
         now_ns: u64,

@@ -225,6 +225,15 @@ macro_rules! any_policy {
                 }
             }
 
+            fn max_in_flight(&self, state: &AnyState, now_ns: u64) -> Option<u64> {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.max_in_flight(state, now_ns)
+                    })*
+                    _ => None,
+                }
+            }
+
             fn in_flight(&self, state: &AnyState) -> u64 {
                 match (self, state) {
                     $((Self::$name(policy), AnyState::$name(state)) => policy.in_flight(state),)*

@@ -66,7 +66,7 @@ pub struct Concurrency {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     in_flight: u64,
-    /// What a limit that follows measurements has learned.
+    /// The controller of a limit that follows measurements.
     learned: Option<Box<Learned>>,
 }
 
@@ -240,6 +240,10 @@ impl Policy for Concurrency {
 
     fn counts_in_flight(&self) -> bool {
         true
+    }
+
+    fn max_in_flight(&self, state: &State, now_ns: u64) -> Option<u64> {
+        Some(self.limit(state, now_ns))
     }
 
     fn in_flight(&self, state: &State) -> u64 {

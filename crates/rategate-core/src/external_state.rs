@@ -26,12 +26,13 @@
 
 use core::num::NonZeroU64;
 
+use crate::adaptive::Outcome;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
 use crate::limit::{Limit, charge_as_promises};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Ended, Policy, Taken};
 use crate::refund::RefundEpoch;
-use crate::verdict::{Opening, Refusal, Ticket};
+use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 /// One decision about a state that is stored elsewhere. The owner of the state clamps the clock.
 #[derive(Debug)]
@@ -61,7 +62,8 @@ impl<P: Policy> Limit for ExternalState<'_, P> {
         let taken = Taken { from_ns: now_ns, start_ns, permits };
         let busy_until_ns = self.policy.busy_until_ns(self.state, taken);
         self.policy.take(self.state, taken);
-        Ticket::booked(start_ns, busy_until_ns, self.epoch)
+        let ticket = Ticket::booked(start_ns, busy_until_ns, self.epoch);
+        ticket.with_in_flight(self.policy.in_flight(self.state))
     }
 
     /// Returns `false`: grants are not known one by one.
@@ -109,6 +111,20 @@ impl<P: Policy> Limit for ExternalState<'_, P> {
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.policy.release(self.state, now_ns, permits)
+    }
+
+    fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
+        self.policy.max_in_flight(self.state, now_ns)
+    }
+
+    fn release_with_outcome(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        permits: u64,
+        outcome: Outcome,
+    ) -> bool {
+        self.policy.release_with_outcome(self.state, Ended::of(grant, permits, outcome, now_ns))
     }
 
     fn abort(&mut self, now_ns: u64, permits: u64) -> bool {

@@ -87,6 +87,12 @@ pub trait Limit {
     /// pool](crate::backfill_pool) does.
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool;
 
+    /// Returns the maximum number of permits in flight at `now_ns`, if any policy here limits
+    /// them.
+    fn max_in_flight(&self, _now_ns: u64) -> Option<u64> {
+        None
+    }
+
     /// Records that operations have ended. Returns `true` if any policy here counts operations in
     /// flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
     ///

@@ -12,7 +12,7 @@ use crate::adaptive::{Outcome, Sample};
 use crate::debt::{Charge, Charged};
 use crate::exact::{Exact, Pace};
 use crate::refund::Refund;
-use crate::verdict::{Opening, Refusal};
+use crate::verdict::{Grant, Opening, Refusal};
 
 /// A rate limiting algorithm with its numbers.
 pub trait Policy: Clone + Debug + PartialEq {
@@ -185,6 +185,11 @@ pub trait Policy: Clone + Debug + PartialEq {
         0
     }
 
+    /// Returns the maximum number of permits in flight at `now_ns`, if the policy limits them.
+    fn max_in_flight(&self, _state: &Self::State, _now_ns: u64) -> Option<u64> {
+        None
+    }
+
     /// Records that operations have ended at `now_ns`. Returns `true` if the policy counts
     /// operations in flight. More permits than are in flight count as those in flight.
     fn release(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
@@ -237,6 +242,12 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// Returns the end of `permits` of a grant.
+    pub(crate) const fn of(grant: &Grant, permits: u64, outcome: Outcome, now_ns: u64) -> Self {
+        let (start_ns, in_flight) = (grant.start_ns, grant.ticket.in_flight);
+        Self { start_ns, now_ns, permits, in_flight, outcome }
+    }
+
     /// Returns it as a sample of the server.
     #[must_use]
     pub const fn sample(self) -> Sample {

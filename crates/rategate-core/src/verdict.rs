@@ -104,6 +104,11 @@ impl Ticket {
         }
     }
 
+    /// Returns this ticket of a grant with which so many permits are in flight.
+    pub(crate) fn with_in_flight(self, in_flight: u64) -> Self {
+        Self { in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX), ..self }
+    }
+
     /// Returns the refund epoch of the limit when the grant was booked.
     #[must_use]
     pub const fn epoch(&self) -> RefundEpoch {

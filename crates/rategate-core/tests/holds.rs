@@ -96,7 +96,7 @@ impl Rule {
         })
     }
 
-    /// Returns how many of some permits a credit gives back: no more than are out.
+    /// Returns how many of some permits a credit returns: no more than are out.
     fn credited(self, story: &[Event], now_ns: u64, permits: u64) -> u64 {
         let Self::Bucket(rate, part, _) = self else { return 0 };
         let out = self.tat(story, now_ns) - i128::from(now_ns) * i128::from(rate);

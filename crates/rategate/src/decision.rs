@@ -174,8 +174,7 @@ impl Grant {
     pub(crate) const fn as_promised(grant: &verdict::Grant) -> Self {
         let verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket } =
             *grant;
-        let leftover =
-            Leftover::booked(remaining, ticket.busy_until_ns()).with_epoch(ticket.epoch());
+        let leftover = Leftover::of_ticket(remaining, &ticket);
         Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, leftover) }
     }
 

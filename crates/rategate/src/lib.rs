@@ -149,6 +149,7 @@
 )]
 
 pub mod adapter;
+pub mod adaptive;
 #[cfg(feature = "calendar")]
 pub mod calendar;
 pub mod charge;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rategate_core::adaptive::Outcome;
 use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -169,6 +170,41 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     /// Ends the operation: its effect has been acknowledged, or may have happened. A drop does so
     /// too.
     pub fn commit(self) {}
+
+    /// Ends an operation that was served, be it with an error: its latency says how busy the
+    /// server is.
+    ///
+    /// This and the next two are for a [`Concurrency`](crate::Concurrency) that follows
+    /// [measurements](crate::adaptive). For all others they are [commits](Self::commit).
+    ///
+    /// ```
+    /// use rategate::{Concurrency, Limiter};
+    ///
+    /// let limiter = Limiter::new(Concurrency::adaptive(5, 200));
+    /// let permit = limiter.permit(1)?;
+    /// // The call to the server comes here.
+    /// permit.served();
+    /// assert_eq!(limiter.max_in_flight()?, Some(20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn served(self) {
+        self.end(Outcome::Served);
+    }
+
+    /// Ends an operation that was refused or took too long: the server has too much to do.
+    pub fn dropped(self) {
+        self.end(Outcome::Dropped);
+    }
+
+    /// Ends an operation that says nothing about the server, such as one that was cancelled. A drop
+    /// does so too.
+    pub fn ignored(self) {}
+
+    fn end(mut self, outcome: Outcome) {
+        let permits = std::mem::take(&mut self.permits);
+        // A closed limiter needs nothing back.
+        let _ = self.shared.release_with_outcome(&self.grant, permits, outcome);
+    }
 
     /// Returns the grant, and leaves the end of the operation to the caller.
     ///

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use rategate_core::adaptive::Outcome;
 use rategate_core::concurrent::{
     BatchVerdict, Concurrent, Leftover, LimiterPolicy, LockFree, LockFreeVerdict, PermitBatch,
 };
@@ -381,6 +382,26 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.section_in_flight(|section| {
             section.change(|limit, now_ns| limit.release(now_ns, permits))
         })
+    }
+
+    /// Ends operations in flight of a grant in some way. Returns `true` if the limit counts any.
+    pub(crate) fn release_with_outcome(
+        &self,
+        grant: &Grant,
+        permits: u64,
+        outcome: Outcome,
+    ) -> Result<bool, Closed> {
+        let grant = grant.as_granted();
+        self.section_in_flight(|section| {
+            section.change(|limit, now_ns| {
+                limit.release_with_outcome(now_ns, &grant, permits, outcome)
+            })
+        })
+    }
+
+    /// Returns the maximum number of permits in flight, if the limit has one.
+    pub(crate) fn max_in_flight(&self) -> Result<Option<u64>, Closed> {
+        self.section(|section| section.change(|limit, now_ns| limit.max_in_flight(now_ns)))
     }
 
     /// Aborts operations in flight that had no effect. Returns `true` if the limit counts any.

@@ -4,9 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
+use rategate::adaptive::{Adaptation, Bounds, Method, Outcome};
+use rategate::keyed::Capacity;
 use rategate::{
-    AcquireError, CommitLog, Concurrency, Limiter, ManualClock, SlidingLog, TryAcquireError,
+    AcquireError, AsyncLimiter, CommitLog, Concurrency, Grant, Keyed, Limiter, ManualClock,
+    SlidingLog, TryAcquireError,
 };
+use rategate_testkit::executor::{Task, play};
 use rategate_testkit::ns;
 
 type Commits = Limiter<CommitLog, ManualClock>;
@@ -198,4 +202,54 @@ fn a_reservation_dropped_after_its_start_has_ended() {
     let log = Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock.clone());
     drop(log.reserve(1).unwrap());
     assert_eq!(log.remaining(), Ok(0), "used up");
+}
+
+/// A limit that follows measurements grows with the end of an operation, and so starts more than
+/// one waiter, in order. An operation that says nothing about the server starts one.
+#[test]
+fn waiters_start_as_a_limit_that_follows_measurements_grows() {
+    let clock = ManualClock::stepped();
+    let adaptation = Adaptation::new(Bounds::new(1, 2, 3)).with_method(Method::Aimd);
+    let limiter = AsyncLimiter::with_clock(Concurrency::following(adaptation), clock.clone());
+    let (first, second) = (limiter.try_permit(1).unwrap(), limiter.try_permit(1).unwrap());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let mut tasks = [(); 4].map(|()| Task::new(limiter.permit(1)));
+    let started = |tasks: &mut [Task<'_, _>]| {
+        play(&clock, tasks, 1);
+        tasks.iter().map(|task| task.result.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(started(&mut tasks), [false; 4]);
+    first.served();
+    assert_eq!(limiter.max_in_flight(), Ok(Some(3)));
+    assert_eq!(started(&mut tasks), [true, true, false, false]);
+    second.ignored();
+    assert_eq!(started(&mut tasks), [true, true, true, false]);
+    tasks[0].result.take().unwrap().unwrap().dropped();
+    assert_eq!(limiter.max_in_flight(), Ok(Some(2)));
+    assert!(!started(&mut tasks)[3], "there are still two");
+    drop(tasks[1].result.take());
+    assert!(started(&mut tasks)[3]);
+}
+
+/// A table of keys follows each server by itself.
+#[test]
+fn keys_follow_their_own_servers() {
+    let clock = ManualClock::new();
+    let adaptation = Adaptation::new(Bounds::new(1, 2, 50)).with_method(Method::Aimd);
+    let policy = Concurrency::following(adaptation);
+    let keyed: Keyed<str, Concurrency, _> =
+        Keyed::with_clock(policy, Capacity::default(), clock.clone());
+    for _ in 0..5 {
+        for (key, outcome) in [("good", Outcome::Served), ("bad", Outcome::Dropped)] {
+            let grants = std::iter::from_fn(|| keyed.try_acquire(key, 1).unwrap().granted());
+            let grants: Vec<Grant> = grants.collect();
+            clock.advance(Duration::from_millis(5));
+            for grant in grants {
+                assert_eq!(keyed.release_with_outcome(key, &grant, outcome), Ok(true));
+            }
+        }
+    }
+    let in_flight =
+        |key| std::iter::from_fn(|| keyed.try_acquire(key, 1).unwrap().granted()).count();
+    assert_eq!((in_flight("good"), in_flight("bad")), (26, 1));
 }

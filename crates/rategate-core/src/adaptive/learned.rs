@@ -1,4 +1,4 @@
-//! What a limit has learned from measurements.
+//! A controller, and the time for which what it has learned is right.
 
 use super::{Adaptation, Aimd, Controller, Gradient, Knee, Method, Sample, Vegas};
 

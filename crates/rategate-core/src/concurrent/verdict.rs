@@ -61,8 +61,16 @@ pub struct Leftover {
 /// The leftover permits in the form in which the lock-free state knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {
-    Parts { parts: u64, parts_per_permit: u64 },
-    Permits { permits: u64, busy_until_ns: u64 },
+    Parts {
+        parts: u64,
+        parts_per_permit: u64,
+    },
+    /// Beside the permits left, those in flight where the limit counts them.
+    Permits {
+        permits: u64,
+        busy_until_ns: u64,
+        in_flight: u32,
+    },
 }
 
 impl Leftover {
@@ -81,7 +89,16 @@ impl Leftover {
     /// Without that grant, the limit could not have been at rest before `busy_until_ns`.
     #[must_use]
     pub const fn booked(permits: u64, busy_until_ns: u64) -> Self {
-        Self { left: Amount::Permits { permits, busy_until_ns }, epoch: RefundEpoch::UNKNOWN }
+        let left = Amount::Permits { permits, busy_until_ns, in_flight: 0 };
+        Self { left, epoch: RefundEpoch::UNKNOWN }
+    }
+
+    /// Returns what a grant has left of `permits`, as its ticket says.
+    #[must_use]
+    pub const fn of_ticket(permits: u64, ticket: &Ticket) -> Self {
+        let (busy_until_ns, in_flight) = (ticket.busy_until_ns(), ticket.in_flight);
+        let left = Amount::Permits { permits, busy_until_ns, in_flight };
+        Self { left, epoch: ticket.epoch }
     }
 
     /// Returns this leftover with the refund epoch `epoch`.
@@ -99,13 +116,15 @@ impl Leftover {
     /// Returns the ticket of a grant that started at `start_ns` and left these permits.
     #[must_use]
     pub const fn ticket(self, start_ns: u64) -> Ticket {
-        let rest = match self.left {
+        let (rest, in_flight) = match self.left {
             Amount::Parts { parts, parts_per_permit } => {
-                RefundBasis::Leftover { parts, parts_per_permit }
+                (RefundBasis::Leftover { parts, parts_per_permit }, 0)
             }
-            Amount::Permits { busy_until_ns, .. } => RefundBasis::BusyUntil(busy_until_ns),
+            Amount::Permits { busy_until_ns, in_flight, .. } => {
+                (RefundBasis::BusyUntil(busy_until_ns), in_flight)
+            }
         };
-        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch, in_flight: 0 }
+        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch, in_flight }
     }
 
     /// Returns `true` if fewer than `permits` whole permits are left. Costs no division.

@@ -195,6 +195,10 @@ impl<P: Policy> Limit for Ledger<P> {
         taken
     }
 
+    fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
+        self.policy.max_in_flight(&self.started, self.clamp(now_ns))
+    }
+
     fn release_with_outcome(
         &mut self,
         now_ns: u64,
@@ -203,8 +207,7 @@ impl<P: Policy> Limit for Ledger<P> {
         outcome: Outcome,
     ) -> bool {
         self.pass_to(now_ns);
-        let Ticket { start_ns, in_flight, .. } = grant.ticket;
-        let ended = Ended { start_ns, now_ns: self.latest_ns, permits, in_flight, outcome };
+        let ended = Ended::of(grant, permits, outcome, self.latest_ns);
         let taken = self.policy.release_with_outcome(&mut self.started, ended);
         if taken {
             self.booked = None;

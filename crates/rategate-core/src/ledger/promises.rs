@@ -149,8 +149,7 @@ impl<P: Policy> Ledger<P> {
                 self.book_up_to(self.promises.len(), state);
             }
             self.note_grants();
-            let in_flight = self.policy.in_flight(&self.started);
-            return Ticket { in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX), ..ticket };
+            return ticket.with_in_flight(self.policy.in_flight(&self.started));
         }
         let index = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
         if self.booked.as_ref().is_none_or(|booked| booked.promises != index) {

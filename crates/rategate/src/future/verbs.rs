@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rategate_core::adaptive::Outcome;
 use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::debt::Charged;
 use rategate_core::verdict::Settled;
@@ -113,6 +114,26 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
         self.limiter().release(permits)
+    }
+
+    /// Ends the operations of a grant in some way: see
+    /// [`Limiter::release_with_outcome`](crate::Limiter::release_with_outcome).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn release_with_outcome(&self, grant: &Grant, outcome: Outcome) -> Result<bool, Closed> {
+        self.limiter().release_with_outcome(grant, outcome)
+    }
+
+    /// Returns the maximum number of permits in flight now: see
+    /// [`Limiter::max_in_flight`](crate::Limiter::max_in_flight).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn max_in_flight(&self) -> Result<Option<u64>, Closed> {
+        self.limiter().max_in_flight()
     }
 
     /// Aborts operations in flight that had no effect: see

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rategate_core::adaptive::Outcome;
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::span::whole_ns;
@@ -155,6 +156,28 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         self.table.on_flight(
             &self.location(key),
             |limit, now_ns| limit.release(now_ns, permits),
+            release,
+        )
+    }
+
+    /// Ends the operations of a key's grant in some way: see [`Limiter::release_with_outcome`].
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    pub fn release_with_outcome(
+        &self,
+        key: &K,
+        grant: &Grant,
+        outcome: Outcome,
+    ) -> Result<bool, KeyedError> {
+        let release = |limiter: &Limiter<P, C>| limiter.release_with_outcome(grant, outcome);
+        self.table.on_flight(
+            &self.location(key),
+            |limit, now_ns| {
+                let (granted, permits) = (grant.as_granted(), grant.permits());
+                limit.release_with_outcome(now_ns, &granted, permits, outcome)
+            },
             release,
         )
     }

@@ -1,5 +1,6 @@
 //! Permits that come back: refunds, the ends of operations, and refills.
 
+use rategate_core::adaptive::Outcome;
 use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::limit::Limit as _;
 
@@ -47,6 +48,28 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
         self.shared.release(permits)
+    }
+
+    /// Ends the operations of a grant in some way. Returns `true` if a policy here counts
+    /// operations in flight.
+    ///
+    /// It is a [release](Self::release) from which a [`Concurrency`](crate::Concurrency) that
+    /// follows measurements learns what its server bears: see [`adaptive`](crate::adaptive).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn release_with_outcome(&self, grant: &Grant, outcome: Outcome) -> Result<bool, Closed> {
+        self.shared.release_with_outcome(grant, grant.permits(), outcome)
+    }
+
+    /// Returns the maximum number of permits in flight now, if a policy here limits them.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn max_in_flight(&self) -> Result<Option<u64>, Closed> {
+        self.shared.max_in_flight()
     }
 
     /// Aborts operations in flight that had no effect and never will: their permits are free at
