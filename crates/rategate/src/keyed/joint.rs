@@ -289,7 +289,7 @@ pub(crate) enum GuardedBy {
 /// A limiter that guards a key's limit, and the error for two parts of a call that share it.
 pub(crate) type Guarding<P, C> = (Limiter<P, C>, KeyedError);
 
-/// What a limit holds, and its status after that.
+/// A hold of a limit, and the status of the limit after that.
 pub(crate) type HeldStatus = (Hold, Option<Status>);
 
 /// The reason why a limit is not behind the lock that was taken for it.

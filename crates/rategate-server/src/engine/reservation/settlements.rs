@@ -59,7 +59,7 @@ impl Settlements {
         });
         if self.settled.len() == self.settled.capacity() {
             // Less to spare than by doubling.
-            self.settled.reserve_exact((self.settled.len() / 16).saturating_add(16));
+            self.settled.reserve_exact((self.settled.len() / 32).saturating_add(16));
         }
         let at = u32::try_from(self.settled.len()).unwrap_or(u32::MAX);
         let number = self.first.wrapping_add(at);
