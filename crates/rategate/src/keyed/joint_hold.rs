@@ -238,6 +238,7 @@ pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
 /// # Errors
 ///
 /// Those of [`try_hold_all`].
+#[expect(clippy::type_complexity, reason = "a hold and its status")]
 pub fn try_hold_all_with_status<P: LimiterPolicy, C: Clock>(
     parts: &[Estimate<'_, P, C>],
     ttl: Duration,
@@ -249,7 +250,7 @@ fn hold_together<T, P: LimiterPolicy, C: Clock>(
     parts: &[Estimate<'_, P, C>],
     ttl_ns: u64,
     with_status: bool,
-    held: impl Fn(Hold<P, C>, Option<Status>) -> T,
+    result: impl Fn(Hold<P, C>, Option<Status>) -> T,
 ) -> Result<JointDecision<T>, TryAllError> {
     // The limiters that keep the parts; shards keep the others.
     let limiters: Vec<RefCell<Option<Limiter<P, C>>>> =
@@ -270,8 +271,8 @@ fn hold_together<T, P: LimiterPolicy, C: Clock>(
         let of = |(at, (hold, status)): (usize, HeldStatus)| {
             let (part, kept) = (parts.get(at)?, limiters.get(at)?);
             let kept = kept.borrow();
-            let hold = kept.as_ref().map_or_else(|| part.held(hold), |own| own.held(hold));
-            Some((at, held(hold, status)))
+            let own = kept.as_ref().map_or_else(|| part.held(hold), |own| own.held(hold));
+            Some((at, result(own, status)))
         };
         holds.into_iter().filter_map(of).collect()
     })
