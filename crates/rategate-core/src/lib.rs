@@ -93,6 +93,7 @@ mod compact;
 mod credits;
 mod decimal;
 mod exact;
+mod ordered_map;
 mod search;
 mod text;
 mod track;

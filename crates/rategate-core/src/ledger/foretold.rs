@@ -96,7 +96,7 @@ impl<P: Policy> Ledger<P> {
     ) -> T {
         let mut found = find(&self.started, now_ns);
         let (mut after, mut epoch) = (None, self.epoch);
-        for (&(end_ns, _), held) in &holds.others {
+        for (&(end_ns, _), held) in holds.others.iter() {
             if is_by(&found, end_ns) {
                 return found;
             }
@@ -120,6 +120,10 @@ impl<P: Policy> Ledger<P> {
         find: impl Fn(&P::State, u64) -> T,
         is_by: impl Fn(&T, u64) -> bool,
     ) -> T {
+        let first = find(&self.started, now_ns);
+        if holds.led.first_key_value().is_none_or(|(&(end_ns, _), _)| is_by(&first, end_ns)) {
+            return first;
+        }
         let (all, mut rest, mut ends) = (holds.led.len(), holds.led.iter(), Vec::new());
         // Finds after so many ends, and returns `true` with it if no other end changes it.
         let mut found_after = |count: usize| {
@@ -138,7 +142,7 @@ impl<P: Policy> Ledger<P> {
         };
         // What is found by one end is found by all later ones.
         let (mut low, mut high, mut has_tried_all) = (0_usize, 0_usize, false);
-        let (mut found, mut is_last) = found_after(0);
+        let (mut found, mut is_last) = (first, false);
         while !is_last {
             low = high.saturating_add(1);
             // A bucket that is used far beyond all ends needs each of them.

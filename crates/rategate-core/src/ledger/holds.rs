@@ -1,13 +1,13 @@
 //! The holds of a ledger: what is held until its cost is known.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 
 use super::Ledger;
 use super::leads::Leads;
 use crate::exact::Exact;
 use crate::holds::{Hold, Holding};
 use crate::limit::Limit;
+use crate::ordered_map::OrderedMap;
 use crate::policy::{Bucket, Policy, Taken};
 use crate::refund::{Refund, RefundBasis, RefundEpoch};
 use crate::verdict::{Grant, Ticket};
@@ -21,9 +21,9 @@ const FIRST_BYTES: usize = 768;
 pub(super) struct Holds {
     /// The permits of holds whose place the leads know, since nothing had been granted between the
     /// grant and the hold; by their ends, then in the order in which they were made.
-    pub(super) led: BTreeMap<Place, u64>,
+    pub(super) led: OrderedMap<Place, u64>,
     /// All others.
-    pub(super) others: BTreeMap<Place, Held>,
+    pub(super) others: OrderedMap<Place, Held>,
     pub(super) leads: Leads,
     /// The serial number below which grants may have started at other instants than their tickets
     /// name.

@@ -22,9 +22,8 @@
 //! `s + T (total - S)`, and `TAT = max(s + T (total - S))` by induction over the grants. `d`
 //! permits less in one grant lower `total` for all, and `S` for the later ones.
 
-use alloc::collections::BTreeMap;
-
 use crate::exact::{Exact, Pace};
+use crate::ordered_map::OrderedMap;
 use crate::policy::Bucket;
 
 /// The maximum number of gaps that are added up for one lead.
@@ -34,7 +33,7 @@ const MAX_GAPS: usize = 4_096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leads {
     /// The gaps behind the highest term, by the newest hold before each.
-    gaps: BTreeMap<u64, Gap>,
+    gaps: OrderedMap<u64, Gap>,
     /// The sum of all gaps.
     total: Exact,
     /// The number of holds behind the last term.
@@ -80,7 +79,7 @@ impl Leads {
         if serial <= self.made_up {
             return Some(Exact::default());
         }
-        self.gaps.range(serial..).next()?;
+        self.gaps.at_or_after(serial)?;
         let mut lead = Exact::default();
         for (&newest, gap) in self.gaps.iter().take(MAX_GAPS) {
             lead = pace.add(lead, gap.length());
@@ -132,8 +131,10 @@ impl Leads {
             return;
         }
         let mut length = pace.sub(last, start);
-        if let Some(before) = self.gaps.last_entry().filter(|before| before.get().holds == 0) {
-            let before = before.remove().length();
+        if self.gaps.last_key_value().is_some_and(|(_, before)| before.holds == 0)
+            && let Some((_, before)) = self.gaps.pop_last()
+        {
+            let before = before.length();
             self.total = pace.sub(self.total, before);
             length = pace.add(length, before);
         }
@@ -150,7 +151,7 @@ impl Leads {
             return bucket;
         }
         let Bucket { tat, pace } = bucket;
-        let Some((&newest, gap)) = self.gaps.range_mut(serial..).next() else {
+        let Some((newest, gap)) = self.gaps.at_or_after_mut(serial) else {
             self.open = self.open.saturating_sub(1);
             return Bucket { tat: pace.sub(tat, back), pace };
         };
@@ -173,7 +174,7 @@ impl Leads {
         let parts_of =
             |permits: u64| u128::from(pace.period_ns().get()).wrapping_mul(permits.into());
         let (mut behind, mut fall) = (0_u128, parts_of(left));
-        for (&newest, gap) in &self.gaps {
+        for (&newest, gap) in self.gaps.iter() {
             if left == 0 {
                 break;
             }
@@ -207,7 +208,7 @@ impl Leads {
         let mut left = back;
         while left > Exact::default()
             && let Some((&newest, _)) =
-                self.gaps.range(..serial).next_back().or_else(|| self.gaps.first_key_value())
+                self.gaps.before(serial).or_else(|| self.gaps.first_key_value())
         {
             left = self.shrink(pace, newest, left);
         }
@@ -226,12 +227,19 @@ impl Leads {
     /// Shortens a gap, and those before it once it has closed. Returns what is left when all have.
     fn shrink(&mut self, pace: Pace, newest: u64, by: Exact) -> Exact {
         let mut left = by;
+        let own = self.gaps.at_or_after_mut(newest).filter(|(key, _)| *key == newest);
+        let Some((_, gap)) = own else { return left };
+        if left < gap.length() {
+            *gap = Gap::new(pace.sub(gap.length(), left), gap.holds.into());
+            self.total = pace.sub(self.total, left);
+            return Exact::default();
+        }
         let Some(gap) = self.gaps.remove(&newest) else { return left };
         let (mut length, mut holds) = (gap.length(), u64::from(gap.holds));
         while left >= length {
             left = pace.sub(left, length);
             self.total = pace.sub(self.total, length);
-            let Some((&before, _)) = self.gaps.range(..newest).next_back() else {
+            let Some((&before, _)) = self.gaps.before(newest) else {
                 self.made_up = newest;
                 return left;
             };
@@ -247,7 +255,7 @@ impl Leads {
     /// Joins a gap without holds with the next one.
     fn join_next(&mut self, pace: Pace, newest: u64) {
         let Some(&empty) = self.gaps.get(&newest).filter(|gap| gap.holds == 0) else { return };
-        let next = self.gaps.range_mut(newest.saturating_add(1)..).next();
+        let next = self.gaps.at_or_after_mut(newest.saturating_add(1));
         if let Some((_, next)) = next {
             let length = pace.add(next.length(), empty.length());
             let joined = Gap::new(length, next.holds.into());

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::answer::{ItemResult, Verdict};
 use super::counter::Counter;
 use super::request::Verb;
-use crate::rule::Limit;
+use crate::rule::{Limit, Rule};
 
 /// The work on the items of a request, in their order.
 pub(super) type Tasks<'a, C> = SmallVec<[Task<'a, C>; 4]>;
@@ -78,10 +78,11 @@ pub(super) fn takes<'t, 'a, C: Clock + Clone>(
 /// one in a store.
 pub(super) fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>, replaced: &[Arc<str>]) {
     let rules = tasks.iter().filter_map(|task| match task {
-        Task::Acquisition(item) => Some(Arc::clone(&item.counter.ruled()?.rule)),
+        Task::Acquisition(item) => Some(&item.counter.ruled()?.rule),
         Task::Done(_) => None,
     });
-    let rules: SmallVec<[_; 4]> = rules.filter(|rule| !rule.replaces.is_empty()).collect();
+    let rules: SmallVec<[Arc<Rule>; 4]> =
+        rules.filter(|rule| !rule.replaces.is_empty()).map(Arc::clone).collect();
     let is_replaced = |name: &Arc<str>| {
         replaced.contains(name) || rules.iter().any(|rule| rule.replaces.contains(name))
     };

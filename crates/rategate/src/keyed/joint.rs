@@ -14,6 +14,7 @@ use crate::decision::Grant;
 use crate::error::KeyedError;
 use crate::limiter::Limiter;
 use crate::shared::LimiterGuard;
+use crate::status::Status;
 
 /// Permits of one limit, as one part of a call that has to pass several limits.
 ///
@@ -288,6 +289,9 @@ pub(crate) enum GuardedBy {
 /// A limiter that guards a key's limit, and the error for two parts of a call that share it.
 pub(crate) type Guarding<P, C> = (Limiter<P, C>, KeyedError);
 
+/// A hold of a limit, and the status of the limit after that.
+pub(crate) type HeldStatus = (Hold, Option<Status>);
+
 /// The reason why a limit is not behind the lock that was taken for it.
 #[derive(Debug)]
 pub(crate) enum EnterError {
@@ -323,8 +327,9 @@ pub(crate) trait Held {
     /// Takes everything.
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>);
 
-    /// Takes everything, and holds it for `ttl_ns`.
-    fn hold(&mut self, ttl_ns: u64, holds: &mut Vec<(usize, Hold)>);
+    /// Takes everything, and holds it for `ttl_ns`. `with_status` also reads the status of each
+    /// limit after that, of limits that have one here.
+    fn hold(&mut self, ttl_ns: u64, with_status: bool, holds: &mut Vec<(usize, HeldStatus)>);
 
     /// Releases the lock.
     fn release<'a>(self: Box<Self>) -> AfterUnlock<'a>
@@ -424,11 +429,11 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
         }
     }
 
-    fn hold(&mut self, ttl_ns: u64, holds: &mut Vec<(usize, Hold)>) {
+    fn hold(&mut self, ttl_ns: u64, _with_status: bool, holds: &mut Vec<(usize, HeldStatus)>) {
         let Some((at, permits)) = self.wanted else { return };
         let hold = |limit: &mut L, now_ns| limit.try_hold(now_ns, permits, ttl_ns);
         if let Ok(Some(HoldVerdict::Held(hold))) = self.guard.decide_behind_all(permits, hold) {
-            holds.push((at, hold));
+            holds.push((at, (hold, None)));
         }
     }
 

@@ -10,7 +10,8 @@ use rategate_core::holds;
 use rategate_core::span::whole_ns;
 
 use super::joint::{
-    GuardedBy, Guarding, JointDecision, JointLimiter, Lock, TryAllError, decide_together,
+    GuardedBy, Guarding, HeldStatus, JointDecision, JointLimiter, Lock, TryAllError,
+    decide_together,
 };
 use super::joint_key::JointKey;
 use super::key::Id;
@@ -22,6 +23,7 @@ use crate::decision::Denial;
 use crate::error::KeyedError;
 use crate::hold::KeyName;
 use crate::limiter::Limiter;
+use crate::status::Status;
 
 /// An estimate of one limit, as one part of a call to [`try_hold_all`].
 ///
@@ -227,6 +229,29 @@ pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
     {
         return hold_one(part, ttl_ns).map_err(|error| TryAllError { at: 0, error });
     }
+    hold_together(parts, ttl_ns, false, |hold, _| hold)
+}
+
+/// Holds estimates as [`try_hold_all`] does, and returns the status that each leaves. It is `None`
+/// of a limiter, and of a key that has one.
+///
+/// # Errors
+///
+/// Those of [`try_hold_all`].
+#[expect(clippy::type_complexity, reason = "a hold and its status")]
+pub fn try_hold_all_with_status<P: LimiterPolicy, C: Clock>(
+    parts: &[Estimate<'_, P, C>],
+    ttl: Duration,
+) -> Result<JointDecision<(Hold<P, C>, Option<Status>)>, TryAllError> {
+    hold_together(parts, whole_ns(ttl), true, |hold, status| (hold, status))
+}
+
+fn hold_together<T, P: LimiterPolicy, C: Clock>(
+    parts: &[Estimate<'_, P, C>],
+    ttl_ns: u64,
+    with_status: bool,
+    result: impl Fn(Hold<P, C>, Option<Status>) -> T,
+) -> Result<JointDecision<T>, TryAllError> {
     // The limiters that keep the parts; shards keep the others.
     let limiters: Vec<RefCell<Option<Limiter<P, C>>>> =
         parts.iter().map(|_| RefCell::default()).collect();
@@ -241,12 +266,13 @@ pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
     decide_together(parts.len(), lock, |guards| {
         let mut holds = Vec::with_capacity(parts.len());
         for (_, guard) in guards {
-            guard.hold(ttl_ns, &mut holds);
+            guard.hold(ttl_ns, with_status, &mut holds);
         }
-        let of = |(at, hold): (usize, holds::Hold)| {
+        let of = |(at, (hold, status)): (usize, HeldStatus)| {
             let (part, kept) = (parts.get(at)?, limiters.get(at)?);
             let kept = kept.borrow();
-            Some((at, kept.as_ref().map_or_else(|| part.held(hold), |own| own.held(hold))))
+            let own = kept.as_ref().map_or_else(|| part.held(hold), |own| own.held(hold));
+            Some((at, result(own, status)))
         };
         holds.into_iter().filter_map(of).collect()
     })

@@ -7,7 +7,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use rategate_core::concurrent::HasLockFree;
-use rategate_core::holds::{Hold, HoldVerdict, Holding as _};
+use rategate_core::holds::{HoldVerdict, Holding as _};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Refusal, Verdict};
@@ -20,9 +20,10 @@ use super::table::Table;
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::keyed::joint::{
-    AfterUnlock, EnterError, GuardedBy, Held, JointLimit, JointLimiter, Lock, LockedRequest, Order,
-    SHARD, opens_after,
+    AfterUnlock, EnterError, GuardedBy, Held, HeldStatus, JointLimit, JointLimiter, Lock,
+    LockedRequest, Order, SHARD, opens_after,
 };
+use crate::status::Status;
 use crate::sync::MutexGuard;
 
 /// A key of a table, and the permits requested of it.
@@ -144,11 +145,12 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
         }
     }
 
-    fn hold(&mut self, ttl_ns: u64, holds: &mut Vec<(usize, Hold)>) {
+    fn hold(&mut self, ttl_ns: u64, with_status: bool, holds: &mut Vec<(usize, HeldStatus)>) {
         for draft in &mut self.drafts {
             let held = draft.ledger.try_hold(self.now_ns, draft.permits, ttl_ns);
             if let Ok(HoldVerdict::Held(hold)) = held {
-                holds.push((draft.at, hold));
+                let status = with_status.then(|| Status::of_ledger(&draft.ledger, self.now_ns));
+                holds.push((draft.at, (hold, status)));
             }
         }
     }

@@ -35,7 +35,7 @@ use rategate_core::concurrent::{HasLockFree, Leftover};
 pub use self::capacity::{Capacity, DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow};
 use self::error::KeyedError;
 pub use self::joint::{Acquisition, JointDecision, try_all};
-pub use self::joint_hold::{Estimate, try_hold_all};
+pub use self::joint_hold::{Estimate, try_hold_all, try_hold_all_with_status};
 use self::joint_key::JointKey;
 pub use self::key::{HashedId, Hashing, Id, Key, NumberId, Seeds};
 pub use self::policy_versions::MAX_TIERS;

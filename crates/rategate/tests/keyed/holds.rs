@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rategate::charge::{Charged, Committed, Debt, Settled};
 use rategate::error::KeyedError;
-use rategate::keyed::{Capacity, Hashing, JointDecision, Overflow, try_hold_all};
+use rategate::keyed::{
+    Capacity, Hashing, JointDecision, Overflow, try_hold_all, try_hold_all_with_status,
+};
 use rategate::policy::Anchor;
 use rategate::{Concurrency, FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
 
@@ -17,6 +19,29 @@ fn keyed<P: rategate::policy::HasLockFree>(
     clock: &ManualClock,
 ) -> Keyed<u64, P, ManualClock> {
     Keyed::with_clock(policy, Capacity::default(), clock.clone())
+}
+
+/// Holds that are decided together return the status that each leaves, as another look finds it.
+#[test]
+fn holds_of_several_keys_return_the_status_that_they_leave() {
+    let clock = ManualClock::new();
+    let tokens = keyed(Gcra::per_hour(1000).burst(1000), &clock);
+    assert!(tokens.try_acquire(&2, 100).unwrap().is_granted());
+    let limiter = tokens.limiter(&3).unwrap();
+    let parts = [(1, 400), (2, 300), (3, 200)];
+    let estimates = parts.each_ref().map(|(key, permits)| tokens.estimate(key, *permits));
+    let JointDecision::Granted(held) = try_hold_all_with_status(&estimates, MINUTE).unwrap() else {
+        panic!("all fit");
+    };
+    for ((key, permits), (hold, status)) in parts.iter().zip(&held) {
+        assert_eq!(hold.permits(), *permits);
+        // A key with a limiter of its own has none.
+        assert_eq!(*status, (*key != 3).then(|| tokens.status(key).unwrap()));
+    }
+    assert_eq!(limiter.remaining(), Ok(800));
+    let more = [tokens.estimate(&1, 1), tokens.estimate(&2, 700)];
+    let denied = try_hold_all_with_status(&more, MINUTE).unwrap();
+    assert!(matches!(denied, JointDecision::Denied { by: 1, .. }), "{denied:?}");
 }
 
 /// Holds that end by themselves are no longer counted among the bytes of the table.

@@ -36,7 +36,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
-        if let Some(entry) = shard.entry(id, now_ns) {
+        if let Some(entry) = shard.entry(now_ns) {
             let is_same = entry.permits.iter().copied().eq(estimates) && entry.usages == usages;
             if entry.names != names || !is_same {
                 return Err(entry.other(items.len()));
@@ -65,7 +65,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
         let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
-        reservations.add(&mut shard, id, Entry::open(names, estimates, holds, end_ns, ttl_ns));
+        reservations.add(&mut shard, Entry::open(names, estimates, holds, end_ns, ttl_ns));
         drop(shard);
         reservations.counts.held();
         reservations.counts.opened();
@@ -89,7 +89,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let usages = OwnedUsage::of_all(items.iter());
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
-        if let Some(entry) = shard.entry(id, now_ns) {
+        if let Some(entry) = shard.entry(now_ns) {
             let is_same = entry.names == names
                 && entry.permits.iter().copied().eq(permits)
                 && entry.usages == usages;
@@ -113,7 +113,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let parts = parts.flat_map(|(at, result)| result.part_verdicts(at)).collect();
             let permits = (permits.collect(), usages);
             let entry = Entry::made(names, permits, (verdicts, parts), now_ns);
-            reservations.add(&mut shard, id, entry);
+            reservations.add(&mut shard, entry);
         }
         Ok(Reserved { answer, is_repeated: false, ends_after_ns: None })
     }
@@ -130,7 +130,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         let (mut left, mut was_over) = (SmallVec::new(), false);
-        let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
+        let (verdicts, is_repeated) = match shard.entry(now_ns) {
             None => {
                 self.check_costs(costs, end)?;
                 if counting != Counting::NoUnknown {
@@ -151,7 +151,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 was_over = entry.is_over();
                 let (verdicts, left_by) = self.settle(entry, costs, end)?;
                 left = left_by;
-                shard.settled(id, verdicts.clone(), now_ns);
+                shard.settled(verdicts.clone(), now_ns);
                 reservations.counts.ended(end, &verdicts.0);
                 (verdicts, false)
             }
@@ -322,7 +322,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         if left.is_empty() || left.len() != costs.len() || !parts.is_empty() {
             return None;
         }
-        let result = |((nth, cost), verdict): ((usize, &Cost<'_>), &Verdict)| {
+        let mut counters: SmallVec<[Counter<'_, C>; 1]> = SmallVec::new();
+        let mut results: SmallVec<[ItemResult; 1]> = SmallVec::with_capacity(costs.len());
+        for ((nth, cost), verdict) in costs.iter().enumerate().zip(verdicts) {
             let left = left.iter().find(|left| left.at == nth)?;
             let item = self.find(Some(live), Verb::Take, &Item::of(cost.target, 0)).ok()?;
             let Task::Acquisition(PendingItem { counter, .. }) = item else { return None };
@@ -333,15 +335,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
             let mut result = counter.result_of(&self.clock, *verdict, left.status).ok()?;
             result.warn_of_settled();
-            Some((counter, result))
-        };
-        let all: SmallVec<[_; 1]> =
-            costs.iter().enumerate().zip(verdicts).map(result).collect::<Option<_>>()?;
-        let notified = |(counter, result): (Counter<'_, C>, ItemResult)| {
-            self.notify_settled_one(&counter, &result, false);
-            result
-        };
-        Some(all.into_iter().map(notified).collect())
+            results.push(result);
+            counters.push(counter);
+        }
+        for (counter, result) in counters.iter().zip(&results) {
+            self.notify_settled_one(counter, result, false);
+        }
+        Some(results)
     }
 }
 

@@ -63,27 +63,27 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             tasks.push(self.find(Some(live), Verb::Take, item)?);
         }
         replace(&mut tasks, replaced);
-        let mut results: SmallVec<[Option<ItemResult>; 4]> = SmallVec::new();
+        let mut results: SmallVec<[ItemResult; 1]> = SmallVec::with_capacity(tasks.len());
         let (mut enforced, mut others) = (Vec::new(), Vec::new());
         let mut blocker = None;
         let with_items = tasks.iter().zip(items.iter().zip(origins)).enumerate();
         for (index, (task, (given, origin))) in with_items {
             let item = match task {
                 Task::Done(result) => {
-                    results.push(Some(result.clone()));
+                    results.push(result.clone());
                     continue;
                 }
                 Task::Acquisition(item) => item,
             };
             check_apart(&tasks, index, &item.counter)?;
-            results.push(None);
+            results.push(ItemResult::UNMATCHED);
             let Some(counts) = Counts::of(&item.counter, &self.clock)? else {
                 let result = item.counter.granted(&self.clock)?;
                 if result.verdict.is_over() {
                     blocker = blocker.or(Some((index, None)));
                 }
                 if let Some(own) = results.last_mut() {
-                    *own = Some(result);
+                    *own = result;
                 }
                 continue;
             };
@@ -138,25 +138,23 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
             counts.push((part.task, permits));
             if let Some(own) = results.get_mut(part.task) {
-                *own = Some(result);
+                *own = result;
             }
         }
-        let results = self.noted(&tasks, results, &counts, allowed);
+        self.note(&tasks, &mut results, &counts, allowed);
         Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
     }
 
-    /// Returns the results with their warnings, and notifies the watchers. `counts` are the permits
-    /// of tasks that have a counter.
-    fn noted(
+    /// Adds the warnings to the results, and notifies the watchers. `counts` are the permits of
+    /// tasks that have a counter.
+    fn note(
         &self,
         tasks: &Tasks<'_, C>,
-        results: SmallVec<[Option<ItemResult>; 4]>,
+        results: &mut [ItemResult],
         counts: &[(usize, u64)],
         allowed: bool,
-    ) -> SmallVec<[ItemResult; 1]> {
-        let mut results: SmallVec<[ItemResult; 1]> =
-            results.into_iter().map(|result| result.unwrap_or(ItemResult::UNMATCHED)).collect();
-        for (index, (task, result)) in tasks.iter().zip(&mut results).enumerate() {
+    ) {
+        for (index, (task, result)) in tasks.iter().zip(results).enumerate() {
             if let Task::Acquisition(item) = task
                 && (allowed || result.verdict.is_refusal())
             {
@@ -167,7 +165,6 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 item.counter.notify_watch(self.inline_watch.as_ref(), now_ns, permits, result);
             }
         }
-        results
     }
 
     /// Decides a request all of whose counters are in this process.

@@ -57,7 +57,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ) -> Result<Option<Known>, EngineError> {
         let reservations = &self.inner.reservations;
         let now_ns = self.inner.clock.now_ns();
-        match reservations.lock(id).entry(id, now_ns) {
+        match reservations.lock(id).entry(now_ns) {
             Some(entry) if !split.is_of(entry) => Err(entry.other(split.items.len())),
             Some(entry) => {
                 let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
@@ -94,7 +94,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
         let mut shard = reservations.lock(id);
         // Of another operation, without a store, that has come meanwhile.
-        if let Some(entry) = shard.entry(id, now_ns) {
+        if let Some(entry) = shard.entry(now_ns) {
             return Err(entry.other(split.items.len()));
         }
         let capacity = reservations.check_capacity();
@@ -118,7 +118,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if answer.allowed && (is_needed || (is_useful && capacity.is_ok())) {
             let ttl_ns = whole_ns(ttl);
             let entry = Entry::open(split.names, split.estimates(), holds, end_ns, ttl_ns);
-            reservations.add(&mut shard, id, entry);
+            reservations.add(&mut shard, entry);
             reservations.counts.opened();
         }
         // The holds have read the clock after `now_ns`.
@@ -173,7 +173,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let now_ns = self.inner.clock.now_ns();
         let mut shard = reservations.lock(id);
         let mut was_over = false;
-        let (verdicts, is_repeated) = match shard.entry(id, now_ns) {
+        let (verdicts, is_repeated) = match shard.entry(now_ns) {
             None => {
                 split.with_costs(used, |costs| self.check_costs(costs, end))?;
                 let verdict = if split.counts_here { Verdict::Unknown } else { Verdict::Granted };
@@ -193,7 +193,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 was_over = entry.is_over();
                 let (verdicts, _) =
                     split.with_costs(used, |costs| self.settle(entry, costs, end))?;
-                shard.settled(id, verdicts.clone(), now_ns);
+                shard.settled(verdicts.clone(), now_ns);
                 (verdicts, false)
             }
         };

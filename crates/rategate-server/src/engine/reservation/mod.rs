@@ -235,14 +235,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         costs: &[Cost<'_>],
         (end, counting): (End, Counting),
     ) -> Decided<Reserved> {
+        if let Err(error) = check_number(costs.len()) {
+            return Decided::Now(Err(error));
+        }
+        if !self.has_remotes() {
+            return Decided::Now(self.end_here(id, costs, (end, counting)));
+        }
         let items = costs.iter().map(|cost| {
             let item = Item::of(cost.target, cost.permits.unwrap_or(0));
             Item { usage: cost.usage, ..item }
         });
         let items: SmallVec<[Item<'_>; 4]> = items.collect();
         // What is counted is known from the reservation, so a reset stands for the verb.
-        let split = check_number(costs.len()).and_then(|()| self.split(&items, Verb::Reset));
-        match split {
+        match self.split(&items, Verb::Reset) {
             Ok(None) => Decided::Now(self.end_here(id, costs, (end, counting))),
             Ok(Some(split)) => {
                 let used = match split.used(costs, end) {

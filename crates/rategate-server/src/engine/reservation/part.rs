@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rategate::charge::Hold;
 use rategate::error::{KeyedError, TryAllError};
-use rategate::keyed::{JointDecision, try_hold_all};
+use rategate::keyed::{JointDecision, try_hold_all_with_status};
 use rategate::{AnyPolicy, Clock, Status};
 use smallvec::SmallVec;
 
@@ -240,11 +240,12 @@ fn hold_of_rules<C: Clock + Clone + 'static>(
         return Ok(None);
     }
     let task = |at: usize| of_rules().nth(at).map_or(0, |(part, _)| part.task);
-    match try_hold_all(&estimates, ttl) {
+    match try_hold_all_with_status(&estimates, ttl) {
         Ok(JointDecision::Granted(held)) => {
-            holds.extend(
-                of_rules().zip(held).filter_map(|((part, _), hold)| part.of_rule(hold, None)),
-            );
+            holds.reserve(held.len());
+            for ((part, _), (hold, status)) in of_rules().zip(held) {
+                holds.extend(part.of_rule(hold, status));
+            }
             Ok(None)
         }
         Ok(JointDecision::Denied { retry_after, by }) => {

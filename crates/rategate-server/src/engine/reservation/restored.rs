@@ -187,7 +187,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let UnsettledRow { names, permits, usages, ttl_ns, .. } = row;
         let (permits, parts) = (permits.into(), Vec::new());
         let entry = Entry { names, permits, usages, parts, state, due_ns, ttl_ns };
-        self.reservations.add(&mut self.reservations.lock(id), id, entry);
+        self.reservations.add(&mut self.reservations.lock(id), entry);
     }
 }
 

@@ -4,7 +4,7 @@
 //! one of 32. Two ids of a million with one digest come once in 10^7 processes. Verdicts on several
 //! items, and large numbers, are kept beside.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 use rategate::charge::Settled;
@@ -23,8 +23,8 @@ pub(super) struct Settlements {
     index: HashTable<u32>,
     /// The number of the first settlement. Numbers wrap.
     first: u32,
-    /// The permits and verdicts that are not packed.
-    large: HashMap<u64, Outcome>,
+    /// The permits and verdicts that are not packed, by the digests of their ids.
+    large: HashTable<(u64, Outcome)>,
 }
 
 /// The permits and the verdicts of the items of a settlement.
@@ -54,12 +54,12 @@ impl Settlements {
     pub(super) fn add(&mut self, id: u64, names: u64, due_ns: u64, outcome: Outcome) -> bool {
         let is_new = !self.remove(id);
         let packed = pack(&outcome).unwrap_or_else(|| {
-            self.large.insert(id, outcome);
+            self.large.insert_unique(id, (id, outcome), |(id, _)| *id);
             LARGE
         });
         if self.settled.len() == self.settled.capacity() {
             // Less to spare than by doubling.
-            self.settled.reserve_exact((self.settled.len() / 8).saturating_add(16));
+            self.settled.reserve_exact((self.settled.len() / 32).saturating_add(16));
         }
         let at = u32::try_from(self.settled.len()).unwrap_or(u32::MAX);
         let number = self.first.wrapping_add(at);
@@ -80,7 +80,10 @@ impl Settlements {
         if due_ns <= now_ns {
             return None;
         }
-        let outcome = unpack(packed.outcome).or_else(|| self.large.get(&id).cloned())?;
+        let outcome = unpack(packed.outcome).or_else(|| {
+            let (_, outcome) = self.large.find(id, |(known, _)| *known == id)?;
+            Some(outcome.clone())
+        })?;
         Some((packed.names.into(), due_ns, outcome))
     }
 
@@ -117,8 +120,14 @@ impl Settlements {
         let is_it = |&number: &u32| id_of(settled, first, number) == id;
         let Ok(known) = self.index.find_entry(id, is_it) else { return false };
         known.remove();
-        self.large.remove(&id);
+        self.remove_large(id);
         true
+    }
+
+    fn remove_large(&mut self, id: u64) {
+        if let Ok(outcome) = self.large.find_entry(id, |(known, _)| *known == id) {
+            outcome.remove();
+        }
     }
 
     /// Forgets at most `max` of those whose time is over. Returns the number of ids forgotten, and
@@ -132,7 +141,7 @@ impl Settlements {
             let (id, first) = (packed.id(), self.first);
             if let Ok(known) = self.index.find_entry(id, |&number| number == first) {
                 known.remove();
-                self.large.remove(&id);
+                self.remove_large(id);
                 forgotten = forgotten.saturating_add(1);
             }
             self.settled.pop_front();

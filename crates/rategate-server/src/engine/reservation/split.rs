@@ -85,15 +85,21 @@ struct Found {
 type AllFound = SmallVec<[Found; 1]>;
 
 impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Returns `true` if the counters of any rule are in a store.
+    pub(super) fn has_remotes(&self) -> bool {
+        self.inner.live.load().as_ref().is_some_and(|live| live.has_remotes)
+    }
+
     /// Splits the items of an operation. Returns `None` if none of them is held by a store.
     pub(super) fn split(
         &self,
         items: &[Item<'_>],
         verb: Verb,
     ) -> Result<Option<Split<C>>, EngineError> {
-        let Some(live) = self.inner.live.load_full().filter(|live| live.has_remotes) else {
+        if !self.has_remotes() {
             return Ok(None);
-        };
+        }
+        let Some(live) = self.inner.live.load_full() else { return Ok(None) };
         // Errors in an item are reported by the code for local items.
         let found = live.rules_of(items, verb)?;
         let all = || found.iter().flatten().filter_map(|found| live.ruled.get(found.rule));

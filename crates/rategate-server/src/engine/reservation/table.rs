@@ -38,6 +38,16 @@ pub(in crate::engine) struct Reservations<C: Clock> {
     pub(super) in_progress: InProgress,
 }
 
+/// The number of places that a shard keeps while none is taken.
+const FEW: usize = 32;
+
+/// The reservations among which one id is, behind their lock.
+pub(super) struct LockedId<'a, C: Clock> {
+    shard: MutexGuard<'a, Shard<C>>,
+    id: UniqueId,
+    digest: u64,
+}
+
 /// Reservations by id.
 pub(super) struct Shard<C: Clock> {
     /// Those that have not been settled, at places that others take later.
@@ -94,9 +104,11 @@ pub(super) type Units<'a> = (Option<&'a str>, SmallVec<[(&'a str, u64); 4]>);
 
 impl OwnedUsage {
     /// Returns what items state beside their permits.
-    pub(super) fn of_all<'a>(items: impl Iterator<Item = &'a Item<'a>>) -> Usages {
-        let all: Box<[_]> = items.map(Self::of).collect();
-        if all.iter().any(Option::is_some) { all } else { Box::default() }
+    pub(super) fn of_all<'a>(items: impl Iterator<Item = &'a Item<'a>> + Clone) -> Usages {
+        if items.clone().all(|item| item.usage.is_none() && item.at_most.is_none()) {
+            return Box::default();
+        }
+        items.map(Self::of).collect()
     }
 
     fn of(item: &Item<'_>) -> Option<Self> {
@@ -194,8 +206,9 @@ impl<C: Clock> Reservations<C> {
     }
 
     /// Locks the reservations among which the id is.
-    pub(super) fn lock(&self, id: UniqueId) -> MutexGuard<'_, Shard<C>> {
-        self.lock_digest(self.digests.of_id(id))
+    pub(super) fn lock(&self, id: UniqueId) -> LockedId<'_, C> {
+        let digest = self.digests.of_id(id);
+        LockedId { shard: self.lock_digest(digest), id, digest }
     }
 
     /// Locks the reservations among which the id of this digest is.
@@ -218,8 +231,12 @@ impl<C: Clock> Reservations<C> {
         self.max.saturating_sub(known)
     }
 
-    pub(super) fn add(&self, shard: &mut Shard<C>, id: UniqueId, entry: Entry<C>) {
-        if shard.add(id, entry) {
+    pub(super) fn add(
+        &self,
+        LockedId { shard, id, digest }: &mut LockedId<'_, C>,
+        entry: Entry<C>,
+    ) {
+        if shard.add(*id, *digest, entry) {
             self.known.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -259,7 +276,7 @@ impl<C: Clock> Reservations<C> {
                 add(&self.counts.closed);
             } else {
                 let id = *id;
-                shard.remove(id);
+                shard.remove(id, self.digests.of_id(id));
                 self.known.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -311,10 +328,7 @@ impl<C: Clock> Shard<C> {
         }
     }
 
-    /// Returns the reservation of an id, unless it is to be forgotten. Changes of one that is
-    /// settled have no effect.
-    pub(super) fn entry(&mut self, id: UniqueId, now_ns: u64) -> Option<&mut Entry<C>> {
-        let digest = self.digests.of_id(id);
+    fn entry(&mut self, id: UniqueId, digest: u64, now_ns: u64) -> Option<&mut Entry<C>> {
         if let Some((names, due_ns, outcome)) = self.settlements.get(digest, now_ns) {
             let Outcome { permits, usages, verdicts, parts } = outcome;
             let (state, ttl_ns) = (State::Settled(verdicts), 0);
@@ -327,25 +341,10 @@ impl<C: Clock> Shard<C> {
         (is_open || now_ns < entry.due_ns).then_some(entry)
     }
 
-    /// Remembers the verdicts of a reservation that is settled.
-    pub(super) fn settled(
-        &mut self,
-        id: UniqueId,
-        (verdicts, parts): (SmallVec<[Verdict; 1]>, Vec<PartVerdict>),
-        now_ns: u64,
-    ) {
-        let Some(entry) = self.remove(id) else { return };
-        let (names, due_ns) = (entry.names, now_ns.saturating_add(entry.memory_ns()));
-        let Entry { permits, usages, .. } = entry;
-        let outcome = Outcome { permits, usages, verdicts, parts };
-        self.settlements.add(self.digests.of_id(id), names, due_ns, outcome);
-    }
-
     /// Adds an entry in the place of one that was to be forgotten. Returns `true` if there was
     /// none.
-    fn add(&mut self, id: UniqueId, entry: Entry<C>) -> bool {
-        let digest = self.digests.of_id(id);
-        let is_unknown = self.remove(id).is_none();
+    fn add(&mut self, id: UniqueId, digest: u64, entry: Entry<C>) -> bool {
+        let is_unknown = self.remove(id, digest).is_none();
         let Entry { names, permits, usages, parts, state, due_ns, ttl_ns } = entry;
         if let State::Settled(verdicts) = state {
             let outcome = Outcome { permits, usages, verdicts, parts };
@@ -357,39 +356,63 @@ impl<C: Clock> Shard<C> {
             self.entries.push(None);
             u32::try_from(self.entries.len().saturating_sub(1)).unwrap_or(u32::MAX)
         });
-        if let Some(slot) = self.entries.get_mut(usize::try_from(place).unwrap_or(usize::MAX)) {
+        if let Some(slot) = self.entries.get_mut(at(place)) {
             *slot = entry;
         }
         let (entries, digests) = (&self.entries, &self.digests);
         self.index.insert_unique(digest, place, |&place| {
-            let place = usize::try_from(place).unwrap_or(usize::MAX);
-            entries.get(place).and_then(Option::as_ref).map_or(0, |(id, _)| digests.of_id(*id))
+            entries.get(at(place)).and_then(Option::as_ref).map_or(0, |(id, _)| digests.of_id(*id))
         });
         is_unknown
     }
 
     fn place(&self, id: UniqueId, digest: u64) -> Option<usize> {
-        let at = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
-        let is_it = |&place: &u32| {
-            let entry = self.entries.get(at(place)).and_then(Option::as_ref);
-            entry.is_some_and(|(known, _)| *known == id)
-        };
-        self.index.find(digest, is_it).map(|&place| at(place))
+        self.index.find(digest, |&place| is_of(&self.entries, place, id)).map(|&place| at(place))
     }
 
-    fn remove(&mut self, id: UniqueId) -> Option<Entry<C>> {
-        let digest = self.digests.of_id(id);
-        let place = self.place(id, digest)?;
-        let is_it = |&known: &u32| usize::try_from(known) == Ok(place);
-        let (number, _) = self.index.find_entry(digest, is_it).ok()?.remove();
-        self.free.push(number);
-        let (_, entry) = self.entries.get_mut(place)?.take()?;
-        if self.index.is_empty() {
+    fn remove(&mut self, id: UniqueId, digest: u64) -> Option<Entry<C>> {
+        let is_it = |&place: &u32| is_of(&self.entries, place, id);
+        let (place, _) = self.index.find_entry(digest, is_it).ok()?.remove();
+        self.free.push(place);
+        let (_, entry) = self.entries.get_mut(at(place))?.take()?;
+        if self.index.is_empty() && self.entries.len() > FEW {
             // What many have needed at once is not kept.
             (self.entries, self.free) = (Vec::new(), Vec::new());
             self.index = HashTable::new();
         }
         Some(entry)
+    }
+}
+
+fn at(place: u32) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
+/// Returns `true` if the reservation at a place has this id.
+fn is_of<C: Clock>(entries: &[Option<(UniqueId, Entry<C>)>], place: u32, id: UniqueId) -> bool {
+    let entry = entries.get(at(place)).and_then(Option::as_ref);
+    entry.is_some_and(|(known, _)| *known == id)
+}
+
+impl<C: Clock> LockedId<'_, C> {
+    /// Returns the reservation of the id, unless it is to be forgotten. Changes of one that is
+    /// settled have no effect.
+    pub(super) fn entry(&mut self, now_ns: u64) -> Option<&mut Entry<C>> {
+        self.shard.entry(self.id, self.digest, now_ns)
+    }
+
+    /// Remembers the verdicts of the reservation, which is settled.
+    pub(super) fn settled(
+        &mut self,
+        (verdicts, parts): (SmallVec<[Verdict; 1]>, Vec<PartVerdict>),
+        now_ns: u64,
+    ) {
+        let Self { shard, id, digest } = self;
+        let Some(entry) = shard.remove(*id, *digest) else { return };
+        let (names, due_ns) = (entry.names, now_ns.saturating_add(entry.memory_ns()));
+        let Entry { permits, usages, .. } = entry;
+        let outcome = Outcome { permits, usages, verdicts, parts };
+        shard.settlements.add(*digest, names, due_ns, outcome);
     }
 }
 
