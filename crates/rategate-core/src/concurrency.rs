@@ -57,9 +57,13 @@ const FIRST: u32 = 20;
 /// A limit on operations in flight: a number, or one that follows measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// The limit, or its ceiling.
-    permits: NonZeroU64,
-    adaptation: Option<Adaptation>,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Fixed(NonZeroU64),
+    Following(Adaptation),
 }
 
 /// The number of operations in flight.
@@ -88,7 +92,7 @@ impl Concurrency {
     /// [`LimitError::ZeroPermits`] if `permits` is zero.
     pub const fn try_new(permits: u64) -> Result<Self, LimitError> {
         match NonZeroU64::new(permits) {
-            Some(permits) => Ok(Self { permits, adaptation: None }),
+            Some(permits) => Ok(Self { bound: Bound::Fixed(permits) }),
             None => Err(LimitError::ZeroPermits),
         }
     }
@@ -116,52 +120,53 @@ impl Concurrency {
     /// Creates a limit that follows measurements in a way of its own.
     #[must_use]
     pub const fn following(adaptation: Adaptation) -> Self {
-        #[expect(clippy::as_conversions, reason = "widening, in a constant")]
-        let ceiling = adaptation.bounds().ceiling() as u64;
-        let permits = match NonZeroU64::new(ceiling) {
-            Some(permits) => permits,
-            None => NonZeroU64::MIN,
-        };
-        Self { permits, adaptation: Some(adaptation) }
+        Self { bound: Bound::Following(adaptation) }
     }
 
     /// Returns the maximum number of permits in flight: of a limit that follows measurements its
     /// ceiling.
     #[must_use]
     pub const fn permits(&self) -> u64 {
-        self.permits.get()
+        match self.bound {
+            #[expect(clippy::as_conversions, reason = "widening, in a constant")]
+            Bound::Following(adaptation) => adaptation.bounds().ceiling() as u64,
+            Bound::Fixed(permits) => permits.get(),
+        }
     }
 
     /// Returns how the limit follows measurements, if it does.
     #[must_use]
     pub const fn adaptation(&self) -> Option<Adaptation> {
-        self.adaptation
+        match self.bound {
+            Bound::Following(adaptation) => Some(adaptation),
+            Bound::Fixed(_) => None,
+        }
     }
 
     /// Returns the maximum number of permits of one request.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
-        match self.adaptation {
+        match self.bound {
             #[expect(clippy::as_conversions, reason = "widening, in a constant")]
-            Some(adaptation) => adaptation.bounds().floor() as u64,
-            None => self.permits.get(),
+            Bound::Following(adaptation) => adaptation.bounds().floor() as u64,
+            Bound::Fixed(permits) => permits.get(),
         }
     }
 
     /// Returns the limit in force at `now_ns`.
     #[must_use]
     pub fn limit(&self, state: &State, now_ns: u64) -> u64 {
-        match (self.adaptation, &state.learned) {
+        match (self.adaptation(), &state.learned) {
             (Some(adaptation), Some(learned)) => {
                 learned.limit(adaptation, state.in_flight == 0, now_ns)
             }
             (Some(adaptation), None) => adaptation.bounds().first().into(),
-            (None, _) => self.permits.get(),
+            (None, _) => self.permits(),
         }
     }
 
     fn learned(&self) -> Option<Box<Learned>> {
-        self.adaptation.map(|adaptation| Box::new(Learned::new(adaptation)))
+        self.adaptation().map(|adaptation| Box::new(Learned::new(adaptation)))
     }
 }
 
@@ -201,7 +206,7 @@ impl Policy for Concurrency {
 
     fn take(&self, state: &mut State, grant: Taken) {
         if let (0, Some(adaptation), Some(learned)) =
-            (state.in_flight, self.adaptation, &mut state.learned)
+            (state.in_flight, self.adaptation(), &mut state.learned)
         {
             learned.begin(adaptation, grant.start_ns);
         }
@@ -222,7 +227,7 @@ impl Policy for Concurrency {
     }
 
     fn rebase(&self, state: &mut State, old: &Self, _now_ns: u64) {
-        match (old.adaptation, self.adaptation, &mut state.learned) {
+        match (old.adaptation(), self.adaptation(), &mut state.learned) {
             (Some(old), Some(new), Some(learned)) => learned.rebase(old, new),
             _ => state.learned = self.learned(),
         }
@@ -270,16 +275,16 @@ impl Policy for Concurrency {
 /// used.
 impl Portable for Concurrency {
     fn tag(&self) -> u16 {
-        if self.adaptation.is_some() { tag::ADAPTIVE_CONCURRENCY } else { tag::CONCURRENCY }
+        if self.adaptation().is_some() { tag::ADAPTIVE_CONCURRENCY } else { tag::CONCURRENCY }
     }
 
     fn write_numbers(&self, words: &mut Writer) {
-        words.word(self.permits.get());
-        if let Some(adaptation) = self.adaptation {
+        words.word(self.permits());
+        if let Some(adaptation) = self.adaptation() {
             words.word(adaptation.bounds().floor().into());
             words.word(adaptation.bounds().first().into());
             words.word(adaptation.method().number());
-            words.word(adaptation.seed());
+            words.word(adaptation.seed().into());
         }
     }
 
@@ -295,7 +300,8 @@ impl Portable for Concurrency {
         let (ceiling, floor, first) = (bound()?, bound()?, bound()?);
         let bounds = Bounds::try_new(floor, first, ceiling)?;
         let method = Method::of_number(words.word()?).ok_or_else(|| words.malformed())?;
-        let adaptation = Adaptation::new(bounds).with_method(method).with_seed(words.word()?);
+        let seed = u32::try_from(words.word()?).map_err(|_| words.malformed())?;
+        let adaptation = Adaptation::new(bounds).with_method(method).with_seed(seed);
         Ok(Self::following(adaptation))
     }
 
@@ -311,7 +317,7 @@ impl Portable for Concurrency {
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let _ = words.word()?;
         let mut state = self.fresh(0);
-        if let Some(adaptation) = self.adaptation {
+        if let Some(adaptation) = self.adaptation() {
             let found = words.optional()?;
             let idle_since_ns = words.instant()?.on_clock();
             if let Some(found) = found {

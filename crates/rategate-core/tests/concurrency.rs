@@ -91,7 +91,7 @@ fn a_limit_that_follows_measurements_stays_within_its_bounds() {
         let method = METHODS[random.usize(..4)];
         let mut bounds = some_bounds(&mut random);
         let policy = |bounds| {
-            Concurrency::following(Adaptation::new(bounds).with_method(method).with_seed(seed))
+            Concurrency::following(Adaptation::new(bounds).with_method(method).with_seed(7))
         };
         let mut limit = Ledger::new(policy(bounds), 0);
         assert_eq!(limit_of(&limit, 0), u64::from(bounds.first()));

@@ -16,7 +16,7 @@ use super::Bounds;
 pub struct Adaptation {
     bounds: Bounds,
     method: Method,
-    seed: u64,
+    seed: u32,
 }
 
 /// A rule that moves a limit.
@@ -78,7 +78,7 @@ impl Adaptation {
     /// Returns it with another seed for what is random. Several clients of one server should have
     /// different ones, so that they do not probe at once.
     #[must_use]
-    pub const fn with_seed(self, seed: u64) -> Self {
+    pub const fn with_seed(self, seed: u32) -> Self {
         Self { seed, ..self }
     }
 
@@ -96,7 +96,7 @@ impl Adaptation {
 
     /// Returns the seed.
     #[must_use]
-    pub const fn seed(self) -> u64 {
+    pub const fn seed(self) -> u32 {
         self.seed
     }
 }

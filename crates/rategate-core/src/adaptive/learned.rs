@@ -24,7 +24,7 @@ enum AnyController {
 
 impl AnyController {
     fn new(adaptation: Adaptation) -> Self {
-        let (bounds, seed) = (adaptation.bounds(), adaptation.seed());
+        let (bounds, seed) = (adaptation.bounds(), adaptation.seed().into());
         match adaptation.method() {
             Method::Knee => Self::Knee(Knee::new(bounds, seed)),
             Method::Aimd => Self::Aimd(Aimd::new(bounds)),
