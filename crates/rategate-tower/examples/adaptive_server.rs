@@ -10,6 +10,7 @@
 //! cargo run --release --example adaptive_server -- [SECONDS] [REQUESTS A SECOND]
 //! ```
 
+#![allow(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::cast_precision_loss)]
 #![allow(clippy::print_stdout)]
 
 use std::env;
@@ -147,7 +148,8 @@ fn print(limit: &str, calls: &[Call], seconds: f64) {
     let served: Vec<&Call> = calls.iter().filter(is_served).collect();
     let mut took: Vec<Duration> = served.iter().map(|call| call.took).collect();
     took.sort();
-    let at = |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, |t| t.as_secs_f64());
+    let at =
+        |percent: usize| took.get(took.len() * percent / 100).map_or(0.0, Duration::as_secs_f64);
     let refused =
         calls.iter().filter(|call| call.status == Some(StatusCode::TOO_MANY_REQUESTS)).count();
     // The first tenth of a second from which on the rest of that second has 90 % of the capacity.
