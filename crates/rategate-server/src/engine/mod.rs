@@ -316,8 +316,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return span.of_one(|engine| engine.inline(limit, key, verb, permits));
         }
         let inner = &*self.inner;
-        let (result, now_ns) = inner.buckets.decide(limit, key, verb, permits)?;
+        let is_look = permits == 0 && verb == Verb::Take;
+        let done = if is_look { Verb::Peek } else { verb };
+        let (result, now_ns) = inner.buckets.decide(limit, key, done, permits)?;
         if verb != Verb::Peek
+            && (!is_look || result.verdict.is_refusal())
             && let Some(watch) = &inner.inline_watch
         {
             watch.decided(now_ns, key, permits, &result);

@@ -173,8 +173,9 @@ impl Record {
 impl Watch for Record {
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult) {
         let Some(kind) = Kind::of(result) else { return };
-        // A request for 0 permits is a peek.
-        if permits == 0 {
+        let is_denial = matches!(kind, Kind::Denied | Kind::Shadow | Kind::UnavailableDenied);
+        // Of requests for 0 permits, only denials count: one that passes takes nothing.
+        if permits == 0 && !is_denial {
             return;
         }
         for share in result.reached(permits) {
@@ -197,11 +198,10 @@ impl Watch for Record {
         }
         let [id, _] = self.seeds.hashed(key).words();
         #[cfg(feature = "dashboard")]
-        self.recorder.note(now_ns, id, permits);
-        let weight = match kind {
-            Kind::Denied | Kind::Shadow | Kind::UnavailableDenied => Weight::Denied,
-            _ => Weight::Used(permits),
-        };
+        if permits > 0 {
+            self.recorder.note(now_ns, id, permits);
+        }
+        let weight = if is_denial { Weight::Denied } else { Weight::Used(permits) };
         self.top_keys.note(number, id, weight, || self.name_of(key));
         match result.verdict {
             Verdict::Denied { retry_after_ns, enforced } => {

@@ -406,7 +406,8 @@ fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool, verb: Verb) -> impl Iterator<
             Verb::Peek => (1, false),
             _ => (descriptor.hits.unwrap_or(hits), descriptor.refund),
         };
-        Item { permits, refund, ..item_of(ask.domain, descriptor, quota) }
+        let admits = verb == Verb::Peek;
+        Item { permits, refund, admits, ..item_of(ask.domain, descriptor, quota) }
     })
 }
 
