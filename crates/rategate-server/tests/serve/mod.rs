@@ -8,6 +8,7 @@ mod failover;
 mod hosts;
 mod moved;
 mod nodes;
+mod noticed;
 mod pages;
 #[cfg(feature = "otlp")]
 mod receiver;

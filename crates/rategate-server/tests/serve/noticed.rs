@@ -1,0 +1,37 @@
+//! Calls that are refused, ask for nothing that is there, or match nothing: each shows in a metric.
+
+use crate::rls::kuadrant::Gateway;
+use crate::serve::clients::Service;
+
+const EDGE: &str = "[[rule]]\nname = \"api\"\ndomain = \"edge\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n\
+                    ttl = \"10s\"\nmax_ttl = \"1min\"\n";
+
+fn figure(service: &Service, name: &str) -> u64 {
+    let figure = service.metric(name).unwrap_or_else(|| panic!("no {name}"));
+    figure.parse().unwrap()
+}
+
+fn refused(service: &Service, protocol: &str, reason: &str) -> u64 {
+    let labels = format!("{{protocol=\"{protocol}\",reason=\"{reason}\"}}");
+    figure(service, &format!("rategate_calls_refused_total{labels}"))
+}
+
+/// A mistyped key of a descriptor lets everything pass, and would show nowhere else.
+#[test]
+fn what_no_rule_matches_is_counted_by_protocol() {
+    let service = Service::of(EDGE);
+    let mut http = service.http();
+    for (key, status) in [("usr", 200), ("user", 200), ("usr", 200)] {
+        let body = format!("{{\"domain\":\"edge\",\"descriptor\":{{\"{key}\":\"ann\"}}}}");
+        assert_eq!(http.post("/v1/check", &body).0, status);
+    }
+    let body = "{\"id\":\"00112233445566778899aabbccddeeff\",\"verb\":\"reserve\",\"domain\":\"edge\",\
+                \"descriptor\":{\"usr\":\"ann\"}}";
+    assert_eq!(http.post("/v1/check", body).0, 200);
+    let mut gateway = Gateway::at(service.at("grpc").parse().unwrap(), &[("usr", "ann")]);
+    assert_eq!(gateway.rate_limit(crate::rls::kuadrant::CHECK, 1), 1);
+    let unmatched = ["resp", "http", "grpc"].map(|protocol| {
+        figure(&service, &format!("rategate_unmatched_total{{protocol=\"{protocol}\"}}"))
+    });
+    assert_eq!(unmatched, [0, 3, 1]);
+}
