@@ -35,3 +35,25 @@ fn what_no_rule_matches_is_counted_by_protocol() {
     });
     assert_eq!(unmatched, [0, 3, 1]);
 }
+
+/// The reasons are equal over all protocols: an id of another operation, and a time that is too
+/// long, are faults and no malformed bytes.
+#[test]
+fn an_id_with_other_items_and_a_time_too_long_are_faults_over_grpc() {
+    let service = Service::of(EDGE);
+    let mut gateway = Gateway::at(service.at("grpc").parse().unwrap(), &[("user", "ann")]);
+    let id = "0123456789abcdef0123456789abcdef";
+    assert!(!gateway.commit(id, 1).unwrap());
+    assert_eq!(gateway.commit(id, 2).unwrap_err().code(), tonic::Code::InvalidArgument);
+    let long = Some(crate::rls::kuadrant::Ttl { seconds: 61, nanos: 0 });
+    assert_eq!(gateway.reserve(1, long).unwrap_err().code(), tonic::Code::InvalidArgument);
+    assert_eq!(
+        [refused(&service, "grpc", "malformed"), refused(&service, "grpc", "fault")],
+        [0, 2]
+    );
+    assert!(gateway.commit("nonsense", 1).is_err());
+    assert_eq!(
+        [refused(&service, "grpc", "malformed"), refused(&service, "grpc", "fault")],
+        [1, 2]
+    );
+}

@@ -114,6 +114,9 @@ pub enum RlsError {
     /// The request is invalid.
     #[error("{0}")]
     MalformedRequest(#[from] MalformedRequest),
+    /// The rules admit no such time or maximum of a reservation.
+    #[error("{0}")]
+    OfRules(MalformedRequest),
     /// The engine cannot decide it.
     #[error("{0}")]
     EngineError(#[from] EngineError),
@@ -157,9 +160,11 @@ impl RlsError {
     /// error is about one of them.
     pub(super) fn named(self, ttl: impl FnOnce(String) -> MalformedRequest) -> Self {
         match self {
-            Self::EngineError(error @ EngineError::Ttl { .. }) => ttl(error.to_string()).into(),
+            Self::EngineError(error @ EngineError::Ttl { .. }) => {
+                Self::OfRules(ttl(error.to_string()))
+            }
             Self::EngineError(error @ EngineError::AtMost { item, .. }) => {
-                verbs::wrong(item, verbs::AT_MOST, &error.to_string()).into()
+                Self::OfRules(verbs::wrong(item, verbs::AT_MOST, &error.to_string()))
             }
             error => error,
         }
@@ -170,7 +175,8 @@ impl RlsError {
         match self {
             Self::MalformedRequest(_) => RefusalReason::Malformed,
             Self::NoToken => RefusalReason::NoToken,
-            Self::EngineError(_)
+            Self::EngineError(error) => error.refusal(),
+            Self::OfRules(_)
             | Self::UnknownId
             | Self::Unavailable
             | Self::PartlySettled { .. }
