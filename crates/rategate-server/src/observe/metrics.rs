@@ -94,7 +94,7 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
             }
         }
     }
-    let what = "Charges that left their limit exceeded";
+    let what = "Charges, and takes that charge, that left their limit exceeded";
     text.metric("rategate_charged_over_total", "counter", what);
     let over =
         |record: &Record, sum: &Sum| sum.calls(Kind::ChargedOver).wrapping_add(record.taken_over());

@@ -17,7 +17,7 @@ use super::top_keys::{Ranking, TopKeys, Weight};
 use super::waits::Buckets;
 use super::{lock, name, summary};
 use crate::engine::{HoldChange, ItemResult, Verdict, Watch};
-use crate::rule::Rule;
+use crate::rule::{Over, Rule};
 
 /// The length of a window of waits. The previous window is kept too.
 const WAIT_WINDOW_S: u64 = 60;
@@ -38,6 +38,8 @@ pub(super) struct Record {
     warnings: Mutex<BTreeMap<u16, u64>>,
     /// The permits of debts that were forgiven.
     forgiven: AtomicU64,
+    /// The takes that charged, and left their limit exceeded.
+    taken_over: AtomicU64,
     /// The counters of its reservations, if there were any.
     holds: OnceLock<Box<HoldTally>>,
     series: Mutex<Series>,
@@ -74,6 +76,7 @@ impl Record {
             denials: Denials::default(),
             warnings: Mutex::default(),
             forgiven: AtomicU64::new(0),
+            taken_over: AtomicU64::new(0),
             holds: OnceLock::new(),
             series: Mutex::default(),
             waits: Mutex::default(),
@@ -138,6 +141,11 @@ impl Record {
         self.forgiven.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of takes that charged, and left their limit exceeded.
+    pub(super) fn taken_over(&self) -> u64 {
+        self.taken_over.load(Ordering::Relaxed)
+    }
+
     /// Returns the figures of its reservations.
     pub(super) fn holds(&self) -> HoldFigures {
         self.holds.get().map(|holds| holds.read()).unwrap_or_default()
@@ -187,6 +195,12 @@ impl Watch for Record {
         {
             // Where nothing is counted, no debt is forgiven.
             self.forgiven.fetch_add(permits.saturating_sub(counted), Ordering::Relaxed);
+        }
+        let charges = |rule: &Arc<Rule>| rule.over == Over::Charge;
+        let is_charge = matches!(result.verdict, Verdict::Refunded(_) | Verdict::Charged(_));
+        if result.debt > 0 && permits > 0 && !is_charge && result.rule.as_ref().is_some_and(charges)
+        {
+            self.taken_over.fetch_add(1, Ordering::Relaxed);
         }
         let permits = match result.verdict {
             Verdict::Refunded(counted) | Verdict::Charged(counted) => counted,

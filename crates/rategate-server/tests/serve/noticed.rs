@@ -57,3 +57,20 @@ fn an_id_with_other_items_and_a_time_too_long_are_faults_over_grpc() {
         [1, 2]
     );
 }
+
+/// A take of a rule with `over = "charge"` makes a debt, and makes it grow.
+#[test]
+fn takes_that_charge_count_as_charged_over() {
+    let service = Service::of(&format!("{EDGE}over = \"charge\"\n"));
+    let mut http = service.http();
+    let take = |permits: u64| format!("{{\"rule\":\"api\",\"key\":\"ann\",\"permits\":{permits}}}");
+    let over = |service: &Service| figure(service, "rategate_charged_over_total{rule=\"api\"}");
+    http.post("/v1/check", &take(4));
+    assert_eq!(over(&service), 0);
+    http.post("/v1/check", &take(4));
+    assert_eq!(over(&service), 1, "the debt begins");
+    http.post("/v1/check", &take(4));
+    assert_eq!(over(&service), 2, "the debt grows");
+    http.post("/v1/check", &take(0));
+    assert_eq!(over(&service), 2, "a look adds nothing");
+}
