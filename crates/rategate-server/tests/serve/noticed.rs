@@ -58,6 +58,17 @@ fn an_id_with_other_items_and_a_time_too_long_are_faults_over_grpc() {
     );
 }
 
+#[test]
+fn what_is_not_served_is_counted() {
+    let service = Service::of(EDGE);
+    let mut http = service.http();
+    assert_eq!(http.get("/v1/chek").0, 404);
+    assert_eq!(http.get("/v1/check").0, 405);
+    assert_eq!(http.get("/json").0, 405);
+    assert_eq!(http.post("/v1/rules", "").0, 405);
+    assert_eq!(refused(&service, "http", "not_served"), 4);
+}
+
 /// A take of a rule with `over = "charge"` makes a debt, and makes it grow.
 #[test]
 fn takes_that_charge_count_as_charged_over() {
