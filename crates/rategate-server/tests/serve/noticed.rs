@@ -69,6 +69,22 @@ fn what_is_not_served_is_counted() {
     assert_eq!(refused(&service, "http", "not_served"), 4);
 }
 
+#[test]
+fn what_is_mistyped_is_refused() {
+    let service = Service::of(EDGE);
+    let mut http = service.http();
+    let body = "{\"key\":\"k\",\"max_burst\":9,\"count_per_period\":1,\"period\":60,\"quantty\":3}";
+    let (status, text) = http.post("/throttle", body);
+    assert_eq!(status, 400, "{text}");
+    assert!(text.contains("`quantty`"), "{text}");
+    for query in ["key=%zz", "key=%4", "key=a%", "k%zzey=a"] {
+        assert_eq!(http.get(&format!("/v1/auth?rule=api&{query}")).0, 400, "{query}");
+    }
+    assert_eq!(http.get("/v1/auth?rule=api&key=%7az").0, 204);
+    let (status, text) = http.get("/v1/events?rule=nope");
+    assert_eq!(status, 404, "{text}");
+}
+
 /// A take of a rule with `over = "charge"` makes a debt, and makes it grow.
 #[test]
 fn takes_that_charge_count_as_charged_over() {
