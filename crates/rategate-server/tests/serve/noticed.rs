@@ -85,6 +85,19 @@ fn what_is_mistyped_is_refused() {
     assert_eq!(status, 404, "{text}");
 }
 
+/// Clients probe for subcommands when they connect, and go on without them.
+#[test]
+fn an_unknown_subcommand_is_an_error_and_no_refused_call() {
+    let service = Service::of(EDGE);
+    let mut resp = service.resp();
+    let error = resp.ask(&["CLIENT", "MAINT_NOTIFICATIONS", "ON"]);
+    assert!(error[0].starts_with("ERR unknown subcommand 'MAINT_NOTIFICATIONS'"), "{error:?}");
+    assert!(resp.ask(&["CLIENT", "SETINFO", "LIB-AGE", "1"])[0].starts_with("ERR"));
+    assert_eq!(refused(&service, "resp", "malformed"), 0);
+    assert!(resp.ask(&["CLIENT", "SETNAME"])[0].starts_with("ERR wrong number"));
+    assert_eq!(refused(&service, "resp", "malformed"), 1);
+}
+
 /// A take of a rule with `over = "charge"` makes a debt, and makes it grow.
 #[test]
 fn takes_that_charge_count_as_charged_over() {

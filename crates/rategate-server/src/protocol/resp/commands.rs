@@ -99,9 +99,9 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         out: &mut Vec<u8>,
     ) -> Option<Pending> {
         let start = out.len();
-        session.refusal = None;
+        (session.refusal, session.is_probe) = (None, false);
         let pending = self.answer(session, words, out);
-        let is_error = out.get(start) == Some(&b'-');
+        let is_error = out.get(start) == Some(&b'-') && !session.is_probe;
         let from_error = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
         if let Some(reason) = session.refusal.take().or_else(from_error) {
             session.refused(reason);
@@ -361,6 +361,7 @@ fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut RespWriter
             what => {
                 let what = what.get(..SHOWN).unwrap_or(what);
                 let what = String::from_utf8_lossy(what);
+                session.is_probe = true;
                 reply.error(&format!("ERR Unrecognized option '{what}'"));
             }
         },
@@ -372,7 +373,10 @@ fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut RespWriter
             let sub = String::from_utf8_lossy(sub).to_lowercase();
             reply.error(&format!("ERR wrong number of arguments for 'client|{sub}' command"));
         }
-        _ => unknown_sub(sub, "CLIENT", reply),
+        _ => {
+            session.is_probe = true;
+            unknown_sub(sub, "CLIENT", reply);
+        }
     }
 }
 
