@@ -14,7 +14,7 @@ struct Target {
     folder: Option<&'static str>,
 }
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 15] = [
     Target { name: "resp_requests", feature: "", folder: None },
     Target { name: "resp_replies", feature: "", folder: None },
     Target { name: "http2_frames", feature: "", folder: None },
@@ -27,6 +27,7 @@ const TARGETS: [Target; 14] = [
     Target { name: "rls_messages", feature: "envoy", folder: None },
     Target { name: "rlqs_messages", feature: "envoy", folder: None },
     Target { name: "xds_messages", feature: "envoy", folder: None },
+    Target { name: "counters", feature: "counters", folder: None },
     Target { name: "config_toml", feature: "service", folder: Some("packaging") },
     Target { name: "config_yaml", feature: "service", folder: None },
 ];

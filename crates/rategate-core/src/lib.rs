@@ -17,6 +17,7 @@
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
 //! | at most as many at the same time as a server works on | [`adaptive`] |
+//! | the instants of a load whose rate changes over time | [`shape`] |
 //! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
 //!
 //! A policy becomes a live limit in a [`Ledger`](ledger::Ledger), several together in an
@@ -76,10 +77,12 @@ pub mod policy;
 pub mod portable;
 pub mod provisional;
 pub mod queue;
+pub mod random;
 pub mod rate;
 pub mod ratio;
 pub mod refund;
 pub mod schedule;
+pub mod shape;
 pub mod sliding_log;
 pub mod span;
 pub mod two_timeline;

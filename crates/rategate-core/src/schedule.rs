@@ -1,9 +1,9 @@
-//! Ideal schedules: the instant at which each operation of a sequence should start.
+//! The rates over time that a limit can be on: one that stays, and a ramp.
 //!
-//! A schedule is a rate over time. Operation `n` is due at the instant by which the rate has
-//! produced `n` permits (docs/theory.md, section 3.9). A constant rate gives equal steps, a ramp
-//! steps that shrink or grow. Instants are computed in whole numbers: a ramp by bisection on its
-//! exact integral, a constant rate by adding a fraction that is never rounded.
+//! A schedule is a [`Shape`](crate::shape::Shape) of a few words, which fit into the state of a
+//! limit. Operation `n` is due at the instant by which the rate has produced `n` permits
+//! (docs/theory.md, section 3.9). Instants are computed in whole numbers: a ramp by bisection on
+//! its exact integral, a constant rate by adding a fraction that is never rounded.
 //!
 //! ```text
 //!   permits ^          .-'  constant: a line
@@ -20,28 +20,28 @@
 //! ```
 //! use rategate_core::rate::Rate;
 //! use rategate_core::schedule::Schedule;
+//! use rategate_core::shape::Shape;
 //!
 //! // From nothing to 1000/s over 2 s: a thousand operations, a quarter in the first second.
 //! let warm_up = Schedule::ramp(Rate::NEVER, Rate::per_second(1_000), 2_000_000_000)?;
-//! assert_eq!(warm_up.instants(0).nth(250), Some(1_000_000_000));
-//! assert_eq!(warm_up.instants(0).nth(1_000), Some(2_000_000_000));
-//! assert_eq!(warm_up.instants(0).nth(1_001), Some(2_001_000_000));
+//! let warm_up = Shape::try_from(warm_up)?;
+//! assert_eq!(warm_up.due(250), Some(1_000_000_000));
+//! assert_eq!(warm_up.due(1_000), Some(2_000_000_000));
+//! assert_eq!(warm_up.due(1_001), Some(2_001_000_000));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
 use crate::decimal::gcd;
 use crate::error::LimitError;
 use crate::rate::{Kind, Rate};
-use crate::track::{Due, Track};
-
 pub use crate::track::MAX_PIECES;
 
 /// A rate over time, from the instant it comes into force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Schedule(pub(crate) Shape);
+pub struct Schedule(pub(crate) Form);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Form {
     Constant(Rate),
     Ramp(Ramp),
 }
@@ -51,7 +51,7 @@ pub(crate) enum Shape {
 pub(crate) struct Ramp {
     /// The rate at the start; `from` and `to` are permits per the same period.
     pub(crate) from: u128,
-    to: u128,
+    pub(crate) to: u128,
     pub(crate) over_ns: u64,
     /// One permit in the units of [`Ramp::earned`]: `2 * over * period`.
     pub(crate) permit: u128,
@@ -62,7 +62,7 @@ impl Schedule {
     /// Returns a schedule of the same rate for ever.
     #[must_use]
     pub const fn constant(rate: Rate) -> Self {
-        Self(Shape::Constant(rate))
+        Self(Form::Constant(rate))
     }
 
     /// Returns a schedule whose rate moves linearly from `from` to `to` over `over_ns` and stays
@@ -102,38 +102,25 @@ impl Schedule {
         let permit = over.checked_mul(2)?.checked_mul(period)?;
         // The largest number that `earned` and its use below can reach.
         over.checked_mul(over)?.checked_mul(from.max(to))?.checked_mul(4)?.checked_add(permit)?;
-        Some(Self(Shape::Ramp(Ramp { from, to, over_ns, permit, then })))
-    }
-
-    /// Returns the instants at which operations are due if the schedule comes into force at
-    /// `start_ns`, rounded up to whole nanoseconds.
-    ///
-    /// The iterator ends where no more are due, or with the clock. At an unlimited rate it never
-    /// ends, and every instant is `start_ns`.
-    pub fn instants(self, start_ns: u64) -> impl Iterator<Item = u64> {
-        let mut track = Track::new(self, start_ns);
-        core::iter::from_fn(move || {
-            let due_ns = match track.nth(0) {
-                Due::At(due) => u64::try_from(due.ceil_ns()).ok()?,
-                Due::AtOnce => start_ns,
-                Due::Never => return None,
-            };
-            track.advance(1);
-            Some(due_ns)
-        })
+        Some(Self(Form::Ramp(Ramp { from, to, over_ns, permit, then })))
     }
 
     /// Returns the rate once any ramp is over.
     #[must_use]
     pub const fn final_rate(&self) -> Rate {
         match self.0 {
-            Shape::Constant(rate) => rate,
-            Shape::Ramp(ramp) => ramp.then,
+            Form::Constant(rate) => rate,
+            Form::Ramp(ramp) => ramp.then,
         }
     }
 }
 
 impl Ramp {
+    /// Returns the period of both rates.
+    pub(crate) fn period_ns(&self) -> u128 {
+        self.permit.checked_div(u128::from(self.over_ns).wrapping_mul(2)).unwrap_or(1)
+    }
+
     /// Returns what the ramp has produced `t_ns` after its start, `t_ns <= over_ns`, in units of
     /// `1 / permit`: the integral of the rate, times `2 * over * period` to make it whole.
     pub(crate) fn earned(&self, t_ns: u128) -> u128 {

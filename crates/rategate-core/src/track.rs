@@ -17,7 +17,7 @@ use core::num::NonZeroU64;
 
 use crate::exact::{Exact, Pace};
 use crate::rate::Kind;
-use crate::schedule::{Ramp, Schedule, Shape};
+use crate::schedule::{Form, Ramp, Schedule};
 use crate::wide::mul_div_ceil;
 
 /// The maximum number of past schedules that operations not yet started can be due on. One more
@@ -308,7 +308,7 @@ impl PieceKind {
     /// Returns a course whose first operation still lacks `missing` of its permit at `start_ns`.
     fn new(schedule: Schedule, start_ns: u128, missing: Fraction) -> Self {
         match schedule.0 {
-            Shape::Constant(rate) => match rate.kind() {
+            Form::Constant(rate) => match rate.kind() {
                 Kind::Paced(pace) => {
                     let wait = pace.from_parts(missing.of(pace.period_ns().get().into()));
                     Self::Paced { next: pace.add(Exact::at(start_ns), wait), pace }
@@ -316,7 +316,7 @@ impl PieceKind {
                 Kind::Unlimited => Self::AtOnce,
                 Kind::Never => Self::Stopped { missing },
             },
-            Shape::Ramp(ramp) => Self::Ramp { ramp, start_ns, passed: missing.of(ramp.permit) },
+            Form::Ramp(ramp) => Self::Ramp { ramp, start_ns, passed: missing.of(ramp.permit) },
         }
     }
 

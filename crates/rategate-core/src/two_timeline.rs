@@ -66,7 +66,7 @@ use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
 use crate::refund::{Refund, RefundBasis};
-use crate::schedule::{Schedule, Shape};
+use crate::schedule::{Form, Schedule};
 use crate::search::first_after;
 use crate::span::whole_ns;
 use crate::track::{Due, DueAt, Track};
@@ -313,8 +313,8 @@ impl TwoTimeline {
     /// Returns the pace of a constant rate.
     pub(crate) const fn constant_pace(&self) -> Option<Pace> {
         match self.schedule.0 {
-            Shape::Constant(rate) => rate.pace(),
-            Shape::Ramp(_) => None,
+            Form::Constant(rate) => rate.pace(),
+            Form::Ramp(_) => None,
         }
     }
 

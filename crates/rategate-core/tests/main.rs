@@ -53,6 +53,7 @@ mod schedule;
 mod settle;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod several_lock_free;
+mod shape;
 mod sliding_log;
 mod taking;
 mod taking_promises;

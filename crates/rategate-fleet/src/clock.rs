@@ -38,7 +38,7 @@ impl NodeClock {
 #[cfg(test)]
 mod tests {
     use super::NodeClock;
-    use rategate_sim::random::Random;
+    use rategate_core::random::Random;
 
     #[test]
     fn a_reading_and_its_instant_agree() {

@@ -1,6 +1,6 @@
 //! The faults of a fleet: their kinds, their times and the nodes that they strike.
 
-use rategate_sim::random::Random;
+use rategate_core::random::Random;
 
 use super::network::below;
 

@@ -1,6 +1,6 @@
 //! The network between nodes and store: messages are delayed, overtake each other, and get lost.
 
-use rategate_sim::random::Random;
+use rategate_core::random::Random;
 
 const MILLION: u64 = 1_000_000;
 

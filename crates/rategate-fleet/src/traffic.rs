@@ -1,6 +1,6 @@
 //! The calls of a fleet: they come at random instants, to one node or another.
 
-use rategate_sim::random::Random;
+use rategate_core::random::Random;
 
 use super::network::below;
 

@@ -12,7 +12,7 @@ use super::report::Report;
 use super::store::Store;
 use super::tally::Tally;
 use super::traffic::Calls;
-use rategate_sim::random::Random;
+use rategate_core::random::Random;
 
 /// The absences of the store: stalled, or unavailable.
 #[derive(Clone, Copy, Debug, Default)]

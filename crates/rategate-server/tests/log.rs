@@ -1,4 +1,5 @@
-//! Clients in the log: their addresses appear only in the lines about refused calls.
+//! The log: addresses of clients appear only in the lines about refused calls, and a start says
+//! what it does not know.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -14,7 +15,7 @@ mod clients;
 
 use std::io::{self, Read as _, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use clients::{PATIENCE, Service, until};
 
@@ -38,13 +39,19 @@ impl Write for Lines {
     }
 }
 
-/// A refused connection, and failed handshakes, at the most detailed level.
-#[test]
-fn no_line_about_a_connection_has_an_address() {
+/// All lines of the log at the most detailed level.
+static LOG: LazyLock<Lines> = LazyLock::new(|| {
     let lines = Lines::default();
     let all = lines.clone();
     let log = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
     log.with_writer(move || all.clone()).with_ansi(false).init();
+    lines
+});
+
+/// A refused connection, and failed handshakes, at the most detailed level.
+#[test]
+fn no_line_about_a_connection_has_an_address() {
+    let lines = &*LOG;
     let service = Service::of("[server.limits]\nconnections = 1\n");
     let connect = || {
         let stream = TcpStream::connect(service.at("resp")).unwrap();
@@ -64,4 +71,49 @@ fn no_line_about_a_connection_has_an_address() {
         let logged: Vec<_> = logged.filter(|line| line.contains(&port)).collect();
         assert!(logged.is_empty(), "{logged:?}");
     }
+}
+
+/// A start from the file of a process that was killed says since when ids may be unknown. One from
+/// the file of an orderly end says nothing of the kind.
+#[test]
+fn a_start_says_since_when_reservations_may_be_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("counters");
+    let snapshot = format!("[snapshot]\npath = {:?}\nevery = \"1s\"\n", path.display());
+    let rule = |name: &str, key: &str| {
+        format!("{snapshot}[[rule]]\nname = \"{name}\"\nmatch = [\"{key}\"]\nlimit = \"9/h\"\n")
+    };
+    let lines = &*LOG;
+    let about = |what: &str| {
+        let text = lines.text();
+        text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut service = Service::of(&rule("api", "user"));
+    let id = "0000000000000000000000000000000f";
+    let held = service.resp().ask(&["RATEGATE.RESERVE", id, "600000", "api", "3", "ann"]);
+    assert!(held.iter().any(|word| word == "granted"), "{held:?}");
+    service.restart();
+    assert_eq!(about("did not end in order"), Vec::<String>::new());
+    let has_id =
+        || std::fs::read(&path).is_ok_and(|file| file.windows(32).any(|at| at == id.as_bytes()));
+    until("the file has it", has_id);
+    let periodic = std::fs::read(&path).unwrap();
+    // As after a kill: the last file is a periodic one.
+    service.restart_after(|| std::fs::write(&path, &periodic).unwrap());
+    let warned = about("did not end in order");
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    let (_, since) = warned[0].split_once("since=").unwrap();
+    let since: jiff::Timestamp = since.split_whitespace().next().unwrap().parse().unwrap();
+    let age_s = jiff::Timestamp::now().as_second() - since.as_second();
+    assert!((0..600).contains(&age_s), "{}", warned[0]);
+    assert!(warned[0].contains("cannot be known"), "{}", warned[0]);
+    // What is lost of reservations is no loss of counters, and the other way round.
+    assert_eq!(about("not restored"), Vec::<String>::new());
+    service.rewrite(&format!("[keys]\nreservations = 1\n{}", rule("api", "user")));
+    let second = "0000000000000000000000000000000e";
+    service.resp().ask(&["RATEGATE.RESERVE", second, "600000", "api", "3", "ann"]);
+    service.restart();
+    let lost = about("reservations are not restored; their counters are");
+    assert!(lost.len() == 1 && lost[0].contains("1 of its reservations"), "{lost:?}");
+    assert_eq!(about("the counters of a rule are not restored"), Vec::<String>::new());
 }

@@ -1,7 +1,7 @@
 //! The instants of open-loop arrivals, at a constant rate or by a Poisson process.
 
-use crate::random::Random;
 use crate::scenario::Arrivals;
+use rategate_core::random::Random;
 
 /// The arrival instants of one `[[arrivals]]` table, rounded down to whole nanoseconds.
 #[derive(Clone, Debug)]

@@ -37,7 +37,6 @@ mod given;
 mod held;
 mod judge;
 mod picture;
-pub mod random;
 mod steps;
 mod tape;
 mod text;

@@ -2,8 +2,8 @@
 
 use super::Bounds;
 
-/// The way in which a limit on operations in flight follows measurements: its bounds, and the method
-/// that moves it between them.
+/// The way in which a limit on operations in flight follows measurements: its bounds, and the
+/// method that moves it between them.
 ///
 /// ```
 /// use rategate_core::adaptive::{Adaptation, Bounds, Method};

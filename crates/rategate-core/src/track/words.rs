@@ -6,7 +6,7 @@ use super::{Fraction, Piece, PieceKind, Track};
 use crate::exact::Exact;
 use crate::portable::{Moment, Reader, WordsError, Writer};
 use crate::rate::Rate;
-use crate::schedule::{Ramp, Schedule, Shape};
+use crate::schedule::{Form, Ramp, Schedule};
 
 impl Track {
     pub(crate) fn write(&self, words: &mut Writer) {
@@ -124,11 +124,11 @@ impl PieceKind {
                 let ns = offset(words.instant()?);
                 Self::Paced { next: Exact { ns, part: words.part(pace)? }, pace }
             }
-            (2, Shape::Ramp(ramp)) => {
+            (2, Form::Ramp(ramp)) => {
                 Self::Ramp { ramp, start_ns: offset(words.instant()?), passed: words.wide()? }
             }
             // The course is along a ramp, but the schedule has none.
-            (2, Shape::Constant(_)) => return Err(words.malformed()),
+            (2, Form::Constant(_)) => return Err(words.malformed()),
             _ => {
                 let (whole, numerator, denominator) = (words.wide()?, words.word()?, words.word()?);
                 if numerator >= denominator {
@@ -143,11 +143,11 @@ impl PieceKind {
 impl Schedule {
     pub(crate) fn write(self, words: &mut Writer) {
         match self.0 {
-            Shape::Constant(rate) => {
+            Form::Constant(rate) => {
                 words.word(0);
                 words.rate(rate);
             }
-            Shape::Ramp(ramp) => {
+            Form::Ramp(ramp) => {
                 words.word(1);
                 words.rate(ramp.first_rate());
                 words.rate(ramp.then);

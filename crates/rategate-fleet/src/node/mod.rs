@@ -21,7 +21,7 @@ use super::network::below;
 use super::plan::{Fallback, Flaw, Mode, Plan};
 use super::store::{Answer, Reply, Request};
 use super::tally::{By, Tally};
-use rategate_sim::random::Random;
+use rategate_core::random::Random;
 
 /// A node of a fleet.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The plan of a run with reservations, drawn from a seed.
 
-use rategate_sim::random::Random;
+use rategate_core::random::Random;
 
 use crate::network::{Network, below};
 

@@ -11,7 +11,7 @@ use rategate::store::{
     StoreReply, StoreRequest,
 };
 use rategate::{ManualClock, SlidingLog};
-use rategate_sim::random::Random;
+use rategate_core::random::Random;
 
 use super::caller::{Caller, CallerState};
 use super::link::{Link, SharedStore};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::wide::WideCounter;
 use crate::engine::{HoldChange, HoldOutcome};
 
 /// The outcomes, and the values of their label.
@@ -24,10 +25,10 @@ const BUCKETS: usize = ENDS.len() + 1;
 #[derive(Debug, Default)]
 pub(super) struct HoldTally {
     outcomes: [AtomicU64; OUTCOMES.len()],
-    taken: AtomicU64,
-    released: AtomicU64,
+    taken: WideCounter,
+    released: WideCounter,
     errors: [AtomicU64; BUCKETS],
-    errors_sum: AtomicU64,
+    errors_sum: WideCounter,
 }
 
 /// The figures of a rule's reservations.
@@ -36,23 +37,23 @@ pub(super) struct HoldFigures {
     /// The numbers of operations, in the order of [`OUTCOMES`].
     pub(super) outcomes: [u64; OUTCOMES.len()],
     /// The permits of this process that are held now.
-    pub(super) held: u64,
+    pub(super) held: u128,
     /// The errors of estimates by bucket.
     pub(super) errors: [u64; BUCKETS],
-    /// The sum of the errors, modulo 2^64.
-    pub(super) errors_sum: u64,
+    /// The sum of the errors.
+    pub(super) errors_sum: u128,
 }
 
 impl HoldTally {
     pub(super) fn note(&self, change: &HoldChange) {
         let HoldChange { outcome, taken, released, error, .. } = *change;
         let place = OUTCOMES.iter().position(|(of, _)| *of == outcome);
-        add(place.and_then(|place| self.outcomes.get(place)), 1);
-        add(Some(&self.taken), taken);
-        add(Some(&self.released), released);
+        add(place.and_then(|place| self.outcomes.get(place)));
+        self.taken.add(taken, Ordering::Release);
+        self.released.add(released, Ordering::Release);
         if let Some(error) = error {
-            add(self.errors.get(ENDS.partition_point(|&end| end < error)), 1);
-            add(Some(&self.errors_sum), error);
+            add(self.errors.get(ENDS.partition_point(|&end| end < error)));
+            self.errors_sum.add(error, Ordering::Release);
         }
     }
 
@@ -60,19 +61,19 @@ impl HoldTally {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // An end that is read is one of a hold that is read. Where a rule was gone for a while, the
         // ends of what it held may be of its next record.
-        let released = self.released.load(Ordering::Acquire);
+        let released = self.released.read(Ordering::Acquire);
         HoldFigures {
             outcomes: std::array::from_fn(|at| self.outcomes.get(at).map_or(0, of)),
-            held: of(&self.taken).saturating_sub(released),
+            held: self.taken.read(Ordering::Relaxed).saturating_sub(released),
             errors: std::array::from_fn(|at| self.errors.get(at).map_or(0, of)),
-            errors_sum: of(&self.errors_sum),
+            errors_sum: self.errors_sum.read(Ordering::Relaxed),
         }
     }
 }
 
-fn add(counter: Option<&AtomicU64>, more: u64) {
+fn add(counter: Option<&AtomicU64>) {
     if let Some(counter) = counter {
-        counter.fetch_add(more, Ordering::Release);
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -98,6 +99,6 @@ mod tests {
         let HoldFigures { outcomes, held, errors, errors_sum } = tally.read();
         assert_eq!((outcomes, held), ([7, 0, 7, 0, 0, 1], 6));
         assert_eq!(errors, [1, 1, 2, 0, 0, 0, 0, 1, 2]);
-        assert_eq!(errors_sum, 2_000_014_u64.wrapping_add(u64::MAX));
+        assert_eq!(errors_sum, 2_000_014 + u128::from(u64::MAX));
     }
 }

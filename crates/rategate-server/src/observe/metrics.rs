@@ -78,18 +78,20 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
 }
 
 /// A function that reads a figure of an outcome.
-type Figure = fn(&Sum, Kind) -> u64;
+type Figure = fn(&Sum, Kind) -> u128;
 
 fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let figures: [(&str, &str, Figure); 2] = [
-        ("rategate_decisions_total", "Decided items by outcome", Sum::calls),
+        ("rategate_decisions_total", "Decided items by outcome", |sum, kind| {
+            sum.calls(kind).into()
+        }),
         ("rategate_decided_permits_total", "Permits of decided items", Sum::permits),
     ];
     for (name, what, of) in figures {
         text.metric(name, "counter", what);
         for (record, sum) in records {
             for (outcome, kinds) in OUTCOMES {
-                let all = kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)));
+                let all = kinds.iter().fold(0_u128, |all, &kind| all.saturating_add(of(sum, kind)));
                 text.line(&[("rule", &record.name), ("outcome", outcome)], all);
             }
         }
@@ -200,7 +202,7 @@ fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     for (record, _) in records {
         let rule = record.rule.load();
         if let Some(given) = rule.as_deref().and_then(Rule::given) {
-            text.line(&[("rule", &record.name), ("envoy_name", given)], 1);
+            text.line(&[("rule", &record.name), ("envoy_name", given)], 1_u64);
         }
     }
 }
@@ -237,7 +239,7 @@ fn service(text: &mut Text, status: &ServerStatus) {
         text.each("outcome", status.spans().read());
     }
     text.metric("rategate_build_info", "gauge", "Always 1; the version of the service");
-    text.line(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.line(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
 }
 
 fn snapshot(text: &mut Text, status: &ServerStatus) {
@@ -281,13 +283,14 @@ fn configuration(text: &mut Text, status: &ServerStatus, view: &dyn View) {
     }
     text.metric("rategate_config_info", "gauge", "Always 1; the digest of the rules in force");
     let hash = rules.as_ref().map(|rules| Arc::clone(&rules.hash)).unwrap_or_default();
-    text.line(&[("hash", &hash)], 1);
+    text.line(&[("hash", &hash)], 1_u64);
     text.metric("rategate_config_rules", "gauge", "Rules in force, by whether they are enforced");
     text.each("enforcement", summary::by_enforcement(rules.as_deref()));
 }
 
 /// Formats thousandths as a decimal, exactly.
-fn millis(value: u64) -> String {
+fn millis(value: impl Into<u128>) -> String {
+    let value = value.into();
     let (whole, fraction) =
         (value.checked_div(1_000).unwrap_or(0), value.checked_rem(1_000).unwrap_or(0));
     let text = format!("{whole}.{fraction:03}");
@@ -309,14 +312,18 @@ impl Text {
     }
 
     /// Writes a value for each value of one label.
-    fn each<'a>(&mut self, label: &str, values: impl IntoIterator<Item = (&'a str, u64)>) {
+    fn each<'a, N: Into<u128>>(
+        &mut self,
+        label: &str,
+        values: impl IntoIterator<Item = (&'a str, N)>,
+    ) {
         for (of, value) in values {
             self.line(&[(label, of)], value);
         }
     }
 
-    fn line(&mut self, labels: &[(&str, &str)], value: u64) {
-        self.value("", labels, &value.to_string());
+    fn line(&mut self, labels: &[(&str, &str)], value: impl Into<u128>) {
+        self.value("", labels, &value.into().to_string());
     }
 
     fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {

@@ -27,6 +27,7 @@ mod tally;
 mod top_keys;
 mod view;
 mod waits;
+mod wide;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -15,6 +15,7 @@ use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
 use super::top_keys::{Ranking, TopKeys, Weight};
 use super::waits::Buckets;
+use super::wide::WideCounter;
 use super::{lock, name, summary};
 use crate::engine::{HoldChange, ItemResult, Verdict, Watch};
 use crate::rule::{Over, Rule};
@@ -37,7 +38,7 @@ pub(super) struct Record {
     /// The numbers of items that reached a share of the limit, by the share.
     warnings: Mutex<BTreeMap<u16, u64>>,
     /// The permits of debts that were forgiven.
-    forgiven: AtomicU64,
+    forgiven: WideCounter,
     /// The takes that charged, and left their limit exceeded.
     taken_over: AtomicU64,
     /// The counters of its reservations, if there were any.
@@ -75,7 +76,7 @@ impl Record {
             recorder,
             denials: Denials::default(),
             warnings: Mutex::default(),
-            forgiven: AtomicU64::new(0),
+            forgiven: WideCounter::default(),
             taken_over: AtomicU64::new(0),
             holds: OnceLock::new(),
             series: Mutex::default(),
@@ -137,8 +138,8 @@ impl Record {
     }
 
     /// Returns the number of permits of debts that were forgiven.
-    pub(super) fn forgiven(&self) -> u64 {
-        self.forgiven.load(Ordering::Relaxed)
+    pub(super) fn forgiven(&self) -> u128 {
+        self.forgiven.read(Ordering::Relaxed)
     }
 
     /// Returns the number of takes that charged, and left their limit exceeded.
@@ -194,7 +195,7 @@ impl Watch for Record {
             && !matches!(result.limit, 0 | u64::MAX)
         {
             // Where nothing is counted, no debt is forgiven.
-            self.forgiven.fetch_add(permits.saturating_sub(counted), Ordering::Relaxed);
+            self.forgiven.add(permits.saturating_sub(counted), Ordering::Relaxed);
         }
         let charges = |rule: &Arc<Rule>| rule.over == Over::Charge;
         let is_charge = matches!(result.verdict, Verdict::Refunded(_) | Verdict::Charged(_));
@@ -239,7 +240,7 @@ impl Watch for Record {
 
     fn reservation(&self, change: &HoldChange) {
         if change.forgiven > 0 {
-            self.forgiven.fetch_add(change.forgiven, Ordering::Relaxed);
+            self.forgiven.add(change.forgiven, Ordering::Relaxed);
         }
         self.holds.get_or_init(Box::default).note(change);
     }

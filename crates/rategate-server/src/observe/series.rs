@@ -9,7 +9,7 @@ use super::tally::{Kind, Sum};
 /// The number of seconds that are kept.
 pub(super) const SECONDS: usize = 900;
 
-/// The figures of a second.
+/// The figures of a second. Permits beyond 2^64 - 1 are shown as that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Second {
     /// The requested permits, whatever the outcome.
@@ -101,15 +101,16 @@ impl Second {
             kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(sum.calls(kind)))
         };
         let permits = |kinds: &[Kind]| {
-            kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(sum.permits(kind)))
+            kinds.iter().fold(0_u128, |all, &kind| all.saturating_add(sum.permits(kind)))
         };
+        let shown = |permits: u128| u64::try_from(permits).unwrap_or(u64::MAX);
         let granted = permits(&[Kind::Far, Kind::Near, Kind::UnavailableAdmitted]);
         let refused = permits(&[Kind::Denied, Kind::Shadow, Kind::UnavailableDenied]);
         Self {
-            requested: granted.wrapping_add(refused),
-            granted,
-            denied: permits(&[Kind::Denied, Kind::UnavailableDenied]),
-            near: sum.permits(Kind::Near),
+            requested: shown(granted.saturating_add(refused)),
+            granted: shown(granted),
+            denied: shown(permits(&[Kind::Denied, Kind::UnavailableDenied])),
+            near: shown(sum.permits(Kind::Near)),
             passed_calls: calls(&[Kind::Far, Kind::Near, Kind::UnavailableAdmitted]),
             denied_calls: calls(&[Kind::Denied, Kind::UnavailableDenied]),
             shadow_calls: sum.calls(Kind::Shadow),

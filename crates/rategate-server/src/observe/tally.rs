@@ -7,6 +7,7 @@ use rategate::stats::{Lanes, OwnLane};
 
 use super::MAX_LANES;
 use super::waits::{BUCKETS, Buckets, bucket_of};
+use super::wide::WideCounter;
 use crate::engine::{ItemResult, Verdict};
 
 /// The divisor of the limit: a grant that leaves less than this part is near the limit.
@@ -44,11 +45,11 @@ const KINDS: usize = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     calls: [u64; KINDS],
-    permits: [u64; KINDS],
+    permits: [u128; KINDS],
     /// Denials by the time to wait; shadow denials are not included.
     pub(super) waits: Buckets,
     /// The sum of these waits, in milliseconds.
-    pub(super) waits_ms: u64,
+    pub(super) waits_ms: u128,
 }
 
 /// The counters of a rule.
@@ -57,12 +58,15 @@ pub(super) struct Tally(Lanes<Lane>);
 
 #[derive(Debug, Default)]
 struct Lane {
+    /// The items of one permit or more.
     calls: [AtomicU64; KINDS],
-    /// Permits minus calls, modulo 2^64: an item of one permit, the most common case, adds
+    /// The items of no permit, such as a refund that came too late.
+    empty: [AtomicU64; KINDS],
+    /// The permits beyond one of each item: an item of one permit, the most common case, adds
     /// nothing.
-    extra: [AtomicU64; KINDS],
+    extra: [WideCounter; KINDS],
     waits: [AtomicU64; BUCKETS],
-    waits_ms: AtomicU64,
+    waits_ms: WideCounter,
 }
 
 impl Kind {
@@ -117,29 +121,37 @@ impl Tally {
     #[inline]
     pub(super) fn add(&self, kind: Kind, permits: u64) -> u64 {
         let Some(OwnLane { lane, .. }) = self.0.own() else { return 0 };
-        if permits != 1 {
-            add(&lane.extra, kind.at(), permits.wrapping_sub(1));
+        let Some(beyond_one) = permits.checked_sub(1) else {
+            return add(&lane.empty, kind.at());
+        };
+        if let Some(extra) = lane.extra.get(kind.at()) {
+            extra.add(beyond_one, Ordering::Relaxed);
         }
-        add(&lane.calls, kind.at(), 1)
+        add(&lane.calls, kind.at())
     }
 
     /// Records the wait of a denied item.
     #[inline]
     pub(super) fn add_wait(&self, retry_after_ns: Option<NonZeroU64>) {
         let Some(OwnLane { lane, .. }) = self.0.own() else { return };
-        add(&lane.waits, bucket_of(retry_after_ns), 1);
+        add(&lane.waits, bucket_of(retry_after_ns));
         let wait_ms = retry_after_ns.map_or(0, |wait| wait.get().div_ceil(1_000_000));
-        lane.waits_ms.fetch_add(wait_ms, Ordering::Relaxed);
+        lane.waits_ms.add(wait_ms, Ordering::Relaxed);
     }
 
     pub(super) fn sum(&self) -> Sum {
         let mut sum = Sum::default();
         for lane in self.0.all() {
             gather(&mut sum.calls, &lane.calls);
-            gather(&mut sum.permits, &lane.calls);
-            gather(&mut sum.permits, &lane.extra);
+            gather(&mut sum.calls, &lane.empty);
+            let counters = lane.calls.iter().zip(&lane.extra);
+            for (sum, (calls, extra)) in sum.permits.iter_mut().zip(counters) {
+                let calls = u128::from(calls.load(Ordering::Relaxed));
+                *sum = sum.saturating_add(calls).saturating_add(extra.read(Ordering::Relaxed));
+            }
             gather(&mut sum.waits, &lane.waits);
-            sum.waits_ms = sum.waits_ms.wrapping_add(lane.waits_ms.load(Ordering::Relaxed));
+            let waits_ms = lane.waits_ms.read(Ordering::Relaxed);
+            sum.waits_ms = sum.waits_ms.saturating_add(waits_ms);
         }
         sum
     }
@@ -152,7 +164,7 @@ impl Sum {
     }
 
     /// Returns the number of their permits.
-    pub(super) fn permits(&self, kind: Kind) -> u64 {
+    pub(super) fn permits(&self, kind: Kind) -> u128 {
         self.permits.get(kind.at()).copied().unwrap_or(0)
     }
 
@@ -160,16 +172,18 @@ impl Sum {
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut since = *self;
         subtract(&mut since.calls, &earlier.calls);
-        subtract(&mut since.permits, &earlier.permits);
+        for (permits, earlier) in since.permits.iter_mut().zip(earlier.permits) {
+            *permits = permits.saturating_sub(earlier);
+        }
         subtract(&mut since.waits, &earlier.waits);
-        since.waits_ms = since.waits_ms.wrapping_sub(earlier.waits_ms);
+        since.waits_ms = since.waits_ms.saturating_sub(earlier.waits_ms);
         since
     }
 }
 
 #[inline]
-fn add(counters: &[AtomicU64], at: usize, more: u64) -> u64 {
-    counters.get(at).map_or(0, |counter| counter.fetch_add(more, Ordering::Relaxed))
+fn add(counters: &[AtomicU64], at: usize) -> u64 {
+    counters.get(at).map_or(0, |counter| counter.fetch_add(1, Ordering::Relaxed))
 }
 
 fn gather(sums: &mut [u64], counters: &[AtomicU64]) {

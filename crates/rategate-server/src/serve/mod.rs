@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rategate::MonotonicClock;
 use tokio::runtime::Builder;
@@ -144,7 +144,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let settings = loaded.settings.clone();
     let observe = Arc::new(Observe::with_log_keys(unix_ns(), settings.log.keys));
     let observer: Arc<dyn Observer> = Arc::<Observe>::clone(&observe);
-    let clock = MonotonicClock::starting_at(Duration::from_nanos(unix_ns()));
+    let clock = rategate::calendar::clock();
     let engine_settings = engine_settings(&settings);
     let store = settings.store.as_ref().map(persistence::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(observer), store);
@@ -176,6 +176,10 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     }
     // Only once the ports are bound, so that a second instance leaves the counters of the first
     // alone.
+    if let Some(persistence) = settings.snapshot.as_ref().filter(|_| xds.is_some() && is_ready) {
+        // Requests come before the rules, and the file is restored with those.
+        engine.restore_key(&persistence.path);
+    }
     let saver = settings
         .snapshot
         .as_ref()

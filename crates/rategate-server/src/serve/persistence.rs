@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rategate::MonotonicClock;
 use rategate::distributed::StoreStatus;
 use rategate::snapshot::Downtime;
 use rategate_redis::client::RedisStore;
 use tokio::sync::oneshot;
 
-use super::{StartError, unix_s};
+use super::{StartError, unix_ns, unix_s};
 use crate::config::{self, Layers, Loaded, Problem, Watch, settings};
 use crate::engine::{
     self, Compiled, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores,
@@ -175,11 +176,24 @@ fn log_restored(restored: &Restored) {
     let Restored { keys, reservations, rules, others, is_same_config, age_ns, .. } = restored;
     let (rules, age_s) = (rules.len(), age_ns.div_euclid(1_000_000_000));
     tracing::info!(keys, reservations, rules, is_same_config, age_s, "counters are restored");
+    if !restored.is_of_orderly_end {
+        let began_ns = i128::from(unix_ns()).saturating_sub(i128::from(*age_ns));
+        let since = Timestamp::from_nanosecond(began_ns).unwrap_or_default();
+        tracing::warn!(
+            %since,
+            "the process before did not end in order: what it counted since then is lost, and ids \
+             of operations since then are unknown; how many there were cannot be known"
+        );
+    }
     for (rule, why) in others.iter().take(NAMED) {
-        tracing::warn!(%rule, %why, "the counters of a rule are not restored");
+        if why.is_of_reservations() {
+            tracing::warn!(%rule, %why, "reservations are not restored; their counters are");
+        } else {
+            tracing::warn!(%rule, %why, "the counters of a rule are not restored");
+        }
     }
     if let Some(more) = others.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        tracing::warn!(more, "the counters of further rules are not restored");
+        tracing::warn!(more, "counters or reservations of further rules are not restored");
     }
 }
 

@@ -17,3 +17,4 @@ mod page;
 mod page_rules;
 #[cfg(feature = "dashboard")]
 mod replay;
+mod sums;

@@ -295,6 +295,30 @@ fn several_descriptors_are_reserved_together_or_not_at_all() {
     assert_eq!(now(), (75, 0));
 }
 
+/// A descriptor without hits used what was held, whatever the others of its call say.
+#[test]
+fn a_commit_of_some_hits_used_what_was_held_of_the_others() {
+    let rules = vec![rule("tokens", &[("user", "")], 1_000), rule("calls", &[("path", "")], 30)];
+    let (engine, _) = engine(rules);
+    let settings = Settings { options: options(), ..Settings::default() };
+    let server = Server::start(Driver::Own, engine.clone(), settings);
+    let mut proxy = Proxy::new(&server);
+    let mut full = |id, verb, tokens, calls: Option<u64>| {
+        let stated = [("rategate.id", id), ("rategate.verb", verb)];
+        let calls = RateLimitDescriptor {
+            hits_addend: calls.map(|value| UInt64Value { value }),
+            ..descriptor(&[("path", "/"), stated[0], stated[1]])
+        };
+        assert!(proxy.full(vec![of(&stated, tokens), calls]).unwrap());
+        (left(&engine, "tokens", "a").0, left(&engine, "calls", "/").0)
+    };
+    let other = "00000000000000000000000000000001";
+    assert_eq!(full(UUID, "reserve", Some(500), Some(5)), (500, 25));
+    assert_eq!(full(UUID, "commit", None, Some(1)), (500, 29));
+    assert_eq!(full(other, "reserve", Some(300), Some(5)), (200, 24));
+    assert_eq!(full(other, "commit", Some(100), None), (400, 24));
+}
+
 #[test]
 fn unless_it_is_configured_the_entries_are_like_others() {
     let (engine, _) = engine(vec![rule("tokens", &[("user", "")], 100)]);

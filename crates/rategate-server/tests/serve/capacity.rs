@@ -1,6 +1,13 @@
 //! Requests without capacity to count them are denied and counted, over every protocol: clients
 //! can invent keys and limits.
 
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
+use serde_json::{Value as Json, json};
+use tonic::transport::Endpoint;
+
 use crate::serve::clients::{Resp, Service};
 
 const RULES: &str = "[inline]\nlimits = 1\nkeys = 64\n\
@@ -79,4 +86,63 @@ fn a_reservation_too_many_says_so() {
     assert_eq!(status, 429);
     assert_eq!(refused("http", "too_many_reservations"), "3");
     assert_eq!(refused("http", "table_full"), "0");
+}
+
+/// Over Envoy's protocol a reservation too many is a denial, as is one of Kuadrant's, and counted
+/// as what it is.
+#[test]
+fn a_reservation_too_many_is_a_denial_to_a_proxy() {
+    let settings = "[keys]\nreservations = 1\n[grpc]\nverbs = true\n";
+    let rules =
+        "[[rule]]\nname = \"api\"\ndomain = \"edge\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
+    let service = Service::of(&format!("{settings}{rules}"));
+    let entry = |key: &str, value: &str| json!({ "key": key, "value": value });
+    let ask = |id: &str, verb: &str| {
+        let entries =
+            [entry("user", "ann"), entry("rategate.id", id), entry("rategate.verb", verb)];
+        let body = json!({ "domain": "edge", "descriptors": [{ "entries": entries }] });
+        let (status, answer) = service.http().post("/json", &body.to_string());
+        (status, serde_json::from_str::<Json>(&answer).unwrap())
+    };
+    let refused = |protocol: &str, reason: &str| {
+        let labels = format!("protocol=\"{protocol}\",reason=\"{reason}\"");
+        service.metric(&format!("rategate_calls_refused_total{{{labels}}}")).unwrap()
+    };
+    let (first, other) = ("3f2504e04f8941d39a0c0305e82c3301", "3f2504e04f8941d39a0c0305e82c3302");
+    assert_eq!(ask(first, "reserve").0, 200);
+    for verb in ["reserve", "charge", "take"] {
+        let (status, answer) = ask(other, verb);
+        assert_eq!((status, &answer["overallCode"]), (429, &json!("OVER_LIMIT")), "{verb}");
+        assert!(answer["statuses"].as_array().is_none_or(Vec::is_empty), "{answer}");
+    }
+    assert_eq!(refused("http", "too_many_reservations"), "3");
+    // What is known goes on.
+    assert_eq!((ask(first, "reserve").0, ask(first, "commit").0), (200, 200));
+    // The same over gRPC.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let codes = runtime.block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://{}", service.at("grpc"))).unwrap();
+        let mut client = rls_client::RateLimitServiceClient::new(endpoint.connect().await.unwrap());
+        let mut codes = Vec::new();
+        for id in [first, other] {
+            let entries = [("user", "bob"), ("rategate.id", id), ("rategate.verb", "reserve")];
+            let entry = |(key, value): (&str, &str)| Entry { key: key.into(), value: value.into() };
+            let entries = entries.map(entry).to_vec();
+            let descriptors = vec![RateLimitDescriptor { entries, ..Default::default() }];
+            let domain = "edge".to_owned();
+            let request = RateLimitRequest { domain, descriptors, hits_addend: 0 };
+            let answer = client.should_rate_limit(request).await;
+            codes.push(
+                answer.map(|reply| reply.into_inner().overall_code).map_err(|why| why.code()),
+            );
+        }
+        codes
+    });
+    // The first id is of another user's operation.
+    assert_eq!(codes, [Err(tonic::Code::InvalidArgument), Ok(2)]);
+    assert_eq!(refused("grpc", "too_many_reservations"), "1");
+    assert_eq!(
+        (refused("grpc", "table_full"), refused("http", "table_full")),
+        ("0".into(), "0".into())
+    );
 }

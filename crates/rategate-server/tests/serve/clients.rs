@@ -37,7 +37,13 @@ impl Service {
 
     /// Stops the service in order, and starts it again.
     pub(crate) fn restart(&mut self) {
+        self.restart_after(|| {});
+    }
+
+    /// Stops the service in order, does something, and starts it again.
+    pub(crate) fn restart_after(&mut self, meanwhile: impl FnOnce()) {
         self.running.take().unwrap().stop();
+        meanwhile();
         self.running = Some(run(&self.folder));
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod clients;
 mod exact;
 mod failover;
 mod hosts;
+mod keys;
 mod moved;
 mod nodes;
 mod noticed;

@@ -225,3 +225,61 @@ fn an_invalid_usage_is_named_at_its_item() {
         assert_eq!(problem["errors"][0]["pointer"], "/items/2/usage", "{verb}");
     }
 }
+
+/// In each process and each rule, what was held has ended in one of three ways, or is held still.
+#[test]
+fn what_was_held_is_what_has_ended_and_what_is_open_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = format!("[snapshot]\npath = {:?}\n{RULES}", folder.path().join("counters"));
+    let mut service = Service::of(&rules);
+    let inline = json!({ "limit": "100/h", "key": "ann", "permits": 5 });
+    let items = [item("tokens", 7), item("slots", 1), inline];
+    let names = ["tokens", "slots", "*inline"];
+    let reserve = |service: &Service, number: u8, ttl: &str| {
+        let body = json!({ "verb": "reserve", "id": id(number), "ttl": ttl, "items": items });
+        assert_eq!(send(service, &body).1["allowed"], true);
+    };
+    let count =
+        |service: &Service, outcome: &str| names.map(|rule| outcomes(service, rule, outcome));
+    let state = |service: &Service, state: &str| {
+        let name = format!("rategate_reservations{{state=\"{state}\"}}");
+        service.metric(&name).unwrap().parse::<u64>().unwrap()
+    };
+    // What has ended, of three kinds, and what is open.
+    let adds_up = |service: &Service, ended: [u64; 3], open: u64| {
+        let all = ["committed", "cancelled", "expired"].map(|outcome| count(service, outcome));
+        assert_eq!(all, ended.map(|count| [count; 3]));
+        assert_eq!(state(service, "open"), open);
+        assert_eq!(count(service, "held"), [ended.iter().sum::<u64>() + open; 3]);
+        let held = |rule: &str| {
+            let name = format!("rategate_held_permits{{rule=\"{rule}\"}}");
+            service.metric(&name).map_or(0, |held| held.parse::<u64>().unwrap())
+        };
+        assert_eq!(["tokens", "*inline"].map(held), [7 * open, 5 * open]);
+    };
+    for number in 1..=2 {
+        reserve(&service, number, "60s");
+    }
+    operate(&service, "commit", 1, &items);
+    operate(&service, "cancel", 2, &items);
+    reserve(&service, 3, "1ms");
+    until("an end is noticed", || count(&service, "expired") == [1; 3]);
+    reserve(&service, 4, "60s");
+    adds_up(&service, [1, 1, 1], 1);
+    reserve(&service, 5, "1s");
+    service.restart();
+    // The third is over, the fifth ends by its time, and the fourth is open.
+    assert_eq!(state(&service, "open") + count(&service, "expired")[0], 2);
+    until("another end is noticed", || count(&service, "expired") == [1; 3]);
+    adds_up(&service, [0, 0, 1], 1);
+    operate(&service, "commit", 3, &items);
+    assert_eq!(count(&service, "late"), [1, 0, 1]);
+    operate(&service, "commit", 4, &items);
+    adds_up(&service, [1, 0, 1], 0);
+    reserve(&service, 6, "60s");
+    adds_up(&service, [1, 0, 1], 1);
+    service.restart();
+    adds_up(&service, [0, 0, 0], 1);
+    operate(&service, "cancel", 6, &items);
+    adds_up(&service, [0, 1, 0], 0);
+}

@@ -1,9 +1,12 @@
 //! Counters in a file: restarts, and damaged files.
 
+mod changed;
 mod damage;
 mod kill;
+mod laws;
 mod reservations;
 mod restart;
+mod versions;
 
 use std::io::Cursor;
 use std::path::Path;

@@ -153,3 +153,39 @@ fn counters_survive_a_restart_of_the_service() {
     until("the service is ready", || service.http().get("/readyz").0 == 200);
     assert_eq!(Rls::new(&service.at("grpc")).left("edge", "user", 1), Some((10, 5)));
 }
+
+/// With a start that is forced, calls come before the rules, and the file is read with those. What
+/// was settled in the process before is known all the same.
+#[test]
+fn ids_survive_a_restart_that_serves_before_it_has_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("counters");
+    let stub = Stub::start();
+    let table = format!(
+        "{}force_start = true\n[snapshot]\npath = {:?}\n",
+        table(stub.port),
+        path.display()
+    );
+    let configs = [limits("edge", &[("user", 10)])];
+    let charge = |service: &Service, number: u8| {
+        let body = serde_json::json!({
+            "verb": "charge", "once": format!("{number:032x}"),
+            "items": [{ "limit": "10/h", "key": format!("{number}"), "permits": 4 }],
+        });
+        let (status, answer) = service.http().post("/v1/check", &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        answer["repeated"].as_bool().unwrap()
+    };
+    let mut service = Service::of(&table);
+    stub.request();
+    stub.accepts("1", &configs);
+    until("the file is kept", || path.exists());
+    assert!(!charge(&service, 1));
+    service.restart();
+    stub.request();
+    assert!(!charge(&service, 2), "before there are rules");
+    stub.accepts("1", &configs);
+    assert!(charge(&service, 1), "it is sent again");
+    assert!(charge(&service, 2));
+}

@@ -3,7 +3,7 @@
 use rategate_core::rate::Rate;
 
 use super::Steps;
-use crate::random::Random;
+use rategate_core::random::Random;
 
 /// A caller.
 #[derive(Clone, Debug)]

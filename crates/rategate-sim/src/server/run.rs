@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use rategate_core::adaptive::{Controller, Outcome, Sample};
 
 use super::{Measured, Server, Setup};
-use crate::random::Random;
+use rategate_core::random::Random;
 
 /// The step in which the possible calls are summed up.
 const STEP_NS: u64 = 10_000_000;

@@ -132,7 +132,8 @@ impl Headers {
         headers: &mut HeaderMap,
     ) {
         let limit = sf_integer(policy.quota());
-        let more_after = quota_status.more_after.unwrap_or_default();
+        // A request for more than there can ever be has no time of its own, but the limit has.
+        let more_after = quota_status.more_after.unwrap_or_else(|| quota_status.full_after(policy));
         let delta = || HeaderValue::from(sf_integer(whole_seconds(more_after)));
         let full_after = || quota_status.full_after(policy);
         let text = |text: String| HeaderValue::try_from(text).ok();
@@ -346,6 +347,12 @@ mod tests {
             [r#"ratelimit-policy: "default";q=100;w=60"#, r#"ratelimit: "default";r=100"#]
         );
         assert_eq!(written(&[Dialect::Older], full)[2], "ratelimit-reset: 0");
+        // Denied for good, as the request is larger than the limit, which itself recovers.
+        let full_after = Some(Duration::from_secs(45));
+        let larger = QuotaStatus { remaining: 0, more_after: None, full_after };
+        assert_eq!(written(&[Dialect::Older], larger)[2], "ratelimit-reset: 45");
+        let unix = written(&[Dialect::Legacy(Reset::Unix)], larger);
+        assert_eq!(unix[2], "x-ratelimit-reset: 1700000046");
     }
 
     /// Structured fields have integers of up to 15 digits.

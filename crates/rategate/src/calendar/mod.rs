@@ -32,20 +32,38 @@ mod error;
 mod grid;
 mod spec;
 
-use std::time::Duration;
-
 pub use rategate_core::calendar::{Calendar, Grid, Window};
 
 pub use self::error::CalendarError;
 pub use self::grid::MAX_CALENDARS;
 pub use self::spec::{CalendarSpec, Unit};
-use crate::clock::{MonotonicClock, wall_ns};
+use crate::clock::{Clock as _, MonotonicClock, wall_ns};
 
 /// Returns a clock that shows the nanoseconds since 1970.
 ///
-/// It reads the wall clock once. Later corrections of the wall clock do not affect it, except that
-/// its rate follows the system's.
+/// It reads the wall clock when it is made, in some microseconds: a reading that the scheduler
+/// interrupts is made again. Later corrections of the wall clock do not affect it, except that its
+/// rate follows the system's.
 #[must_use]
 pub fn clock() -> MonotonicClock {
-    MonotonicClock::starting_at(Duration::from_nanos(wall_ns()))
+    let own = MonotonicClock::new();
+    let (mut clock, mut least_ns) = (own, u64::MAX);
+    for _ in 0..MAX_READINGS {
+        let before_ns = own.now_ns();
+        let shown_ns = wall_ns();
+        let after_ns = own.now_ns();
+        let took_ns = after_ns.saturating_sub(before_ns);
+        if took_ns < least_ns {
+            (clock, least_ns) = (own.showing(shown_ns, before_ns.midpoint(after_ns)), took_ns);
+        }
+        if took_ns <= EXACT_NS {
+            break;
+        }
+    }
+    clock
 }
+
+/// The time of a reading of the wall clock that is exact enough, and the maximum number of
+/// readings.
+const EXACT_NS: u64 = 20_000;
+const MAX_READINGS: u32 = 1_000;

@@ -102,6 +102,13 @@ impl MonotonicClock {
         Self { process, origin_ns: process.now_ns(), started_ns: whole_ns(now) }
     }
 
+    /// Returns a clock that shows `shown_ns` when this one shows `at_ns`.
+    pub(crate) const fn showing(self, shown_ns: u64, at_ns: u64) -> Self {
+        let passed_ns = at_ns.saturating_sub(self.started_ns);
+        let origin_ns = self.origin_ns.saturating_add(passed_ns);
+        Self { origin_ns, started_ns: shown_ns, ..self }
+    }
+
     fn wait_really(&self, wait: Wait, cancel: &CancelToken) -> Wake {
         let mut readings = 0_u32;
         on_real_time(wait, cancel, || {

@@ -1,14 +1,15 @@
 //! Digests of ids, and of the counters of an operation.
 //!
-//! They are part of a file of counters, with their key: so they are SipHash of bytes that a test
-//! keeps as they are, and not what the standard library hashes by.
+//! They are part of a file of counters, with their key: so they are SipHash of bytes that are
+//! written out here. What the standard library hashes by, and which bytes it takes of a value, may
+//! change with its version and differs between machines.
 
-use std::hash::{Hash, Hasher};
+use std::hash::Hasher;
 use std::sync::{Arc, OnceLock};
 
 use siphasher::sip::SipHasher13;
 
-use crate::engine::request::{Target, Verb};
+use crate::engine::request::{Inline, Target, Verb};
 use crate::engine::unique_id::UniqueId;
 
 /// A hash function with a random key, which is drawn or restored before the first digest.
@@ -50,19 +51,75 @@ impl Digests {
         verb: Option<Verb>,
         targets: impl Iterator<Item = &'a Target<'a>>,
     ) -> u64 {
-        let mut hasher = self.hasher();
-        verb.hash(&mut hasher);
+        let mut fed = Fed(self.hasher());
+        fed.number(verb.map_or(0, number_of));
         for target in targets {
-            match target {
-                Target::Rule { name, values } => (0_u8, name, values).hash(&mut hasher),
-                Target::Descriptor { domain, entries, limit } => {
-                    (1_u8, domain, entries, limit).hash(&mut hasher);
-                }
-                Target::Inline { limit, key } => (2_u8, limit, key).hash(&mut hasher),
-            }
+            fed.target(target);
         }
         // As much as is kept of it.
-        hasher.finish() & u64::from(u32::MAX)
+        fed.0.finish() & u64::from(u32::MAX)
+    }
+}
+
+/// A hash function that is fed numbers, as 8 bytes in little-endian order, and texts, as their
+/// length and their bytes. So no two lists of them are the same bytes.
+struct Fed(SipHasher13);
+
+impl Fed {
+    fn number(&mut self, number: u64) {
+        self.0.write(&number.to_le_bytes());
+    }
+
+    fn length(&mut self, length: usize) {
+        self.number(u64::try_from(length).unwrap_or(u64::MAX));
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        self.length(text.len());
+        self.0.write(text);
+    }
+
+    fn target(&mut self, target: &Target<'_>) {
+        match target {
+            Target::Rule { name, values } => {
+                self.number(0);
+                self.text(name.as_bytes());
+                self.length(values.len());
+                values.iter().for_each(|value| self.text(value));
+            }
+            Target::Descriptor { domain, entries, limit } => {
+                self.number(1);
+                self.text(domain.as_bytes());
+                self.length(entries.len());
+                for (key, value) in *entries {
+                    self.text(key);
+                    self.text(value);
+                }
+                // No unit has the number 0.
+                let (unit, permits) =
+                    limit.map_or((0, 0), |limit| (limit.unit.number(), limit.permits));
+                self.number(unit.into());
+                self.number(permits);
+            }
+            Target::Inline { limit: Inline { capacity, count, period_ns }, key } => {
+                self.number(2);
+                for number in [capacity, count, period_ns] {
+                    self.number(*number);
+                }
+                self.text(key);
+            }
+        }
+    }
+}
+
+/// Returns the number of a verb in the digests. None is 0.
+const fn number_of(verb: Verb) -> u64 {
+    match verb {
+        Verb::Take => 1,
+        Verb::Peek => 2,
+        Verb::Charge => 3,
+        Verb::Refund => 4,
+        Verb::Reset => 5,
     }
 }
 
@@ -71,9 +128,9 @@ mod tests {
     use rategate_protocol::rls::{Override, Unit};
 
     use super::*;
-    use crate::engine::request::Inline;
 
-    /// Digests of files that were written earlier.
+    /// Digests of files that were written earlier, as another implementation of SipHash has them of
+    /// the same bytes.
     #[test]
     fn digests_stay_as_they_are() {
         let digests = Digests::default();
@@ -86,8 +143,25 @@ mod tests {
         let inline = Inline { capacity: 1, count: 2, period_ns: 3 };
         let inline = Target::Inline { limit: inline, key: b"x" };
         let all = [rule, descriptor, inline];
+        let of_one = |target| digests.of_operation(None, [target].iter());
         assert_eq!(digests.of_id(UniqueId([7; 16])), 1_409_153_328_268_603_580);
         let of = |verb| digests.of_operation(verb, all.iter());
-        assert_eq!((of(None), of(Some(Verb::Charge))), (1_335_686_356, 2_874_640_202));
+        assert_eq!((of(None), of(Some(Verb::Charge))), (485_140_459, 1_823_208_188));
+        assert_eq!(all.map(of_one), [4_125_925_535, 174_878_373, 2_803_079_545]);
+    }
+
+    #[test]
+    fn operations_whose_texts_are_split_otherwise_differ() {
+        let digests = Digests::default();
+        let of = |name, values| digests.of_operation(None, [Target::Rule { name, values }].iter());
+        let all = [
+            of("ab", &[b"c"]),
+            of("a", &[b"bc"]),
+            of("a", &[b"b", b"c"]),
+            of("a", &[b"bc", b""]),
+            of("a", &[]),
+        ];
+        let different: std::collections::HashSet<_> = all.into_iter().collect();
+        assert_eq!(different.len(), all.len());
     }
 }

@@ -176,10 +176,11 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             self.report(held.rule(), &HoldChange { taken, ..HoldChange::of(HoldOutcome::Held) });
         }
         let counts = &self.reservations.counts;
-        counts.held();
+        // The process that noticed its end has counted it.
         let state = if row.is_over {
             State::Ended { held: ended(live, &row.holds) }
         } else {
+            counts.held();
             counts.opened();
             State::Open { holds }
         };

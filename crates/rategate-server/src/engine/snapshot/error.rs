@@ -109,6 +109,18 @@ pub enum NotRestored {
         /// The number of reservations.
         reservations: u64,
     },
+    /// The lists of reservations have rows that this version does not know, as a later version has
+    /// written them.
+    #[error(
+        "{rows} rows of the lists of reservations are of kinds that this version, {}, does not \
+         know, as a later version has written the file: their ids are unknown, and what they hold \
+         counts as used",
+        env!("CARGO_PKG_VERSION")
+    )]
+    UnknownRows {
+        /// The number of rows.
+        rows: u64,
+    },
     /// The rule counts nothing.
     #[error("it counts nothing now")]
     CountsNothing,
@@ -118,4 +130,11 @@ pub enum NotRestored {
     /// The saved counters do not fit, or cannot be read. The rule's keys count as exhausted.
     #[error("{0}: all its keys count as exhausted")]
     Exhausted(Arc<SnapshotError>),
+}
+
+impl NotRestored {
+    /// Returns `true` if reservations are lost, and no counters.
+    pub(crate) const fn is_of_reservations(&self) -> bool {
+        matches!(self, Self::Reservations { .. } | Self::InFlight { .. } | Self::UnknownRows { .. })
+    }
 }

@@ -7,6 +7,8 @@
 //!   it or not.
 //! * **A file is complete or refused**: if foreign, newer, incomplete, or changed in any bit. The
 //!   old file or the new one exists at any moment, also after a kill in the middle of writing.
+//!   What a later version adds to its lists of reservations is left out and reported. Anything else
+//!   that it adds needs another version of the format, as counters that are not read would be lost.
 //! * **Rules are identified by their names.** One with a changed limit continues as after a
 //!   reload. One with another kind of policy or other entries starts afresh, and is reported.
 //! * **Time.** The engine's clock shows the time since 1970, so downtime counts as time passed,
@@ -210,10 +212,21 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(Some(restored))
     }
 
+    /// Takes over the key by which a file knows its ids. To be called before the first request
+    /// where requests come before [`restore`](Self::restore): the first of them that has an id
+    /// would draw another key, under which no id of the file is known. A file that cannot be read
+    /// is left to that call to report.
+    pub fn restore_key(&self, path: &Path) {
+        let input = File::open(path).ok().and_then(|file| Input::new(file).ok());
+        if let Some(Lists { key, .. }) = input.and_then(|input| input.contents.reservations) {
+            self.inner.restore_digests(key);
+        }
+    }
+
     fn restore_reservations(
         &self,
         lists: &Lists,
-        (settled, unsettled): (Vec<SettledRow>, Vec<UnsettledRow>),
+        (settled, unsettled, unknown): Rows,
         (since, contexts): (RestoreContext, &Contexts),
         restored: &mut Restored,
     ) {
@@ -223,6 +236,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return;
         }
         restored.is_of_orderly_end = lists.is_last;
+        if unknown > 0 {
+            restored.others.push(("".into(), NotRestored::UnknownRows { rows: unknown }));
+        }
         let (live, mut found) = (inner.live.load_full(), Found::default());
         let to = (since, contexts);
         inner.reopen(live.as_deref(), unsettled, to, lists.is_last, &mut found);
@@ -340,16 +356,17 @@ fn owners(of: &TableOwner) -> Vec<HoldOwner> {
     }
 }
 
-/// The rows of the two lists.
-type Rows = (Vec<SettledRow>, Vec<UnsettledRow>);
+/// The rows of the two lists, and the number of those of unknown kinds.
+type Rows = (Vec<SettledRow>, Vec<UnsettledRow>, u64);
 
 fn read_lists<R: Read + Seek>(
     input: &mut Input<R>,
     lists: Lists,
 ) -> Result<(Lists, Rows), Unreadable> {
     let Lists { settled, unsettled, .. } = lists;
-    let settled = rows::read(input.section(settled.from, settled.bytes)?)?;
-    Ok((lists, (settled, rows::read(input.section(unsettled.from, unsettled.bytes)?)?)))
+    let (settled, unknown) = rows::read(input.section(settled.from, settled.bytes)?)?;
+    let (unsettled, others) = rows::read(input.section(unsettled.from, unsettled.bytes)?)?;
+    Ok((lists, (settled, unsettled, unknown.saturating_add(others))))
 }
 
 fn of_rule(rule: &Rule) -> TableOwner {

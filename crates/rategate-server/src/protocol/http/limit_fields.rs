@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Response, StatusCode};
 use rategate::AnyPolicy;
+use rategate::policy::Anchor;
 use rategate_tower::headers::{
     Dialect, Headers, QuotaPolicy, QuotaStatus, QuotaUnit, write_retry_after,
 };
@@ -16,6 +17,10 @@ use crate::protocol::body::Body;
 use crate::protocol::problem;
 use crate::rule::{Counts, Limit};
 use crate::units::whole_ms;
+
+/// The maximum time from a decision to its fields that is taken into account. The clock of a store
+/// may differ by as much.
+const MAX_DELAY_NS: u64 = 10_000_000;
 
 /// The name of limits without a name of their own, or with a name that a field cannot hold.
 const NAMELESS: &str = "limit";
@@ -59,7 +64,7 @@ pub(super) fn write(
         let quota_status = QuotaStatus {
             remaining,
             more_after: more_after_ns.map(Duration::from_nanos),
-            full_after: result.reset_after().map(Duration::from_nanos),
+            full_after: full_after_ns(result, now_ns).map(Duration::from_nanos),
         };
         for &dialect in dialects {
             let policy = match dialect {
@@ -130,6 +135,22 @@ fn next_after_ns(
     }
     let later = used.div_ceil(permits.max(1)).saturating_sub(1);
     Some(all_ns.saturating_sub(window_ns?.saturating_mul(later)))
+}
+
+/// Returns the time until the whole limit is available, from `now_ns` on. The decision was a little
+/// before that: where it is available at a border, the time is that to the border.
+fn full_after_ns(result: &ItemResult, now_ns: u64) -> Option<u64> {
+    let full_ns = now_ns.saturating_add(result.reset_after()?);
+    let border_ns = match result.rule.as_ref().map(|rule| rule.at(now_ns).0) {
+        Some(Limit::Policy(AnyPolicy::FixedWindow(window))) if window.anchor() == Anchor::Epoch => {
+            let periods = full_ns.checked_div(window.period_ns()).unwrap_or(0);
+            periods.saturating_mul(window.period_ns())
+        }
+        Some(Limit::Policy(AnyPolicy::Calendar(calendar))) => calendar.window(full_ns).start_ns,
+        _ => full_ns,
+    };
+    let is_near = full_ns.saturating_sub(border_ns) <= MAX_DELAY_NS;
+    Some(if is_near { border_ns } else { full_ns }.saturating_sub(now_ns))
 }
 
 /// Returns the unit that a vendor's fields name: tokens for what is counted by weights, and

@@ -201,8 +201,9 @@ impl<C: Clock + Clone + 'static> Api<C> {
     where
         B: HttpBody<Data = Bytes>,
     {
-        let bytes = read(body, self.options.max_body_bytes, self.options.body_within).await;
-        bytes.map_err(Refused::Unread)
+        let max = self.options.max_body_bytes;
+        let bytes = read(body, max, self.options.body_within).await;
+        bytes.map_err(|why| Refused::Unread(why, max))
     }
 }
 

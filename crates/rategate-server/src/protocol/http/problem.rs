@@ -29,8 +29,8 @@ pub(super) enum Refused {
     Host,
     /// A part of the request is invalid.
     Invalid(Invalid),
-    /// The body was not received.
-    Unread(Unread),
+    /// The body was not received. The second field is the maximum number of its bytes.
+    Unread(Unread, usize),
     /// The engine cannot decide the request. The second field is the JSON pointer of the part
     /// concerned.
     EngineError(EngineError, String),
@@ -50,8 +50,8 @@ impl Refused {
             Self::OtherSite | Self::OtherHost => return None,
             Self::NotFound | Self::Method(_) => RefusalReason::NotServed,
             Self::Token => RefusalReason::NoToken,
-            Self::Unread(Unread::TooLong) => RefusalReason::TooLong,
-            Self::Host | Self::Unread(_) | Self::Invalid(_) => RefusalReason::Malformed,
+            Self::Unread(Unread::TooLong, _) => RefusalReason::TooLong,
+            Self::Host | Self::Unread(..) | Self::Invalid(_) => RefusalReason::Malformed,
             Self::EngineError(fault, _) => fault.refusal(),
         })
     }
@@ -115,13 +115,14 @@ impl Refused {
                     "A request of HTTP/1.1 has one field Host: a name or an address, and a port.";
                 (StatusCode::BAD_REQUEST, "no_host", detail)
             }
-            Self::Unread(Unread::TooLong) => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", "The body is too long.")
+            Self::Unread(Unread::TooLong, max) => {
+                let detail = format!("The body is longer than {max} bytes, as many as are read.");
+                return (StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", detail.into());
             }
-            Self::Unread(Unread::TooSlow) => {
+            Self::Unread(Unread::TooSlow, _) => {
                 (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "The body did not arrive in time.")
             }
-            Self::Unread(Unread::BrokenOff) => {
+            Self::Unread(Unread::BrokenOff, _) => {
                 (StatusCode::BAD_REQUEST, "body_broken_off", "The body ended early.")
             }
             Self::Invalid(invalid) => {

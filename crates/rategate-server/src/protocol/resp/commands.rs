@@ -99,10 +99,10 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         out: &mut Vec<u8>,
     ) -> Option<Pending> {
         let start = out.len();
-        (session.refusal, session.is_probe) = (None, false);
+        session.refusal = None;
         let pending = self.answer(session, words, out);
-        let is_error = out.get(start) == Some(&b'-') && !session.is_probe;
-        let from_error = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
+        let is_error = out.get(start) == Some(&b'-');
+        let from_error = || reason(words.at(0), out.get(start..)?).filter(|_| is_error);
         if let Some(reason) = session.refusal.take().or_else(from_error) {
             session.refused(reason);
         }
@@ -288,14 +288,20 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 }
 
 /// Returns the reason of an error by its first word. An error without a reason of its own counts
-/// as malformed.
-fn reason(error: &[u8]) -> RefusalReason {
+/// as malformed, but for those of abilities that clients probe for when they connect, and go on
+/// without: they are no refused calls.
+fn reason(command: &[u8], error: &[u8]) -> Option<RefusalReason> {
+    let is_probe = || {
+        let probes: [&[u8]; 2] = [b"-ERR unknown subcommand", b"-ERR Unrecognized option"];
+        command.eq_ignore_ascii_case(b"CLIENT")
+            && probes.into_iter().any(|probe| error.starts_with(probe))
+    };
     if error.starts_with(b"-NOAUTH") {
-        RefusalReason::NoToken
+        Some(RefusalReason::NoToken)
     } else if error.starts_with(b"-WRONGPASS") {
-        RefusalReason::InvalidToken
+        Some(RefusalReason::InvalidToken)
     } else {
-        RefusalReason::Malformed
+        (!is_probe()).then_some(RefusalReason::Malformed)
     }
 }
 
@@ -361,7 +367,6 @@ fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut RespWriter
             what => {
                 let what = what.get(..SHOWN).unwrap_or(what);
                 let what = String::from_utf8_lossy(what);
-                session.is_probe = true;
                 reply.error(&format!("ERR Unrecognized option '{what}'"));
             }
         },
@@ -373,10 +378,7 @@ fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut RespWriter
             let sub = String::from_utf8_lossy(sub).to_lowercase();
             reply.error(&format!("ERR wrong number of arguments for 'client|{sub}' command"));
         }
-        _ => {
-            session.is_probe = true;
-            unknown_sub(sub, "CLIENT", reply);
-        }
+        _ => unknown_sub(sub, "CLIENT", reply),
     }
 }
 

@@ -27,9 +27,6 @@ pub(super) struct Session {
     /// The reason why the current command is refused, where the first word of its reply does not
     /// state it.
     pub(super) refusal: Option<RefusalReason>,
-    /// `true` if the current command asks for an ability that clients probe for when they connect,
-    /// and go on without: its error is no refused call.
-    pub(super) is_probe: bool,
     /// The delay of the next replies, and of the commands behind them.
     pub(super) pause: Duration,
 }
@@ -46,7 +43,6 @@ impl Session {
             attempts,
             attempt: None,
             refusal: None,
-            is_probe: false,
             pause: Duration::ZERO,
         }
     }

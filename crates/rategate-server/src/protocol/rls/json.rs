@@ -57,7 +57,7 @@ pub async fn answer(
         Err(error) => Err(error),
     };
     match answer {
-        Ok(answer) => json_answer(&answer, answer.answer.refusal(), options),
+        Ok(answer) => json_answer(&answer, options),
         Err(error) => {
             JsonAnswer { status: 400, body: format!("{error}\n"), refusal: Some(error.refusal()) }
         }
@@ -70,19 +70,15 @@ pub async fn answer(
 /// receive an error.
 #[must_use]
 pub fn too_long(options: &Options) -> JsonAnswer {
-    json_answer(&RlsAnswer::unread(Form::RateLimit), Some(RefusalReason::TooLong), options)
+    json_answer(&RlsAnswer::unread(Form::RateLimit), options)
 }
 
-fn json_answer(
-    answer: &RlsAnswer,
-    refusal: Option<RefusalReason>,
-    options: &Options,
-) -> JsonAnswer {
+fn json_answer(answer: &RlsAnswer, options: &Options) -> JsonAnswer {
     let status = match options.code(&answer.answer) {
         Code::Ok => 200,
         Code::OverLimit => 429,
     };
-    JsonAnswer { status, body: write(answer, options), refusal }
+    JsonAnswer { status, body: write(answer, options), refusal: answer.refusal() }
 }
 
 /// `RateLimitRequest`. A null field has its default.

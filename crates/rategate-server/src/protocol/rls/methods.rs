@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::reply::{Form, Options};
 use super::translate::{
     self, Decide, LaterAnswer, Operation, RlsAnswer, RlsError, answered, ask_for, item_of, operate,
-    or_denied, refuse_credits,
+    refuse_credits,
 };
 use super::verbs::{self, Descriptors, Stated, StatedVerb};
 use crate::engine::{Decided, Item, Request, UniqueId, Verb, Verdict};
@@ -96,7 +96,7 @@ fn rate_limit(
     }
     let requested = options.requested(&ask);
     match ask_for(engine, &ask, options, verb)? {
-        Decided::Now(answer) => Ok(RlsDecided::Now(RlsAnswer::new(or_denied(answer)?, requested))),
+        Decided::Now(answer) => Ok(RlsDecided::Now(RlsAnswer::or_denied(answer, requested)?)),
         later @ Decided::Later(_) => Ok(RlsDecided::Later(Box::pin(answered(later, requested)))),
     }
 }
@@ -117,9 +117,10 @@ fn reserve(
     let reserved = operate(engine, id, Operation::Reserve(ttl), &items);
     RlsDecided::of(reserved.then(move |reserved| {
         let ttl = |problem| MalformedRequest::Field { field: "ttl", problem };
-        let answer = reserved.map_err(|error| error.named(ttl))?.answer;
-        let id = Some(id).filter(|_| answer.allowed);
-        Ok(RlsAnswer::of_form(answer, Form::Reserved(id)))
+        let answer = reserved.map(|reserved| reserved.answer).map_err(|error| error.named(ttl));
+        let mut answer = RlsAnswer::or_denied(answer, None)?;
+        answer.form = Form::Reserved(Some(id).filter(|_| answer.answer.allowed));
+        Ok(answer)
     }))
 }
 

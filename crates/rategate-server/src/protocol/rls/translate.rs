@@ -51,8 +51,8 @@ pub enum Operation {
     Reserve(Option<Duration>),
     /// The end of a reservation, with what was used.
     Commit {
-        /// `true` if as much was used as is held, whatever the items say.
-        as_held: bool,
+        /// The items of which as much was used as is held, whatever they say: bit *n* for item *n*.
+        as_held: u64,
     },
     /// The end of a reservation, or a charge of what was used if none has the id.
     CommitOrCharge,
@@ -84,8 +84,9 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
             }
             Operation::Reserve(ttl) => self.reserve(id, ttl, items),
             Operation::Commit { as_held } => {
-                let costs = items.iter().map(|item| {
-                    let permits = (!as_held).then_some(item.permits);
+                let costs = items.iter().zip(0..).map(|(item, nth)| {
+                    let is_as_held = as_held.checked_shr(nth).is_some_and(|bits| bits & 1 == 1);
+                    let permits = (!is_as_held).then_some(item.permits);
                     Cost { target: item.target, permits, usage: None }
                 });
                 self.commit(id, &costs.collect::<SmallVec<[_; 2]>>())
@@ -191,8 +192,9 @@ pub(crate) struct RlsAnswer {
     pub(crate) answer: Answer,
     pub(super) metadata: Option<Metadata>,
     pub(super) form: Form,
-    /// `true` if the request was not read, since it is too long.
-    is_unread: bool,
+    /// The reason for which it was denied without a decision, unless the parts of the answer say
+    /// it.
+    refusal: Option<RefusalReason>,
 }
 
 /// An answer that arrives after a store has replied.
@@ -205,7 +207,7 @@ impl RlsAnswer {
             metadata::add_rules(&mut metadata, &answer);
             metadata
         });
-        Self { answer, metadata, form: Form::RateLimit, is_unread: false }
+        Self { answer, metadata, form: Form::RateLimit, refusal: None }
     }
 
     /// Creates an answer whose reply has a form of its own.
@@ -215,12 +217,34 @@ impl RlsAnswer {
 
     /// Creates the denial of a request that is not read.
     pub(crate) fn unread(form: Form) -> Self {
-        Self { is_unread: true, ..Self::of_form(Answer::uncounted_denial(), form) }
+        let refusal = Some(RefusalReason::TooLong);
+        Self { refusal, ..Self::of_form(Answer::uncounted_denial(), form) }
     }
 
     /// Returns the reason for which the call counts as refused, if it does.
     pub(crate) fn refusal(&self) -> Option<RefusalReason> {
-        if self.is_unread { Some(RefusalReason::TooLong) } else { self.answer.refusal() }
+        self.refusal.or_else(|| self.answer.refusal())
+    }
+
+    /// Creates the denial of a request that cannot be counted, since a table is full or too many
+    /// reservations are known; without a status for each descriptor. The reply states `requested`.
+    ///
+    /// # Errors
+    ///
+    /// Any other error, unchanged.
+    pub(crate) fn or_denied(
+        answer: Result<Answer, RlsError>,
+        requested: Option<Metadata>,
+    ) -> Result<Self, RlsError> {
+        let (answer, refusal) = match answer {
+            Err(RlsError::EngineError(error)) => {
+                let is_of_ids = matches!(error, EngineError::TooManyReservations { .. });
+                let refusal = is_of_ids.then(|| error.refusal());
+                (Answer::or_denied(Err(error), 0)?, refusal)
+            }
+            answer => (answer?, None),
+        };
+        Ok(Self { refusal, ..Self::new(answer, requested) })
     }
 }
 
@@ -308,8 +332,11 @@ fn ask_stated(
     }
     let verb = if stated_verb == StatedVerb::Charge { Verb::Charge } else { Verb::Take };
     let Some(id) = stated.id else { return plain(engine, ask, options, verb) };
-    let is_unstated = |descriptor: &Descriptor<'_>| descriptor.hits.is_none();
-    let as_held = ask.hits == 0 && ask.descriptors.iter().all(is_unstated);
+    let without_hits = ask.descriptors.iter().zip(0..).filter_map(|(descriptor, nth)| {
+        let is_unstated = ask.hits == 0 && descriptor.hits.is_none();
+        is_unstated.then(|| 1_u64.checked_shl(nth)).flatten()
+    });
+    let as_held = without_hits.fold(0, |all, bit| all | bit);
     let operation = match stated_verb {
         StatedVerb::Take | StatedVerb::Charge => Operation::Once(verb),
         StatedVerb::Reserve => Operation::Reserve(stated.ttl),
@@ -346,8 +373,7 @@ fn operated(
     reserved: Result<Reserved, EngineError>,
 ) -> Result<Reserved, RlsError> {
     let is_end = operation.is_commit() || operation == Operation::Cancel;
-    let may_deny = !is_end && operation != Operation::Once(Verb::Charge);
-    let reserved = if may_deny { Reserved::or_denied(reserved, 0)? } else { reserved? };
+    let reserved = reserved?;
     if is_end && !reserved.answer.allowed {
         let verdicts = reserved.answer.results.iter().map(|result| result.verdict);
         if verdicts.clone().any(|verdict| verdict.is_unavailable()) {
@@ -437,15 +463,7 @@ pub(crate) async fn answered(
     decided: Decided<Answer, RlsError>,
     requested: Option<Metadata>,
 ) -> Result<RlsAnswer, RlsError> {
-    Ok(RlsAnswer::new(or_denied(decided.answer().await)?, requested))
-}
-
-/// Denies a request that a full table cannot count, without a status for each descriptor.
-pub(crate) fn or_denied(answer: Result<Answer, RlsError>) -> Result<Answer, RlsError> {
-    match answer {
-        Err(RlsError::EngineError(error)) => Ok(Answer::or_denied(Err(error), 0)?),
-        answer => answer,
-    }
+    RlsAnswer::or_denied(decided.answer().await, requested)
 }
 
 #[cfg(test)]
@@ -466,7 +484,7 @@ mod tests {
     /// twice.
     #[test]
     fn an_end_with_an_effect_on_some_descriptors_says_so() {
-        let commit = Operation::Commit { as_held: false };
+        let commit = Operation::Commit { as_held: 0 };
         let even = Verdict::Committed(Settled::Even);
         let mixed = ended(commit, &[even, Verdict::Unknown, Verdict::Late(3)]);
         let RlsError::PartlySettled { settled: 2, others } = &mixed else { panic!("{mixed:?}") };

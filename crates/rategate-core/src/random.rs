@@ -49,6 +49,8 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::Random;
 
     #[test]
