@@ -90,7 +90,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         verb: Verb,
         item: &Item<'_>,
     ) -> Result<Task<'a, C>, EngineError> {
-        let verb = item.verb(verb);
+        let (is_decision, verb) = (item.is_decision(verb), item.verb(verb));
         let counter = match item.target {
             Target::Rule { name, values } => {
                 let (ruled, key) = live.ok_or(EngineError::NotLoaded)?.of_name(name, values)?;
@@ -126,7 +126,16 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         };
         let (permits, quota) = (item.permits, item.quota);
         let (same_as, is_uncharged, result) = (None, false, None);
-        let item = PendingItem { counter, permits, verb, quota, same_as, is_uncharged, result };
+        let item = PendingItem {
+            counter,
+            permits,
+            verb,
+            quota,
+            is_decision,
+            same_as,
+            is_uncharged,
+            result,
+        };
         Ok(Task::Acquisition(item))
     }
 
@@ -324,27 +333,29 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     }
 
     /// Notifies the watchers. Of a request that took nothing, they receive only the items that
-    /// denied it.
+    /// denied it; of a peek that decides about a caller, only the denial, of 0 permits.
     fn notify_watch(&self, tasks: &mut Tasks<'_, C>, took: bool) {
         for task in tasks {
             if let Task::Acquisition(PendingItem {
                 counter,
                 permits,
                 verb,
+                is_decision,
                 result: Some(result),
                 ..
             }) = task
-                && *verb != Verb::Peek
-                && (took || result.verdict.is_refusal() || counter.counts_all())
             {
-                result.warn(*permits);
-                result.note_saturation(*permits);
-                counter.notify_watch(
-                    self.inline_watch.as_ref(),
-                    || self.clock.now_ns(),
-                    *permits,
-                    result,
-                );
+                let is_refusal = result.verdict.is_refusal();
+                let permits = match verb {
+                    Verb::Peek if *is_decision && is_refusal => 0,
+                    Verb::Peek => continue,
+                    _ if took || is_refusal || counter.counts_all() => *permits,
+                    _ => continue,
+                };
+                result.warn(permits);
+                result.note_saturation(permits);
+                let now_ns = || self.clock.now_ns();
+                counter.notify_watch(self.inline_watch.as_ref(), now_ns, permits, result);
             }
         }
     }

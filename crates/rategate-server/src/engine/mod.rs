@@ -32,6 +32,7 @@ mod tasks;
 #[cfg(feature = "otlp")]
 mod traced;
 mod unique_id;
+mod unmatched;
 mod warning;
 
 use std::fmt;
@@ -100,6 +101,8 @@ pub struct Engine<C: Clock = MonotonicClock> {
     inner: Arc<Inner<C>>,
     #[cfg(feature = "otlp")]
     tracer: Option<Arc<dyn Tracer>>,
+    /// The counter of items that come under no rule, if this handle counts them.
+    unmatched: Option<Arc<AtomicU64>>,
 }
 
 struct Inner<C: Clock> {
@@ -171,6 +174,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             inner: Arc::new(inner),
             #[cfg(feature = "otlp")]
             tracer: None,
+            unmatched: None,
         }
     }
 
@@ -266,9 +270,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Decides a request.
     #[must_use]
     pub fn decide(&self, request: &Request<'_>) -> Decided {
+        self.noting_unmatched(self.decide_traced(request), |answer| answer)
+    }
+
+    fn decide_traced(&self, request: &Request<'_>) -> Decided {
         #[cfg(feature = "otlp")]
         if let Some(span) = self.span(request.verb) {
-            return span.of(|engine| engine.decide(request));
+            return span.of(|engine| engine.decide_traced(request));
         }
         let given = request.items.len();
         if given > MAX_ITEMS {
@@ -316,8 +324,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return span.of_one(|engine| engine.inline(limit, key, verb, permits));
         }
         let inner = &*self.inner;
-        let (result, now_ns) = inner.buckets.decide(limit, key, verb, permits)?;
+        let is_look = permits == 0 && verb == Verb::Take;
+        let done = if is_look { Verb::Peek } else { verb };
+        let (result, now_ns) = inner.buckets.decide(limit, key, done, permits)?;
         if verb != Verb::Peek
+            && (!is_look || result.verdict.is_refusal())
             && let Some(watch) = &inner.inline_watch
         {
             watch.decided(now_ns, key, permits, &result);
@@ -392,6 +403,7 @@ impl<C: Clock> Clone for Engine<C> {
             inner: Arc::clone(&self.inner),
             #[cfg(feature = "otlp")]
             tracer: self.tracer.clone(),
+            unmatched: self.unmatched.clone(),
         }
     }
 }

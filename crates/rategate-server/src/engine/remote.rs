@@ -36,6 +36,8 @@ struct RemoteItem {
     verb: Verb,
     /// `true` if the item counts as a quota whatever its rule is.
     quota: bool,
+    /// `true` if a denial of the item denies a caller, even if the item takes nothing.
+    is_decision: bool,
 }
 
 impl RemoteItem {
@@ -141,7 +143,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     Verb::Peek => ruled.rule.looked_for(item.permits),
                     _ => item.permits,
                 };
-                let item = RemoteItem { at, rule, key, permits, verb, quota };
+                let is_decision = item.is_decision(request.verb);
+                let item = RemoteItem { at, rule, key, permits, verb, quota, is_decision };
                 split.remote_items.push(item);
             } else {
                 split.here.push((at, OwnedItem::of(item)));
@@ -249,10 +252,13 @@ async fn decide<C: Clock + Clone + 'static>(
             result.note_saturation(item.permits);
         }
         let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
-        if let Some(watch) = watch.filter(|_| item.verb != Verb::Peek)
-            && (took || counts_all || result.verdict.is_refusal())
-        {
-            watch.decided(inner.clock.now_ns(), &item.key, item.permits, result);
+        let is_refusal = result.verdict.is_refusal();
+        let (is_noted, permits) = match item.verb {
+            Verb::Peek => (item.is_decision && is_refusal, 0),
+            _ => (took || counts_all || is_refusal, item.permits),
+        };
+        if let Some(watch) = watch.filter(|_| is_noted) {
+            watch.decided(inner.clock.now_ns(), &item.key, permits, result);
         }
     }
     Ok(Answer { allowed, results: results.into_iter().flatten().collect() })

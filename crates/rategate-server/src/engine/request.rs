@@ -52,6 +52,9 @@ pub struct Item<'a> {
     pub refund: bool,
     /// `true` if the item counts as a quota whatever its rule is: Envoy's global quota mode.
     pub quota: bool,
+    /// `true` if a peek at the item admits a call, so that its denial counts as one: Kuadrant's
+    /// check. A take of 0 permits needs no such mark.
+    pub admits: bool,
     /// The index of the item in its call, for rules of a descriptor by its index. `None` if that is
     /// the index in the request.
     pub nth: Option<usize>,
@@ -140,7 +143,16 @@ impl<'a> Item<'a> {
     /// Creates an item that takes permits.
     #[must_use]
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
-        Self { target, permits, at_most: None, usage: None, refund: false, quota: false, nth: None }
+        Self {
+            target,
+            permits,
+            at_most: None,
+            usage: None,
+            refund: false,
+            quota: false,
+            admits: false,
+            nth: None,
+        }
     }
 
     /// Creates an item that takes the cost of a usage.
@@ -162,6 +174,12 @@ impl<'a> Item<'a> {
             verb => verb,
         }
     }
+
+    /// Returns `true` if a denial of the item in a request with this verb denies a caller. A plain
+    /// peek only looks.
+    pub(super) fn is_decision(&self, verb: Verb) -> bool {
+        self.admits || verb != Verb::Peek
+    }
 }
 
 /// An item that owns all its bytes.
@@ -172,6 +190,7 @@ pub(super) struct OwnedItem {
     at_most: Option<u64>,
     refund: bool,
     quota: bool,
+    admits: bool,
 }
 
 #[derive(Debug)]
@@ -204,8 +223,8 @@ impl OwnedItem {
             },
             Target::Inline { limit, key } => Owned::Inline { limit, key: key.to_vec() },
         };
-        let Item { permits, at_most, refund, quota, .. } = *item;
-        Self { target, permits, at_most, refund, quota }
+        let Item { permits, at_most, refund, quota, admits, .. } = *item;
+        Self { target, permits, at_most, refund, quota, admits }
     }
 
     pub(super) const fn permits(&self) -> u64 {
@@ -233,7 +252,7 @@ impl OwnedItem {
             Owned::Inline { limit, key } => Target::Inline { limit: *limit, key },
         };
         // The cost of a usage is known before an item is decided.
-        let Self { permits, at_most, refund, quota, .. } = *self;
-        Item { at_most, refund, quota, ..Item::of(target, permits) }
+        let Self { permits, at_most, refund, quota, admits, .. } = *self;
+        Item { at_most, refund, quota, admits, ..Item::of(target, permits) }
     }
 }

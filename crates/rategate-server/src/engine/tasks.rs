@@ -29,6 +29,8 @@ pub(super) struct PendingItem<'a, C: Clock> {
     pub(super) verb: Verb,
     /// `true` if the item counts as a quota whatever its rule is.
     pub(super) quota: bool,
+    /// `true` if a denial of the item denies a caller, even if the item takes nothing.
+    pub(super) is_decision: bool,
     /// The index of an earlier item with the same counter, which takes the permits of both.
     pub(super) same_as: Option<usize>,
     /// `true` if the item is only peeked at, since another window alone counts the request.

@@ -65,7 +65,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// clones.
     #[must_use]
     pub fn traced(&self, tracer: Arc<dyn Tracer>) -> Self {
-        Self { inner: Arc::clone(&self.inner), tracer: Some(tracer) }
+        Self { tracer: Some(tracer), ..self.clone() }
     }
 
     /// Begins the span of a decision about to be made, if it has one.
@@ -119,7 +119,7 @@ impl<C: Clock + Clone + 'static> Open<C> {
     }
 
     fn engine(&self) -> Engine<C> {
-        Engine { inner: Arc::clone(&self.inner), tracer: None }
+        Engine { inner: Arc::clone(&self.inner), tracer: None, unmatched: None }
     }
 }
 

@@ -23,6 +23,8 @@ pub enum RefusalReason {
     EngineError,
     /// The call had no reply within the time that its caller or the service allows.
     Late,
+    /// There is no such path, or it has other methods.
+    NotServed,
     /// The TLS handshake failed: the client has no accepted certificate, or does not trust the
     /// server's.
     Handshake,
@@ -30,7 +32,7 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoToken,
         Self::InvalidToken,
         Self::Malformed,
@@ -40,6 +42,7 @@ impl RefusalReason {
         Self::TooManyReservations,
         Self::EngineError,
         Self::Late,
+        Self::NotServed,
         Self::Handshake,
     ];
 
@@ -65,6 +68,7 @@ impl RefusalReason {
             Self::TooManyReservations => "too_many_reservations",
             Self::EngineError => "fault",
             Self::Late => "late",
+            Self::NotServed => "not_served",
             Self::Handshake => "handshake",
         }
     }

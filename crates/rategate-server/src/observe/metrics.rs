@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -95,10 +96,11 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
             }
         }
     }
-    let what = "Charges that left their limit exceeded";
+    let what = "Charges, and takes that charge, that left their limit exceeded";
     text.metric("rategate_charged_over_total", "counter", what);
-    let over = |sum: &Sum| sum.calls(Kind::ChargedOver);
-    text.each("rule", records.iter().map(|(record, sum)| (&*record.name, over(sum))));
+    let over =
+        |record: &Record, sum: &Sum| sum.calls(Kind::ChargedOver).wrapping_add(record.taken_over());
+    text.each("rule", records.iter().map(|(record, sum)| (&*record.name, over(record, sum))));
     let what = "Items that reached a share of the limit to be warned of";
     text.metric("rategate_warnings_total", "counter", what);
     for (record, _) in records {
@@ -221,6 +223,9 @@ fn service(text: &mut Text, status: &ServerStatus) {
             text.line(&labels, status.refusals().count(protocol, reason));
         }
     }
+    text.metric("rategate_unmatched_total", "counter", "Items that came under no rule");
+    let unmatched = |protocol| status.unmatched(protocol).load(Ordering::Relaxed);
+    text.each("protocol", Protocol::ALL.map(|protocol| (protocol.name(), unmatched(protocol))));
     let (sites, hosts) = status.foreign_requests();
     let what = "Browser requests that were refused, by reason";
     text.metric("rategate_http_foreign_requests_total", "counter", what);

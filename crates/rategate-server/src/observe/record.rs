@@ -1,7 +1,7 @@
 //! The record of one rule: its watcher on the path of each decision, and its readers.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -18,7 +18,7 @@ use super::waits::Buckets;
 use super::wide::WideCounter;
 use super::{lock, name, summary};
 use crate::engine::{HoldChange, ItemResult, Verdict, Watch};
-use crate::rule::Rule;
+use crate::rule::{Over, Rule};
 
 /// The length of a window of waits. The previous window is kept too.
 const WAIT_WINDOW_S: u64 = 60;
@@ -39,6 +39,8 @@ pub(super) struct Record {
     warnings: Mutex<BTreeMap<u16, u64>>,
     /// The permits of debts that were forgiven.
     forgiven: WideCounter,
+    /// The takes that charged, and left their limit exceeded.
+    taken_over: AtomicU64,
     /// The counters of its reservations, if there were any.
     holds: OnceLock<Box<HoldTally>>,
     series: Mutex<Series>,
@@ -75,6 +77,7 @@ impl Record {
             denials: Denials::default(),
             warnings: Mutex::default(),
             forgiven: WideCounter::default(),
+            taken_over: AtomicU64::new(0),
             holds: OnceLock::new(),
             series: Mutex::default(),
             waits: Mutex::default(),
@@ -139,6 +142,11 @@ impl Record {
         self.forgiven.read(Ordering::Relaxed)
     }
 
+    /// Returns the number of takes that charged, and left their limit exceeded.
+    pub(super) fn taken_over(&self) -> u64 {
+        self.taken_over.load(Ordering::Relaxed)
+    }
+
     /// Returns the figures of its reservations.
     pub(super) fn holds(&self) -> HoldFigures {
         self.holds.get().map(|holds| holds.read()).unwrap_or_default()
@@ -174,8 +182,9 @@ impl Record {
 impl Watch for Record {
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult) {
         let Some(kind) = Kind::of(result) else { return };
-        // A request for 0 permits is a peek.
-        if permits == 0 {
+        let is_denial = matches!(kind, Kind::Denied | Kind::Shadow | Kind::UnavailableDenied);
+        // Of requests for 0 permits, only denials count: one that passes takes nothing.
+        if permits == 0 && !is_denial {
             return;
         }
         for share in result.reached(permits) {
@@ -188,6 +197,12 @@ impl Watch for Record {
             // Where nothing is counted, no debt is forgiven.
             self.forgiven.add(permits.saturating_sub(counted), Ordering::Relaxed);
         }
+        let charges = |rule: &Arc<Rule>| rule.over == Over::Charge;
+        let is_charge = matches!(result.verdict, Verdict::Refunded(_) | Verdict::Charged(_));
+        if result.debt > 0 && permits > 0 && !is_charge && result.rule.as_ref().is_some_and(charges)
+        {
+            self.taken_over.fetch_add(1, Ordering::Relaxed);
+        }
         let permits = match result.verdict {
             Verdict::Refunded(counted) | Verdict::Charged(counted) => counted,
             _ => permits,
@@ -198,11 +213,10 @@ impl Watch for Record {
         }
         let [id, _] = self.seeds.hashed(key).words();
         #[cfg(feature = "dashboard")]
-        self.recorder.note(now_ns, id, permits);
-        let weight = match kind {
-            Kind::Denied | Kind::Shadow | Kind::UnavailableDenied => Weight::Denied,
-            _ => Weight::Used(permits),
-        };
+        if permits > 0 {
+            self.recorder.note(now_ns, id, permits);
+        }
+        let weight = if is_denial { Weight::Denied } else { Weight::Used(permits) };
         self.top_keys.note(number, id, weight, || self.name_of(key));
         match result.verdict {
             Verdict::Denied { retry_after_ns, enforced } => {

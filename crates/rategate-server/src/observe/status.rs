@@ -37,6 +37,8 @@ pub enum Store {
 pub struct ServerStatus {
     connections: [Arc<Connections>; 3],
     refusals: Refusals,
+    /// The numbers of items that came under no rule, by protocol.
+    unmatched: [Arc<AtomicU64>; 3],
     other_sites: AtomicU64,
     other_hosts: AtomicU64,
     config_failed: AtomicBool,
@@ -114,6 +116,17 @@ impl ServerStatus {
     ) -> Arc<ListenerCalls> {
         let connections = Arc::clone(self.of(protocol));
         self.refusals.listener(protocol, address, token_required, connections)
+    }
+
+    /// Returns the counter of a protocol's items that come under no rule.
+    #[must_use]
+    pub const fn unmatched(&self, protocol: Protocol) -> &Arc<AtomicU64> {
+        let [resp, http, grpc] = &self.unmatched;
+        match protocol {
+            Protocol::Resp => resp,
+            Protocol::Http => http,
+            Protocol::Grpc => grpc,
+        }
     }
 
     pub(super) const fn refusals(&self) -> &Refusals {

@@ -75,15 +75,16 @@ impl Supervisor {
         http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
     }
 
-    /// Returns the engine for a protocol, traced if spans are sent.
+    /// Returns the engine for a protocol, which counts the items that no rule matches. It is traced
+    /// if spans are sent.
     fn engine_for(&self, protocol: observe::Protocol) -> Engine<MonotonicClock> {
+        let unmatched = Arc::clone(self.observe.status().unmatched(protocol));
+        let engine = self.engine.counting_unmatched(unmatched);
         #[cfg(feature = "otlp")]
         if let Some(spans) = &self.spans {
-            return self.engine.traced(spans.of(protocol));
+            return engine.traced(spans.of(protocol));
         }
-        // Without spans, all protocols use one engine.
-        let _ = protocol;
-        self.engine.clone()
+        engine
     }
 
     fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {

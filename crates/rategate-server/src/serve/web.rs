@@ -133,7 +133,7 @@ impl WebServices {
         if request.method() != Method::POST {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             response.headers_mut().insert("allow", HeaderValue::from_static("POST"));
-            return response;
+            return counted(response, Some(RefusalReason::NotServed));
         }
         let may = |right| self.access.permits(right, shown, caller.token_required).is_ok();
         if !may(Right::Ask) {

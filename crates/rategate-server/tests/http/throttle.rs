@@ -47,7 +47,7 @@ fn a_quantity_is_one_if_none_is_given_and_nothing_if_it_is_zero() {
     assert_eq!(left(r#","quantity":0"#), (true, 9));
     assert_eq!(left(""), (true, 8));
     assert_eq!(left(r#","quantity":null"#), (true, 7));
-    assert_eq!(left(r#","quantity":3,"anything":"else""#), (true, 4));
+    assert_eq!(left(r#","quantity":3"#), (true, 4));
     assert_eq!(left(r#","quantity":0"#), (true, 4));
     let never = r#"{"key":"k","max_burst":9,"count_per_period":1,"period":60,"quantity":10}"#;
     let never = service.post("/throttle", never).json();

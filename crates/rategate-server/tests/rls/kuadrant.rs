@@ -1,6 +1,7 @@
 //! Kuadrant's service: its four methods, and Limitador's limits decided by them.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -17,8 +18,8 @@ use tonic::{Code, Status};
 use crate::rls::common::{Clock, Driver, Server, engine, rule};
 use crate::rls::unary::Client;
 
-const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
-const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
+pub(crate) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
+pub(crate) const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
 const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
 const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
 const TAKE: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -42,9 +43,9 @@ struct Reserve {
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct Ttl {
     #[prost(int64, tag = "1")]
-    seconds: i64,
+    pub(crate) seconds: i64,
     #[prost(int32, tag = "2")]
-    nanos: i32,
+    pub(crate) nanos: i32,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -90,10 +91,14 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn new(server: &Server, entries: &[(&str, &str)]) -> Self {
-        Self { client: Client::new(server.address), descriptors: vec![descriptor(entries)] }
+        Self::at(server.address, entries)
     }
 
-    fn rate_limit(&mut self, path: &'static str, hits_addend: u32) -> i32 {
+    pub(crate) fn at(address: SocketAddr, entries: &[(&str, &str)]) -> Self {
+        Self { client: Client::new(address), descriptors: vec![descriptor(entries)] }
+    }
+
+    pub(crate) fn rate_limit(&mut self, path: &'static str, hits_addend: u32) -> i32 {
         let (domain, descriptors) = ("edge".to_owned(), self.descriptors.clone());
         let message = RateLimitRequest { domain, descriptors, hits_addend }.encode_to_vec();
         let reply = self.client.call(path, message).unwrap();

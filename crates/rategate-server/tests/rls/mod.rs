@@ -4,7 +4,7 @@
 mod abuse;
 mod bounds;
 mod calls;
-mod common;
+pub(crate) mod common;
 mod counting;
 mod envoy;
 mod envoy_quota;
@@ -13,7 +13,7 @@ mod guesses;
 mod heads;
 mod hostile;
 mod json;
-mod kuadrant;
+pub(crate) mod kuadrant;
 mod kuadrant_store;
 mod laws;
 mod oracle;

@@ -9,6 +9,7 @@ mod hosts;
 mod keys;
 mod moved;
 mod nodes;
+mod noticed;
 mod pages;
 #[cfg(feature = "otlp")]
 mod receiver;

@@ -166,6 +166,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ) -> Decided<Reserved> {
         let unbounded = self.inner.unbounded(items);
         let reserved = self.reserve_all(id, ttl.into(), items);
+        let reserved = self.noting_unmatched(reserved, |reserved| &reserved.answer);
         if unbounded.is_empty() {
             return reserved;
         }

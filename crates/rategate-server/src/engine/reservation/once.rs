@@ -50,6 +50,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// those of the request.
     #[must_use]
     pub fn once(&self, id: UniqueId, request: &Request<'_>) -> Decided<Reserved> {
+        self.noting_unmatched(self.once_all(id, request), |made| &made.answer)
+    }
+
+    fn once_all(&self, id: UniqueId, request: &Request<'_>) -> Decided<Reserved> {
         let Request { verb, items, counts_denied } = *request;
         let split = check_number(items.len()).and_then(|()| self.split(items, verb));
         let split = match split {

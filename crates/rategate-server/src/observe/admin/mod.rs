@@ -207,6 +207,11 @@ impl Admin {
     }
 
     fn events(&self, rule: Option<String>) -> Result<Response<Body>, Problem> {
+        if let Some(rule) =
+            rule.as_deref().filter(|rule| self.shared.observe.record(rule).is_none())
+        {
+            return Err(Problem::no_rule(rule));
+        }
         let permit = StreamPermit::take(&self.shared.streams).ok_or_else(Problem::busy)?;
         let shared = Arc::clone(&self.shared);
         let events = Events::new(permit, move || {

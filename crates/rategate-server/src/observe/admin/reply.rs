@@ -85,6 +85,7 @@ impl Problem {
             StatusCode::UNAUTHORIZED => Some(RefusalReason::NoToken),
             StatusCode::BAD_REQUEST => Some(RefusalReason::Malformed),
             StatusCode::PAYLOAD_TOO_LARGE => Some(RefusalReason::TooLong),
+            StatusCode::METHOD_NOT_ALLOWED => Some(RefusalReason::NotServed),
             _ => None,
         }
     }

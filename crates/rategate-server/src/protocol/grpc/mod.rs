@@ -23,6 +23,7 @@ use rategate_protocol::grpc::{BadFrame, Code, Status};
 use self::head::Method;
 pub use self::health::Health;
 pub(crate) use self::service::no_token;
+use self::status::Failure;
 use crate::engine::QuotaTerms;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
 use crate::protocol::rls::{self, Decide, LaterAnswer, Options, RlsAnswer, RlsDecided};
@@ -81,11 +82,11 @@ impl<D: Decide> Rls<D> {
     ) -> Result<Option<RefusalReason>, Unary> {
         if method == Method::Check {
             let checked = self.inner.health.check(message, out);
-            return checked.map(|()| None).map_err(Unary::Failed);
+            return checked.map(|()| None).map_err(|status| Unary::Failed(status.into()));
         }
         let Method::Rls(method) = method else {
             let status = Status::new(Code::Unimplemented, "the method has no single reply");
-            return Err(Unary::Failed(status));
+            return Err(Unary::Failed(status.into()));
         };
         let options = &self.inner.settings.options;
         match method.answer(&self.inner.engine, message, options, may_credit) {
@@ -123,7 +124,7 @@ impl<D: Decide> Rls<D> {
 /// The reason why a call has no reply at once.
 enum Unary {
     /// The call fails.
-    Failed(Status),
+    Failed(Failure),
     /// The decision waits for a store.
     Later(LaterAnswer),
 }

@@ -14,6 +14,7 @@ use rategate_protocol::grpc::{self, BadFrame, Code, ENCODING, Status};
 use super::head::{Head, Method, Refusal};
 use super::health::{State, Watcher};
 use super::quota::QuotaSession;
+use super::status::Failure;
 use super::{Rls, Unary, reflection};
 use crate::net::RefusalReason;
 use crate::protocol::body::{Body, Collected, counted, typed};
@@ -52,7 +53,9 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let may_credit = self.may_credit(head.token, token_required);
         match tokio::time::timeout(wait, self.one(method, may_credit, &mut body)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(status)) => refused(Refusal::Grpc(status)),
+            Ok(Err(Failure { status, refusal })) => {
+                counted(refused(Refusal::Grpc(status)), refusal)
+            }
             Err(_) => refused(Refusal::Grpc(Status::late())),
         }
     }
@@ -67,7 +70,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         method: Method,
         may_credit: bool,
         body: &mut B,
-    ) -> Result<Response<Body>, Status>
+    ) -> Result<Response<Body>, Failure>
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
@@ -87,7 +90,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let mut out = BytesMut::with_capacity(96);
         let refusal = match self.unary(method, may_credit, &message, &mut out) {
             Ok(refusal) => refusal,
-            Err(Unary::Failed(status)) => return Err(status),
+            Err(Unary::Failed(failure)) => return Err(failure),
             Err(Unary::Later(later)) => {
                 let answer = later.await?;
                 self.write(&answer, &mut out);

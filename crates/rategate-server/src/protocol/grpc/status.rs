@@ -19,10 +19,34 @@ pub(super) const fn reason(status: &Status) -> Option<RefusalReason> {
     })
 }
 
+/// The end of a call without a reply, with the reason for which it counts as refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) status: Status,
+    pub(super) refusal: Option<RefusalReason>,
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self { refusal: reason(&status), status }
+    }
+}
+
+impl From<RlsError> for Failure {
+    /// The reason is that of the error: several errors have one status.
+    fn from(error: RlsError) -> Self {
+        let refusal = error.refusal();
+        let status = Status::from(error);
+        Self { refusal: reason(&status).map(|_| refusal), status }
+    }
+}
+
 impl From<RlsError> for Status {
     fn from(error: RlsError) -> Self {
         match error {
-            RlsError::MalformedRequest(malformed) => malformed.into(),
+            RlsError::MalformedRequest(malformed) | RlsError::OfRules(malformed) => {
+                malformed.into()
+            }
             RlsError::EngineError(fault) => fault.into(),
             RlsError::NoToken => Self::no_token(),
             RlsError::Unavailable => Self::new(Code::Unavailable, error.to_string()),

@@ -116,6 +116,10 @@ impl<'a> AuthRequest<'a> {
 
 impl<'a> Given<'a> {
     fn read(text: &'a str) -> Result<Self, Invalid> {
+        if !query::is_well_formed(text) {
+            let detail = "a % without two hexadecimal digits behind it; write % itself as %25";
+            return Err(Invalid::at("?", detail));
+        }
         let mut given = Self::default();
         for (name, value) in query::pairs(text) {
             let location = match &*name {

@@ -46,8 +46,9 @@ impl Refused {
     /// Returns the reason for which the request counts as a refused call, if it does.
     const fn reason(&self) -> Option<RefusalReason> {
         Some(match self {
-            // Browsers are counted separately, and unknown paths request no decision.
-            Self::NotFound | Self::Method(_) | Self::OtherSite | Self::OtherHost => return None,
+            // Browsers are counted separately.
+            Self::OtherSite | Self::OtherHost => return None,
+            Self::NotFound | Self::Method(_) => RefusalReason::NotServed,
             Self::Token => RefusalReason::NoToken,
             Self::Unread(Unread::TooLong, _) => RefusalReason::TooLong,
             Self::Host | Self::Unread(..) | Self::Invalid(_) => RefusalReason::Malformed,

@@ -14,6 +14,15 @@ pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_,
     })
 }
 
+/// Returns `true` if each `%` of a query is followed by two hexadecimal digits.
+pub(super) fn is_well_formed(query: &str) -> bool {
+    let is_escape = |rest: &str| {
+        let digits = rest.as_bytes().iter().take(2);
+        digits.filter(|byte| byte.is_ascii_hexdigit()).count() == 2
+    };
+    query.split('%').skip(1).all(is_escape)
+}
+
 fn decoded(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('+') {
         return percent_decode_str(text).into();

@@ -14,8 +14,9 @@ use crate::net::RefusalReason;
 use crate::protocol::object;
 use crate::units::seconds;
 
-/// The request. Unknown members are ignored, as in throttlecrab.
+/// The request. An unknown member is refused: a mistyped quantity would count as one permit.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Throttle<'a> {
     #[serde(borrow)]
     key: Value<'a>,

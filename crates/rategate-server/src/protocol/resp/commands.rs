@@ -102,7 +102,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         session.refusal = None;
         let pending = self.answer(session, words, out);
         let is_error = out.get(start) == Some(&b'-');
-        let from_error = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
+        let from_error = || reason(words.at(0), out.get(start..)?).filter(|_| is_error);
         if let Some(reason) = session.refusal.take().or_else(from_error) {
             session.refused(reason);
         }
@@ -288,14 +288,20 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 }
 
 /// Returns the reason of an error by its first word. An error without a reason of its own counts
-/// as malformed.
-fn reason(error: &[u8]) -> RefusalReason {
+/// as malformed, but for those of abilities that clients probe for when they connect, and go on
+/// without: they are no refused calls.
+fn reason(command: &[u8], error: &[u8]) -> Option<RefusalReason> {
+    let is_probe = || {
+        let probes: [&[u8]; 2] = [b"-ERR unknown subcommand", b"-ERR Unrecognized option"];
+        command.eq_ignore_ascii_case(b"CLIENT")
+            && probes.into_iter().any(|probe| error.starts_with(probe))
+    };
     if error.starts_with(b"-NOAUTH") {
-        RefusalReason::NoToken
+        Some(RefusalReason::NoToken)
     } else if error.starts_with(b"-WRONGPASS") {
-        RefusalReason::InvalidToken
+        Some(RefusalReason::InvalidToken)
     } else {
-        RefusalReason::Malformed
+        (!is_probe()).then_some(RefusalReason::Malformed)
     }
 }
 

@@ -110,9 +110,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         }
         match self.engine().inline(call.limit, call.key, call.verb, call.permits) {
             Ok(result) => Some(result),
-            Err(fault)
-                if fault.is_out_of_capacity() && matches!(call.verb, Verb::Take | Verb::Peek) =>
-            {
+            Err(fault) if fault.is_out_of_capacity() && call.verb == Verb::Take => {
                 session.refusal = Some(RefusalReason::NoCapacity);
                 Some(ItemResult { limit: call.limit.capacity, ..ItemResult::WITHOUT_CAPACITY })
             }
@@ -149,7 +147,6 @@ fn read(words: CommandWords<'_>, extra: u64) -> Result<Call<'_>, Unreadable> {
         return Err(Unreadable::NoBurst);
     }
     let verb = match quantity {
-        0 => Verb::Peek,
         ..0 => Verb::Refund,
         _ => Verb::Take,
     };

@@ -111,8 +111,6 @@ fn reserve(
     let (stated, descriptors) =
         stated(request.domain, request.descriptors, options, StatedVerb::Reserve)?;
     let ttl = request.ttl.or(stated.ttl);
-    ttl.map_or(Ok(()), verbs::check_ttl)
-        .map_err(|problem| MalformedRequest::Field { field: "ttl", problem })?;
     let id = stated.id.unwrap_or_else(UniqueId::random);
     let mut items = items(request.domain, &descriptors, request.amount, options);
     items.iter_mut().for_each(|item| item.at_most = stated.at_most);

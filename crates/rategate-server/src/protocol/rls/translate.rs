@@ -115,6 +115,9 @@ pub enum RlsError {
     /// The request is invalid.
     #[error("{0}")]
     MalformedRequest(#[from] MalformedRequest),
+    /// The rules admit no such time or maximum of a reservation.
+    #[error("{0}")]
+    OfRules(MalformedRequest),
     /// The engine cannot decide it.
     #[error("{0}")]
     EngineError(#[from] EngineError),
@@ -158,9 +161,11 @@ impl RlsError {
     /// error is about one of them.
     pub(super) fn named(self, ttl: impl FnOnce(String) -> MalformedRequest) -> Self {
         match self {
-            Self::EngineError(error @ EngineError::Ttl { .. }) => ttl(error.to_string()).into(),
+            Self::EngineError(error @ EngineError::Ttl { .. }) => {
+                Self::OfRules(ttl(error.to_string()))
+            }
             Self::EngineError(error @ EngineError::AtMost { item, .. }) => {
-                verbs::wrong(item, verbs::AT_MOST, &error.to_string()).into()
+                Self::OfRules(verbs::wrong(item, verbs::AT_MOST, &error.to_string()))
             }
             error => error,
         }
@@ -171,7 +176,8 @@ impl RlsError {
         match self {
             Self::MalformedRequest(_) => RefusalReason::Malformed,
             Self::NoToken => RefusalReason::NoToken,
-            Self::EngineError(_)
+            Self::EngineError(error) => error.refusal(),
+            Self::OfRules(_)
             | Self::UnknownId
             | Self::Unavailable
             | Self::PartlySettled { .. }
@@ -432,7 +438,8 @@ fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool, verb: Verb) -> impl Iterator<
             Verb::Peek => (1, false),
             _ => (descriptor.hits.unwrap_or(hits), descriptor.refund),
         };
-        Item { permits, refund, ..item_of(ask.domain, descriptor, quota) }
+        let admits = verb == Verb::Peek;
+        Item { permits, refund, admits, ..item_of(ask.domain, descriptor, quota) }
     })
 }
 

@@ -18,7 +18,6 @@ use rategate_protocol::rls::{Descriptor, MalformedRequest};
 use smallvec::SmallVec;
 
 use crate::engine::UniqueId;
-use crate::rule::HoldBounds;
 
 /// The keys of the entries.
 const PREFIX: &[u8] = b"rategate.";
@@ -127,7 +126,6 @@ impl Stated {
     fn read_ttl(&mut self, value: &[u8]) -> Result<(), String> {
         let text = std::str::from_utf8(value).map_err(|_| not_a_ttl())?;
         let ttl = Duration::from_nanos(span::parse(text).map_err(|_| not_a_ttl())?);
-        check_ttl(ttl)?;
         self.ttl = Some(ttl);
         Ok(())
     }
@@ -177,11 +175,6 @@ pub(super) fn id_of(value: &[u8]) -> Option<UniqueId> {
         value.into()
     };
     std::str::from_utf8(&digits).ok()?.parse().ok()
-}
-
-/// Checks the time of a reservation as far as possible without its rules.
-pub(super) fn check_ttl(ttl: Duration) -> Result<(), String> {
-    if ttl.is_zero() || ttl > HoldBounds::MAX_TTL { Err(not_a_ttl()) } else { Ok(()) }
 }
 
 pub(super) fn not_an_id() -> String {

@@ -156,7 +156,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.refused(refusal);
                 self.send(index, data, out);
             }
-            Err(Unary::Failed(status)) => self.fail(index, status, out),
+            Err(Unary::Failed(failure)) => self.fail(index, failure, out),
             Err(Unary::Later(later)) => {
                 // The decision is in progress, even if the caller does not wait for it.
                 self.budget.earn();
@@ -203,7 +203,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.refused(answer.refusal());
                 self.send(index, data, out);
             }
-            Err(error) => self.fail(index, error.into(), out),
+            Err(error) => self.fail(index, error, out),
         }
         self.windows.credit_much(out);
     }

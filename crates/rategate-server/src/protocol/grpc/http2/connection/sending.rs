@@ -8,7 +8,7 @@ use rategate_protocol::http2::{
 
 use super::Connection;
 use super::streams::State;
-use crate::protocol::grpc::status::reason as refusal_reason;
+use crate::protocol::grpc::status::Failure;
 use crate::protocol::rls::Decide;
 
 /// The number of unwritten bytes at which calls of many messages get no more replies until they
@@ -78,7 +78,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     /// Ends a call without a message, or without another.
-    pub(super) fn fail(&mut self, index: usize, status: Status, out: &mut BytesMut) {
+    pub(super) fn fail(&mut self, index: usize, failure: impl Into<Failure>, out: &mut BytesMut) {
+        let Failure { status, refusal } = failure.into();
         let Some(stream) = self.streams.get_mut(index) else { return };
         if stream.is_answered && stream.is_streaming() {
             stream.end = Some(status);
@@ -86,7 +87,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             return;
         }
         // The server itself ends calls of many messages.
-        let reason = if stream.is_streaming() { None } else { refusal_reason(&status) };
+        let reason = if stream.is_streaming() { None } else { refusal };
         let attempt = stream.attempt.take();
         put_refusal(out, stream.id, &status);
         if !stream.is_ended {
