@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU64;
 
+use crate::adaptive::{self, AdaptiveConcurrency};
 use crate::backfill_pool::{self, BackfillPool};
 use crate::calendar::{self, Calendar};
 use crate::commit_log::{self, CommitLog};
@@ -312,7 +313,8 @@ any_policy! {
     Pacer(PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
     BackfillPool(BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
-    Concurrency(CONCURRENCY, ADAPTIVE_CONCURRENCY): concurrency::State, "A bound on operations in flight.";
+    AdaptiveConcurrency(ADAPTIVE_CONCURRENCY): adaptive::State, "A bound on operations in flight that follows measurements.";
+    Concurrency(CONCURRENCY): concurrency::State, "A bound on operations in flight.";
     CommitLog(COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
     Calendar(CALENDAR, CALENDAR_WITH_CREDITS): calendar::State, "A calendar quota: at most N in each day, week or month.";
 }

@@ -2,7 +2,7 @@
 
 use crate::common::granted;
 use fastrand::Rng;
-use rategate_core::adaptive::{Adaptation, Bounds, Method, Outcome};
+use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, Bounds, Method, Outcome};
 use rategate_core::all_of::{AllOf, AllOfLedger};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -77,8 +77,8 @@ fn some_bounds(random: &mut Rng) -> Bounds {
     Bounds::new(floor, first, first + random.u32(0..=30))
 }
 
-fn limit_of(limit: &Ledger<Concurrency>, now_ns: u64) -> u64 {
-    limit.policy().limit(limit.state(), now_ns)
+fn limit_of(limit: &Ledger<AdaptiveConcurrency>, now_ns: u64) -> u64 {
+    limit.max_in_flight(now_ns).unwrap()
 }
 
 /// Whatever is measured, the limit is within its bounds, and a call passes if and only if it fits
@@ -91,7 +91,7 @@ fn a_limit_that_follows_measurements_stays_within_its_bounds() {
         let method = METHODS[random.usize(..4)];
         let mut bounds = some_bounds(&mut random);
         let policy = |bounds| {
-            Concurrency::following(Adaptation::new(bounds).with_method(method).with_seed(7))
+            AdaptiveConcurrency::following(Adaptation::new(bounds).with_method(method).with_seed(7))
         };
         let mut limit = Ledger::new(policy(bounds), 0);
         assert_eq!(limit_of(&limit, 0), u64::from(bounds.first()));
@@ -169,8 +169,9 @@ fn busy<L: Limit>(limit: &mut L, from_ns: u64, until_ns: u64) -> u64 {
 #[test]
 fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
     for method in METHODS {
-        let policy =
-            Concurrency::following(Adaptation::new(Bounds::new(1, 5, 1_000)).with_method(method));
+        let policy = AdaptiveConcurrency::following(
+            Adaptation::new(Bounds::new(1, 5, 1_000)).with_method(method),
+        );
         let mut limit = Ledger::new(policy, 0);
         assert_eq!(limit.fresh_at_ns(7), Some(7));
         let idle_ns = busy(&mut limit, 0, 3_000_000_000);
@@ -201,7 +202,7 @@ fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
 fn a_limit_beside_others_follows_measurements() {
     let both = AllOf::default()
         .and(Gcra::per_second(10_000).burst(1_000))
-        .and(Concurrency::adaptive(1, 100));
+        .and(AdaptiveConcurrency::new(1, 100));
     let mut limit = AllOfLedger::new(both, 0);
     let until_ns = busy(&mut limit, 0, 2_000_000_000);
     let mut in_flight = 0;
@@ -213,12 +214,12 @@ fn a_limit_beside_others_follows_measurements() {
 
 #[test]
 fn a_request_takes_at_most_the_floor_of_a_limit_that_follows_measurements() {
-    let mut limit = Ledger::new(Concurrency::adaptive(3, 200), 0);
+    let mut limit = Ledger::new(AdaptiveConcurrency::new(3, 200), 0);
     assert_eq!(limit.try_acquire(0, 4), Err(ExceedsCapacity::new(4, 3)));
     for _ in 0..6 {
         assert!(granted(limit.try_acquire(0, 3)).is_some());
     }
     assert_eq!((limit_of(&limit, 0), limit.remaining(0)), (20, 2));
-    assert_eq!(limit_of(&Ledger::new(Concurrency::adaptive(30, 200), 0), 0), 30);
-    assert_eq!(limit_of(&Ledger::new(Concurrency::adaptive(1, 2), 0), 0), 2);
+    assert_eq!(limit_of(&Ledger::new(AdaptiveConcurrency::new(30, 200), 0), 0), 30);
+    assert_eq!(limit_of(&Ledger::new(AdaptiveConcurrency::new(1, 2), 0), 0), 2);
 }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use rategate::{Concurrency, Limiter};
+use rategate::{AdaptiveConcurrency, Concurrency, Limiter};
 use rategate_tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
@@ -69,7 +69,9 @@ async fn serve(limit: &str) -> Result<(), Failure> {
     let app = Router::new().route("/", get(work));
     let app = match limit {
         "none" => app,
-        "adaptive" => app.layer(RateLimitLayer::new(Limiter::new(Concurrency::adaptive(1, 1_000)))),
+        "adaptive" => {
+            app.layer(RateLimitLayer::new(Limiter::new(AdaptiveConcurrency::new(1, 1_000))))
+        }
         fixed => {
             app.layer(RateLimitLayer::new(Limiter::new(Concurrency::try_new(fixed.parse()?)?)))
         }

@@ -314,19 +314,19 @@ impl RateLimitLayer {
 
     /// Sets what a response says about the load of the service, by its head.
     ///
-    /// This is for a [`Concurrency`](rategate::Concurrency) that follows
-    /// [measurements](rategate::adaptive). The default takes the status codes 429, 503, 504 and
-    /// 529, and a service that fails, for *dropped*, and all others for *served*. A client that
-    /// disconnects before the head says nothing. The time counts to the end of the body.
+    /// This is for an [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency). The default takes the
+    /// status codes 429, 503, 504 and 529, and a service that fails, for *dropped*, and all others
+    /// for *served*. A client that disconnects before the head says nothing. The time counts to the
+    /// end of the body.
     ///
     /// ```
     /// use http::StatusCode;
     /// use rategate::adaptive::Outcome;
-    /// use rategate::{Concurrency, Limiter};
+    /// use rategate::{AdaptiveConcurrency, Limiter};
     /// use rategate_tower::RateLimitLayer;
     ///
     /// // As many requests at once as the service works on, and a few more.
-    /// let limiter = Limiter::new(Concurrency::adaptive(2, 500));
+    /// let limiter = Limiter::new(AdaptiveConcurrency::new(2, 500));
     /// let layer = RateLimitLayer::new(limiter).classify(|head| match head.status {
     ///     StatusCode::SERVICE_UNAVAILABLE => Outcome::Dropped,
     ///     // Served from a cache: it says nothing about the service.

@@ -16,7 +16,8 @@ use rategate::adaptive::{Adaptation, Bounds, Method, Outcome};
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::LimiterPolicy;
 use rategate::{
-    AllOf, AnyPolicy, Clock, CommitLog, Concurrency, Gcra, Keyed, Limiter, ManualClock,
+    AdaptiveConcurrency, AllOf, AnyPolicy, Clock, CommitLog, Concurrency, Gcra, Keyed, Limiter,
+    ManualClock,
 };
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
@@ -326,7 +327,7 @@ async fn a_server_is_limited_by_what_it_works_on() {
 #[test]
 fn responses_say_how_busy_the_service_is() {
     let adaptation = Adaptation::new(Bounds::new(1, 10, 50)).with_method(Method::Aimd);
-    let limiter = Limiter::new(Concurrency::following(adaptation));
+    let limiter = Limiter::new(AdaptiveConcurrency::following(adaptation));
     let limit = || limiter.max_in_flight().unwrap().unwrap();
     let answered = |layer: &RateLimitLayer, status: u16| {
         let within = service_fn(move |_: Request<()>| {

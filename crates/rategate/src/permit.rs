@@ -174,13 +174,13 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     /// Ends an operation that was served, be it with an error: its latency says how busy the
     /// server is.
     ///
-    /// This and the next two are for a [`Concurrency`](crate::Concurrency) that follows
-    /// [measurements](crate::adaptive). For all others they are [commits](Self::commit).
+    /// This and the next two are for an [`AdaptiveConcurrency`](crate::AdaptiveConcurrency). For
+    /// all others they are [commits](Self::commit).
     ///
     /// ```
-    /// use rategate::{Concurrency, Limiter};
+    /// use rategate::{AdaptiveConcurrency, Limiter};
     ///
-    /// let limiter = Limiter::new(Concurrency::adaptive(5, 200));
+    /// let limiter = Limiter::new(AdaptiveConcurrency::new(5, 200));
     /// let permit = limiter.permit(1)?;
     /// // The call to the server comes here.
     /// permit.served();

@@ -245,7 +245,7 @@ fn a_used_limit_goes_on() {
     let in_flight = Concurrency::new(4);
     let mut used = Ledger::new(in_flight, 0);
     assert!(used.try_acquire(0, 3).is_ok());
-    let resumed = Ledger::with_state(in_flight, used.state().clone(), 0);
+    let resumed = Ledger::with_state(in_flight, *used.state(), 0);
     assert_eq!(Limiter::<Concurrency, _>::over(resumed, ManualClock::new()).remaining(), Ok(1));
     assert_eq!(Limiter::<Concurrency, _>::over(used, ManualClock::new()).remaining(), Ok(1));
 

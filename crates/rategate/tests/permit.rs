@@ -7,8 +7,8 @@ use std::time::Duration;
 use rategate::adaptive::{Adaptation, Bounds, Method, Outcome};
 use rategate::keyed::Capacity;
 use rategate::{
-    AcquireError, AsyncLimiter, CommitLog, Concurrency, Grant, Keyed, Limiter, ManualClock,
-    SlidingLog, TryAcquireError,
+    AcquireError, AdaptiveConcurrency, AsyncLimiter, CommitLog, Concurrency, Grant, Keyed, Limiter,
+    ManualClock, SlidingLog, TryAcquireError,
 };
 use rategate_testkit::executor::{Task, play};
 use rategate_testkit::ns;
@@ -210,7 +210,8 @@ fn a_reservation_dropped_after_its_start_has_ended() {
 fn waiters_start_as_a_limit_that_follows_measurements_grows() {
     let clock = ManualClock::stepped();
     let adaptation = Adaptation::new(Bounds::new(1, 2, 3)).with_method(Method::Aimd);
-    let limiter = AsyncLimiter::with_clock(Concurrency::following(adaptation), clock.clone());
+    let limiter =
+        AsyncLimiter::with_clock(AdaptiveConcurrency::following(adaptation), clock.clone());
     let (first, second) = (limiter.try_permit(1).unwrap(), limiter.try_permit(1).unwrap());
     let (first, second) = (first.unwrap(), second.unwrap());
     let mut tasks = [(); 4].map(|()| Task::new(limiter.permit(1)));
@@ -236,8 +237,8 @@ fn waiters_start_as_a_limit_that_follows_measurements_grows() {
 fn keys_follow_their_own_servers() {
     let clock = ManualClock::new();
     let adaptation = Adaptation::new(Bounds::new(1, 2, 50)).with_method(Method::Aimd);
-    let policy = Concurrency::following(adaptation);
-    let keyed: Keyed<str, Concurrency, _> =
+    let policy = AdaptiveConcurrency::following(adaptation);
+    let keyed: Keyed<str, AdaptiveConcurrency, _> =
         Keyed::with_clock(policy, Capacity::default(), clock.clone());
     for _ in 0..5 {
         for (key, outcome) in [("good", Outcome::Served), ("bad", Outcome::Dropped)] {

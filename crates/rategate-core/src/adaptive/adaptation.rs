@@ -6,11 +6,10 @@ use super::Bounds;
 /// method that moves it between them.
 ///
 /// ```
-/// use rategate_core::adaptive::{Adaptation, Bounds, Method};
-/// use rategate_core::concurrency::Concurrency;
+/// use rategate_core::adaptive::{AdaptiveConcurrency, Adaptation, Bounds, Method};
 ///
 /// let vegas = Adaptation::new(Bounds::new(5, 20, 200)).with_method(Method::Vegas);
-/// assert_eq!(Concurrency::following(vegas).permits(), 200);
+/// assert_eq!(AdaptiveConcurrency::following(vegas).adaptation().method(), Method::Vegas);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adaptation {

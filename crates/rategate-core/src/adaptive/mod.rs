@@ -43,6 +43,7 @@
 
 mod adaptation;
 mod aimd;
+mod concurrency;
 mod gradient;
 mod knee;
 mod learned;
@@ -53,9 +54,10 @@ use core::fmt::Debug;
 
 pub use self::adaptation::{Adaptation, Method};
 pub use self::aimd::Aimd;
+pub use self::concurrency::{AdaptiveConcurrency, State};
 pub use self::gradient::Gradient;
 pub use self::knee::Knee;
-pub(crate) use self::learned::Learned;
+use self::learned::Learned;
 pub use self::vegas::Vegas;
 use crate::error::LimitError;
 

@@ -2,6 +2,7 @@
 //!
 //! This is the only module that knows whether the target has lock-free forms.
 
+use crate::adaptive::AdaptiveConcurrency;
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::backfill_pool::BackfillPool;
 use crate::calendar::Calendar;
@@ -86,6 +87,10 @@ impl HasLockFree for Pacer {
 }
 
 impl HasLockFree for BackfillPool {
+    type LockFree = Locked;
+}
+
+impl HasLockFree for AdaptiveConcurrency {
     type LockFree = Locked;
 }
 

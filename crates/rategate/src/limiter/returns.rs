@@ -53,8 +53,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Ends the operations of a grant in some way. Returns `true` if a policy here counts
     /// operations in flight.
     ///
-    /// It is a [release](Self::release) from which a [`Concurrency`](crate::Concurrency) that
-    /// follows measurements learns what its server bears: see [`adaptive`](crate::adaptive).
+    /// It is a [release](Self::release) from which an
+    /// [`AdaptiveConcurrency`](crate::AdaptiveConcurrency) learns what its server bears.
     ///
     /// # Errors
     ///

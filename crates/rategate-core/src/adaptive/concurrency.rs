@@ -1,0 +1,226 @@
+//! A bound on operations in flight that follows measurements.
+
+use alloc::boxed::Box;
+use core::num::NonZeroU64;
+
+use super::{Adaptation, Bounds, Learned, Method, Sample};
+use crate::policy::{Ended, Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+use crate::refund::Refund;
+use crate::verdict::{Opening, Refusal};
+
+/// The limit at first, unless another is given.
+const FIRST: u32 = 20;
+
+/// A bound on operations in flight that follows measurements between a floor and a ceiling.
+///
+/// # Contract
+///
+/// * **Ceiling.** Each start finds no more than the limit in flight with it, and the limit is
+///   within its bounds whatever is measured. Operations in flight keep their permits.
+/// * **Capacity.** One request takes at most the floor, so that no waiter waits for a limit that
+///   may never come.
+/// * **Retry.** None: time alone cannot help, so a denial carries no wait.
+/// * **Idle.** It begins anew after ten minutes with nothing in flight.
+/// * **Cost.** 16 bytes, and some 400 on the heap. Each operation that ends costs the same, and
+///   nothing is allocated.
+///
+/// ```
+/// use rategate_core::adaptive::{AdaptiveConcurrency, Outcome};
+/// use rategate_core::ledger::Ledger;
+/// use rategate_core::limit::Limit;
+/// use rategate_core::verdict::Verdict;
+///
+/// let mut limit = Ledger::new(AdaptiveConcurrency::new(1, 200), 0);
+/// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in flight") };
+/// limit.release_with_outcome(10_000_000, &grant, 1, Outcome::Served);
+/// assert_eq!(limit.max_in_flight(10_000_000), Some(20));
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveConcurrency {
+    adaptation: Adaptation,
+}
+
+/// The number of operations in flight, and the controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    in_flight: u64,
+    learned: Box<Learned>,
+}
+
+impl AdaptiveConcurrency {
+    /// Creates a limit of as many operations as the server works on at once, and a few more. It
+    /// begins with 20, or the bound next to it.
+    ///
+    /// # Panics
+    ///
+    /// Panics unless `1 <= floor <= ceiling`.
+    #[must_use]
+    pub const fn new(floor: u32, ceiling: u32) -> Self {
+        let first = if FIRST > ceiling { ceiling } else { FIRST };
+        let first = if floor > first && floor <= ceiling { floor } else { first };
+        Self::following(Adaptation::new(Bounds::new(floor, first, ceiling)))
+    }
+
+    /// Creates a limit that follows measurements in a way of its own.
+    #[must_use]
+    pub const fn following(adaptation: Adaptation) -> Self {
+        Self { adaptation }
+    }
+
+    /// Returns how the limit follows measurements.
+    #[must_use]
+    pub const fn adaptation(&self) -> Adaptation {
+        self.adaptation
+    }
+
+    /// Returns the maximum number of permits of one request.
+    fn capacity(&self) -> u64 {
+        self.adaptation.bounds().floor().into()
+    }
+
+    fn limit(&self, state: &State, now_ns: u64) -> u64 {
+        state.learned.limit(self.adaptation, state.in_flight == 0, now_ns)
+    }
+}
+
+impl State {
+    /// Ends operations, and returns how many of them there were.
+    fn end(&mut self, now_ns: u64, permits: u64, sample: Option<Sample>) -> u64 {
+        let ended = permits.min(self.in_flight);
+        self.in_flight = self.in_flight.saturating_sub(ended);
+        self.learned.end(now_ns, sample);
+        ended
+    }
+}
+
+impl Policy for AdaptiveConcurrency {
+    type State = State;
+
+    fn fresh(&self, _now_ns: u64) -> State {
+        State { in_flight: 0, learned: Box::new(Learned::new(self.adaptation)) }
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        if permits.get() > self.capacity() {
+            return Err(Refusal::exceeds(permits, self.capacity()));
+        }
+        if permits.get() > self.remaining(state, from_ns) {
+            return Err(Refusal::Held);
+        }
+        Ok(Opening::at(from_ns))
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        if state.in_flight == 0 {
+            state.learned.begin(self.adaptation, grant.start_ns);
+        }
+        state.in_flight = state.in_flight.saturating_add(grant.permits.get());
+    }
+
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        self.limit(state, now_ns).saturating_sub(state.in_flight).min(self.capacity())
+    }
+
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
+        (state.in_flight == 0).then(|| state.learned.fresh_at_ns())
+    }
+
+    fn heap_bytes(&self, _state: &State) -> usize {
+        size_of::<Learned>()
+    }
+
+    fn rebase(&self, state: &mut State, old: &Self, _now_ns: u64) {
+        state.learned.rebase(old.adaptation, self.adaptation);
+    }
+
+    /// Ends an operation that never was in flight: do not release it as well.
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        state.end(refund.now_ns, refund.permits, None)
+    }
+
+    /// Takes permits back like a [refund](Policy::refund).
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        state.end(now_ns, permits, None)
+    }
+
+    fn counts_in_flight(&self) -> bool {
+        true
+    }
+
+    fn max_in_flight(&self, state: &State, now_ns: u64) -> Option<u64> {
+        Some(self.limit(state, now_ns))
+    }
+
+    fn in_flight(&self, state: &State) -> u64 {
+        state.in_flight
+    }
+
+    fn release(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
+        state.end(now_ns, permits, None);
+        true
+    }
+
+    fn abort(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
+        self.release(state, now_ns, permits)
+    }
+
+    fn release_with_outcome(&self, state: &mut State, ended: Ended) -> bool {
+        state.end(ended.now_ns, ended.permits, Some(ended.sample()));
+        true
+    }
+}
+
+/// The words are the ceiling, the floor, the limit at first, the method and the seed; and of a
+/// state the limit that it has found, if it has been used, and when that was.
+impl Portable for AdaptiveConcurrency {
+    fn tag(&self) -> u16 {
+        tag::ADAPTIVE_CONCURRENCY
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        let bounds = self.adaptation.bounds();
+        words.word(bounds.ceiling().into());
+        words.word(bounds.floor().into());
+        words.word(bounds.first().into());
+        words.word(self.adaptation.method().number());
+        words.word(self.adaptation.seed().into());
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::ADAPTIVE_CONCURRENCY)?;
+        let mut bound = || {
+            let word = words.word()?;
+            u32::try_from(word).map_err(|_| words.malformed())
+        };
+        let (ceiling, floor, first) = (bound()?, bound()?, bound()?);
+        let bounds = Bounds::try_new(floor, first, ceiling)?;
+        let method = Method::of_number(words.word()?).ok_or_else(|| words.malformed())?;
+        let seed = u32::try_from(words.word()?).map_err(|_| words.malformed())?;
+        let adaptation = Adaptation::new(bounds).with_method(method).with_seed(seed);
+        Ok(Self::following(adaptation))
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        let idle_since_ns = state.learned.idle_since_ns();
+        words.optional(idle_since_ns.map(|_| state.learned.found()));
+        words.instant(idle_since_ns.unwrap_or(words.now_ns()).into());
+    }
+
+    /// Restores an idle limit: what was in flight has ended, since no holder is left to release it.
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let found = words.optional()?;
+        let idle_since_ns = words.instant()?.on_clock();
+        let fresh = || self.fresh(0);
+        Ok(found.map_or_else(fresh, |found| {
+            let learned = Learned::beginning_with(self.adaptation, found, idle_since_ns);
+            State { in_flight: 0, learned: Box::new(learned) }
+        }))
+    }
+}
