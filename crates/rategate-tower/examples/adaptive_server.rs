@@ -45,7 +45,7 @@ async fn main() -> Result<(), Failure> {
     {
         return serve(limit).await;
     }
-    let seconds = words.first().map_or(Ok(10.0), |word| word.parse())?;
+    let seconds = words.first().map_or(Ok(2.0), |word| word.parse())?;
     let per_s = words.get(1).map_or(Ok(3.0 * CAPACITY), |word| word.parse())?;
     println!("{per_s} requests a second for {seconds} s, of which {CAPACITY} can be served");
     println!("limit                served in time   p50 ms   p99 ms   refused   90 % after");

@@ -103,6 +103,7 @@ impl MonotonicClock {
     }
 
     /// Returns a clock that shows `shown_ns` when this one shows `at_ns`.
+    #[cfg(feature = "calendar")]
     pub(crate) const fn showing(self, shown_ns: u64, at_ns: u64) -> Self {
         let passed_ns = at_ns.saturating_sub(self.started_ns);
         let origin_ns = self.origin_ns.saturating_add(passed_ns);
