@@ -90,17 +90,16 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 }
 
 impl<C: Clock + Clone + 'static> Protocol for Resp<C> {
-    async fn serve<S>(self, stream: S, peer: Peer, drain: Drain)
+    fn serve<S>(self, stream: S, peer: Peer, drain: Drain) -> impl Future<Output = ()> + Send
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         self.0.open.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::clone(&self.0);
         // Counted down also when the task is dropped.
-        let _open = Open(&shared.open);
+        let open = Open(Arc::clone(&self.0));
         let session = Session::new(id, peer.token_required, peer.attempts);
-        connection::serve(self, stream, session, drain).await;
+        connection::serve(self, stream, session, drain, open)
     }
 
     fn capacity_rejection(&self) -> &'static [u8] {
@@ -108,10 +107,11 @@ impl<C: Clock + Clone + 'static> Protocol for Resp<C> {
     }
 }
 
-struct Open<'a>(&'a AtomicU64);
+/// A connection that counts as open until this is dropped.
+struct Open<C: Clock>(Arc<Shared<C>>);
 
-impl Drop for Open<'_> {
+impl<C: Clock> Drop for Open<C> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -12,7 +12,7 @@ mod later;
 #[cfg(test)]
 mod tests;
 
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -22,8 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 
 use self::later::Answers;
-use super::Resp;
 use super::session::Session;
+use super::{Open, Resp};
 use crate::net::{self, Drain, WakeGate};
 
 /// The number of unwritten bytes of replies from which on no more commands are run.
@@ -77,35 +77,45 @@ struct Connection<S, C: Clock> {
 }
 
 /// Serves the peer until it, an error, a timeout or the drain ends the connection.
-pub(super) async fn serve<S, C>(resp: Resp<C>, stream: S, session: Session, drain: Drain)
+pub(super) fn serve<S, C>(
+    resp: Resp<C>,
+    stream: S,
+    session: Session,
+    drain: Drain,
+    open: Open<C>,
+) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: Clock + Clone + 'static,
 {
     let mut connection = Connection::new(resp, stream, session);
-    let (begun, timer) = (pin!(drain.begun()), pin!(sleep_until(connection.deadline())));
-    let (mut begun, mut timer) = (WakeGate::new(begun), WakeGate::new(timer));
-    poll_fn(|cx| {
-        let now = Instant::now();
-        connection.is_draining = drain.is_begun();
-        if connection.poll(cx, now).is_ready() {
-            return Poll::Ready(());
-        }
-        let deadline = connection.deadline();
-        if deadline <= now {
-            return Poll::Ready(());
-        }
-        let wake = connection.paused_until.map_or(deadline, |until| until.min(deadline));
-        if timer.get().deadline() > wake || timer.get().deadline() <= now {
-            timer.as_mut().reset(wake);
-        }
-        let is_called = !connection.is_draining && Pin::new(&mut begun).poll(cx).is_ready();
-        if is_called || Pin::new(&mut timer).poll(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
-        Poll::Pending
-    })
-    .await;
+    // Made before: a future keeps room for its arguments besides what is made of them.
+    async move {
+        let _open = open;
+        let (begun, timer) = (pin!(drain.begun()), pin!(sleep_until(connection.deadline())));
+        let (mut begun, mut timer) = (WakeGate::new(begun), WakeGate::new(timer));
+        poll_fn(|cx| {
+            let now = Instant::now();
+            connection.is_draining = drain.is_begun();
+            if connection.poll(cx, now).is_ready() {
+                return Poll::Ready(());
+            }
+            let deadline = connection.deadline();
+            if deadline <= now {
+                return Poll::Ready(());
+            }
+            let wake = connection.paused_until.map_or(deadline, |until| until.min(deadline));
+            if timer.get().deadline() > wake || timer.get().deadline() <= now {
+                timer.as_mut().reset(wake);
+            }
+            let is_called = !connection.is_draining && Pin::new(&mut begun).poll(cx).is_ready();
+            if is_called || Pin::new(&mut timer).poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+            Poll::Pending
+        })
+        .await;
+    }
 }
 
 impl<S, C> Connection<S, C>
