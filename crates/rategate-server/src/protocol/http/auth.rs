@@ -15,7 +15,10 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, StatusCode, Uri};
 use smallvec::{SmallVec, smallvec};
 
-use super::check_request::{CheckItem, CheckRequest, Counter, inline, time};
+use super::check_item::{CheckItem, Counter};
+use super::check_request::CheckRequest;
+use super::check_verb::time;
+use super::inline_limit::inline;
 use super::invalid::{Invalid, quoted};
 use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;

@@ -6,7 +6,9 @@ use rategate::Clock;
 use smallvec::{SmallVec, smallvec};
 
 use super::Api;
-use super::check_request::{CheckItem, CheckRequest, Counter, UsageOf, Verb};
+use super::check_item::{CheckItem, Counter, UsageOf};
+use super::check_request::CheckRequest;
+use super::check_verb::Verb;
 use super::invalid::Invalid;
 use super::json::{Key, Pairs};
 use super::problem::Refused;

@@ -37,6 +37,13 @@ pub(super) enum AtMost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbers<'a>(pub(super) Vec<(Text<'a>, Whole)>);
 
+/// Reads a member whose default would be another request, and so is no null.
+pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    member: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(member).map(Some)
+}
+
 /// The smallest whole number that exceeds 64 bits.
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 

@@ -8,12 +8,15 @@
 
 mod answered;
 mod auth;
+mod check_item;
 mod check_request;
+mod check_verb;
 mod connection;
 mod decide;
 mod frames;
 mod guard;
 mod host;
+mod inline_limit;
 mod invalid;
 mod json;
 mod limit_fields;
@@ -36,7 +39,8 @@ use hyper::body::Body as HttpBody;
 use rategate::{Clock, MonotonicClock};
 
 use self::auth::AuthRequest;
-use self::check_request::{CheckRequest, Counter};
+use self::check_item::Counter;
+use self::check_request::CheckRequest;
 pub(crate) use self::connection::is_grpc;
 pub use self::connection::{ConnectionLimits, serve_connection};
 pub use self::guard::{Guard, OriginRefusal};
