@@ -2,95 +2,28 @@
 //!
 //! It also collects the waiters to wake once the lock is free.
 
+mod returns;
+mod state;
+mod woken;
+
 use std::mem::replace;
 use std::num::NonZeroU64;
-use std::process;
-use std::sync::Arc;
 use std::task::Waker;
 
 use rategate_core::concurrent::Concurrent;
-use rategate_core::debt::Debt;
-use rategate_core::error::{CountsInFlight, ExceedsCapacity};
+use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::{ClassId, TooManyClasses};
-use rategate_core::holds::{Committed, Hold};
-use rategate_core::limit::Limit;
-use rategate_core::provisional::Provisional;
 use rategate_core::queue::{
-    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, Rousing, WaiterId,
-    Wakes,
+    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId,
 };
-use rategate_core::verdict::{Grant, Settled, Verdict};
+use rategate_core::verdict::{Grant, Verdict};
 
+pub(crate) use self::state::State;
+use self::state::WaitQueue;
+pub(crate) use self::woken::{Notifier, Woken};
 use crate::clock::Clock;
-use crate::hold::Estimate;
-use crate::lead::{Lead, MAX_LEAD_NS};
-use crate::panics::quietly;
-use crate::wait::{CancelToken, EARLY_NS, margin_ns};
-
-/// A handle that wakes a waiter.
-#[derive(Clone, Debug)]
-pub(crate) enum Notifier {
-    Task(Waker),
-    /// Raised to end one wait, and lowered by its thread before it checks the state again.
-    Thread(Arc<CancelToken>),
-}
-
-/// The waiters to wake, and the wakers to drop, once the lock is free: either may run any code.
-///
-/// Its own drop does both.
-#[derive(Debug, Default)]
-pub(crate) struct Woken {
-    notifiers: Vec<Notifier>,
-    dropped: Vec<Notifier>,
-    /// The number of tasks that have ended their waits.
-    tasks: u32,
-}
-
-impl Woken {
-    fn drop_later(&mut self, notifier: Notifier) {
-        self.tasks = self.tasks.saturating_add(u32::from(matches!(notifier, Notifier::Task(_))));
-        self.dropped.push(notifier);
-    }
-}
-
-impl Wakes<Notifier> for Woken {
-    fn settled(&mut self, notifier: Notifier) {
-        self.tasks = self.tasks.saturating_add(u32::from(matches!(notifier, Notifier::Task(_))));
-        self.notifiers.push(notifier);
-    }
-
-    fn rejected(&mut self, notifier: Notifier) {
-        self.drop_later(notifier);
-    }
-
-    /// Wakes threads only: the wait of a task has not ended, and a timer watches for it.
-    fn moved(&mut self, notifier: &Notifier) {
-        if let Notifier::Thread(cancel) = notifier {
-            self.notifiers.push(Notifier::Thread(Arc::clone(cancel)));
-        }
-    }
-
-    /// Wakes tasks only: a thread wakes before its start by itself.
-    fn roused(&mut self, notifier: &Notifier) {
-        if let Notifier::Task(waker) = notifier {
-            self.notifiers.push(Notifier::Task(waker.clone()));
-        }
-    }
-}
-
-impl Drop for Woken {
-    fn drop(&mut self) {
-        for notifier in self.notifiers.drain(..) {
-            match notifier {
-                Notifier::Task(waker) => quietly(|| waker.wake()),
-                Notifier::Thread(cancel) => cancel.cancel(),
-            }
-        }
-        for notifier in self.dropped.drain(..) {
-            quietly(|| drop(notifier));
-        }
-    }
-}
+use crate::lead::MAX_LEAD_NS;
+use crate::wait::margin_ns;
 
 /// The end of a wait.
 #[derive(Clone, Copy, Debug)]
@@ -100,44 +33,6 @@ pub(crate) enum Collected {
     Ended(Outcome),
 }
 
-/// The state behind a limiter's lock.
-#[derive(Debug)]
-pub(crate) struct State<L> {
-    pub(crate) limit: L,
-    /// Absent until a caller waits, or configures the queue.
-    waits: Option<Box<WaitQueue<L>>>,
-}
-
-/// A limit's wait queue, and what the timer of its tasks needs to know.
-#[derive(Debug)]
-struct WaitQueue<L> {
-    queue: Queue<Notifier, L>,
-    /// The number of waiters that are tasks. Threads wake themselves.
-    tasks: u32,
-    /// The instant at which the tasks' timer will serve the queue, and the process that set it.
-    armed_ns: u64,
-    armed_in: u32,
-    lead: Lead,
-    /// The time that waiters leave their callers to read a clock.
-    margin_ns: u64,
-    /// The first waiter, and the next end of a hold that it knows.
-    known_end: Option<(u32, u64)>,
-}
-
-impl<L: Provisional> Default for WaitQueue<L> {
-    fn default() -> Self {
-        Self {
-            queue: Queue::new(QueueBounds::default()),
-            tasks: 0,
-            armed_ns: u64::MAX,
-            armed_in: 0,
-            lead: Lead::default(),
-            margin_ns: 0,
-            known_end: None,
-        }
-    }
-}
-
 /// The limit and its wait queue, as the thread sees them that has the lock.
 pub(crate) struct CriticalSection<'a, L> {
     state: &'a mut State<L>,
@@ -145,100 +40,6 @@ pub(crate) struct CriticalSection<'a, L> {
     pub(crate) now_ns: u64,
     /// `true` if the clock advances by itself.
     is_real_time: bool,
-}
-
-impl<L: Concurrent> State<L> {
-    pub(crate) const fn new(limit: L) -> Self {
-        Self { limit, waits: None }
-    }
-
-    /// Returns when the head of the queue is roused, where tasks are woken before their starts.
-    ///
-    /// They are not on a clock that does not advance by itself.
-    fn rousing(&self, is_real_time: bool) -> Option<Rousing> {
-        let waits = self.waits.as_ref().filter(|_| is_real_time)?;
-        let loses = waits.queue.takes(&self.limit) && self.limit.slack_ns() < EARLY_NS;
-        loses.then(|| waits.lead.rousing())
-    }
-
-    /// Returns when the timer of the tasks has to serve the queue.
-    fn next_ns(&self, is_real_time: bool) -> Option<u64> {
-        let queue = &self.waits.as_ref()?.queue;
-        let end_ns = self.limit.next_end_ns().filter(|_| !queue.is_empty());
-        let next_ns = queue.next_ns_with(self.rousing(is_real_time));
-        [next_ns, end_ns].into_iter().flatten().min()
-    }
-
-    /// Wakes the thread that waits first, if it does not know which hold ends next: it has to
-    /// serve the queue then.
-    pub(crate) fn notify_first(&mut self, woken: &mut Woken) {
-        let Some(waits) = &mut self.waits else { return };
-        let end_ns = self.limit.next_end_ns();
-        let next = end_ns.and_then(|end_ns| Some((waits.queue.first_slot()?, end_ns)));
-        if replace(&mut waits.known_end, next) != next && next.is_some() {
-            waits.queue.move_first(woken);
-        }
-    }
-
-    /// Returns `true` if there are waiters, or grants that have not reached theirs.
-    pub(crate) fn is_queued(&self, now_ns: u64) -> bool {
-        self.waits.as_ref().is_some_and(|waits| !waits.queue.is_idle(now_ns))
-    }
-
-    /// Returns the outcome of a wait, once.
-    pub(crate) fn collect(&mut self, waiter_slot: &WaiterId) -> Option<Outcome> {
-        self.waits.as_mut()?.queue.collect(waiter_slot)
-    }
-
-    /// Leaves a waiter slot where that needs no service of the queue.
-    ///
-    /// Drop the returned waker when the lock is free.
-    pub(crate) fn leave_from_behind(&mut self, waiter_slot: &WaiterId) -> Option<Notifier> {
-        let waits = self.waits.as_mut()?;
-        let notifier = waits.queue.leave_from_behind(waiter_slot)?;
-        waits.tasks = waits.tasks.saturating_sub(u32::from(matches!(notifier, Notifier::Task(_))));
-        Some(notifier)
-    }
-
-    /// Records that a task of this process waits.
-    ///
-    /// A timer that the parent has set does not run in a forked child.
-    fn note_task_waiting(&mut self) {
-        let (here, waits) = (process::id(), self.waits.get_or_insert_default());
-        if replace(&mut waits.armed_in, here) != here {
-            waits.armed_ns = u64::MAX;
-        }
-    }
-
-    /// Returns `true` if the tasks' timer has to be set anew, at the end of a critical section.
-    pub(crate) fn must_arm(&mut self, woken: &Woken, is_real_time: bool) -> bool {
-        let next_ns = self.next_ns(is_real_time);
-        let Some(waits) = &mut self.waits else { return false };
-        waits.tasks = waits.tasks.saturating_sub(woken.tasks);
-        // A task that was woken just now may never come: threads behind it wake when its grace
-        // period ends.
-        let next_ns = next_ns.filter(|_| waits.tasks > 0 || woken.tasks > 0);
-        let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < waits.armed_ns) else {
-            return false;
-        };
-        waits.armed_ns = next_ns;
-        true
-    }
-
-    /// Returns the number of waiters.
-    pub(crate) fn waiting(&self) -> u32 {
-        self.waits.as_ref().map_or(0, |waits| waits.queue.waiting())
-    }
-
-    /// Returns `true` if no waiter waits for its start.
-    pub(crate) fn is_queue_empty(&self) -> bool {
-        self.waits.as_ref().is_none_or(|waits| waits.queue.is_empty())
-    }
-
-    /// Returns the limit and its wait queue, which is made if there is none.
-    fn with_queue(&mut self) -> (&mut L, &mut WaitQueue<L>) {
-        (&mut self.limit, self.waits.get_or_insert_default())
-    }
 }
 
 impl<'a, L: Concurrent> CriticalSection<'a, L> {
@@ -262,50 +63,6 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
         self.end_holds();
         if let State { limit, waits: Some(waits) } = &mut *self.state {
             waits.queue.serve(limit, self.now_ns, self.woken);
-        }
-    }
-
-    /// Ends the holds whose time is over, to the benefit of all waiters.
-    fn end_holds(&mut self) {
-        let now_ns = self.now_ns;
-        if self.state.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
-            self.change(Limit::end_holds);
-        }
-    }
-
-    /// Ends a hold of a caller of this class, which turned out to cost `actual` permits.
-    pub(crate) fn commit(
-        &mut self,
-        class: ClassId,
-        hold: Hold,
-        actual: u64,
-        debt: Debt,
-    ) -> Committed {
-        if actual > hold.permits {
-            // The queue records what the class owes, even where other classes come later.
-            self.state.with_queue();
-        }
-        self.change_with(|limit, queue, now_ns| {
-            let committed = limit.commit(now_ns, hold, actual, debt);
-            if let Some(queue) = queue {
-                queue.settle(class, hold.permits, actual);
-            }
-            committed
-        })
-    }
-
-    /// Holds the permits of a grant of this critical section, if its caller wants that.
-    pub(crate) fn hold_granted(&mut self, grant: &Grant, estimate: Option<&Estimate>) {
-        if let Some(Estimate { ttl_ns, held }) = estimate {
-            let end_ns = grant.start_ns.saturating_add(*ttl_ns);
-            held.set(Some(self.state.limit.hold_grant(self.now_ns, grant, end_ns)));
-        }
-    }
-
-    /// Holds the permits of a wait that has ended in a grant, if its caller wants that.
-    pub(crate) fn hold_collected(&mut self, collected: &Collected, estimate: Option<&Estimate>) {
-        if let Collected::Taken(grant) | Collected::Ended(Outcome::Granted(grant)) = collected {
-            self.hold_granted(grant, estimate);
         }
     }
 
@@ -417,39 +174,6 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
         let changed = change(limit, Some(&mut waits.queue), self.now_ns);
         waits.queue.serve(limit, self.now_ns, self.woken);
         changed
-    }
-
-    /// Refunds permits of a grant, to the benefit of all waiters and of the class that had them.
-    pub(crate) fn refund(&mut self, class: ClassId, grant: &Grant, permits: u64) -> u64 {
-        self.change_with(|limit, queue, now_ns| {
-            let back = limit.refund(now_ns, grant, permits);
-            // A class without waiters can only be charged more.
-            if let Some(queue) = queue {
-                queue.settle(class, back, 0);
-            }
-            back
-        })
-    }
-
-    /// Corrects an estimate of a caller of this class.
-    pub(crate) fn settle(
-        &mut self,
-        class: ClassId,
-        grant: &Grant,
-        actual: u64,
-        debt: Debt,
-    ) -> Result<Settled, CountsInFlight> {
-        if actual > grant.permits {
-            // The queue records what the class owes, even where other classes come later.
-            self.state.with_queue();
-        }
-        self.change_with(|limit, queue, now_ns| {
-            let settled = limit.settle(now_ns, grant, actual, debt);
-            if let Some(queue) = queue.filter(|_| settled.is_ok()) {
-                queue.settle(class, grant.permits, actual);
-            }
-            settled
-        })
     }
 
     /// Joins the wait queue, unless the permits are available.

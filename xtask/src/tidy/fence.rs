@@ -192,11 +192,14 @@ fn forbid_imports(report: &mut Report, path: &str, code: &str, own: &str, beside
 }
 
 /// The files in which waiters are woken. The model checker replaces what `sync.rs` gives them.
-const WAITING: [&str; 7] = [
+const WAITING: [&str; 10] = [
     "shared.rs",
     "shared/sections.rs",
     "shared/waiting.rs",
     "section.rs",
+    "section/returns.rs",
+    "section/state.rs",
+    "section/woken.rs",
     "future/driver.rs",
     "wait/cancel_token.rs",
     "wait/listeners.rs",

@@ -1,0 +1,92 @@
+//! Permits that come back to the limit and its waiters: of holds, refunds and settlements.
+
+use rategate_core::concurrent::Concurrent;
+use rategate_core::debt::Debt;
+use rategate_core::error::CountsInFlight;
+use rategate_core::fair::ClassId;
+use rategate_core::holds::{Committed, Hold};
+use rategate_core::limit::Limit;
+use rategate_core::queue::Outcome;
+use rategate_core::verdict::{Grant, Settled};
+
+use super::{Collected, CriticalSection};
+use crate::hold::Estimate;
+
+impl<L: Concurrent> CriticalSection<'_, L> {
+    /// Holds the permits of a grant of this critical section, if its caller wants that.
+    pub(crate) fn hold_granted(&mut self, grant: &Grant, estimate: Option<&Estimate>) {
+        if let Some(Estimate { ttl_ns, held }) = estimate {
+            let end_ns = grant.start_ns.saturating_add(*ttl_ns);
+            held.set(Some(self.state.limit.hold_grant(self.now_ns, grant, end_ns)));
+        }
+    }
+
+    /// Holds the permits of a wait that has ended in a grant, if its caller wants that.
+    pub(crate) fn hold_collected(&mut self, collected: &Collected, estimate: Option<&Estimate>) {
+        if let Collected::Taken(grant) | Collected::Ended(Outcome::Granted(grant)) = collected {
+            self.hold_granted(grant, estimate);
+        }
+    }
+
+    /// Ends the holds whose time is over, to the benefit of all waiters.
+    pub(super) fn end_holds(&mut self) {
+        let now_ns = self.now_ns;
+        if self.state.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            self.change(Limit::end_holds);
+        }
+    }
+
+    /// Ends a hold of a caller of this class, which turned out to cost `actual` permits.
+    pub(crate) fn commit(
+        &mut self,
+        class: ClassId,
+        hold: Hold,
+        actual: u64,
+        debt: Debt,
+    ) -> Committed {
+        if actual > hold.permits {
+            // The queue records what the class owes, even where other classes come later.
+            self.state.with_queue();
+        }
+        self.change_with(|limit, queue, now_ns| {
+            let committed = limit.commit(now_ns, hold, actual, debt);
+            if let Some(queue) = queue {
+                queue.settle(class, hold.permits, actual);
+            }
+            committed
+        })
+    }
+
+    /// Refunds permits of a grant, to the benefit of all waiters and of the class that had them.
+    pub(crate) fn refund(&mut self, class: ClassId, grant: &Grant, permits: u64) -> u64 {
+        self.change_with(|limit, queue, now_ns| {
+            let back = limit.refund(now_ns, grant, permits);
+            // A class without waiters can only be charged more.
+            if let Some(queue) = queue {
+                queue.settle(class, back, 0);
+            }
+            back
+        })
+    }
+
+    /// Corrects an estimate of a caller of this class.
+    pub(crate) fn settle(
+        &mut self,
+        class: ClassId,
+        grant: &Grant,
+        actual: u64,
+        debt: Debt,
+    ) -> Result<Settled, CountsInFlight> {
+        if actual > grant.permits {
+            // The queue records what the class owes, even where other classes come later.
+            self.state.with_queue();
+        }
+        self.change_with(|limit, queue, now_ns| {
+            let settled = limit.settle(now_ns, grant, actual, debt);
+            if let Some(queue) = queue.filter(|_| settled.is_ok()) {
+                queue.settle(class, grant.permits, actual);
+            }
+            settled
+        })
+    }
+}
