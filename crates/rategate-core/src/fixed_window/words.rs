@@ -1,0 +1,165 @@
+//! A fixed window as words: for lock-free states, and to save and restore it.
+
+use core::num::NonZeroU64;
+
+use super::{Anchor, CARRIED, FixedWindow, MAX_CHARGED, State};
+use crate::credits::Allowance;
+use crate::portable::{Moment, Portable, Reader, WordsError, Writer, tag};
+
+/// The word for a grid whose start is not known yet.
+const NO_ANCHOR: u64 = u64::MAX;
+
+/// Conversion of a fixed window to and from plain words.
+impl FixedWindow {
+    pub(crate) const fn to_words(self) -> [u64; 3] {
+        // Credits are at most half of what can be counted, which leaves a bit.
+        [self.permits(), self.period_ns.get(), self.credits() << 1 | self.anchor_word()]
+    }
+
+    const fn anchor_word(self) -> u64 {
+        match self.anchor {
+            Anchor::Epoch => 0,
+            Anchor::FirstCall => 1,
+        }
+    }
+
+    /// Returns the state in words, or `None` if its grid starts at the end of the clock.
+    pub(crate) fn state_to_words(state: &State) -> Option<[u64; 3]> {
+        let State { anchor_ns, window_ns, .. } = *state;
+        if anchor_ns == Some(NO_ANCHOR) {
+            return None;
+        }
+        Some([anchor_ns.unwrap_or(NO_ANCHOR), window_ns, state.used_word()])
+    }
+
+    /// Returns the window and the state written in these words. Invalid words give some valid
+    /// window.
+    #[inline]
+    pub(crate) fn from_words(
+        [permits, period_ns, credits_and_anchor]: [u64; 3],
+        [anchor_ns, window_ns, used]: [u64; 3],
+    ) -> (Self, State) {
+        let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        let (credits, anchor) = (credits_and_anchor >> 1, credits_and_anchor & 1);
+        let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
+        let allowance = Allowance::new(number(permits));
+        let allowance = allowance.with_credits(credits, MAX_CHARGED).unwrap_or(allowance);
+        let policy = Self { allowance, period_ns: number(period_ns), anchor };
+        let anchor_ns = Some(anchor_ns).filter(|&anchor_ns| anchor_ns != NO_ANCHOR);
+        (policy, State { anchor_ns, window_ns, ..State::of_used_word(used) })
+    }
+}
+
+impl State {
+    /// Returns the count, marked if it is carried.
+    const fn used_word(&self) -> u64 {
+        if self.is_carried { self.used | CARRIED } else { self.used }
+    }
+
+    const fn of_used_word(word: u64) -> Self {
+        let (used, is_carried) = (word & MAX_CHARGED, word & CARRIED != 0);
+        Self { anchor_ns: None, window_ns: 0, used, is_carried }
+    }
+}
+
+impl Portable for FixedWindow {
+    fn tag(&self) -> u16 {
+        if self.credits() > 0 { tag::WINDOW_WITH_CREDITS } else { tag::FIXED_WINDOW }
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        let [permits, period_ns, _] = self.to_words();
+        for word in [permits, period_ns, self.anchor_word()] {
+            words.word(word);
+        }
+        if self.credits() > 0 {
+            words.word(self.credits());
+        }
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        let has_credits = tag == tag::WINDOW_WITH_CREDITS;
+        tag::expect(tag, if has_credits { tag } else { tag::FIXED_WINDOW })?;
+        let (permits, period) = (words.word()?, words.span()?);
+        let anchor = if words.up_to(1)? == 0 { Anchor::Epoch } else { Anchor::FirstCall };
+        let window = Self::try_new(permits, period, anchor)?;
+        Ok(window.with_credits(if has_credits { words.word()? } else { 0 })?)
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        let state = self.moved_to(state, words.now_ns());
+        words.word(state.used_word());
+        words.instant(state.window_ns.into());
+        if self.anchor == Anchor::FirstCall {
+            words.word(u64::from(state.anchor_ns.is_some()));
+            words.instant(state.anchor_ns.unwrap_or(0).into());
+        }
+    }
+
+    /// Restores the window. A grid anchored at a first call moves with its windows, and the
+    /// clock's own grid does not. On another clock a window may then lie across a border: its
+    /// permits count in the later one.
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let (mut saved, mut window) = (State::of_used_word(words.word()?), words.instant()?);
+        // A debt that is carried and credits in use outlive their window.
+        let outlives = saved.is_carried || self.credits() > 0;
+        if let (Moment::Before(ns), true) = (window, outlives) {
+            // Each border that has passed by now has paid for a window.
+            let period_ns = u128::from(self.period_ns.get());
+            let first = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
+            let has_passed = first.on_clock() <= words.since().now_ns;
+            let borders = if has_passed {
+                ns.div_ceil(period_ns)
+            } else {
+                ns.checked_div(period_ns).unwrap_or(0)
+            };
+            let borders = u64::try_from(borders).unwrap_or(u64::MAX);
+            saved.used = self.allowance.after(saved.used, saved.is_carried, borders);
+            window = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
+        }
+        let anchor_ns = match self.anchor {
+            Anchor::Epoch => Some(0),
+            Anchor::FirstCall => {
+                let is_laid = words.up_to(1)? == 1;
+                let border_ns = self.first_border(words.instant()?);
+                is_laid.then_some(border_ns)
+            }
+        };
+        let (now_ns, period_ns) = (words.since().now_ns, u128::from(self.period_ns.get()));
+        let is_over = !outlives
+            && match window.later(period_ns) {
+                Moment::At(end_ns) => end_ns <= now_ns.into(),
+                Moment::Before(_) => true,
+            };
+        let Some(border_ns) = anchor_ns.filter(|_| saved.used > 0 && !is_over) else {
+            return Ok(State { anchor_ns, ..State::of_used_word(0) });
+        };
+        let window_ns = window.on_clock();
+        let begun_ns = self.window_of(border_ns, window_ns);
+        let window_ns = if window_ns < border_ns {
+            border_ns
+        } else if begun_ns == window_ns {
+            window_ns
+        } else {
+            begun_ns.saturating_add(self.period_ns.get())
+        };
+        Ok(State { anchor_ns, window_ns, ..saved })
+    }
+}
+
+impl FixedWindow {
+    /// Returns the first border on the clock of the grid that has this border.
+    fn first_border(&self, border: Moment) -> u64 {
+        match border {
+            Moment::At(_) => border.on_clock(),
+            Moment::Before(ns) => {
+                let short_ns = ns.checked_rem(self.period_ns.get().into()).unwrap_or(0);
+                let period_ns = self.period_ns.get();
+                u64::try_from(short_ns).map_or(0, |short_ns| match short_ns {
+                    0 => 0,
+                    _ => period_ns.saturating_sub(short_ns),
+                })
+            }
+        }
+    }
+}
