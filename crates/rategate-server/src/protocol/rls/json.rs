@@ -12,9 +12,12 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use smallvec::SmallVec;
 
+use super::answer::{RlsAnswer, answered};
+use super::decide::Decide;
+use super::error::RlsError;
 use super::metadata::{quoted, write_json};
 use super::reply::{Form, Options, descriptor_status as status_of, headers};
-use super::translate::{Decide, RlsAnswer, RlsError, answered, ask};
+use super::translate::ask;
 use crate::engine::MAX_ITEMS;
 use crate::net::RefusalReason;
 use crate::protocol::bounded_list::{bounded_list, has_too_many};

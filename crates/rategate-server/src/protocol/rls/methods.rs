@@ -12,11 +12,11 @@ use rategate_protocol::kuadrant::{CommitRequest, ReserveRequest};
 use rategate_protocol::rls::{Descriptor, MalformedRequest, RlsRequest};
 use smallvec::SmallVec;
 
+use super::answer::{LaterAnswer, RlsAnswer, answered};
+use super::decide::{Decide, Operation};
+use super::error::RlsError;
 use super::reply::{Form, Options};
-use super::translate::{
-    self, Decide, LaterAnswer, Operation, RlsAnswer, RlsError, answered, ask_for, item_of, operate,
-    refuse_credits,
-};
+use super::translate::{self, ask_for, item_of, operate, refuse_credits};
 use super::verbs::{self, Descriptors, Stated, StatedVerb};
 use crate::engine::{Decided, Item, Request, UniqueId, Verb, Verdict};
 

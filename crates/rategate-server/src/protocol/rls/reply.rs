@@ -6,8 +6,8 @@ use bytes::BytesMut;
 use rategate_protocol::rls::{self, Code, DescriptorStatus, Metadata, RlsRequest};
 use rategate_protocol::{grpc, kuadrant};
 
+use super::answer::RlsAnswer;
 use super::metadata;
-use super::translate::RlsAnswer;
 use crate::engine::{Answer, ItemResult, UniqueId, Verdict};
 use crate::rule::Limit;
 
