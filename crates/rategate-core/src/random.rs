@@ -4,7 +4,7 @@
 ///
 /// A file's seed gives the same run in every version of this crate, which no foreign generator
 /// promises.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random(u64);
 
 impl Random {

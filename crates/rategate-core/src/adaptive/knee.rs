@@ -4,6 +4,7 @@ use core::mem;
 
 use super::window::{Averages, Throughput, Window};
 use super::{Bounds, Controller, ONE, Outcome, Sample, parts, ratio};
+use crate::random::Random;
 
 const MS: u64 = 1_000_000;
 /// The samples, and the time, of a window. It lasts as long as its mean latency, too.
@@ -101,7 +102,7 @@ pub struct Knee {
     /// The instant of the next probe, and the time from one to the next.
     probe_ns: u64,
     every_ns: u64,
-    random: u64,
+    random: Random,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +143,7 @@ impl Knee {
             queue_ago: LONG_AGO,
             probe_ns: 0,
             every_ns: PROBE_EVERY_NS,
-            random: seed,
+            random: Random::new(seed),
         }
     }
 
@@ -262,7 +263,7 @@ impl Knee {
 
     /// Sets the instant of the next probe, up to a quarter later than the time to it.
     fn schedule_probe(&mut self) {
-        let jitter = super::next_random(&mut self.random) >> 58;
+        let jitter = self.random.bits() >> 58;
         let jitter_ns = (self.every_ns / 256).saturating_mul(jitter);
         self.probe_ns = self.latest_ns.saturating_add(self.every_ns).saturating_add(jitter_ns);
     }

@@ -1,6 +1,7 @@
 //! The queue that a latency implies is kept between two bounds.
 
 use super::{Bounds, Controller, Outcome, Sample};
+use crate::random::Random;
 
 /// The samples, for each operation of the limit, after which the minimum latency is measured anew.
 const PROBE_EVERY: u64 = 30;
@@ -21,7 +22,7 @@ pub struct Vegas {
     /// The share of the samples after which the minimum latency is measured anew, in 2^32nds of
     /// [`PROBE_EVERY`] times the limit.
     jitter: u64,
-    random: u64,
+    random: Random,
 }
 
 impl Vegas {
@@ -29,15 +30,21 @@ impl Vegas {
     /// measured anew.
     #[must_use]
     pub const fn new(bounds: Bounds, seed: u64) -> Self {
-        let mut vegas =
-            Self { bounds, limit: bounds.first, min_ns: 0, samples: 0, jitter: 0, random: seed };
+        let mut vegas = Self {
+            bounds,
+            limit: bounds.first,
+            min_ns: 0,
+            samples: 0,
+            jitter: 0,
+            random: Random::new(seed),
+        };
         vegas.draw();
         vegas
     }
 
     /// Draws a share between a half and one.
     const fn draw(&mut self) {
-        self.jitter = (1_u64 << 31).saturating_add(super::next_random(&mut self.random) >> 33);
+        self.jitter = (1_u64 << 31).saturating_add(self.random.bits() >> 33);
     }
 }
 
