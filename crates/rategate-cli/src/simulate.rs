@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
+use rategate_sim::report::Report;
 use rategate_sim::scenario::{MAX_BYTES, Scenario, ScenarioError};
-use rategate_sim::server::ServerFile;
+use rategate_sim::server::{ServerFile, ServerReport};
 use rategate_sim::world;
 
 use crate::args::{Format, SimulateArgs};
@@ -26,15 +27,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<u8, Failure> {
         return run_server(args, &ServerFile::parse(&text).map_err(invalid)?);
     }
     let report = world::run(&Scenario::parse(&text).map_err(invalid)?);
-    let output = match args.format {
-        Format::Text => report.to_text(),
-        Format::Json => report.to_json(),
-        Format::Svg => report.to_svg(),
-    };
-    write(args, &output)?;
-    for mismatch in &report.mismatches {
-        complain(format_args!("{}: {mismatch}", args.file.display()));
-    }
+    show(args, &report, [Report::to_text, Report::to_json, Report::to_svg])?;
+    mismatched(args, &report.mismatches);
     for check in report.checks.iter().filter(|check| check.seen > check.at_most) {
         complain(format_args!(
             "{}: {} permits in the window of {} ns from {} ns, at most {} allowed",
@@ -51,20 +45,29 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<u8, Failure> {
 /// Runs a file about a server under load.
 fn run_server(args: &SimulateArgs, file: &ServerFile) -> Result<u8, Failure> {
     let report = file.report();
-    let output = match args.format {
-        Format::Text => report.to_text(),
-        Format::Json => report.to_json(),
-        Format::Svg => report.to_svg(),
-    };
-    write(args, &output)?;
-    for mismatch in &report.mismatches {
-        complain(format_args!("{}: {mismatch}", args.file.display()));
-    }
+    show(args, &report, [ServerReport::to_text, ServerReport::to_json, ServerReport::to_svg])?;
+    mismatched(args, &report.mismatches);
     Ok(if report.passed() { 0 } else { MISMATCH })
 }
 
-/// Writes the output to where it is to go.
-fn write(args: &SimulateArgs, output: &str) -> Result<(), Failure> {
+/// Prints the differences from the scenario's expectation.
+fn mismatched(args: &SimulateArgs, mismatches: &[String]) {
+    for mismatch in mismatches {
+        complain(format_args!("{}: {mismatch}", args.file.display()));
+    }
+}
+
+/// Writes the report as text, JSON or SVG to where it is to go.
+fn show<R>(
+    args: &SimulateArgs,
+    report: &R,
+    [text, json, svg]: [fn(&R) -> String; 3],
+) -> Result<(), Failure> {
+    let output = match args.format {
+        Format::Text => text(report),
+        Format::Json => json(report),
+        Format::Svg => svg(report),
+    };
     match &args.out {
         Some(path) => fs::write(path, output).map_err(|error| refused(path, error)),
         None => match print(output) {
