@@ -12,36 +12,7 @@ use rategate_server::engine::{Engine, EngineSettings, Restored, StateError};
 use rategate_server::rule::{Rule, RuleSet};
 
 /// A rule of each kind, with 1000 permits.
-pub(crate) const KINDS: &str = r#"
-[[rule]]
-name = "bucket"
-match = ["user"]
-limit = "1000/h"
-
-[[rule]]
-name = "window"
-match = ["user"]
-limit = "1000/h"
-algorithm = "fixed-window"
-
-[[rule]]
-name = "log"
-match = ["user"]
-limit = "1000/h"
-algorithm = "sliding-log"
-
-[[rule]]
-name = "month"
-match = ["user"]
-limit = { permits = 1000, per = "month", zone = "Europe/Berlin" }
-algorithm = "calendar"
-
-[[rule]]
-name = "slots"
-match = ["user"]
-limit = 3
-algorithm = "concurrency"
-"#;
+const KINDS: &str = include_str!("kinds.toml");
 
 /// Some Monday, and ten minutes.
 const NOW: Duration = Duration::from_secs(1_759_708_800 + 600);

@@ -21,31 +21,10 @@ use crate::state::{SMALL, burst, keeper, left};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A rule of each kind, with 1000 permits.
-const KINDS: &str = r#"
-[[rule]]
-name = "bucket"
-match = ["user"]
-limit = "1000/h"
-
-[[rule]]
-name = "window"
-match = ["user"]
-limit = "1000/h"
-algorithm = "fixed-window"
-
-[[rule]]
-name = "log"
-match = ["user"]
-limit = "1000/h"
-algorithm = "sliding-log"
-
-[[rule]]
-name = "month"
-match = ["user"]
-limit = { permits = 1000, per = "month", zone = "Europe/Berlin" }
-algorithm = "calendar"
-
+/// A rule of each kind, most with 1000 permits, and one that counts two ways.
+const KINDS: &str = concat!(
+    include_str!("kinds.toml"),
+    r#"
 [[rule]]
 name = "both"
 domain = "d"
@@ -56,7 +35,8 @@ limits = [
     { name = "rpm", limit = "3/h", counts = "requests" },
     { name = "tpm", limit = "1000/h" },
 ]
-"#;
+"#
+);
 
 const NAMES: [&str; 4] = ["bucket", "window", "log", "month"];
 
@@ -472,15 +452,12 @@ fn used_of(engine: &TestEngine, early: &HashMap<u8, u64>) -> HashMap<u8, u64> {
 /// Permits in flight beside tokens, under one id.
 #[test]
 fn tokens_and_slots_of_one_id_go_on_together() {
-    let rules = format!(
-        "{KINDS}\n[[rule]]\nname = \"slots\"\nmatch = [\"user\"]\nalgorithm = \"concurrency\"\nlimit = 3\n"
-    );
-    let (before, _) = engine_of(&rules, 0, SMALL);
+    let (before, _) = engine_of(KINDS, 0, SMALL);
     let items = [Item::of(of("window"), 400), Item::of(of("slots"), 1)];
     let reserve =
         |engine: &TestEngine, number| now(engine.reserve(id(number), MINUTE, &items)).unwrap();
     assert!(reserve(&before, 1).answer.allowed && reserve(&before, 2).answer.allowed);
-    let (after, clock, restored) = File::of(&before).restored(&rules, 9);
+    let (after, clock, restored) = File::of(&before).restored(KINDS, 9);
     assert!(restored.others.is_empty(), "{restored:?}");
     assert_eq!((remaining(&after, "window"), remaining(&after, "slots")), (200, 1));
     let same = reserve(&after, 1);
@@ -497,7 +474,7 @@ fn tokens_and_slots_of_one_id_go_on_together() {
     let late = now(after.commit(id(2), &costs)).unwrap();
     assert_eq!(late.answer.results[0].verdict, Verdict::Late(150));
     // What has ended is repeated after another restart, too.
-    let (last, _, _) = File::of(&after).restored(&rules, 70);
+    let (last, _, _) = File::of(&after).restored(KINDS, 70);
     for (number, verdict) in [(1, Verdict::Committed(Settled::Even)), (2, Verdict::Late(0))] {
         let again = now(last.commit(id(number), &costs)).unwrap();
         assert!(again.is_repeated && again.answer.allowed, "{again:?}");
