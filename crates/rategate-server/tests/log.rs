@@ -160,3 +160,42 @@ fn operations_that_are_ignored_are_counted_and_the_first_is_logged() {
     assert!(warned[0].contains("domain=\"unsettled\""), "{warned:?}");
     assert!(warned[0].contains("verbs = true"), "{warned:?}");
 }
+
+/// Rules keep their counters over a reload. Where one does not, the operator reads which, and why.
+#[test]
+fn a_rule_whose_counters_start_afresh_is_warned_of() {
+    let lines = &*LOG;
+    let rule = |algorithm: &str, limit: &str| {
+        format!(
+            "[[rule]]\nname = \"afresh\"\nmatch = [\"user\"]\nlimit = \"{limit}\"\n\
+             algorithm = \"{algorithm}\"\n"
+        )
+    };
+    let service = Service::of(&rule("gcra", "9/h"));
+    let left = || {
+        let (_, answer) = service.http().post("/v1/check", "{\"rule\":\"afresh\",\"key\":\"ann\"}");
+        let (_, left) = answer.split_once("\"remaining\":").unwrap();
+        left.split([',', '}']).next().unwrap().parse::<u64>().unwrap()
+    };
+    let warned = || {
+        let text = lines.text();
+        let about = text.lines().filter(|line| line.contains("start afresh"));
+        about.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let reload = |rules: &str| {
+        let loads = || service.metric("rategate_config_loads_total{outcome=\"loaded\"}").unwrap();
+        let before = loads();
+        service.rewrite(rules);
+        until("it is loaded", || loads() != before);
+    };
+    assert_eq!(left(), 8);
+    reload(&rule("gcra", "10/h"));
+    assert_eq!((left(), warned()), (8, Vec::new()));
+    reload(&rule("fixed-window", "10/h"));
+    assert_eq!(left(), 9);
+    let warned = warned();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    let why = "the kind of its limit changes from gcra (10 per hour) to fixed-window (10 per hour)";
+    assert!(warned[0].contains("WARN") && warned[0].contains(why), "{warned:?}");
+    assert!(warned[0].contains("rule=afresh"), "{warned:?}");
+}
