@@ -106,7 +106,7 @@ fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<(), Failure>
 
 /// Parses an instant, and keeps its text for errors.
 fn instant(text: &str) -> Result<(String, u64), String> {
-    let at_ns = config::instant(text).map_err(|error| error.to_string())?;
+    let at_ns = config::instant(text)?;
     Ok((text.to_owned(), at_ns))
 }
 
