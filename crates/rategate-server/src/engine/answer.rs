@@ -306,6 +306,11 @@ impl Verdict {
         matches!(self, Self::Unavailable { .. })
     }
 
+    /// Returns `true` if it ends what had ended by its time before.
+    pub(crate) const fn is_late(&self) -> bool {
+        matches!(self, Self::Late(_))
+    }
+
     /// Returns `true` if the item causes its request to be denied.
     #[must_use]
     pub const fn is_over(&self) -> bool {

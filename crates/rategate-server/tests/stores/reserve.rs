@@ -378,6 +378,28 @@ fn permits_in_flight_are_held_with_other_items() {
     assert_eq!(world.all_left(&server, &["oven", "pan"]), [2, 2]);
 }
 
+/// Items that were held one after the other end at one instant, wherever they count here.
+#[test]
+fn all_items_here_end_with_the_first() {
+    for order in [["pan", "here", "s"], ["s", "here", "pan"]] {
+        let world = World::new();
+        let pan = in_flight("pan", 2, CounterLocation::Here);
+        let server = world.server(vec![stored("s", 100), pan, bucket("here", &["who"], 9)]);
+        // The bucket is held 6 ms after the slot.
+        world.store.script([Fate::Slow { there_ns: MS, back_ns: 5 * MS }]);
+        let items = order.map(|name| (name, 1));
+        assert_eq!(verdicts(&world.reserve(&server, 1, &items)), [Verdict::Granted; 3]);
+        world.pass(TTL.checked_sub(Duration::from_millis(3)).unwrap());
+        assert_eq!(world.all_left(&server, &["pan"]), [2]);
+        let ended = world.commit(&server, 1, &items);
+        let verdict =
+            |name| ended.answer.results[order.iter().position(|it| *it == name).unwrap()].verdict;
+        assert_eq!([verdict("pan"), verdict("here")], [Verdict::Late(0), Verdict::Late(1)]);
+        let again = world.commit(&server, 1, &items);
+        assert_eq!((verdicts(&again), again.is_repeated), (verdicts(&ended), true));
+    }
+}
+
 /// Two operations on one id that arrive together come one after the other.
 #[test]
 fn operations_on_an_id_that_arrive_together_are_in_turn() {

@@ -8,6 +8,7 @@ use rategate::store::EndOutcome;
 
 use super::End;
 use super::held_item::HeldItem;
+use super::table::Entry;
 use crate::engine::Inner;
 use crate::engine::hold_change::{HoldChange, HoldOutcome};
 use crate::engine::live::Live;
@@ -34,6 +35,22 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let released = if held.is_in_flight() { 0 } else { held.permits() };
         self.report(held.rule(), &HoldChange::expired(released));
     }
+
+    /// Ends a reservation whose time is over: all of it, at the instant of its first hold to end.
+    /// Returns `true` if it has ended so, now or before.
+    pub(super) fn end_if_due(&self, entry: &mut Entry<C>, now_ns: u64) -> bool {
+        if now_ns >= entry.due_ns
+            && let Some(holds) = entry.expire()
+        {
+            self.reservations.counts.expired();
+            self.reservations.counts.closed();
+            for held in holds {
+                self.report_expired(&held);
+                held.expire();
+            }
+        }
+        entry.is_over()
+    }
 }
 
 impl<C: Clock + Clone> Live<C> {
@@ -49,21 +66,24 @@ impl End {
     /// Returns the change of a hold of `held` permits, of which `used` were used. What has ended
     /// before has been released then.
     pub(super) fn change(self, committed: Committed, held: u64, used: u64) -> HoldChange {
-        let (outcome, forgiven) = match (self, committed) {
-            (_, Committed::Late(charged)) => (HoldOutcome::Late, charged.forgiven),
-            (Self::Cancel, Committed::InTime(_)) => (HoldOutcome::Cancelled, 0),
-            (Self::Commit, Committed::InTime(settled)) => {
-                let forgiven = match settled {
-                    Settled::Owed { forgiven, .. } => forgiven,
-                    Settled::Even | Settled::Back { .. } => 0,
-                };
-                (HoldOutcome::Committed, forgiven)
-            }
+        let outcome = self.outcome(matches!(committed, Committed::Late(_)));
+        let forgiven = match (self, committed) {
+            (_, Committed::Late(charged)) => charged.forgiven,
+            (Self::Commit, Committed::InTime(Settled::Owed { forgiven, .. })) => forgiven,
+            _ => 0,
         };
         // An operation that never was says nothing about its estimate.
         let error = (self == Self::Commit).then(|| used.abs_diff(held));
         let released = if outcome == HoldOutcome::Late { 0 } else { held };
         HoldChange { outcome, taken: 0, released, error, forgiven }
+    }
+
+    pub(super) const fn outcome(self, is_late: bool) -> HoldOutcome {
+        match self {
+            _ if is_late => HoldOutcome::Late,
+            Self::Commit => HoldOutcome::Committed,
+            Self::Cancel => HoldOutcome::Cancelled,
+        }
     }
 }
 

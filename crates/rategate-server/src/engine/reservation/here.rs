@@ -61,8 +61,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
         }
         // Where nothing is counted the reservation lasts as long as it would otherwise.
-        let last_ns = holds.iter().map(|held| whole_ns(held.ends_at())).max();
-        let end_ns = last_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
+        let first_ns = holds.iter().map(|held| whole_ns(held.ends_at())).min();
+        let end_ns = first_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
         let estimates = (estimates.collect(), usages);
         let ttl_ns = whole_ns(ttl);
         reservations.add(&mut shard, Entry::open(names, estimates, holds, end_ns, ttl_ns));
@@ -148,7 +148,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
-                was_over = entry.is_over();
+                was_over = self.inner.end_if_due(entry, now_ns);
                 let (verdicts, left_by) = self.settle(entry, costs, end)?;
                 left = left_by;
                 shard.settled(verdicts.clone(), now_ns);
@@ -176,7 +176,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 
     /// Ends a reservation that is open, or was when its time ended. Also returns what the ends of
-    /// its holds left.
+    /// its holds left. The holds may end by their time meanwhile.
     pub(super) fn settle(
         &self,
         entry: &mut Entry<C>,
@@ -197,13 +197,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 for (held, used) in std::mem::take(holds).into_iter().zip(used) {
                     let (at, permits) = (held.at(), held.permits());
                     let rule = held.rule().map(Arc::clone);
-                    if held.is_in_flight() {
-                        // Their store ends them, and forgets that in a restart.
-                        let is_over = whole_ns(held.ends_at()) <= self.inner.clock.now_ns();
-                        if let Some(verdict) = verdicts.get_mut(at).filter(|_| is_over) {
-                            *verdict = Verdict::Late(0).or_later(*verdict);
-                        }
-                    }
                     let Some((committed, status)) = held.commit(used, &self.inner.clock) else {
                         continue;
                     };

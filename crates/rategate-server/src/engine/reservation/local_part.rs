@@ -69,20 +69,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// Holds the items in this process beside those that a store has decided, and remembers the id
-    /// where the stores alone do not know all of it. Returns the results, `true` if they are held,
-    /// and the time for which that lasts here.
+    /// Holds the items in this process beside those that a store was sent at `sent_ns`, and
+    /// remembers the id where the stores alone do not know all of it. Returns the results, `true`
+    /// if they are held, and the time for which that lasts here.
     pub(super) fn hold_here(
         &self,
         split: &Split<C>,
         id: UniqueId,
         ttl: Duration,
-        estimates: &[Estimate],
+        (estimates, sent_ns): (&[Estimate], u64),
     ) -> Result<(Results, bool, Option<NonZeroU64>), EngineError> {
         let reservations = &self.inner.reservations;
         let now_ns = self.inner.clock.now_ns();
-        let last_ns = now_ns.saturating_add(whole_ns(ttl));
-        let in_flight = split.in_flight(estimates, now_ns);
+        let in_flight = split.in_flight(estimates, sent_ns);
         let is_needed = split.counts_here || !in_flight.is_empty();
         // What is not enforced denies nothing, so its id is remembered where there is capacity.
         let is_not_held = |estimate: &Estimate| {
@@ -114,7 +113,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             held.set_at(at(held.at()));
         }
         holds.extend(in_flight);
-        let end_ns = holds.iter().map(|held| whole_ns(held.ends_at())).max().unwrap_or(last_ns);
+        let first_ns = holds.iter().map(|held| whole_ns(held.ends_at())).min();
+        let end_ns = first_ns.unwrap_or_else(|| now_ns.saturating_add(whole_ns(ttl)));
         if answer.allowed && (is_needed || (is_useful && capacity.is_ok())) {
             let ttl_ns = whole_ns(ttl);
             let entry = Entry::open(split.names, split.estimates(), holds, end_ns, ttl_ns);
@@ -190,7 +190,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 ((verdicts.clone(), parts.clone()), true)
             }
             Some(entry) => {
-                was_over = entry.is_over();
+                was_over = self.inner.end_if_due(entry, now_ns);
                 let (verdicts, _) =
                     split.with_costs(used, |costs| self.settle(entry, costs, end))?;
                 shard.settled(verdicts.clone(), now_ns);

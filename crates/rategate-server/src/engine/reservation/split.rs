@@ -229,10 +229,10 @@ impl<C: Clock + Clone + 'static> Split<C> {
         self.live.ruled.get(item.rule).is_some_and(is_here)
     }
 
-    /// Returns the permits in flight of this process that are held since `now_ns`.
-    pub(super) fn in_flight(&self, estimates: &[Estimate], now_ns: u64) -> Holds<C> {
+    /// Returns the permits in flight of this process that are held since `sent_ns`.
+    pub(super) fn in_flight(&self, estimates: &[Estimate], sent_ns: u64) -> Holds<C> {
         let held = |(item, estimate): (&StoredItem, &Estimate)| {
-            let ends_ns = now_ns.saturating_add(estimate.ends_in_ns?.get());
+            let ends_ns = sent_ns.saturating_add(estimate.ends_in_ns?.get());
             let rule = Arc::clone(&self.live.ruled.get(item.rule)?.rule);
             let (permits, ends_at) = (estimate.permits, Duration::from_nanos(ends_ns));
             let held = HeldPermits::InFlight { rule, permits, ends_at };

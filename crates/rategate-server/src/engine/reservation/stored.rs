@@ -29,6 +29,7 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let _operation = inner.reservations.in_progress.begin(id).await;
     let known = engine.known_here(split, id)?;
     let is_known = known.is_some();
+    let sent_ns = inner.clock.now_ns();
     let mut estimates = split.hold(inner, id, ttl).await?;
     if let Some(known) = &known {
         split.keep_decided(id, known, &mut estimates, is_take).await;
@@ -48,7 +49,7 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
         }
         None => {
             is_repeated &= !split.counts_here;
-            engine.hold_here(split, id, ttl, &estimates)
+            engine.hold_here(split, id, ttl, (&estimates, sent_ns))
         }
     };
     let is_over = estimates.iter().any(|estimate| estimate.is_over);
@@ -113,16 +114,26 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     let mut ended = split.end(inner, (id, &used), end).await?;
     let has_ended = |verdict: Verdict| verdict != Verdict::Unknown && !verdict.is_unavailable();
     let is_known = here.known.is_some() || ended.iter().any(|own| has_ended(own.result.verdict));
-    for (item, Ended { result, is_repeated, .. }) in split.stored.iter().zip(&mut ended) {
+    for (item, Ended { result, is_repeated, change }) in split.stored.iter().zip(&mut ended) {
+        let known = here.known.as_ref().and_then(|known| known.get(item.at));
         // What is not enforced may not have been held, and what permits in flight of this process
         // ended with is known here alone after a restart. What was admitted without the store's
         // reply was not held either: it stays unknown, so that the caller charges what it has used.
         let is_decided_here =
             !split.is_enforced(item) || split.is_in_flight_here(item) && here.known.is_some();
         if is_known && result.verdict == Verdict::Unknown && is_decided_here {
-            let known = here.known.as_ref().and_then(|known| known.get(item.at));
             let nothing = end.verdict(Committed::InTime(Settled::Even));
             (result.verdict, *is_repeated) = (known.map_or(nothing, |it| it.of_nothing()), true);
+        }
+        // All items here end at one instant.
+        if split.is_in_flight_here(item)
+            && let Some(known) = known.filter(|known| known.is_late() != result.verdict.is_late())
+            && has_ended(result.verdict)
+        {
+            result.verdict = known.of_nothing();
+            if let Some(change) = change {
+                change.outcome = end.outcome(known.is_late());
+            }
         }
     }
     let is_repeated = is_repeated_here && ended.iter().all(|own| own.is_repeated);

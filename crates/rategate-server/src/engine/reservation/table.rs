@@ -72,7 +72,8 @@ pub(super) struct Entry<C: Clock> {
     /// The verdicts of the rules of items that come under several, or are saturated.
     pub(super) parts: Vec<PartVerdict>,
     pub(super) state: State<C>,
-    /// The instant at which it ends by itself, or is forgotten.
+    /// The instant at which it ends by itself, with the first of its holds to end, or is
+    /// forgotten.
     pub(super) due_ns: u64,
     pub(super) ttl_ns: u64,
 }
@@ -464,7 +465,7 @@ impl<C: Clock> Entry<C> {
     }
 
     /// Ends it by its time, and returns what it held. Returns `None` if it has ended before.
-    fn expire(&mut self) -> Option<Holds<C>> {
+    pub(super) fn expire(&mut self) -> Option<Holds<C>> {
         let State::Open { holds } = &mut self.state else { return None };
         let holds = std::mem::take(holds);
         let held = holds.iter().filter_map(HeldItem::ended).collect();
@@ -526,7 +527,7 @@ impl Counts {
 
     /// Counts a commit or a cancellation with these verdicts.
     pub(super) fn ended(&self, end: End, verdicts: &[Verdict]) {
-        let is_late = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Late(_)));
+        let is_late = verdicts.iter().any(Verdict::is_late);
         add(match (is_late, end) {
             (true, _) => &self.late,
             (false, End::Commit) => &self.committed,
