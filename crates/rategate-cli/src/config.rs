@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -52,11 +51,11 @@ enum ConfigCommand {
         /// The name of the rule
         rule: String,
         /// The first instant, as in 2026-01-31T00:00:00Z
-        #[arg(long, value_name = "INSTANT", value_parser = config::instant)]
-        from: u64,
+        #[arg(long, value_name = "INSTANT", value_parser = instant)]
+        from: (String, u64),
         /// The instant before which the last window starts
-        #[arg(long, value_name = "INSTANT", value_parser = config::instant)]
-        to: u64,
+        #[arg(long, value_name = "INSTANT", value_parser = instant)]
+        to: (String, u64),
     },
     /// Convert Envoy's YAML to TOML with the same meaning
     Import {
@@ -73,7 +72,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<u8, Failure> {
     match &args.command {
         ConfigCommand::Check { path } => check(path)?,
         ConfigCommand::Explain { path, domain, entries } => explain(path, domain, entries)?,
-        ConfigCommand::Windows { path, rule, from, to } => windows(path, rule, *from..*to)?,
+        ConfigCommand::Windows { path, rule, from, to } => windows(path, rule, from, to)?,
         ConfigCommand::Schema => print(config::schema())?,
         ConfigCommand::Import { path, out } => import(path, out.as_deref())?,
     }
@@ -105,16 +104,31 @@ fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<(), Failure>
     print(config::explain(&load(path)?.rules, domain, &entries).to_string())
 }
 
-/// Prints the windows that touch a span of time.
-fn windows(path: &Path, name: &str, span_ns: Range<u64>) -> Result<(), Failure> {
+/// Parses an instant, and keeps its text for errors.
+fn instant(text: &str) -> Result<(String, u64), String> {
+    let at_ns = config::instant(text)?;
+    Ok((text.to_owned(), at_ns))
+}
+
+/// Prints the windows that touch the span from one instant until another.
+fn windows(
+    path: &Path,
+    name: &str,
+    (from, from_ns): &(String, u64),
+    (to, to_ns): &(String, u64),
+) -> Result<(), Failure> {
+    if from_ns >= to_ns {
+        let complaint = format!("it is not before --to \"{to}\"; write an earlier instant");
+        return Err(Failure::argument("--from", from, complaint));
+    }
     let loaded = load(path)?;
     let rule = loaded.rules.rules.iter().find(|rule| *rule.name == *name);
     let rule = rule.ok_or_else(|| Failure::argument("RULE", name, "no rule has this name"))?;
     let Limit::Policy(AnyPolicy::Calendar(calendar)) = rule.limit else {
         return Err(Failure::argument("RULE", name, "its algorithm is not \"calendar\""));
     };
-    let (mut text, mut at_ns) = (String::new(), span_ns.start);
-    while at_ns < span_ns.end {
+    let (mut text, mut at_ns) = (String::new(), *from_ns);
+    while at_ns < *to_ns {
         let window = calendar.window(at_ns);
         let local = |at_ns| config::local_time(&calendar, at_ns);
         let seconds = window.length_ns() / 1_000_000_000;

@@ -6,7 +6,8 @@
 //! * Started as `ratelimit` without arguments, it serves with that project's variables. Each
 //!   variable of rategate itself overrides them, as for `rategate serve`.
 //! * What that project does by default is done here, too: it listens on all addresses, for calls
-//!   over gRPC and HTTP, and for metrics at `PROMETHEUS_ADDR` with `USE_PROMETHEUS`.
+//!   over gRPC and HTTP. With `USE_PROMETHEUS` one more HTTP port is at `PROMETHEUS_ADDR`, with
+//!   `/metrics` and all else that HTTP has.
 //! * Redis' protocol, which that project does not have, is off.
 //! * Calls that decide need no token. Those that change counters otherwise need one: without a
 //!   token in the environment, none does.

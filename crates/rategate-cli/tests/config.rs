@@ -179,3 +179,24 @@ fn a_variable_that_is_no_text_is_reported() {
     assert!(stderr(&output).contains("RATEGATE_SERVER_TOKEN: "), "{}", stderr(&output));
     assert!(!stderr(&output).contains("ses"));
 }
+
+/// A span that ends before it begins has no windows, and is a mistake.
+#[test]
+fn windows_of_a_span_that_ends_before_it_begins_are_refused() {
+    let rule = "[[rule]]\nname = \"m\"\nalgorithm = \"calendar\"\n\
+                limit = { permits = 5, per = \"month\" }\n";
+    let folder = Folder::of(&[("rules.toml", rule)]);
+    let windows = |from: &str, to: &str| {
+        let path = folder.path("rules.toml");
+        run(&["config", "windows", &path, "m", "--from", from, "--to", to], b"")
+    };
+    let (january, march) = ("2026-01-01T00:00:00Z", "2026-03-01T00:00:00Z");
+    let output = windows(january, march);
+    assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 2));
+    for (from, to) in [(march, january), (march, march)] {
+        let output = windows(from, to);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()));
+        let error = format!("--from \"{from}\": it is not before --to \"{to}\"");
+        assert!(stderr(&output).contains(&error), "{}", stderr(&output));
+    }
+}

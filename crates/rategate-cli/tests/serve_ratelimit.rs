@@ -225,6 +225,52 @@ fn envoy_gateway_starts_it_and_sends_it_rules() {
     assert_eq!(health(&[]).trim(), "UNAVAILABLE", "Envoy shows a certificate");
 }
 
+/// The port of Prometheus is one more HTTP port, which the log and the guides say in equal words.
+#[test]
+fn the_port_of_prometheus_is_one_more_of_http() {
+    let root = folder("ratelimit_prometheus_rules");
+    std::fs::create_dir_all(root.join("config")).unwrap();
+    let rules = "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: { unit: hour, \
+                 requests_per_unit: 9 }\n";
+    std::fs::write(root.join("config/edge.yaml"), rules).unwrap();
+    let metrics = crate::common::serving::free_address();
+    let start = |name: &str, is_on: &str| {
+        let root = root.to_str().unwrap();
+        let variables =
+            [("RUNTIME_ROOT", root), ("USE_PROMETHEUS", is_on), ("PROMETHEUS_ADDR", &metrics)];
+        ratelimit(name, &variables)
+    };
+    let serving = start("ratelimit_prometheus", "true");
+    for address in [serving.address("http"), &metrics] {
+        for path in ["/metrics", "/healthcheck"] {
+            let answer = get(address, path);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{address}{path}: {answer}");
+        }
+    }
+    drop(serving);
+    let serving = start("ratelimit_no_prometheus", "false");
+    assert!(get(serving.address("http"), "/metrics").starts_with("HTTP/1.1 200"));
+    assert!(TcpStream::connect(&metrics).is_err(), "{metrics} is open");
+
+    let check = Command::new(env!("CARGO_BIN_EXE_rategate"))
+        .args(["config", "check", root.join("config").to_str().unwrap()])
+        .env_clear()
+        .envs([("RUNTIME_ROOT", root.to_str().unwrap()), ("PROMETHEUS_ADDR", &metrics)])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&check.stderr).into_owned();
+    let guides = [
+        include_str!("../../../docs/guides/envoy.md"),
+        include_str!("../../../docs/guides/moving-from-envoyproxy-ratelimit.md"),
+    ];
+    for text in [&*said, guides[0], guides[1]] {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in ["one more HTTP port", "`rategate serve` does not"] {
+            assert!(words.contains(part), "{part}: {said}");
+        }
+    }
+}
+
 /// Variables as for Envoy AI Gateway's own rate limit service: a plain stream, and its node.
 #[test]
 fn envoy_ai_gateway_starts_it_and_sends_it_rules() {

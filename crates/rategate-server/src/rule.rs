@@ -292,6 +292,23 @@ impl Limit {
             Self::Unlimited | Self::Exempt | Self::Nothing => None,
         }
     }
+
+    /// Returns the name of the algorithm that decides.
+    pub(crate) const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Unlimited => "unlimited",
+            Self::Exempt => "exempt",
+            Self::Counted(_) => "counted-window",
+            Self::Nothing => "nothing",
+            Self::Policy(AnyPolicy::Gcra(_)) => "gcra",
+            Self::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log",
+            Self::Policy(AnyPolicy::CompactLog(_)) => "compact-log",
+            Self::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
+            Self::Policy(AnyPolicy::Calendar(_)) => "calendar",
+            Self::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
+            Self::Policy(_) => "other",
+        }
+    }
 }
 
 impl fmt::Display for DisplayLimit {

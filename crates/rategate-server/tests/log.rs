@@ -117,3 +117,85 @@ fn a_start_says_since_when_reservations_may_be_unknown() {
     assert!(lost.len() == 1 && lost[0].contains("1 of its reservations"), "{lost:?}");
     assert_eq!(about("the counters of a rule are not restored"), Vec::<String>::new());
 }
+
+/// A proxy that states operations, while `[grpc] verbs` is off, reserves nothing and would not
+/// notice.
+#[test]
+fn operations_that_are_ignored_are_counted_and_the_first_is_logged() {
+    let lines = &*LOG;
+    let call = |key: &str| {
+        format!(
+            "{{\"domain\":\"unsettled\",\"descriptors\":[{{\"entries\":[\
+             {{\"key\":\"{key}\",\"value\":\"reserve\"}},{{\"key\":\"user\",\"value\":\"ann\"}}]}}]}}"
+        )
+    };
+    let warned = || {
+        let text = lines.text();
+        let about = text.lines().filter(|line| line.contains("`[grpc] verbs` is off"));
+        about.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let ignored = |service: &Service, protocol: &str| {
+        let name = format!("rategate_ignored_verbs_total{{protocol=\"{protocol}\"}}");
+        service.metric(&name).unwrap()
+    };
+    let service = Service::of("[grpc]\nverbs = true\n");
+    let with_id = call("rategate.verb").replace(
+        "\"entries\":[",
+        "\"entries\":[{\"key\":\"rategate.id\",\"value\":\"0000000000000000000000000000000a\"},",
+    );
+    assert_eq!(service.http().post("/json", &with_id).0, 200);
+    assert_eq!((ignored(&service, "http").as_str(), warned().len()), ("0", 0));
+    let service = Service::of("");
+    assert_eq!(service.http().post("/json", &call("plan")).0, 200);
+    assert_eq!((ignored(&service, "http").as_str(), warned().len()), ("0", 0));
+    for _ in 0..3 {
+        assert_eq!(service.http().post("/json", &call("rategate.verb")).0, 200);
+    }
+    assert_eq!(
+        (ignored(&service, "http").as_str(), ignored(&service, "grpc").as_str()),
+        ("3", "0")
+    );
+    let warned = warned();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].contains("domain=\"unsettled\""), "{warned:?}");
+    assert!(warned[0].contains("verbs = true"), "{warned:?}");
+}
+
+/// Rules keep their counters over a reload. Where one does not, the operator reads which, and why.
+#[test]
+fn a_rule_whose_counters_start_afresh_is_warned_of() {
+    let lines = &*LOG;
+    let rule = |algorithm: &str, limit: &str| {
+        format!(
+            "[[rule]]\nname = \"afresh\"\nmatch = [\"user\"]\nlimit = \"{limit}\"\n\
+             algorithm = \"{algorithm}\"\n"
+        )
+    };
+    let service = Service::of(&rule("gcra", "9/h"));
+    let left = || {
+        let (_, answer) = service.http().post("/v1/check", "{\"rule\":\"afresh\",\"key\":\"ann\"}");
+        let (_, left) = answer.split_once("\"remaining\":").unwrap();
+        left.split([',', '}']).next().unwrap().parse::<u64>().unwrap()
+    };
+    let warned = || {
+        let text = lines.text();
+        let about = text.lines().filter(|line| line.contains("start afresh"));
+        about.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let reload = |rules: &str| {
+        let loads = || service.metric("rategate_config_loads_total{outcome=\"loaded\"}").unwrap();
+        let before = loads();
+        service.rewrite(rules);
+        until("it is loaded", || loads() != before);
+    };
+    assert_eq!(left(), 8);
+    reload(&rule("gcra", "10/h"));
+    assert_eq!((left(), warned()), (8, Vec::new()));
+    reload(&rule("fixed-window", "10/h"));
+    assert_eq!(left(), 9);
+    let warned = warned();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    let why = "the kind of its limit changes from gcra (10 per hour) to fixed-window (10 per hour)";
+    assert!(warned[0].contains("WARN") && warned[0].contains(why), "{warned:?}");
+    assert!(warned[0].contains("rule=afresh"), "{warned:?}");
+}

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
-use rategate::calendar::{Calendar, CalendarSpec, Unit as CalendarUnit};
+use rategate::calendar::{Calendar, CalendarError, CalendarSpec, Unit as CalendarUnit};
 use toml::Value as Toml;
 
 use super::limit::Written;
+use crate::nearest::nearest;
 use crate::rule::{DisplayLimit, Unit};
 
 /// The zone of a calendar that names none.
@@ -29,11 +30,23 @@ impl WrittenCalendar<'_> {
             None => Ok(spec),
         });
         let spec = spec.and_then(|spec| spec.every(self.every.unwrap_or(1)));
-        let spec = spec.map_err(|error| error.to_string())?;
+        let spec = spec.map_err(|error| match &error {
+            CalendarError::Zone { name, .. } => format!("{error}; {}", zone_help(name)),
+            _ => error.to_string(),
+        })?;
         Ok(match permits {
             0 => Written::Nothing(display_limit(0, &spec)),
             _ => Written::Calendar { permits, spec },
         })
+    }
+}
+
+/// Returns the help for an unknown time zone: the most similar name, if any.
+pub(super) fn zone_help(zone: &str) -> String {
+    let known: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
+    match nearest(zone, known.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean {name:?}?"),
+        None => "write a name like \"Europe/Berlin\" or \"UTC\"".to_owned(),
     }
 }
 

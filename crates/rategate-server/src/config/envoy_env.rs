@@ -106,9 +106,11 @@ const IDLE: &str = "
         XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_BACKOFF_RANDOM_FACTOR
     there is no debug port; the page and /metrics are at the HTTP port: DEBUG_HOST DEBUG_PORT
     statistics are exposed to Prometheus, at /metrics of the HTTP port: DISABLE_STATS \
-        DOG_STATSD_MOGRIFIERS EXTRA_TAGS PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH \
-        STATSD_HOST STATSD_PORT STATS_FLUSH_INTERVAL USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS \
-        USE_PROMETHEUS USE_STATSD
+        DOG_STATSD_MOGRIFIERS EXTRA_TAGS PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH STATSD_HOST \
+        STATSD_PORT STATS_FLUSH_INTERVAL USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS USE_STATSD
+    the program named `ratelimit` opens one more HTTP port there, with /metrics and all else that \
+        HTTP has, if USE_PROMETHEUS is true; `rategate serve` does not, and /metrics is at the \
+        HTTP port of both: PROMETHEUS_ADDR USE_PROMETHEUS
     a call is near the limit if it leaves less than a tenth of it: NEAR_LIMIT_RATIO
     counters end with their window: EXPIRATION_JITTER_MAX_SECONDS
     calls over the limit are decided where their counter is: LOCAL_CACHE_SIZE_IN_BYTES

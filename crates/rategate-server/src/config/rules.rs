@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use rategate::charge::Debt;
 
+use super::calendar::zone_help;
 use super::credits::Credits;
 use super::de;
 use super::error::Problem;
@@ -441,7 +442,7 @@ impl Reader<'_> {
         let zone = table.zone.as_deref().unwrap_or("UTC");
         if let Err(error) = TimeZone::get(zone) {
             let message = format!("no time zone {zone:?}: {error}");
-            self.suggest("zone", message, "write a name like \"Europe/Berlin\" or \"UTC\"");
+            self.suggest("zone", message, &zone_help(zone));
         }
         if table.days.as_ref().is_some_and(Vec::is_empty) && !self.node.is_reported("days") {
             self.complain("days", "`days` is empty; leave it out for all days");

@@ -115,19 +115,28 @@ impl<C: Clock + Clone> ActiveRule<C> {
         self.remote.is_some() || self.counters.made().is_some()
     }
 
-    /// Returns `true` if a new version of the rule can take over the counters: name and keys are
-    /// the same, both count in this process or both in a store, and the limits are compatible.
-    pub(super) fn can_transfer(&self, rule: &Rule) -> bool {
+    /// Returns why a new version of the rule cannot take over the counters. It can if it has the
+    /// same keys, both count in this process or both in a store, and the limits are compatible.
+    pub(super) fn why_restarted(&self, rule: &Rule) -> Option<String> {
         let is_here = |rule: &Rule| rule.location == CounterLocation::Here;
         let varies = |rule: &Rule| {
             let entries = rule.entries.iter();
             entries.map(|entry| (Arc::clone(&entry.key), entry.value.varies())).collect::<Vec<_>>()
         };
-        self.rule.name == rule.name
-            && varies(&self.rule) == varies(rule)
-            // Counters cannot move between a store and this process.
-            && is_here(&self.rule) == is_here(rule)
-            && self.counters.can_become(&InForce::new(rule.limit, rule.display_limit))
+        if varies(&self.rule) != varies(rule) {
+            return Some("the keys of its entries change".to_owned());
+        }
+        // Counters cannot move between a store and this process.
+        match (is_here(&self.rule), is_here(rule)) {
+            (true, false) => return Some("its counters are now in a store".to_owned()),
+            (false, true) => return Some("its counters are now in this process".to_owned()),
+            (true, true) | (false, false) => {}
+        }
+        if self.counters.can_become(&InForce::new(rule.limit, rule.display_limit)) {
+            return None;
+        }
+        let of = |rule: &Rule| format!("{} ({})", rule.limit.algorithm(), rule.display_limit);
+        Some(format!("the kind of its limit changes from {} to {}", of(&self.rule), of(rule)))
     }
 
     /// Returns `true` if the limits of `rule` are the same.

@@ -298,15 +298,31 @@ impl ItemResult {
         (detail.held, detail.parts) = (held, parts);
     }
 
-    /// Sets the verdicts of its parts, and its own to that of the strictest.
-    pub(super) fn set_verdicts(&mut self, verdict_of: impl Fn(&Rule) -> Option<Verdict>) {
-        let Some(detail) = self.detail.as_mut() else { return };
-        for part in &mut detail.parts {
-            let verdict = part.rule.as_ref().and_then(|rule| verdict_of(rule));
-            part.verdict = verdict.unwrap_or(part.verdict);
+    /// Sets the verdicts of its parts: that of an operation in each rule that it was about, and
+    /// `otherwise` in others. It shows the strictest of the former: a rule that has come since
+    /// counted nothing.
+    pub(super) fn set_verdicts(
+        &mut self,
+        verdict_of: impl Fn(&Rule) -> Option<Verdict>,
+        otherwise: Verdict,
+    ) {
+        let own = |part: &Self| part.rule.as_ref().and_then(|rule| verdict_of(rule));
+        let Some(detail) = self.detail.as_mut().filter(|detail| !detail.parts.is_empty()) else {
+            return;
+        };
+        let mut parts = std::mem::take(&mut detail.parts);
+        for part in &mut parts {
+            part.verdict = own(part).unwrap_or(otherwise);
         }
-        let same = detail.parts.iter().find(|part| part.rule == self.rule);
-        self.verdict = same.map_or(self.verdict, |part| part.verdict);
+        let of_others = own(self).is_none();
+        let about: Vec<Self> =
+            parts.iter().filter(|part| of_others && own(part).is_some()).cloned().collect();
+        if let Some(shown) = strictest(&about) {
+            *self = shown.clone();
+        } else if let Some(same) = parts.iter().find(|part| part.rule == self.rule) {
+            self.verdict = same.verdict;
+        }
+        self.set_parts(parts);
     }
 }
 

@@ -84,12 +84,21 @@ pub struct Loaded {
     /// Rules with a changed limit; their counters are carried over.
     pub changed: Vec<Arc<str>>,
     /// Rules with a limit of another kind or with other entries; their counters start afresh.
-    pub restarted: Vec<Arc<str>>,
+    pub restarted: Vec<Restarted>,
     /// Rules that have been removed.
     pub removed: Vec<Arc<str>>,
     /// Rules with another capacity, which takes effect at the next start because their keys are
     /// in memory.
     pub pending_capacity: Vec<Arc<str>>,
+}
+
+/// A rule whose counters start afresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restarted {
+    /// The name of the rule.
+    pub rule: Arc<str>,
+    /// What changed, with the kinds of limit before and after.
+    pub why: String,
 }
 
 impl<C: Clock + Clone> Live<C> {
@@ -114,14 +123,15 @@ impl<C: Clock + Clone> Live<C> {
             let old = before.and_then(|before| before.ruled_by(&rule.name));
             let capacity = if rule.values_needed() == 0 { 1 } else { share };
             let capacity = rule.max_keys.unwrap_or(capacity);
-            let transferred = old.filter(|old| old.can_transfer(rule));
-            let list = match (transferred, old) {
-                (Some(old), _) if old.is_unchanged_by(rule) => &mut loaded.kept,
-                (Some(_), _) => &mut loaded.changed,
-                (None, Some(_)) => &mut loaded.restarted,
-                (None, None) => &mut loaded.added,
-            };
-            list.push(Arc::clone(&rule.name));
+            let why = old.and_then(|old| old.why_restarted(rule));
+            let transferred = old.filter(|_| why.is_none());
+            let name = Arc::clone(&rule.name);
+            match (transferred, why) {
+                (_, Some(why)) => loaded.restarted.push(Restarted { rule: name, why }),
+                (Some(old), None) if old.is_unchanged_by(rule) => loaded.kept.push(name),
+                (Some(_), None) => loaded.changed.push(name),
+                (None, None) => loaded.added.push(name),
+            }
             let remote = if let Some(old) = transferred.filter(|old| old.has_same_storage(rule)) {
                 old.remote.clone()
             } else {

@@ -54,7 +54,7 @@ use self::inline::{InlineLimits, UnitWindow};
 use self::layered::Layers;
 pub use self::lease::{Lease, LeaseVerb};
 use self::live::Live;
-pub use self::live::{Compiled, Loaded};
+pub use self::live::{Compiled, Loaded, Restarted};
 pub use self::matcher::{LoadError, Matcher};
 pub(crate) use self::matcher::{MAX_RULES_PER_ITEM, MAX_RULES_PER_MATCH};
 use self::quota::Pools;

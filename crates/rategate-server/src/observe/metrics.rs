@@ -226,6 +226,11 @@ fn service(text: &mut Text, status: &ServerStatus) {
     text.metric("rategate_unmatched_total", "counter", "Items that came under no rule");
     let unmatched = |protocol| status.unmatched(protocol).load(Ordering::Relaxed);
     text.each("protocol", Protocol::ALL.map(|protocol| (protocol.name(), unmatched(protocol))));
+    let what = "Calls whose entries state an operation, while `[grpc] verbs` is off";
+    text.metric("rategate_ignored_verbs_total", "counter", what);
+    let ignored = |protocol| status.ignored_verbs(protocol).load(Ordering::Relaxed);
+    let of_envoy = [Protocol::Http, Protocol::Grpc];
+    text.each("protocol", of_envoy.map(|protocol| (protocol.name(), ignored(protocol))));
     let (sites, hosts) = status.foreign_requests();
     let what = "Browser requests that were refused, by reason";
     text.metric("rategate_http_foreign_requests_total", "counter", what);

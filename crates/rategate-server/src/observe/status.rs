@@ -39,6 +39,8 @@ pub struct ServerStatus {
     refusals: Refusals,
     /// The numbers of items that came under no rule, by protocol.
     unmatched: [Arc<AtomicU64>; 3],
+    /// The numbers of calls whose stated operation was ignored, by protocol.
+    ignored_verbs: [Arc<AtomicU64>; 3],
     other_sites: AtomicU64,
     other_hosts: AtomicU64,
     config_failed: AtomicBool,
@@ -89,6 +91,16 @@ impl Protocol {
             Self::Grpc => "grpc",
         }
     }
+
+    /// Returns the protocol's value of one for each.
+    const fn of<T>(self, all: &[T; 3]) -> &T {
+        let [resp, http, grpc] = all;
+        match self {
+            Self::Resp => resp,
+            Self::Http => http,
+            Self::Grpc => grpc,
+        }
+    }
 }
 
 impl Store {
@@ -121,12 +133,14 @@ impl ServerStatus {
     /// Returns the counter of a protocol's items that come under no rule.
     #[must_use]
     pub const fn unmatched(&self, protocol: Protocol) -> &Arc<AtomicU64> {
-        let [resp, http, grpc] = &self.unmatched;
-        match protocol {
-            Protocol::Resp => resp,
-            Protocol::Http => http,
-            Protocol::Grpc => grpc,
-        }
+        protocol.of(&self.unmatched)
+    }
+
+    /// Returns the counter of a protocol's calls whose entries state an operation while
+    /// `[grpc] verbs` is off.
+    #[must_use]
+    pub const fn ignored_verbs(&self, protocol: Protocol) -> &Arc<AtomicU64> {
+        protocol.of(&self.ignored_verbs)
     }
 
     pub(super) const fn refusals(&self) -> &Refusals {
@@ -260,13 +274,8 @@ impl ServerStatus {
         (open, accepted.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
     }
 
-    fn of(&self, protocol: Protocol) -> &Arc<Connections> {
-        let [resp, http, grpc] = &self.connections;
-        match protocol {
-            Protocol::Resp => resp,
-            Protocol::Http => http,
-            Protocol::Grpc => grpc,
-        }
+    const fn of(&self, protocol: Protocol) -> &Arc<Connections> {
+        protocol.of(&self.connections)
     }
 
     fn details<T>(&self, read: impl FnOnce(&mut Details) -> T) -> T {

@@ -104,20 +104,7 @@ pub(super) const fn credits(limit: &Limit) -> u64 {
 
 /// Returns the name of the algorithm that decides.
 pub(super) const fn algorithm(rule: &Rule) -> &'static str {
-    use rategate::AnyPolicy;
-    match rule.limit {
-        Limit::Unlimited => "unlimited",
-        Limit::Exempt => "exempt",
-        Limit::Counted(_) => "counted-window",
-        Limit::Nothing => "nothing",
-        Limit::Policy(AnyPolicy::Gcra(_)) => "gcra",
-        Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log",
-        Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log",
-        Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
-        Limit::Policy(AnyPolicy::Calendar(_)) => "calendar",
-        Limit::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
-        Limit::Policy(_) => "other",
-    }
+    rule.limit.algorithm()
 }
 
 /// Returns `true` for a limit of concurrency.

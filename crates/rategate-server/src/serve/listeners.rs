@@ -95,14 +95,14 @@ impl Supervisor {
             max_streams: server.limits.streams.get(),
             max_head_bytes: server.limits.header_bytes,
             quota: QuotaTerms::default(),
-            options: self.rls_options(),
+            options: self.rls_options(observe::Protocol::Grpc),
         };
         let engine = self.engine_for(observe::Protocol::Grpc);
         Rls::new(engine, access.clone(), self.health.clone(), settings)
     }
 
-    /// Returns the options of replies to Envoy.
-    fn rls_options(&self) -> rls::Options {
+    /// Returns the options of replies to Envoy over a protocol.
+    fn rls_options(&self, protocol: observe::Protocol) -> rls::Options {
         let grpc = &self.settings.grpc;
         let names = || rls::HeaderNames {
             limit: grpc.limit_header.as_str().into(),
@@ -115,6 +115,7 @@ impl Supervisor {
             quota: grpc.quota,
             dynamic_metadata: grpc.dynamic_metadata,
             verbs: grpc.verbs,
+            ignored_verbs: Arc::clone(self.observe.status().ignored_verbs(protocol)),
         }
     }
 
@@ -153,7 +154,7 @@ impl Supervisor {
                 ..ConnectionLimits::default()
             },
             max_body_bytes: server.limits.body_bytes,
-            options: self.rls_options(),
+            options: self.rls_options(observe::Protocol::Http),
         })
     }
 }

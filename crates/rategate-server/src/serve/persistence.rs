@@ -92,7 +92,6 @@ fn log_reload(hash: &str, carried: &engine::Loaded) {
         "a changed configuration is in force"
     );
     let changes = [
-        ("restart their counters", restarted),
         ("are removed", removed),
         ("get their new key capacity at the next start", pending_capacity),
     ];
@@ -100,6 +99,13 @@ fn log_reload(hash: &str, carried: &engine::Loaded) {
         if !names.is_empty() {
             tracing::info!(rules = first(names), count = names.len(), "rules {what}");
         }
+    }
+    for engine::Restarted { rule, why } in restarted.iter().take(NAMED) {
+        tracing::warn!(%rule, %why, "the counters of a rule start afresh");
+    }
+    let more = restarted.len().saturating_sub(NAMED);
+    if more > 0 {
+        tracing::warn!(more, "the counters of further rules start afresh");
     }
 }
 

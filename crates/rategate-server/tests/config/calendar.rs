@@ -89,6 +89,7 @@ fn envoys_format_has_a_calendar() {
         ),
         ("unit: day, requests_per_unit: 9, algorithm: calendar", "a calendar has a limit like"),
         ("unit: day, requests_per_unit: 9, calendar: { zone: Mars }", "no time zone \"Mars\""),
+        ("unit: day, requests_per_unit: 9, calendar: { zone: Europe/Zurch }", "Europe/Zurich"),
         ("unit: day, requests_per_unit: 9, calendar: { every: 2 }", "every"),
         ("unlimited: true, calendar: {}", "calendar on an unlimited descriptor"),
     ] {
@@ -101,6 +102,8 @@ fn envoys_format_has_a_calendar() {
 fn a_wrong_calendar_is_explained() {
     for (limit, expected) in [
         (r#"{ permits = 5, per = "month", zone = "Europe/Rom" }"#, "no time zone \"Europe/Rom\""),
+        (r#"{ permits = 5, per = "month", zone = "Europe/Rom" }"#, "did you mean \"Europe/Rome\"?"),
+        (r#"{ permits = 5, per = "month", zone = "Mittelerde" }"#, "write a name like"),
         (r#"{ permits = 5, per = "fortnight" }"#, "write day, week, month, quarter or year"),
         (r#"{ permits = 5, per = "day", anchor = "31 Jan" }"#, "write \"2026-01-31T00:00\""),
         (r#"{ permits = 5, per = "day", every = 0 }"#, "a window of 0 units"),

@@ -334,3 +334,17 @@ fn names_of_header_fields_are_names() {
     let error = settings("[grpc]\ncounting = \"never\"\n").unwrap_err();
     assert!(error.contains("unknown word `never`"), "{error}");
 }
+
+/// Two styles with the same names of fields would write one field twice.
+#[test]
+fn header_fields_of_one_name_and_two_meanings_are_refused() {
+    let load = |headers: &str| load_text("rules.toml", &format!("[http]\nheaders = [{headers}]\n"));
+    let both = load(r#""ietf", "x-ratelimit", "openai", "x-ratelimit-epoch""#);
+    let problems = both.unwrap_err().report();
+    for part in ["rules.toml:2:", "fields of the same names", "leave out one"] {
+        assert!(problems.contains(part), "{problems}");
+    }
+    for style in ["x-ratelimit", "x-ratelimit-epoch"] {
+        load(&format!(r#""ietf", "{style}", "ratelimit", "openai""#)).unwrap();
+    }
+}

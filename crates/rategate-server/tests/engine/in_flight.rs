@@ -109,6 +109,21 @@ fn a_commit_follows_a_reload_that_adds_slots() {
     assert!(matches!(unknown, Err(EngineError::NotFor(_))), "{unknown:?}");
 }
 
+/// The same where the reload puts a limit of less beside them: the item shows the rule that held.
+#[test]
+fn a_commit_shows_the_rule_that_held_and_not_a_stricter_one_that_came_later() {
+    let world = world();
+    world.reserve(1, &[("tokens", 80)]);
+    let also = vec!["few".into()];
+    let tokens = Rule { also, ..bucket("tokens", &["user", "of"], 100) };
+    world.engine.load(set(vec![bucket("few", &["user", "of"], 1), tokens])).unwrap();
+    let committed = world.commit(1, &[("tokens", Some(50))]);
+    assert_eq!(verdicts(&committed), [back(30)]);
+    let shown = &committed.answer.results[0];
+    assert_eq!((&*shown.rule.as_ref().unwrap().name, shown.remaining), ("tokens", Some(50)));
+    assert_eq!(shown.parts().len(), 2);
+}
+
 #[test]
 fn all_items_are_held_or_none() {
     let world = world();

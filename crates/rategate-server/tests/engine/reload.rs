@@ -46,7 +46,10 @@ fn another_kind_of_limit_or_other_entries_begin_anew_and_say_so() {
     assert!(take(&engine, &[("a=1", 4)]) && take(&engine, &[("b=1", 4)]));
     let loaded =
         engine.load(set(vec![per_minute("r", &["a"], 5), bucket("s", &["c"], 5)])).unwrap();
-    assert_eq!(loaded.restarted.len(), 2);
+    let why: Vec<_> = loaded.restarted.iter().map(|it| (&*it.rule, &*it.why)).collect();
+    let kind =
+        "the kind of its limit changes from gcra (5 per minute) to fixed-window (5 per minute)";
+    assert_eq!(why, [("r", kind), ("s", "the keys of its entries change")]);
     assert_eq!((remaining(&engine, "a=1"), remaining(&engine, "c=1")), (5, 5));
 }
 

@@ -169,6 +169,27 @@ fn an_invalid_command_about_a_rule_is_an_error() {
             "ERR permits is not an integer or out of range: '-1'; write a whole number from 0 to \
              18446744073709551615",
         ),
+        (
+            "RATEGATE.CHECK 00000000000000000000000000000001 api x ann",
+            "ERR permits is not an integer or out of range: 'x'; write a whole number from 0 to \
+             18446744073709551615",
+        ),
+        (
+            "RATEGATE.CHARGE - api x ann",
+            "ERR permits is not an integer or out of range: 'x'; write a whole number from 0 to \
+             18446744073709551615",
+        ),
+        (
+            "RATEGATE.CHECK api y x ann",
+            "ERR permits is not an integer or out of range: 'y'; write a whole number from 0 to \
+             18446744073709551615",
+        ),
+        // An id as the name of a rule.
+        (
+            "RATEGATE.REFUND 00000000000000000000000000000001 1 ann",
+            "ERR there is no rule `00000000000000000000000000000001`; known: `api`, `shadow`, \
+             `open`, `shut`, `plan`",
+        ),
         ("RATEGATE.CHECK api 1 ann", "ERR rule `api` needs 2 values, and 1 is given"),
         ("RATEGATE.RESET api ann", "ERR rule `api` needs 2 values, and 1 is given"),
         (

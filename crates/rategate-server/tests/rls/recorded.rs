@@ -54,6 +54,7 @@ impl Config {
             quota: has(&line, "quota"),
             dynamic_metadata: has(&line, "metadata"),
             verbs: false,
+            ..Options::default()
         };
         Self { line, engine, options }
     }

@@ -134,6 +134,7 @@ fn settings(random: &mut Rng) -> (Service, EngineSettings, Options) {
         quota: service.is_quota,
         dynamic_metadata: service.has_metadata,
         verbs: false,
+        ..Options::default()
     };
     let settings = EngineSettings {
         max_keys: 10_000,

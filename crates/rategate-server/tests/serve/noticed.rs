@@ -36,6 +36,20 @@ fn what_no_rule_matches_is_counted_by_protocol() {
     assert_eq!(unmatched, [0, 3, 1]);
 }
 
+/// Each method of Envoy's and Kuadrant's protocols counts the entries that it ignores.
+#[test]
+fn operations_that_are_ignored_are_counted_over_grpc() {
+    let service = Service::of(EDGE);
+    let entries = [("user", "ann"), ("rategate.verb", "reserve")];
+    let mut gateway = Gateway::at(service.at("grpc").parse().unwrap(), &entries);
+    assert_eq!(gateway.rate_limit(crate::rls::kuadrant::CHECK, 1), 1);
+    gateway.reserve(1, None).unwrap();
+    let ignored = ["http", "grpc"].map(|protocol| {
+        figure(&service, &format!("rategate_ignored_verbs_total{{protocol=\"{protocol}\"}}"))
+    });
+    assert_eq!(ignored, [0, 2]);
+}
+
 /// The reasons are equal over all protocols: an id of another operation, and a time that is too
 /// long, are faults and no malformed bytes.
 #[test]

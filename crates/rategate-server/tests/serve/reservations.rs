@@ -68,6 +68,26 @@ fn outcomes(service: &Service, rule: &str, outcome: &str) -> u64 {
     service.metric(&name).map_or(0, |count| count.parse().unwrap())
 }
 
+/// A look at permits in flight, and a request for none, say how many are left.
+#[test]
+fn a_request_for_no_permits_in_flight_says_how_many_are_left() {
+    let service = Service::of(RULES);
+    for (held, left) in [(0, 3), (2, 1), (1, 0)] {
+        if held > 0 {
+            let answer = operate(&service, "reserve", held, &[item("slots", held.into())]);
+            assert_eq!(answer["allowed"], true, "{answer}");
+        }
+        for verb in ["peek", "take"] {
+            let body = json!({ "verb": verb, "rule": "slots", "key": "ann", "permits": 0 });
+            let (status, answer) = send(&service, &body);
+            assert_eq!(status, 200, "{answer}");
+            let item = &answer["items"][0];
+            let shown = (&item["verdict"], &item["remaining"]);
+            assert_eq!(shown, (&json!("granted"), &json!(left)), "{verb}: {answer}");
+        }
+    }
+}
+
 /// Tokens and the slots beside them have the verdict of the end.
 #[test]
 fn a_reservation_that_has_ended_says_how() {

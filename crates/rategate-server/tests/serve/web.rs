@@ -65,6 +65,27 @@ fn fields_are_those_that_the_settings_name() {
     }
 }
 
+/// The reply is written a little after the decision: the instant is still that of the border, and
+/// no second later.
+#[test]
+fn the_reset_of_a_window_is_the_border_to_the_second() {
+    let rules = "[http]\nheaders = [\"anthropic\", \"x-ratelimit-epoch\"]\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+                 limit = \"3/h\"\nalgorithm = \"fixed-window\"\n[[rule]]\nname = \"month\"\n\
+                 match = [\"tenant\"]\nalgorithm = \"calendar\"\n\
+                 limit = { permits = 3, per = \"month\" }\n";
+    let service = Service::of(rules);
+    for rule in ["api", "month"] {
+        for _ in 0..5 {
+            let answer = ask(&service, &format!("GET /v1/auth?rule={rule}&key=ann"), "", "");
+            let field = |name: &str| answer.split_once(name).unwrap().1.lines().next().unwrap();
+            let reset = field("anthropic-ratelimit-requests-reset: ");
+            assert!(reset.ends_with(":00:00Z"), "{rule}: {answer}");
+            let reset_s: u64 = field("x-ratelimit-reset: ").parse().unwrap();
+            assert_eq!(reset_s % 3600, 0, "{rule}: {answer}");
+        }
+    }
+}
+
 #[test]
 fn a_rule_is_called_in_fields_as_it_is_called() {
     let name = "n".repeat(128);

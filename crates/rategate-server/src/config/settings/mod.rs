@@ -78,6 +78,9 @@ pub(crate) fn read(all: &mut Gathered) -> Settings {
     if is_right("server") {
         settings.server.check(reader);
     }
+    if is_right("http") {
+        settings.http.check(reader);
+    }
     if let Some(store) = settings.store.as_mut().filter(|_| is_right("store")) {
         store.settle(reader);
     }

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
+use crate::config::rules::Reader;
 use crate::config::text::{FieldName, HostName, Text, text, texts};
 use crate::rule::Counting;
 
@@ -25,6 +26,20 @@ pub struct Http {
     #[serde(deserialize_with = "texts")]
     #[schemars(with = "Vec<Text<Network>>")]
     pub trusted_proxies: Vec<Network>,
+}
+
+impl Http {
+    /// Reports header fields of the same names with different meanings.
+    pub(super) fn check(&self, reader: &mut Reader<'_>) {
+        let names = |dialect| self.headers.contains(&dialect);
+        if names(Dialect::Legacy) && names(Dialect::LegacyEpoch) {
+            let message = "\"x-ratelimit\" and \"x-ratelimit-epoch\" have fields of the same names, \
+                           and X-RateLimit-Reset with different meanings";
+            let help = "leave out one: \"x-ratelimit\" has the seconds from now, \
+                        \"x-ratelimit-epoch\" those since 1970";
+            reader.suggest("http.headers", message, help);
+        }
+    }
 }
 
 /// Header fields with the caller's status.

@@ -104,6 +104,10 @@ pub(super) fn call<C: Clock + Clone + 'static>(
         Verb::Take | Verb::Peek if item.permits > ruled.counters.in_force().capacity => {
             State::Peeking(remote.peek(&key, 1), Some(never))
         }
+        // A limit of permits in flight has no debt that could deny a request for none.
+        Verb::Take | Verb::Peek if item.permits == 0 && ruled.is_in_flight() => {
+            State::Peeking(remote.peek(&key, 1), Some(Verdict::Granted))
+        }
         // Permits in flight without a lease name of the caller's own end by themselves.
         Verb::Take if ruled.is_in_flight() => {
             State::DecisionFuture(remote.hold(&key, item.permits, LeaseId::random()))

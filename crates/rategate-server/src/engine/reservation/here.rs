@@ -262,9 +262,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let verdict = if keeps_own { status.verdict } else { verdict };
             let mut result = ItemResult { verdict, ..status };
             let own = |rule: &Rule| parts.iter().find(|it| it.at == at && it.rule == rule.name);
-            result.set_verdicts(|rule| {
-                Some(own(rule).map_or_else(|| verdict.of_nothing(), |own| own.verdict))
-            });
+            result.set_verdicts(|rule| own(rule).map(|own| own.verdict), verdict.of_nothing());
             if parts.iter().any(|part| part.saturated) {
                 result.for_each_rule(|result, rule, _| {
                     if own(rule).is_some_and(|own| own.saturated) {

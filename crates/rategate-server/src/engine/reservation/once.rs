@@ -100,7 +100,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             (Verdict::Unavailable { .. } | Verdict::Denied { .. }, _) => held,
             (_, Verdict::Committed(_) | Verdict::Late(_)) => {
                 let mut taken = ItemResult { verdict: Verdict::Granted, ..ended };
-                taken.set_verdicts(|_| Some(Verdict::Granted));
+                taken.set_verdicts(|_| Some(Verdict::Granted), Verdict::Granted);
                 taken
             }
             (_, Verdict::Unavailable { .. } | Verdict::Unknown) => {

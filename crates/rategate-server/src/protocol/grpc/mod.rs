@@ -29,7 +29,7 @@ use crate::net::{Access, RefusalReason, Right, TokenShown};
 use crate::protocol::rls::{self, Decide, LaterAnswer, Options, RlsAnswer, RlsDecided};
 
 /// The bounds of calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The maximum length of a message, in bytes.
     pub max_message_bytes: usize,

@@ -61,10 +61,13 @@ pub(super) fn write(
             Some(0) => next_after_ns(result, quota, now_ns),
             retry_after_ns => retry_after_ns,
         };
+        let from_now = |after_ns: Option<u64>| {
+            after_ns.map(|ns| Duration::from_nanos(from_now_ns(result, ns, now_ns)))
+        };
         let quota_status = QuotaStatus {
             remaining,
-            more_after: more_after_ns.map(Duration::from_nanos),
-            full_after: full_after_ns(result, now_ns).map(Duration::from_nanos),
+            more_after: from_now(more_after_ns),
+            full_after: from_now(result.reset_after()),
         };
         for &dialect in dialects {
             let policy = match dialect {
@@ -137,20 +140,20 @@ fn next_after_ns(
     Some(all_ns.saturating_sub(window_ns?.saturating_mul(later)))
 }
 
-/// Returns the time until the whole limit is available, from `now_ns` on. The decision was a little
-/// before that: where it is available at a border, the time is that to the border.
-fn full_after_ns(result: &ItemResult, now_ns: u64) -> Option<u64> {
-    let full_ns = now_ns.saturating_add(result.reset_after()?);
+/// Returns a time after the decision as one from `now_ns` on. The decision was a little before that:
+/// where the time ends at a border of windows, the result does so too.
+fn from_now_ns(result: &ItemResult, after_ns: u64, now_ns: u64) -> u64 {
+    let end_ns = now_ns.saturating_add(after_ns);
     let border_ns = match result.rule.as_ref().map(|rule| rule.at(now_ns).0) {
         Some(Limit::Policy(AnyPolicy::FixedWindow(window))) if window.anchor() == Anchor::Epoch => {
-            let periods = full_ns.checked_div(window.period_ns()).unwrap_or(0);
+            let periods = end_ns.checked_div(window.period_ns()).unwrap_or(0);
             periods.saturating_mul(window.period_ns())
         }
-        Some(Limit::Policy(AnyPolicy::Calendar(calendar))) => calendar.window(full_ns).start_ns,
-        _ => full_ns,
+        Some(Limit::Policy(AnyPolicy::Calendar(calendar))) => calendar.window(end_ns).start_ns,
+        _ => end_ns,
     };
-    let is_near = full_ns.saturating_sub(border_ns) <= MAX_DELAY_NS;
-    Some(if is_near { border_ns } else { full_ns }.saturating_sub(now_ns))
+    let is_near = end_ns.saturating_sub(border_ns) <= MAX_DELAY_NS;
+    if is_near { border_ns } else { end_ns }.saturating_sub(now_ns)
 }
 
 /// Returns the unit that a vendor's fields name: tokens for what is counted by weights, and

@@ -187,7 +187,10 @@ pub(super) fn unique_id(word: &[u8], may_be_new: bool) -> Option<UniqueId> {
 /// an id has a number in the place of the rule's name.
 #[expect(clippy::option_option, reason = "an id, none, or another form")]
 fn once(words: CommandWords<'_>) -> Option<Option<UniqueId>> {
-    unsigned(words.get(3)?)?;
+    // An id as the name of a rule has the number of permits behind it.
+    if unsigned(words.get(3)?).is_none() && unsigned(words.at(2)).is_some() {
+        return None;
+    }
     match words.at(1) {
         b"-" => Some(None),
         word => unique_id(word, false).map(Some),

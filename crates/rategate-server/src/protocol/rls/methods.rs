@@ -166,8 +166,7 @@ fn stated<'a>(
 ) -> Result<(Stated, Descriptors<'a>), RlsError> {
     translate::check(domain, &descriptors)?;
     refuse_credits(&descriptors)?;
-    let taken = if options.verbs { verbs::take_out(&descriptors)? } else { None };
-    match taken {
+    match verbs::take_out(domain, &descriptors, options)? {
         Some((stated, _)) if stated.verb.is_some_and(|verb| verb != own) => {
             let problem = "the method has a verb of its own; send it to ShouldRateLimit";
             Err(verbs::wrong(0, verbs::VERB, problem).into())

@@ -1,6 +1,7 @@
 //! Replies of the engine in Envoy's form.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bytes::BytesMut;
 use rategate_protocol::rls::{self, Code, DescriptorStatus, Metadata, RlsRequest};
@@ -14,7 +15,7 @@ use crate::rule::Limit;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Options of the replies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Options {
     /// The names of the header fields in `response_headers_to_add` that show the limit closest to
@@ -32,6 +33,8 @@ pub struct Options {
     /// `true` if the entries `rategate.id`, `rategate.verb` and `rategate.ttl` of descriptors state
     /// an operation. Off by default: they are entries like others.
     pub verbs: bool,
+    /// The number of calls with such entries while `verbs` is off. The first one is logged.
+    pub ignored_verbs: Arc<AtomicU64>,
 }
 
 /// The form of a reply.

@@ -32,9 +32,8 @@ pub(super) fn ask_for(
     verb: Verb,
 ) -> Result<Decided<Answer, RlsError>, RlsError> {
     check(ask.domain, &ask.descriptors)?;
-    if options.verbs
-        && let Some((stated, descriptors)) = verbs::take_out(&ask.descriptors)?
-    {
+    let taken = verbs::take_out(ask.domain, &ask.descriptors, options)?;
+    if let Some((stated, descriptors)) = taken {
         let ask = RlsRequest { descriptors, ..*ask };
         return ask_stated(engine, &ask, options, verb, stated);
     }

@@ -4,6 +4,8 @@
 //!
 //! # Contract
 //!
+//! * Without `[grpc] verbs` the entries are like others. Calls with such entries are counted, and
+//!   the first is logged.
 //! * The entries are taken out before any rule is looked for. What remains is matched as if they
 //!   had never been there.
 //! * A call is one operation: its descriptors state equal entries, or none of them states any.
@@ -11,12 +13,14 @@
 //!   digits are one id.
 //! * What is wrong is refused with the name of its entry, and nothing is counted.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rategate_core::span;
 use rategate_protocol::rls::{Descriptor, MalformedRequest};
 use smallvec::SmallVec;
 
+use super::reply::Options;
 use crate::engine::UniqueId;
 
 /// The keys of the entries.
@@ -25,6 +29,9 @@ pub(super) const ID: &str = "rategate.id";
 pub(super) const VERB: &str = "rategate.verb";
 pub(super) const TTL: &str = "rategate.ttl";
 pub(super) const AT_MOST: &str = "rategate.at_most";
+
+/// The maximum length of a client's text in errors and in the log, in characters.
+const MAX_SHOWN: usize = 64;
 
 /// The problem with an entry of a reservation in another operation.
 pub(super) const OF_RESERVE: &str = "it is of the verb `reserve` alone; leave it out";
@@ -53,14 +60,20 @@ pub(super) enum StatedVerb {
 }
 
 /// Returns what the descriptors state, and the descriptors without it. `None` if they state
-/// nothing, which is nearly always so.
+/// nothing, which is nearly always so, or if they cannot state anything by the options.
 pub(super) fn take_out<'a>(
+    domain: &str,
     descriptors: &[Descriptor<'a>],
+    options: &Options,
 ) -> Result<Option<(Stated, Descriptors<'a>)>, MalformedRequest> {
     let is_ours = |descriptor: &Descriptor<'_>| {
         descriptor.entries.iter().any(|(key, _)| key.starts_with(PREFIX))
     };
     if !descriptors.iter().any(is_ours) {
+        return Ok(None);
+    }
+    if !options.verbs {
+        ignore(domain, options);
         return Ok(None);
     }
     let mut all = Descriptors::new();
@@ -78,6 +91,20 @@ pub(super) fn take_out<'a>(
         all.push(Descriptor { entries, ..descriptor.clone() });
     }
     Ok(first.map(|stated| (stated, all)))
+}
+
+/// Counts a call whose descriptors state an operation that is not executed, and logs the first.
+fn ignore(domain: &str, options: &Options) {
+    if options.ignored_verbs.fetch_add(1, Ordering::Relaxed) == 0 {
+        let domain: String = domain.chars().take(MAX_SHOWN).collect();
+        tracing::warn!(
+            ?domain,
+            "descriptors have entries like `rategate.verb`, and `[grpc] verbs` is off: they are \
+             matched like others, and nothing is reserved or committed. Set `verbs = true` under \
+             `[grpc]`, or RATEGATE_GRPC_VERBS, if that is meant. Further calls count in \
+             rategate_ignored_verbs_total"
+        );
+    }
 }
 
 impl Stated {
@@ -187,7 +214,7 @@ fn not_a_ttl() -> String {
 
 /// Creates the error for a part of a descriptor.
 pub(super) fn wrong(descriptor: usize, part: &str, problem: &str) -> MalformedRequest {
-    let part = part.chars().take(64).collect();
+    let part = part.chars().take(MAX_SHOWN).collect();
     MalformedRequest::Descriptor { descriptor, part, problem: problem.to_owned() }
 }
 
