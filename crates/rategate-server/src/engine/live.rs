@@ -97,7 +97,7 @@ pub struct Loaded {
 pub struct Restarted {
     /// The name of the rule.
     pub rule: Arc<str>,
-    /// What changed, with the kinds of limit before and after.
+    /// The change, with the kinds of limit before and after.
     pub why: String,
 }
 

@@ -109,7 +109,7 @@ fn a_commit_follows_a_reload_that_adds_slots() {
     assert!(matches!(unknown, Err(EngineError::NotFor(_))), "{unknown:?}");
 }
 
-/// The same where the reload puts a limit of less beside them: the item shows the rule that held.
+/// A reload puts a limit of less beside them: the item shows the rule that held.
 #[test]
 fn a_commit_shows_the_rule_that_held_and_not_a_stricter_one_that_came_later() {
     let world = world();

@@ -140,8 +140,8 @@ fn next_after_ns(
     Some(all_ns.saturating_sub(window_ns?.saturating_mul(later)))
 }
 
-/// Returns a time after the decision as one from `now_ns` on. The decision was a little before that:
-/// where the time ends at a border of windows, the result does so too.
+/// Returns a time after the decision as one from `now_ns` on, which is a little later. Where the
+/// time ends at a border of windows, the result does so too.
 fn from_now_ns(result: &ItemResult, after_ns: u64, now_ns: u64) -> u64 {
     let end_ns = now_ns.saturating_add(after_ns);
     let border_ns = match result.rule.as_ref().map(|rule| rule.at(now_ns).0) {
