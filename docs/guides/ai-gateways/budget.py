@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 
@@ -65,8 +66,9 @@ class Hold:
     def commit(self, used):
         self.is_committed = True  # Even if no answer comes: a cancellation might win over it.
         reply = self.budget.ask("commit", self.user, used, id=self.id)
-        if reply["items"][0]["verdict"] == "unknown":  # The service has lost it: see "When the service restarts".
-            self.budget.ask("charge", self.user, used, once=self.id)
+        if any(item["verdict"] == "unknown" for item in reply["items"]):
+            # The service has lost it: see "When the service restarts". The charge has an id of its own.
+            self.budget.ask("charge", self.user, used, once=uuid.uuid5(uuid.UUID(self.id), "charge").hex)
 
     def __exit__(self, *_):
         if not self.is_committed:

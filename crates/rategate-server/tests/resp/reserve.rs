@@ -391,6 +391,9 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
     let table: &[(&str, &str)] = &[
         ("RESERVE", &count("reserve")),
         ("RESERVE * 9 tokens", &count("reserve")),
+        // Under an id in use a fault in an item is the cause.
+        ("RESERVE {ID} 60000 tokenz 7 ann m", "ERR there is no rule `tokenz`"),
+        ("RESERVE {ID} 60000 tokens 7 ann", "ERR rule `tokens` needs 2 values"),
         ("RESERVE x 9 tokens 1 ann m", new_id),
         ("RESERVE 0 9 tokens 1 ann m", "ERR the id is '0'; a reservation's id is 32"),
         ("RESERVE * x tokens 1 ann m", ttl),

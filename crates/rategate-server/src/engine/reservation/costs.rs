@@ -18,8 +18,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// Those of a charge of the same.
     pub(super) fn check_costs(&self, costs: &[Cost<'_>], end: End) -> Result<(), EngineError> {
-        let live = self.inner.live.load();
-        let live = live.as_deref();
         let items = costs.iter().map(|cost| {
             let (permits, usage) = match end {
                 End::Commit => (cost.permits.unwrap_or(0), cost.usage),
@@ -27,8 +25,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             };
             Item { usage, ..Item::of(cost.target, permits) }
         });
-        let items: SmallVec<[Item<'_>; 4]> = items.collect();
-        let request = Request { verb: Verb::Charge, items: &items, counts_denied: false };
+        self.check_items(Verb::Charge, &items.collect::<SmallVec<[Item<'_>; 4]>>())
+    }
+
+    /// Checks the items of an operation whose id is that of another: a fault in an item is the
+    /// cause, and says more.
+    pub(super) fn check_items(&self, verb: Verb, items: &[Item<'_>]) -> Result<(), EngineError> {
+        let live = self.inner.live.load();
+        let live = live.as_deref();
+        let request = Request { verb, items, counts_denied: false };
         let layers = Layers::of(live, &request)?;
         let layered = layers.as_ref().map_or_else(|| items.to_vec(), Layers::items);
         for item in &layered {

@@ -39,7 +39,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if let Some(entry) = shard.entry(now_ns) {
             let is_same = entry.permits.iter().copied().eq(estimates) && entry.usages == usages;
             if entry.names != names || !is_same {
-                return Err(entry.other(items.len()));
+                let other = entry.other(items.len());
+                self.check_items(Verb::Take, items)?;
+                return Err(other);
             }
             let (verdicts, ends_after_ns) = entry.repeated_reserve(now_ns);
             let (verdicts, held) = ((verdicts, entry.parts.clone()), entry.held());
@@ -93,13 +95,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let is_same = entry.names == names
                 && entry.permits.iter().copied().eq(permits)
                 && entry.usages == usages;
-            let State::Settled(verdicts) = &entry.state else {
-                return Err(entry.other(items.len()));
+            let verdicts = match &entry.state {
+                State::Settled(verdicts) if is_same => (verdicts.clone(), entry.parts.clone()),
+                _ => {
+                    let other = entry.other(items.len());
+                    self.check_items(verb, items)?;
+                    return Err(other);
+                }
             };
-            if !is_same {
-                return Err(entry.other(items.len()));
-            }
-            let verdicts = (verdicts.clone(), entry.parts.clone());
             drop(shard);
             let mut answer = self.status(targets().enumerate(), true, &verdicts);
             answer.set_costs(items.iter().map(Item::stated));

@@ -78,8 +78,8 @@ pub struct Restored {
     pub others: Vec<(Arc<str>, NotRestored)>,
     /// `true` if the rules are those under which the file was saved.
     pub is_same_config: bool,
-    /// The time since the save, by the engine's clock.
-    pub age_ns: u64,
+    /// The instant at which the save began, by the engine's clock.
+    pub saved_at_ns: u64,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
@@ -156,7 +156,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let config = live.as_ref().map(|live| &*live.set.hash).unwrap_or_default();
         let mut restored = Restored {
             is_same_config: config == contents.config,
-            age_ns: now_ns.saturating_sub(contents.clock_ns),
+            saved_at_ns: contents.clock_ns,
             ..Restored::default()
         };
         if let Some(at_ns) = contents.spent_at_ns {

@@ -12,9 +12,21 @@ const FORMS: [(&str, &str); 13] = [
     ("LEASE|TAKE", "name|* rule permits [value ...]"),
     ("LEASE|RENEW", "name rule permits [value ...]"),
     ("LEASE|RELEASE", "name rule permits [value ...]"),
-    ("RESERVE", "id|* ttl_ms|- rule permits|least..most [value ...]"),
-    ("COMMIT", "id rule permits [value ...]"),
-    ("CANCEL", "id rule [value ...]"),
+    (
+        "RESERVE",
+        "id|* ttl_ms|- rule permits|least..most [value ...], \
+         or id|* ttl_ms|- ITEMS n rule permits n_values value ... for n items",
+    ),
+    (
+        "COMMIT",
+        "id rule permits [value ...], \
+         or id ITEMS n rule permits n_values value ... for n items",
+    ),
+    (
+        "CANCEL",
+        "id rule [value ...], \
+         or id ITEMS n rule n_values value ... for n items",
+    ),
     ("RESET", "rule [value ...]"),
     ("EXPLAIN", "rule"),
 ];
