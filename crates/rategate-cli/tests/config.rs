@@ -199,4 +199,8 @@ fn windows_of_a_span_that_ends_before_it_begins_are_refused() {
         let error = format!("--from \"{from}\": it is not before --to \"{to}\"");
         assert!(stderr(&output).contains(&error), "{}", stderr(&output));
     }
+    let output = windows("2026-01-01", march);
+    assert_eq!(output.status.code(), Some(2));
+    let form = "write an instant with its time and offset, as in 2026-01-31T00:00:00Z";
+    assert!(stderr(&output).contains(form), "{}", stderr(&output));
 }

@@ -99,7 +99,9 @@ pub fn local_time(calendar: &Calendar, at_ns: u64) -> String {
 ///
 /// The reason for which it is none.
 pub fn instant(text: &str) -> Result<u64, String> {
-    let instant: Timestamp = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let instant: Timestamp = text.parse().map_err(|error: jiff::Error| {
+        format!("{error}; write an instant with its time and offset, as in 2026-01-31T00:00:00Z")
+    })?;
     u64::try_from(instant.as_nanosecond())
         .map_err(|_| "it is not between the years 1970 and 2554".to_owned())
 }

@@ -180,8 +180,8 @@ pub(super) fn start_persistence(
 
 fn log_restored(restored: &Restored) {
     let Restored { keys, reservations, rules, others, is_same_config, saved_at_ns, .. } = restored;
-    let age_ns = unix_ns().saturating_sub(*saved_at_ns);
-    let (rules, age_s) = (rules.len(), age_ns.div_euclid(1_000_000_000));
+    let age_s = unix_ns().saturating_sub(*saved_at_ns).div_euclid(1_000_000_000);
+    let rules = rules.len();
     tracing::info!(keys, reservations, rules, is_same_config, age_s, "counters are restored");
     if !restored.is_of_orderly_end {
         let since = Timestamp::from_nanosecond(i128::from(*saved_at_ns)).unwrap_or_default();
