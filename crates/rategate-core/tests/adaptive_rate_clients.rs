@@ -17,12 +17,12 @@ struct World {
     clients: Vec<Ledger<AdaptiveRate>>,
     server: Ledger<Gcra>,
     random: Rng,
-    /// What comes next: a call of a client, or the end of one.
+    /// The next events: a call of a client, or the end of one.
     next: BinaryHeap<Reverse<(u64, usize, bool)>>,
     calls: Vec<(u64, Grant, Outcome)>,
 }
 
-/// What was served to each client in a span, and what was refused.
+/// The calls of each client that were served in a span, and the number that was refused.
 #[derive(Debug, Default)]
 struct Seen {
     served: Vec<f64>,

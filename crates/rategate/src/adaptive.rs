@@ -1,5 +1,5 @@
 //! Limits that follow measurements: how many operations a server works on at once, found from how
-//! long they take, and how many calls somebody else's server takes in a second, found from its
+//! long they take, and how many calls another party's server takes in a second, found from its
 //! refusals.
 //!
 //! [`AdaptiveConcurrency`](crate::AdaptiveConcurrency) and [`AdaptiveRate`](crate::AdaptiveRate)

@@ -232,7 +232,7 @@ fn waiters_start_as_a_limit_that_follows_measurements_grows() {
     assert!(started(&mut tasks)[3]);
 }
 
-/// A refusal delays who waits, in order. Whoever was promised an instant keeps it.
+/// A refusal delays the waiters, in order. A reservation keeps its instant.
 #[test]
 fn waiters_follow_a_rate_that_is_cut() {
     const PROMISED: u64 = 500_000_000;

@@ -1,4 +1,4 @@
-//! How full a bucket is whose rate changes.
+//! The level of a bucket whose rate changes.
 
 /// The parts of a permit: a rate of a millionth per second makes up for one in each nanosecond.
 pub(super) const PERMIT: u128 = 1_000_000_000_000_000;

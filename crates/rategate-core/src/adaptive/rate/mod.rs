@@ -1,4 +1,4 @@
-//! A rate of calls that follows the refusals of somebody else's server.
+//! A rate of calls that follows the refusals of another party's server.
 
 mod aimd;
 mod controller;
@@ -28,7 +28,7 @@ const MILLION_SECONDS_NS: u128 = 1_000_000_000_000_000;
 /// server any more. An idle key of a table can then be evicted.
 const FORGETS_NS: u64 = 600_000_000_000;
 
-/// A rate of calls to somebody else's server that follows its refusals, between a floor and a
+/// A rate of calls to another party's server that follows its refusals, between a floor and a
 /// ceiling.
 ///
 /// # Contract
