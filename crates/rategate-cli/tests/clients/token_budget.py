@@ -4,12 +4,14 @@ import http.client
 import random
 import sys
 import threading
+import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, sys.argv[1])
 sys.dont_write_bytecode = True
-from budget import Budget, Denied  # noqa: E402
+from budget import Budget, Denied, Refused  # noqa: E402
 
 LIMIT, THREADS, ESTIMATE = 1000, 50, 90
 budget = Budget(sys.argv[2])
@@ -106,6 +108,55 @@ def restarted():
     assert status("joe") == (LIMIT - 300 - 175, 58), status("joe")
 
 
+def away():
+    """The service cannot be reached as calls end: replies and exceptions come through, and all is settled later."""
+    real, failures = urllib.request.urlopen, 0
+
+    def failing(address, body, timeout):
+        nonlocal failures
+        failures += 1
+        if failures % 2:
+            raise urllib.error.URLError("connection refused")
+        raise urllib.error.HTTPError(address, 502, "Bad Gateway", None, None)
+
+    with budget.hold("lea", 300) as hold:
+        urllib.request.urlopen = failing
+        hold.commit(175)
+        reply = "paid"
+    assert reply == "paid"
+    deadline = time.monotonic() + 30
+    while failures < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    urllib.request.urlopen = real
+    try:
+        with budget.hold("lea", 300):
+            urllib.request.urlopen = failing
+            raise ValueError("the model failed")
+    except ValueError as error:
+        assert error.__context__ is None, error.__context__
+    finally:
+        urllib.request.urlopen = real
+    deadline = time.monotonic() + 30
+    while status("lea") != (LIMIT - 175, 59) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert status("lea") == (LIMIT - 175, 59), status("lea")
+    assert failures >= 8, failures
+
+
+def refused():
+    """What the service refuses is not asked again, and hides nothing."""
+    with budget.hold("max", 300) as hold:
+        hold.id = "no id"
+        hold.commit(175)
+    assert budget.pending.empty()
+    try:
+        budget.ask("peek", "max", -1)
+    except Refused as refusal:
+        assert "permits" in str(refusal), refusal
+    else:
+        raise AssertionError("a negative number of permits")
+
+
 def never():
     try:
         with budget.hold("kim", LIMIT + 1):
@@ -118,5 +169,7 @@ all_at_once()
 one_after_another()
 lost_answers()
 restarted()
+away()
+refused()
 never()
 print("ok")
