@@ -106,13 +106,23 @@ fn clients_of_node() {
 /// The program of the guide for AI gateways, with 50 threads at once.
 #[test]
 fn a_token_budget() {
+    the_guide_for_ai_gateways("token_budget.py");
+}
+
+/// The limiter of the guide for AI gateways, with stand-ins for LiteLLM and its HTTP client.
+#[test]
+fn a_token_budget_of_litellm() {
+    the_guide_for_ai_gateways("litellm_budget.py");
+}
+
+fn the_guide_for_ai_gateways(program: &str) {
     let Some(python) = on_path("python3") else { return };
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/ai-gateways");
     let rules = guide.join("rategate.toml");
     let serving = Serving::start(&["--config", rules.to_str().unwrap()]);
     let address = format!("http://{}", serving.address("http"));
     let mut command = Command::new(python);
-    assert_eq!(succeeds(command.arg(script("token_budget.py")).arg(guide).arg(address)), "ok\n");
+    assert_eq!(succeeds(command.arg(script(program)).arg(guide).arg(address)), "ok\n");
 }
 
 /// The starter may close the pipe without reading: the service continues.
