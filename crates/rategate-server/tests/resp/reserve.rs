@@ -523,7 +523,7 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         assert!(reply.error().starts_with(&error), "{words}: {reply:?}");
     }
     let once = client.ask(&format!("RATEGATE.REFUND {ID} ovens 1"));
-    assert!(once.error().starts_with("ERR the limit counts permits in flight"), "{once:?}");
+    assert!(once.error().starts_with("ERR rule `ovens` counts permits in flight"), "{once:?}");
     client.send(&command(&[&b"RATEGATE.CANCEL"[..], ID.as_bytes(), b"\xff"]));
     assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
     assert_eq!(reported(&client.ask("RATEGATE.PEEK tokens 1 ann m")), of("granted", 0, 993));
