@@ -26,11 +26,11 @@ fn limit(remaining: u64, seconds: u64) -> ServerLimit {
 }
 
 fn spread(remaining: u64, seconds: u64) -> ServerHints {
-    ServerHints { hold: Duration::ZERO, limits: vec![limit(remaining, seconds)] }
+    ServerHints { limits: vec![limit(remaining, seconds)], ..ServerHints::default() }
 }
 
 fn hold(seconds: u64) -> ServerHints {
-    ServerHints { hold: Duration::from_secs(seconds), limits: Vec::new() }
+    ServerHints { hold: Duration::from_secs(seconds), ..ServerHints::default() }
 }
 
 /// Ends a request with the hints of its response.
@@ -110,7 +110,7 @@ fn a_loop_that_learns_from_each_response_uses_all_it_has() {
         let left = Duration::from_nanos((10 * S).saturating_sub(now_ns));
         let hold = if remaining == 0 { left } else { Duration::ZERO };
         let limits = vec![ServerLimit { reset: left, ..limit(remaining, 0) }];
-        take(&mut pacing, now_ns, &ServerHints { hold, limits });
+        take(&mut pacing, now_ns, &ServerHints { hold, limits, is_guess: false });
     }
     assert_eq!(passed, 10);
     assert_eq!(ask(&mut pacing, now_ns), Err(10 * S), "and no sooner than the reset");
@@ -328,7 +328,7 @@ fn tokens(remaining: u64, refill: Refill) -> ServerHints {
         refill,
         ..limit(remaining, 60)
     };
-    ServerHints { hold: Duration::ZERO, limits: vec![tokens] }
+    ServerHints { limits: vec![tokens], ..ServerHints::default() }
 }
 
 /// Tokens delay a request by what it takes, and requests that take none not at all.
