@@ -60,8 +60,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Takes, renews or releases a lease in the rule's store or in this process. The answer has
     /// one part.
     ///
-    /// Fails with [`EngineError::NotForItem`] if the rule's limit is not one of concurrency, and with
-    /// [`EngineError::NoPermits`] if `permits` is 0.
+    /// Fails with [`EngineError::NotForItem`] if the rule's limit is not one of concurrency, and
+    /// with [`EngineError::NoPermits`] if `permits` is 0.
     #[must_use]
     pub fn lease(&self, verb: LeaseVerb, lease: &Lease<'_>) -> Decided {
         let live = self.inner.live.load_full();

@@ -199,11 +199,11 @@ fn of_item(index: usize, error: &str) -> String {
 
 /// Parses an item, and returns the words behind it. All words are of the item, unless it is listed
 /// and states the number of its values.
-fn item<'a>(
+fn item(
     verb: ReservationVerb,
-    words: Words<'a>,
+    words: Words<'_>,
     is_listed: bool,
-) -> Result<(Item<'a>, Words<'a>), String> {
+) -> Result<(Item<'_>, Words<'_>), String> {
     let (head, form) = match verb {
         ReservationVerb::Cancel => (1, "rule n_values value ..."),
         _ => (2, "rule permits n_values value ..."),
