@@ -76,7 +76,10 @@ def estimate(data, longest):
     if not lengths:
         data[longest] = MAX_TOKENS
     replies = [number for body in bodies for field in ("n", "best_of") for number in whole(body, field)]
-    return prompt, max(lengths, default=MAX_TOKENS) * max(replies, default=1)
+    # A list of texts has replies to each; one of numbers is one prompt.
+    lists = [body["prompt"] for body in bodies if isinstance(body.get("prompt"), list)]
+    prompts = [len(texts) for texts in lists if texts and not isinstance(texts[0], int)]
+    return prompt, max(lengths, default=MAX_TOKENS) * max(replies, default=1) * max(prompts, default=1)
 
 
 class RategateLimiter(CustomLogger):

@@ -136,6 +136,9 @@ async def estimates():
     assert await User().holds(extra_body={"messages": [{"role": "user", "content": "hello " * 300}]}) == 398
     assert await User().holds(extra_body={"n": 3}) == 2 + 3 * 98
     assert await User().holds(best_of=2) == 2 + 2 * 98
+    prompts = {"messages": None, "max_tokens": 98}
+    assert await User().holds(prompt=["Say hello", "Say more"], **prompts) == 5 + 2 * 98
+    assert await User().holds(prompt=[7, 8, 9], **prompts) == 4 + 98
     # The JSON text of each has three words.
     assert await User().holds(response_format={"type": "json_object"}) == 103
     assert await User().holds(functions=[{"name": "f"}]) == 103
