@@ -115,22 +115,22 @@ impl Operations {
 
 impl IntoIterator for Operations {
     type Item = u64;
-    type IntoIter = Instants;
+    type IntoIter = DueInstants;
 
     /// Returns the instants at which the operations are due, in nanoseconds since the start.
-    fn into_iter(self) -> Instants {
+    fn into_iter(self) -> DueInstants {
         let gaps = match &self.source {
             Source::Poisson { seed, .. } => Some(Gaps::new(*seed)),
             Source::Evenly(_) | Source::Trace { .. } => None,
         };
-        Instants { operations: self, next: Some(0), gaps }
+        DueInstants { operations: self, next: Some(0), gaps }
     }
 }
 
 /// The instants at which [`Operations`] are due, in order. The iterator ends with them, or with
 /// the clock.
 #[derive(Clone, Debug)]
-pub struct Instants {
+pub struct DueInstants {
     operations: Operations,
     /// The number of the next operation, unless all that 64 bits count have come.
     next: Option<u64>,
@@ -138,7 +138,7 @@ pub struct Instants {
     gaps: Option<Gaps>,
 }
 
-impl Iterator for Instants {
+impl Iterator for DueInstants {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
@@ -155,7 +155,7 @@ impl Iterator for Instants {
     }
 }
 
-impl FusedIterator for Instants {}
+impl FusedIterator for DueInstants {}
 
 fn traced(instants_ns: &[u64], speed: Factor, n: u128) -> Option<u64> {
     speed.shortened(*instants_ns.get(usize::try_from(n).ok()?)?)
