@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::as_conversions,
     clippy::indexing_slicing,
     clippy::print_stderr,
     clippy::unwrap_used,
@@ -31,6 +32,7 @@ mod serve_ratelimit;
 #[cfg(unix)]
 mod serve_restart;
 mod serve_traefik;
+mod shapes;
 mod signals;
 mod simulate;
 mod usage;

@@ -84,7 +84,7 @@ pub(crate) struct DueOperation {
 pub struct Release {
     number: u64,
     scheduled_ns: u64,
-    release_ns: u64,
+    at_ns: u64,
 }
 
 impl Release {
@@ -103,14 +103,14 @@ impl Release {
     /// Returns the release instant: when the call really returned, since the start of the load.
     #[must_use]
     pub const fn released_at(&self) -> Duration {
-        Duration::from_nanos(self.release_ns)
+        Duration::from_nanos(self.at_ns)
     }
 
     /// Returns the wait time: how late the operation is, from the scheduled time to the release
     /// instant.
     #[must_use]
     pub const fn wait(&self) -> Duration {
-        Duration::from_nanos(self.release_ns.saturating_sub(self.scheduled_ns))
+        Duration::from_nanos(self.at_ns.saturating_sub(self.scheduled_ns))
     }
 }
 
@@ -186,11 +186,11 @@ impl<I: Iterator<Item = u64>, C: Clock> OpenLoop<I, C> {
     pub(crate) fn release(&self, operation: DueOperation) -> Release {
         let DueOperation { number, due_ns } = operation;
         // Another reading of the clock may be older than the one that ended the wait.
-        let release_ns = self.clock.now_ns().max(due_ns);
+        let at_ns = self.clock.now_ns().max(due_ns);
         Release {
             number,
             scheduled_ns: due_ns.saturating_sub(self.start_ns),
-            release_ns: release_ns.saturating_sub(self.start_ns),
+            at_ns: at_ns.saturating_sub(self.start_ns),
         }
     }
 
