@@ -481,6 +481,10 @@ impl Provisional for AllOfLedger {
         self.limits.iter().any(Provisional::counts_in_flight)
     }
 
+    fn follows_outcomes(&self) -> bool {
+        self.limits.iter().any(Provisional::follows_outcomes)
+    }
+
     /// Returns the shortest time, so that the other limits lose no more by it.
     fn counts_for_ns(&self) -> u64 {
         let spans_ns = self.limits.iter().map(Provisional::counts_for_ns);

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::adaptive::{self, AdaptiveConcurrency};
+use crate::adaptive::{self, AdaptiveConcurrency, AdaptiveRate, RateState};
 use crate::backfill_pool::{self, BackfillPool};
 use crate::calendar::{self, Calendar};
 use crate::commit_log::{self, CommitLog};
@@ -91,6 +91,10 @@ macro_rules! any_policy {
 
             fn counts_in_flight(&self) -> bool {
                 match self { $(Self::$name(policy) => policy.counts_in_flight(),)* }
+            }
+
+            fn follows_outcomes(&self) -> bool {
+                match self { $(Self::$name(policy) => policy.follows_outcomes(),)* }
             }
 
             fn keeps_schedule(&self) -> bool {
@@ -314,6 +318,7 @@ any_policy! {
     TwoTimeline(TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
     BackfillPool(BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
     AdaptiveConcurrency(ADAPTIVE_CONCURRENCY): adaptive::State, "A bound on operations in flight that follows measurements.";
+    AdaptiveRate(ADAPTIVE_RATE): RateState, "A rate that follows refusals.";
     Concurrency(CONCURRENCY): concurrency::State, "A bound on operations in flight.";
     CommitLog(COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
     Calendar(CALENDAR, CALENDAR_WITH_CREDITS): calendar::State, "A calendar quota: at most N in each day, week or month.";

@@ -101,7 +101,7 @@ pub trait Limit {
     fn release(&mut self, now_ns: u64, permits: u64) -> bool;
 
     /// Records that the operations of a grant have ended in some way, with `permits` of it. Returns
-    /// `true` if any policy here counts operations in flight.
+    /// `true` if any policy here counts operations in flight, or follows their outcomes.
     ///
     /// It is a [release](Self::release) from which a limit [follows](crate::adaptive) what its
     /// server bears.

@@ -196,9 +196,15 @@ pub trait Policy: Clone + Debug + PartialEq {
         false
     }
 
+    /// Returns `true` if the limit moves by the [outcomes](Self::release_with_outcome) of
+    /// operations.
+    fn follows_outcomes(&self) -> bool {
+        false
+    }
+
     /// Records that operations of one grant have ended in some way, from which a limit may
-    /// [follow](crate::adaptive) what its server bears. Returns `true` if the policy counts
-    /// operations in flight.
+    /// [follow](crate::adaptive) what its server bears. Returns `true` if the policy
+    /// counts operations in flight or [follows outcomes](Self::follows_outcomes).
     fn release_with_outcome(&self, state: &mut Self::State, ended: Ended) -> bool {
         self.release(state, ended.now_ns, ended.permits)
     }

@@ -35,6 +35,11 @@ pub trait Provisional: Limit + Clone {
     /// Returns `true` if any policy here counts operations in flight.
     fn counts_in_flight(&self) -> bool;
 
+    /// Returns `true` if a limit here moves by the outcomes of operations.
+    fn follows_outcomes(&self) -> bool {
+        false
+    }
+
     /// Returns how long the newest grant will count, as far as the policy knows; zero where it
     /// does not. A waiter derives from it which lateness is negligible.
     fn counts_for_ns(&self) -> u64 {

@@ -9,6 +9,8 @@
 )]
 
 mod adaptive;
+mod adaptive_rate;
+mod adaptive_rate_clients;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod adopted_holds;
 mod all_of;

@@ -10,7 +10,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
-use rategate::{AcquireError, Clock, Gcra, Limiter, ManualClock, SlidingLog};
+use rategate::adaptive::RateMethod;
+use rategate::{
+    AcquireError, AdaptiveRate, Clock, Concurrency, Gcra, Limiter, ManualClock, Rate, SlidingLog,
+    TokioClock,
+};
 use rategate_tower::RateLimitLayer;
 use rategate_tower::client::{Pace, PaceError, PaceLayer, Tokens};
 use rategate_tower::headers::{Headers, QuotaPolicy};
@@ -97,6 +101,62 @@ async fn what_remains_is_spread_until_the_reset() {
     assert_eq!(*sent_ns.lock().unwrap(), [0, 0, 0]);
 }
 
+/// A server that says nothing of its limit: the client finds it, and few of its requests are
+/// refused.
+#[tokio::test]
+async fn an_unknown_rate_is_found() {
+    for (method, used) in [(RateMethod::Cubic, 970), (RateMethod::Aimd, 995)] {
+        let clock = ManualClock::new();
+        let hidden = Limiter::with_clock(Gcra::per_second(100).burst(20), clock.clone());
+        let counts = Arc::new(Mutex::new([0_u64; 2]));
+        let seen = Arc::clone(&counts);
+        let server = service_fn(move |_: Request<Body>| {
+            let passes = hidden.try_acquire(1).unwrap().granted().is_some();
+            seen.lock().unwrap()[usize::from(passes)] += 1;
+            let status = if passes { 200 } else { 429 };
+            ready(Ok::<_, Infallible>(
+                Response::builder().status(status).body(Body::empty()).unwrap(),
+            ))
+        });
+        let [floor, ceiling] = [1, 500].map(Rate::per_second);
+        let policy = AdaptiveRate::new(floor, ceiling).with_method(method);
+        let limiter = Limiter::with_clock(policy, clock.clone());
+        let client = layer(&clock).limiter(limiter).layer(BoxCloneService::new(server));
+        let until = async |end_ns: u64| {
+            while clock.now_ns() < end_ns {
+                let _ = send(&client).await.unwrap();
+            }
+        };
+        until(20 * S).await;
+        *counts.lock().unwrap() = [0; 2];
+        until(120 * S).await;
+        let [refused, passed] = *counts.lock().unwrap();
+        assert!(passed * 1000 >= used * 10_000, "{method:?}: {passed} of 10000");
+        assert!(refused * 200 <= passed, "{method:?}: {refused} refused");
+    }
+}
+
+/// The permit of a limit on requests in flight comes back with the response, and if there is none.
+#[tokio::test]
+async fn permits_in_flight_come_back() {
+    let clock = ManualClock::new();
+    let (server, _) = scripted(&clock, &[(429, &[("retry-after", "1")])]);
+    let limiter = Limiter::with_clock(Concurrency::new(1), clock.clone());
+    let layer = layer(&clock).limiter(limiter.clone());
+    let client = layer.layer(server);
+    for _ in 0..3 {
+        send(&client).await.unwrap();
+        assert_eq!(limiter.remaining(), Ok(1));
+    }
+    let never = service_fn(|_: Request<Body>| std::future::pending::<Result<_, Infallible>>());
+    let stuck = layer.layer(BoxCloneService::new(never));
+    let mut call = Box::pin(send(&stuck));
+    assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(limiter.remaining(), Ok(0));
+    drop(call);
+    assert_eq!(limiter.remaining(), Ok(1));
+}
+
 /// Clients that were refused together come back over the jitter, and none too soon.
 #[tokio::test]
 async fn a_jitter_spreads_clients_after_a_hold() {
@@ -113,6 +173,44 @@ async fn a_jitter_spreads_clients_after_a_hold() {
     starts.sort_unstable();
     assert!(starts[0] >= 7 * S && starts[49] <= 12 * S, "{starts:?}");
     assert!(starts[49] - starts[0] > S, "{starts:?}");
+}
+
+/// A thousand requests that wait for the end of a hold then come at the limiter's rate.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_comes_back_at_the_rate_of_the_limiter() {
+    let begun = tokio::time::Instant::now();
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&sent);
+    let server = service_fn(move |_: Request<Body>| {
+        let mut sent = notes.lock().unwrap();
+        sent.push(begun.elapsed());
+        let mut response = Response::new(Body::empty());
+        if sent.len() == 1 {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            response.headers_mut().insert("retry-after", 600.into());
+        }
+        ready(Ok::<_, Infallible>(response))
+    });
+    let clock = TokioClock::current();
+    let limiter = Limiter::with_clock(Gcra::per_second(100), clock.clone());
+    let layer = PaceLayer::new(tokio::time::sleep).clock(clock).limiter(limiter);
+    let client = layer.layer(BoxCloneService::new(server));
+    assert_eq!(send(&client).await.unwrap(), 429);
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..1_000 {
+        let client = client.clone();
+        let request = Request::new(Body::empty());
+        crowd.spawn(async move { client.oneshot(request).await.unwrap().status() });
+    }
+    assert!(crowd.join_all().await.iter().all(|status| status.is_success()));
+    let sent = sent.lock().unwrap();
+    assert!(sent[1] >= Duration::from_secs(600) && sent[1_000] < Duration::from_secs(611));
+    // The timers of the runtime are in milliseconds.
+    let closest = sent.windows(2).map(|pair| pair[1] - pair[0]).min();
+    assert!(closest >= Some(Duration::from_millis(9)), "{closest:?}");
+    let second = Duration::from_secs(1);
+    let fullest = (1..=1_000).map(|at| sent[at..].partition_point(|it| *it < sent[at] + second));
+    assert!(fullest.max() <= Some(100), "at most a second's permits");
 }
 
 /// With its cost, a request waits for the tokens that it takes.

@@ -214,7 +214,7 @@ pub use keyed::Keyed;
 pub use limiter::Limiter;
 pub use local::Local;
 pub use permit::Permit;
-pub use rategate_core::adaptive::AdaptiveConcurrency;
+pub use rategate_core::adaptive::{AdaptiveConcurrency, AdaptiveRate};
 pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;

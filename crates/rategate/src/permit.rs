@@ -174,8 +174,8 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     /// Ends an operation that was served, be it with an error: its latency says how busy the
     /// server is.
     ///
-    /// This and the next two are for an [`AdaptiveConcurrency`](crate::AdaptiveConcurrency). For
-    /// all others they are [commits](Self::commit).
+    /// This and the next two are for an [`AdaptiveConcurrency`](crate::AdaptiveConcurrency) or
+    /// [`AdaptiveRate`](crate::AdaptiveRate). For all others they are [commits](Self::commit).
     ///
     /// ```
     /// use rategate::{AdaptiveConcurrency, Limiter};

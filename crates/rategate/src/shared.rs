@@ -384,7 +384,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         })
     }
 
-    /// Ends operations in flight of a grant in some way. Returns `true` if the limit counts any.
+    /// Ends operations of a grant in some way. Returns `true` if that changes anything.
     pub(crate) fn release_with_outcome(
         &self,
         grant: &Grant,
@@ -392,11 +392,17 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         outcome: Outcome,
     ) -> Result<bool, Closed> {
         let grant = grant.as_granted();
-        self.section_in_flight(|section| {
+        let follows = |limit: &L| limit.counts_in_flight() || limit.follows_outcomes();
+        self.section_if(follows, |section| {
             section.change(|limit, now_ns| {
                 limit.release_with_outcome(now_ns, &grant, permits, outcome)
             })
         })
+    }
+
+    /// Returns `true` if the limit moves by the outcomes of operations.
+    pub(crate) fn follows_outcomes(&self) -> Result<bool, Closed> {
+        Ok(self.lock_open()?.state().limit.follows_outcomes())
     }
 
     /// Returns the maximum number of permits in flight, if the limit has one.
@@ -417,8 +423,17 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self,
         act: impl FnOnce(&mut CriticalSection<'_, L>) -> bool,
     ) -> Result<bool, Closed> {
+        self.section_if(L::counts_in_flight, act)
+    }
+
+    /// Runs `act` under the lock of a limit that something is true of, and not for other limits.
+    fn section_if(
+        &self,
+        is_so: impl FnOnce(&L) -> bool,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> bool,
+    ) -> Result<bool, Closed> {
         let mut locked = self.lock_open()?;
-        if !locked.state().limit.counts_in_flight() {
+        if !is_so(&locked.state().limit) {
             return Ok(false);
         }
         Ok(self.run_section(locked, |section| {

@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use rategate::adaptive::{Adaptation, Bounds, Method, Outcome};
+use rategate::adaptive::{Adaptation, Bounds, Method, Outcome, RateMethod};
 use rategate::keyed::Capacity;
 use rategate::{
-    AcquireError, AdaptiveConcurrency, AsyncLimiter, CommitLog, Concurrency, Grant, Keyed, Limiter,
-    ManualClock, SlidingLog, TryAcquireError,
+    AcquireError, AdaptiveConcurrency, AdaptiveRate, AsyncLimiter, CommitLog, Concurrency, Grant,
+    Keyed, Limiter, ManualClock, Rate, SlidingLog, TryAcquireError,
 };
 use rategate_testkit::executor::{Task, play};
 use rategate_testkit::ns;
@@ -230,6 +230,27 @@ fn waiters_start_as_a_limit_that_follows_measurements_grows() {
     assert!(!started(&mut tasks)[3], "there are still two");
     drop(tasks[1].result.take());
     assert!(started(&mut tasks)[3]);
+}
+
+/// A refusal delays the waiters, in order. A reservation keeps its instant.
+#[test]
+fn waiters_follow_a_rate_that_is_cut() {
+    const PROMISED: u64 = 500_000_000;
+    let clock = ManualClock::stepped();
+    let [floor, ceiling] = [1, 8].map(Rate::per_second);
+    let policy = AdaptiveRate::new(floor, ceiling).with_method(RateMethod::Aimd);
+    let limiter = AsyncLimiter::with_clock(policy, clock.clone());
+    let first = limiter.try_permit(1).unwrap().unwrap();
+    let mut tasks = [(); 3].map(|()| Task::new(limiter.permit(1)));
+    tasks.iter_mut().for_each(Task::run);
+    let promised = limiter.limiter().reserve(1).unwrap().keep();
+    assert_eq!(ns(promised.released_at()), PROMISED);
+    first.dropped();
+    play(&clock, &mut tasks, 1_000_000_000);
+    let starts = tasks
+        .iter()
+        .map(|task| ns(task.result.as_ref().unwrap().as_ref().unwrap().grant().released_at()));
+    assert_eq!(starts.collect::<Vec<_>>(), [142_857_143, 285_714_286, 642_857_143]);
 }
 
 /// A table of keys follows each server by itself.

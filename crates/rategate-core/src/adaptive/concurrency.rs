@@ -154,6 +154,10 @@ impl Policy for AdaptiveConcurrency {
         true
     }
 
+    fn follows_outcomes(&self) -> bool {
+        true
+    }
+
     fn max_in_flight(&self, state: &State, now_ns: u64) -> Option<u64> {
         Some(self.limit(state, now_ns))
     }

@@ -47,6 +47,7 @@ mod concurrency;
 mod gradient;
 mod knee;
 mod learned;
+mod rate;
 mod vegas;
 mod window;
 
@@ -58,6 +59,7 @@ pub use self::concurrency::{AdaptiveConcurrency, State};
 pub use self::gradient::Gradient;
 pub use self::knee::Knee;
 use self::learned::Learned;
+pub use self::rate::{AdaptiveRate, RateMethod, State as RateState};
 pub use self::vegas::Vegas;
 use crate::error::LimitError;
 

@@ -2,7 +2,7 @@
 //!
 //! This is the only module that knows whether the target has lock-free forms.
 
-use crate::adaptive::AdaptiveConcurrency;
+use crate::adaptive::{AdaptiveConcurrency, AdaptiveRate};
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::backfill_pool::BackfillPool;
 use crate::calendar::Calendar;
@@ -91,6 +91,10 @@ impl HasLockFree for BackfillPool {
 }
 
 impl HasLockFree for AdaptiveConcurrency {
+    type LockFree = Locked;
+}
+
+impl HasLockFree for AdaptiveRate {
     type LockFree = Locked;
 }
 

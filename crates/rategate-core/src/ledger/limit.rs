@@ -240,6 +240,10 @@ impl<P: Policy> Provisional for Ledger<P> {
         self.policy.counts_in_flight()
     }
 
+    fn follows_outcomes(&self) -> bool {
+        self.policy.follows_outcomes()
+    }
+
     fn counts_for_ns(&self) -> u64 {
         let next_ns = || {
             let next = self.opening_from(self.latest_ns, NonZeroU64::MIN).ok();

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
+use rategate::adaptive::Outcome;
 
 use super::read::Signals;
 use crate::headers::QuotaUnit;
@@ -20,6 +21,9 @@ pub const DEFAULT_BACKOFF: Duration = Duration::from_secs(1);
 pub struct ServerHints {
     /// The time in which nothing should be sent; zero if there is none.
     pub hold: Duration,
+    /// Set if the server refused the request and did not say until when: the hold is
+    /// [`DEFAULT_BACKOFF`].
+    pub is_guess: bool,
     /// The limits under which the response was sent.
     pub limits: Vec<ServerLimit>,
 }
@@ -136,10 +140,13 @@ pub fn parse_hints(
         is_over_limit || matches!(status, StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE);
     let retry_after = retry_after.filter(|_| is_refusal);
     let exhausted = || limits.iter().filter(|limit| limit.remaining == 0);
+    let mut is_guess = false;
     let hold = if is_refusal {
         let min_hold = if is_over_limit { backoff } else { Duration::ZERO };
         let requested = retry_after.or_else(|| exhausted().map(|limit| limit.reset).max());
-        requested.filter(|requested| !requested.is_zero()).unwrap_or(min_hold)
+        let named = requested.filter(|requested| !requested.is_zero());
+        is_guess = named.is_none() && min_hold == DEFAULT_BACKOFF;
+        named.unwrap_or(min_hold)
     } else {
         let waits = exhausted().filter(|limit| !limit.counts_tokens());
         waits.map(|limit| limit.opens_after(1)).max().unwrap_or_default()
@@ -154,7 +161,19 @@ pub fn parse_hints(
         limit.window = limit.window.map(|window| window.min(max_hold));
         !limit.reset.is_zero() && limit.reset <= max_hold
     });
-    ServerHints { hold: hold.min(max_hold), limits }
+    ServerHints { hold: hold.min(max_hold), is_guess, limits }
+}
+
+impl ServerHints {
+    /// Returns how the request ended, for a limiter that follows refusals.
+    pub(super) fn outcome(&self, status: StatusCode) -> Outcome {
+        let is_refused = match status.as_u16() {
+            429 | 503 | 529 => true,
+            403 => !self.hold.is_zero(),
+            _ => false,
+        };
+        if is_refused { Outcome::Dropped } else { Outcome::Served }
+    }
 }
 
 #[cfg(test)]
@@ -170,7 +189,7 @@ mod tests {
 
     /// Returns the hold in milliseconds, and each limit's remaining number and reset.
     fn hints(status: u16, fields: &[(&str, &str)]) -> (u128, Vec<(u64, u128)>) {
-        let ServerHints { hold, limits } = all_hints(status, fields);
+        let ServerHints { hold, limits, .. } = all_hints(status, fields);
         let brief = |limit: &ServerLimit| (limit.remaining, limit.reset.as_millis());
         (hold.as_millis(), limits.iter().map(brief).collect())
     }

@@ -148,7 +148,7 @@ impl World {
                 self.schedule(at_ns, Event::Responds { ticket, started_ns, limits });
             }
             Event::Responds { ticket, started_ns, limits } => {
-                let hints = ServerHints { hold: Duration::ZERO, limits };
+                let hints = ServerHints { limits, ..ServerHints::default() };
                 self.pacing.follow([started_ns, now_ns], ticket, &hints, FOLLOWING, || 0);
                 self.pacing.end(ticket);
                 self.has_followed = true;

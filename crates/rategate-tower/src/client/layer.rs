@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
+use rategate::adaptive::Outcome;
 use rategate::policy::LimiterPolicy;
-use rategate::{AcquireError, AsyncLimiter, Clock, Limiter, MonotonicClock};
+use rategate::{AcquireError, AsyncLimiter, Clock, Grant, Limiter, MonotonicClock};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -126,7 +127,22 @@ impl PaceLayer {
     }
 
     /// Adds a limiter, of which each request takes a permit, in the limiter's FIFO order among all
-    /// its waiters. The wait uses the timer of the limiter's own [clock](Clock::timer).
+    /// its waiters. The wait uses the timer of the limiter's own [clock](Clock::timer). The permit
+    /// is released when the response's head arrives.
+    ///
+    /// An [`AdaptiveRate`](rategate::AdaptiveRate) finds the rate of a server that does not report
+    /// it. It counts these as refused: 429, 503, 529, and a 403 that says when to come back. A 429
+    /// that does not say it then holds nothing: the limiter's rate falls instead.
+    ///
+    /// ```
+    /// use rategate::{AdaptiveRate, Limiter, Rate};
+    /// use rategate_tower::client::PaceLayer;
+    ///
+    /// let [floor, ceiling] = [1, 100].map(Rate::per_second);
+    /// let layer = PaceLayer::new(tokio::time::sleep)
+    ///     .limiter(Limiter::new(AdaptiveRate::new(floor, ceiling)));
+    /// # drop(layer);
+    /// ```
     #[must_use]
     pub fn limiter<P, C>(self, limiter: Limiter<P, C>) -> Self
     where
@@ -267,10 +283,16 @@ pub(super) trait DynLimiter: Send + Sync {
     /// Waits up to `max` in the limiter's wait queue, and takes a permit. Dropping the future
     /// leaves the queue.
     fn acquire_one_within(&self, max: Duration) -> AcquireFuture<'_>;
+
+    /// Ends the operation of a grant in some way.
+    fn end(&self, grant: &Grant, outcome: Outcome);
+
+    /// Returns `true` if the limit moves by the outcomes.
+    fn follows_outcomes(&self) -> bool;
 }
 
 pub(super) type AcquireFuture<'l> =
-    Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send + 'l>>;
+    Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send + 'l>>;
 
 impl<P, C> DynLimiter for AsyncLimiter<P, C>
 where
@@ -278,7 +300,16 @@ where
     C: Clock,
 {
     fn acquire_one_within(&self, max: Duration) -> AcquireFuture<'_> {
-        Box::pin(async move { self.acquire_within(1, max).await.map(drop) })
+        Box::pin(self.acquire_within(1, max))
+    }
+
+    fn end(&self, grant: &Grant, outcome: Outcome) {
+        // A closed limiter needs nothing back.
+        let _ = self.release_with_outcome(grant, outcome);
+    }
+
+    fn follows_outcomes(&self) -> bool {
+        self.limiter().follows_outcomes().unwrap_or(false)
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
-use rategate::AcquireError;
+use rategate::adaptive::Outcome;
+use rategate::{AcquireError, Grant};
 
 use super::allowance::{Cost, Tokens, ns};
 use super::hints::parse_hints;
@@ -45,7 +46,12 @@ impl PaceLayer {
         })?;
         let response = call().await.map_err(PaceError::Client)?;
         let (status, headers) = head(&response);
-        let hints = parse_hints(status, &headers, SystemTime::now(), self.rules.max_hold);
+        let mut hints = parse_hints(status, &headers, SystemTime::now(), self.rules.max_hold);
+        sent.end_permit(hints.outcome(status));
+        if hints.is_guess && self.rules.limiter.as_ref().is_some_and(|it| it.follows_outcomes()) {
+            // The limiter has cut its rate instead.
+            hints.hold = Duration::ZERO;
+        }
         let following = Following {
             spreads: self.rules.spreads,
             knows_tokens: self.rules.cost.is_some(),
@@ -74,7 +80,8 @@ impl PaceLayer {
             }
             if let Some(limiter) = &self.rules.limiter {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
-                limiter.acquire_one_within(left).await.map_err(NotStarted::of)?;
+                let permit = limiter.acquire_one_within(left).await.map_err(NotStarted::of)?;
+                request.permit = Some(permit);
             }
             // A hold may have begun while this request waited. Its permit then stays charged, and
             // it takes another one: a permit used later than its promised start could coincide
@@ -82,6 +89,7 @@ impl PaceLayer {
             if request.is_sent(self.now_ns()) {
                 return Ok(request);
             }
+            request.end_permit(Outcome::Ignored);
         }
     }
 
@@ -121,6 +129,8 @@ struct PacedRequest<'l> {
     ticket: Ticket,
     stage: Stage,
     start_ns: u64,
+    /// The permit of the limiter, until it is known how the request ended.
+    permit: Option<Grant>,
 }
 
 enum Stage {
@@ -133,7 +143,7 @@ enum Stage {
 impl<'l> PacedRequest<'l> {
     fn new(layer: &'l PaceLayer, cost: Cost) -> Option<Self> {
         let ticket = layer.pacing().join(cost, layer.rules.max_waiters)?;
-        Some(Self { layer, ticket, stage: Stage::Waiting, start_ns: 0 })
+        Some(Self { layer, ticket, stage: Stage::Waiting, start_ns: 0, permit: None })
     }
 
     fn start(&mut self, now_ns: u64) -> Result<(), u64> {
@@ -152,10 +162,18 @@ impl<'l> PacedRequest<'l> {
         self.stage = if is_held { Stage::Waiting } else { Stage::Sent };
         !is_held
     }
+
+    /// Ends the request for the limiter, of which it may have a permit.
+    fn end_permit(&mut self, outcome: Outcome) {
+        if let (Some(limiter), Some(permit)) = (&self.layer.rules.limiter, self.permit.take()) {
+            limiter.end(&permit, outcome);
+        }
+    }
 }
 
 impl Drop for PacedRequest<'_> {
     fn drop(&mut self) {
+        self.end_permit(Outcome::Ignored);
         let mut pacing = self.layer.pacing();
         match self.stage {
             Stage::Waiting => pacing.leave(self.ticket),

@@ -51,16 +51,35 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 
     /// Ends the operations of a grant in some way. Returns `true` if a policy here counts
-    /// operations in flight.
+    /// operations in flight, or follows their outcomes.
     ///
     /// It is a [release](Self::release) from which an
-    /// [`AdaptiveConcurrency`](crate::AdaptiveConcurrency) learns what its server bears.
+    /// [`AdaptiveConcurrency`](crate::AdaptiveConcurrency) or
+    /// [`AdaptiveRate`](crate::AdaptiveRate) learns what its server bears.
     ///
     /// # Errors
     ///
     /// [`Closed`].
     pub fn release_with_outcome(&self, grant: &Grant, outcome: Outcome) -> Result<bool, Closed> {
         self.shared.release_with_outcome(grant, grant.permits(), outcome)
+    }
+
+    /// Returns `true` if a policy here moves by the outcomes of operations.
+    ///
+    /// ```
+    /// use rategate::{AdaptiveRate, Gcra, Limiter, Rate};
+    ///
+    /// let [floor, ceiling] = [1, 100].map(Rate::per_second);
+    /// assert!(Limiter::new(AdaptiveRate::new(floor, ceiling)).follows_outcomes()?);
+    /// assert!(!Limiter::new(Gcra::per_second(100)).follows_outcomes()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn follows_outcomes(&self) -> Result<bool, Closed> {
+        self.shared.follows_outcomes()
     }
 
     /// Returns the maximum number of permits in flight now, if a policy here limits them.
