@@ -198,8 +198,8 @@ mod tests {
 971211340.25
 971211341000
 971211342000000"#;
-        let seconds = [36.0, 36.0, 37.5, 38.0, 39.0, 40.25, 41.0, 42.0];
-        let expected = seconds.map(|second: f64| 971_211_300_000_000_000 + (second * 1e9) as u64);
+        let ms = [36_000, 36_000, 37_500, 38_000, 39_000, 40_250, 41_000, 42_000];
+        let expected = ms.map(|ms| 971_211_300_000_000_000 + ms * 1_000_000);
         assert_eq!(instants(text), expected);
         assert_eq!(instants(b"0\r\n0.000000001\r\n\r\n12.5"), [0, 1, 12_500_000_000]);
         assert!(instants(b"").is_empty() && instants(b"\n \n\r\n").is_empty());

@@ -2,7 +2,6 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
-    clippy::as_conversions,
     clippy::indexing_slicing,
     clippy::print_stderr,
     clippy::unwrap_used,

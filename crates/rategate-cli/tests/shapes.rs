@@ -42,20 +42,20 @@ fn each_line_has_its_instant() {
     let halved = |n: f64| {
         let (mut low, mut high) = (0.0, 10.0);
         for _ in 0..100 {
-            let mid = (low + high) / 2.0;
+            let mid = f64::midpoint(low, high);
             if sine(mid) < n { low = mid } else { high = mid }
         }
         high
     };
-    let expected: [(&str, usize, &dyn Fn(f64) -> f64); 2] = [
-        ("ramp:0/s>400/s@1s", 201, &|n: f64| (n / 200.0).sqrt()),
-        ("sine:200/s,200/s,500ms@750ms", 182, &halved),
-    ];
-    for (index, (shape, count, due)) in expected.into_iter().enumerate() {
-        let records = shaped(&format!("instants_{index}"), shape, &[]);
+    let root = |n: f64| (n / 200.0).sqrt();
+    let expected: [(_, _, &dyn Fn(f64) -> f64); 2] =
+        [("ramp:0/s>400/s@1s", 201, &root), ("sine:200/s,200/s,500ms@750ms", 182, &halved)];
+    for (shape, count, due) in expected {
+        let records = shaped("instants", shape, &[]);
         assert_eq!(records.len(), count, "{shape}");
         for (n, record) in (0_u32..).zip(&records) {
-            let off_ns = record.scheduled_ns as f64 - due(f64::from(n)) * 1e9;
+            let scheduled = Duration::from_nanos(record.scheduled_ns).as_secs_f64();
+            let off_ns = (scheduled - due(f64::from(n))) * 1e9;
             assert!((-0.1..1.1).contains(&off_ns), "{shape}: {n} is {off_ns} ns off");
         }
     }

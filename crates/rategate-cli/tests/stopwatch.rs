@@ -3,7 +3,7 @@
 
 use std::f64::consts::TAU;
 use std::io::{BufRead, BufReader};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::common::{Session, seq};
 use rategate_sim::oracle::Grants;
@@ -54,7 +54,7 @@ fn keeps_the_shape(shape: &str, due: impl Fn(f64) -> f64) -> bool {
         let Grants(arrivals) = arrivals(&["pace", "--shape", shape]);
         let first_ns = arrivals[0].0;
         let off = (0_u32..).zip(&arrivals).filter(|(n, (at_ns, _))| {
-            let since_first = (at_ns - first_ns) as f64 / 1e9;
+            let since_first = Duration::from_nanos(at_ns - first_ns).as_secs_f64();
             !(-0.002..0.01).contains(&(since_first - due(f64::from(*n))))
         });
         off.count() * 10 <= arrivals.len()
@@ -69,7 +69,7 @@ fn lines_keep_the_shape() {
     let sine = |n: f64| {
         let (mut low, mut high) = (0.0, 10.0);
         for _ in 0..60 {
-            let mid = (low + high) / 2.0;
+            let mid = f64::midpoint(low, high);
             if reached(mid) < n { low = mid } else { high = mid }
         }
         high

@@ -16,12 +16,11 @@ pub(crate) type Due = Peekable<Box<dyn Iterator<Item = Result<u64, Failure>>>>;
 ///
 /// A trace is opened, and its first instant read.
 pub(super) fn due(text: &str) -> Result<Due, Failure> {
-    let due: Box<dyn Iterator<Item = _>> = match text.strip_prefix("trace:") {
-        Some(trace) => Box::new(traced(text, trace)?),
-        None => {
-            let load: Load = text.parse().map_err(|error| misread(text, error))?;
-            Box::new(load.into_operations().into_iter().map(Ok))
-        }
+    let due: Box<dyn Iterator<Item = _>> = if let Some(trace) = text.strip_prefix("trace:") {
+        Box::new(traced(text, trace)?)
+    } else {
+        let load: Load = text.parse().map_err(|error| misread(text, error))?;
+        Box::new(load.into_operations().into_iter().map(Ok))
     };
     Ok(due.peekable())
 }
