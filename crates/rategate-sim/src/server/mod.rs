@@ -29,6 +29,7 @@
 mod file;
 mod load;
 mod measure;
+pub mod peers;
 mod picture;
 mod report;
 mod run;
