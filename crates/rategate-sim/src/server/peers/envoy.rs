@@ -169,7 +169,7 @@ mod tests {
     /// The figures of `MinRTTLogicTest`: 50 calls of 13 ms at a limit of 7.
     #[test]
     fn the_base_is_the_median_of_fifty_calls_at_the_floor() {
-        let mut world = World::new(7, (50, 0.25));
+        let mut world = World::new(7, Envoy::new(Bounds::new(7, 7, 1_000), 1).probe);
         assert_eq!((world.window(49, 13), world.envoy.base_us), (7, 0));
         world.window(1, 13);
         assert_eq!((world.envoy.base_us, world.envoy.deferred), (13_000, None));
