@@ -137,5 +137,5 @@ fn the_guide_for_ai_gateways_ends_with_a_denial_at_the_right_token() {
     let commands = commands(&guide);
     let (first, rest) = commands.split_first().unwrap();
     let played = play(&start(&first.0), rest);
-    assert_eq!(played, [vec!["curl"; 8], vec!["python3"]].concat());
+    assert_eq!(played, [vec!["curl"; 11], vec!["python3"]].concat());
 }

@@ -16,7 +16,7 @@
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
-//! | at most as many at the same time as a server works on | [`adaptive`] |
+//! | as many at the same time as a server works on, or at a rate that it bears | [`adaptive`] |
 //! | the instants of a load whose rate changes over time | [`shape`] |
 //! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
 //!

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::common::{MS, S};
 use fastrand::Rng;
+use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::compact_log::CompactLog;
@@ -23,8 +24,11 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         .choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "unlimited", "never"])
         .unwrap();
     let (permits, period_ns) = (random.u64(1..=6), random.choice([7, MS, S]).unwrap());
-    match random.u64(0..=6) {
+    match random.u64(0..=7) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
+        7 => AdaptiveRate::new("1/s".parse().unwrap(), "1000/s".parse().unwrap())
+            .burst(permits)
+            .into(),
         2 => SlidingLog::new(permits, Duration::from_nanos(period_ns))
             .with_guard(Duration::from_nanos(period_ns / 3))
             .unwrap()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::common::{MS, S, granted, retry, start};
 use fastrand::Rng;
+use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
@@ -38,6 +39,7 @@ fn policies(random: &mut Rng) -> Vec<AnyPolicy> {
     let ramp = Schedule::ramp(slow, rate, random.u64(1..=500)).unwrap();
     vec![
         Gcra::new(rate, permits).unwrap().into(),
+        AdaptiveRate::new(slow, rate_above(slow)).burst(permits).into(),
         log.into(),
         log.with_guard(Duration::from_nanos(random.u64(0..=9)))
             .unwrap()
@@ -64,6 +66,12 @@ fn policies(random: &mut Rng) -> Vec<AnyPolicy> {
         BackfillPool::new(permits, ratio, Some(rate)).unwrap().into(),
         BackfillPool::new(permits, Ratio::ONE, Some(slow)).unwrap().into(),
     ]
+}
+
+/// Returns twice a rate.
+fn rate_above(rate: Rate) -> Rate {
+    let (permits, period_ns) = rate.fraction().unwrap();
+    Rate::new(permits * 2, Duration::from_nanos(period_ns)).unwrap()
 }
 
 /// Returns the policies without a rate, which decide at once or never.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::common::{Answer, S};
 use fastrand::Rng;
+use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -33,7 +34,7 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_sim::oracle::Grants;
 
-const KINDS: u64 = 16;
+const KINDS: u64 = 17;
 const COMMIT_LOG: u64 = 15;
 const POOL: u64 = 13;
 const WINDOWS: RangeInclusive<u64> = 5..=6;
@@ -107,6 +108,7 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
             (BackfillPool::new(permits, ratio, rate).unwrap().into(), 1)
         }
         14 => (Concurrency::new(permits).into(), 1),
+        16 => (AdaptiveRate::new(paced, paced).burst(permits).into(), 1),
         _ => (
             CommitLog::new(permits, Duration::from_nanos(period_ns))
                 .with_guard(Duration::from_nanos(guard_ns))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common::queued::{Queued, Starts};
 use crate::common::{MS, S};
 use fastrand::Rng;
+use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -73,8 +74,9 @@ fn policies(random: &mut Rng) -> AnyPolicy {
     let rate =
         random.choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "4000000000/s"]).unwrap();
     let rate = rate.parse().unwrap();
-    match random.u64(0..=6) {
+    match random.u64(0..=7) {
         0 => Gcra::new(rate, 1).unwrap().into(),
+        7 => AdaptiveRate::new(rate, rate).burst(random.u64(1..=3)).into(),
         1 => Gcra::new(rate, random.u64(1..=9)).unwrap().into(),
         2 => SlidingLog::new(
             random.u64(1..=6),

@@ -13,6 +13,7 @@ use http::{Request, Response, StatusCode};
 use rategate::adaptive::RateMethod;
 use rategate::{
     AcquireError, AdaptiveRate, Clock, Concurrency, Gcra, Limiter, ManualClock, Rate, SlidingLog,
+    TokioClock,
 };
 use rategate_tower::RateLimitLayer;
 use rategate_tower::client::{Pace, PaceError, PaceLayer, Tokens};
@@ -172,6 +173,44 @@ async fn a_jitter_spreads_clients_after_a_hold() {
     starts.sort_unstable();
     assert!(starts[0] >= 7 * S && starts[49] <= 12 * S, "{starts:?}");
     assert!(starts[49] - starts[0] > S, "{starts:?}");
+}
+
+/// A thousand requests that wait for the end of a hold then come at the limiter's rate.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_comes_back_at_the_rate_of_the_limiter() {
+    let begun = tokio::time::Instant::now();
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&sent);
+    let server = service_fn(move |_: Request<Body>| {
+        let mut sent = notes.lock().unwrap();
+        sent.push(begun.elapsed());
+        let mut response = Response::new(Body::empty());
+        if sent.len() == 1 {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            response.headers_mut().insert("retry-after", 600.into());
+        }
+        ready(Ok::<_, Infallible>(response))
+    });
+    let clock = TokioClock::current();
+    let limiter = Limiter::with_clock(Gcra::per_second(100), clock.clone());
+    let layer = PaceLayer::new(tokio::time::sleep).clock(clock).limiter(limiter);
+    let client = layer.layer(BoxCloneService::new(server));
+    assert_eq!(send(&client).await.unwrap(), 429);
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..1_000 {
+        let client = client.clone();
+        let request = Request::new(Body::empty());
+        crowd.spawn(async move { client.oneshot(request).await.unwrap().status() });
+    }
+    assert!(crowd.join_all().await.iter().all(StatusCode::is_success));
+    let sent = sent.lock().unwrap();
+    assert!(sent[1] >= Duration::from_secs(600) && sent[1_000] < Duration::from_secs(611));
+    // The timers of the runtime are in milliseconds.
+    let closest = sent.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min();
+    assert!(closest >= Some(Duration::from_millis(9)), "{closest:?}");
+    let second = Duration::from_secs(1);
+    let fullest = (1..=1_000).map(|at| sent[at..].partition_point(|it| *it < sent[at] + second));
+    assert!(fullest.max() <= Some(100), "at most a second's permits");
 }
 
 /// With its cost, a request waits for the tokens that it takes.

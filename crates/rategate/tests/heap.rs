@@ -9,13 +9,19 @@
 
 use std::alloc::System;
 use std::hint::black_box;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use rategate::policy::{Anchor, LimiterPolicy, Mode};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, Hashing, Overflow};
+use rategate::policy::{Anchor, Limit, LimiterPolicy, Mode, Policy};
 use rategate::{
-    AllOf, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Limiter, ManualClock, SlidingLog,
-    TwoTimeline,
+    AllOf, AnyPolicy, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Keyed, Limiter,
+    ManualClock, SlidingLog, TwoTimeline,
 };
+use rategate_core::holds::{HoldVerdict, Holding};
+use rategate_core::ledger::Ledger;
+use rategate_core::verdict::Verdict;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 
 #[global_allocator]
@@ -63,9 +69,12 @@ fn log(permits: u64) -> SlidingLog {
     SlidingLog::new(permits, Duration::from_secs(1000))
 }
 
-/// The limiters are in one test, because the allocator counts for the whole process.
+/// The allocator counts for the whole process, so that one test at a time may count.
+static COUNTING: Mutex<()> = Mutex::new(());
+
 #[test]
 fn idle_limiters_are_small() {
+    let _counting = COUNTING.lock();
     // This creates the parts that all limiters of the process share.
     drop(Limiter::new(bucket()));
     let threads = bytes_of_idle(|| Limiter::new(bucket()));
@@ -103,4 +112,67 @@ fn idle_limiters_are_small() {
     }
     let both = bytes_of_idle(|| Limiter::new(AllOf::default().and(bucket()).and(bucket())));
     assert!(both <= 4_096, "{both}");
+}
+
+/// Returns a limit with as many holds, a grant behind each where there are grants `between`, and
+/// with ends in the order of the holds or against it.
+fn holding<P: Policy>(policy: P, count: u64, between: bool, falling: bool) -> Ledger<P> {
+    let mut limit = Ledger::new(policy, 0);
+    for number in 0..count {
+        let ttl_ns = 600_000_000_000 - if falling { 2_000 * number } else { 0 };
+        let held = limit.try_hold(1_000 * number, 1, ttl_ns).unwrap();
+        assert!(matches!(held, HoldVerdict::Held(_)));
+        if between {
+            let granted = limit.try_acquire(1_000 * number + 500, 1).unwrap();
+            assert!(matches!(granted, Verdict::Granted(_)));
+        }
+    }
+    limit
+}
+
+/// A table of keys is bounded by what their holds count.
+#[test]
+fn holds_take_no_more_than_they_count() {
+    let _counting = COUNTING.lock();
+    let bucket = Gcra::new("1000/s".parse().unwrap(), 1_000_000).unwrap();
+    let window = FixedWindow::new(1_000_000, Duration::from_secs(3_600), Anchor::Epoch);
+    let orders = [(false, false), (false, true), (true, false), (true, true)];
+    for count in (1..=150).chain([1_000, 10_000]) {
+        for (between, falling) in orders {
+            let counted = holding(bucket, count, between, falling).held_bytes();
+            let counted = i64::try_from(counted).unwrap();
+            let taken = [
+                bytes_of(|| holding(bucket, count, between, falling)),
+                bytes_of(|| holding(window, count, between, falling)),
+                bytes_of(|| holding(Concurrency::new(1_000_000), count, between, falling)),
+            ];
+            let what = format!("{count} holds: {taken:?}, counted {counted}");
+            assert!(taken.iter().all(|taken| (1..=counted).contains(taken)), "{what}");
+            // What counts more keeps keys out that would fit.
+            assert!(taken.iter().all(|taken| counted <= 2 * taken), "{what}");
+        }
+    }
+}
+
+/// With one hold each, as many keys fit in the memory of a table as `docs/limits.md` says.
+#[test]
+fn keys_with_holds_fill_the_memory_of_a_table_and_no_more() {
+    let _counting = COUNTING.lock();
+    let capacity = Capacity::for_keys(1_000_000).or_else(Overflow::Refuse);
+    let clock = ManualClock::new();
+    let policy = AnyPolicy::from(bucket());
+    let keyed = Keyed::<[u8], _, _>::with_hashing(policy, capacity, Hashing::FloodSafe, clock);
+    let hold = |key: u64| keyed.try_hold(&key.to_be_bytes(), 1, Duration::from_secs(600));
+    // The slots for all keys are there from the first one on, and are bounded by the keys.
+    let mut holds = Vec::with_capacity(100_000);
+    holds.push(hold(0));
+    let region = Region::new(ALLOCATOR);
+    let full_at = (1..100_000).find(|key| {
+        holds.push(hold(*key));
+        matches!(holds.last(), Some(Err(KeyedError::TableFull)))
+    });
+    let taken = region.change();
+    let taken = taken.bytes_allocated - taken.bytes_deallocated;
+    assert!((69_000..70_000).contains(&full_at.unwrap()), "{full_at:?}");
+    assert!(taken <= 64 << 20, "{taken}");
 }

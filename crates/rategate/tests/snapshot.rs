@@ -22,9 +22,9 @@ use rategate::snapshot::{
 };
 use rategate::wait::CancelToken;
 use rategate::{
-    AllOf, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog, Concurrency,
-    Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate, SlidingLog,
-    SystemClock, TwoTimeline,
+    AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog,
+    Concurrency, Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate,
+    SlidingLog, SystemClock, TwoTimeline,
 };
 use rategate_testkit::ns;
 
@@ -81,6 +81,10 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
         ("backfill_pool_by_hand", BackfillPool::new(4, ratio, None).unwrap().into()),
         ("concurrency", Concurrency::new(4).into()),
         ("commit_log", CommitLog::new(4, Duration::from_nanos(2 * S)).into()),
+        (
+            "adaptive_rate",
+            AdaptiveRate::new(Rate::per_second(1), Rate::per_second(3)).burst(2).into(),
+        ),
     ]
 }
 

@@ -12,9 +12,10 @@ use crate::policy::{Bucket, Policy, Taken};
 use crate::refund::{Refund, RefundBasis, RefundEpoch};
 use crate::verdict::{Grant, Ticket};
 
-/// The approximate bytes of a hold, and of what the first one needs besides.
-const BYTES: usize = 128;
-const FIRST_BYTES: usize = 768;
+/// The bytes that a hold counts, and those that the first one counts besides: no fewer than it
+/// takes where chunks have just grown, as with the seventeenth.
+const BYTES: usize = 96;
+const FIRST_BYTES: usize = 512;
 
 /// The holds that have not ended, and what else few limits have: it is apart to keep them small.
 #[derive(Clone, Debug, Default)]

@@ -146,6 +146,12 @@ impl<P: Policy> Limit for Ledger<P> {
             return caught_up.remaining(now_ns);
         }
         let now_ns = self.clamp(now_ns);
+        if self.promises.front().is_some_and(|first| first.taken.start_ns <= now_ns) {
+            // What has been promised by now may have kept time from being forfeited.
+            let mut caught_up = self.clone();
+            caught_up.pass_to(now_ns);
+            return caught_up.remaining(now_ns);
+        }
         let passes = |permits: u64| {
             NonZeroU64::new(permits).is_none_or(|permits| {
                 self.opening(now_ns, permits).is_ok_and(|opening| opening.opens_ns <= now_ns)

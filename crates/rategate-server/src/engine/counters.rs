@@ -456,16 +456,26 @@ fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
 }
 
 impl EngineError {
-    pub(super) const NOT_CHARGED_LEASED: Self =
-        Self::NotFor("permits leased from a store are not charged; write store = \"exact\"");
     pub(super) const NO_WEIGHTS: Self = Self::NotFor("`usage` is for rules with weights or prices");
-    pub(super) const NOT_CHARGED_IN_FLIGHT: Self =
-        Self::NotFor("the limit counts permits in flight; nothing is charged to it");
+
+    /// Returns the error for a charge to permits in flight, or to permits that are leased from a
+    /// store.
+    pub(super) fn not_charged(item: usize, rule: &Rule) -> Self {
+        let why = match rule.limit {
+            Limit::Policy(AnyPolicy::Concurrency(_)) => {
+                "counts permits in flight, to which nothing is charged: reserve or lease them"
+            }
+            _ => "leases permits from a store, which are not charged; write store = \"exact\"",
+        };
+        Self::NotForItem { item, rule: Arc::clone(&rule.name), why }
+    }
 
     pub(super) fn of(error: KeyedError) -> Self {
         match error {
             KeyedError::TableFull => Self::NoCapacity,
-            KeyedError::CountsInFlight => Self::NOT_CHARGED_IN_FLIGHT,
+            KeyedError::CountsInFlight => {
+                Self::NotFor("the limit counts permits in flight; nothing is charged to it")
+            }
             other => Self::Table(other),
         }
     }

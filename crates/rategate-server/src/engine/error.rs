@@ -174,6 +174,16 @@ pub enum EngineError {
     /// The limit does not support the verb.
     #[error("{0}")]
     NotFor(&'static str),
+    /// The limit of an item does not support the verb.
+    #[error("rule `{rule}` {why}")]
+    NotForItem {
+        /// The index of the item.
+        item: usize,
+        /// The name of the rule.
+        rule: Arc<str>,
+        /// The reason, and what the rule supports.
+        why: &'static str,
+    },
     /// A rule of which clients are assigned nothing.
     #[error("rule `{rule}` is not assigned to clients: {why}")]
     NotAssigned {
@@ -200,6 +210,16 @@ impl EngineError {
         });
         let known = a_few(known).into();
         Self::NoSuchRule { name: name.chars().take(256).collect::<String>().into(), known }
+    }
+
+    /// Moves an error about an item to the item that it comes from.
+    pub(super) fn of_origin(self, origin: impl FnOnce(usize) -> usize) -> Self {
+        match self {
+            Self::NotForItem { item, rule, why } => {
+                Self::NotForItem { item: origin(item), rule, why }
+            }
+            error => error,
+        }
     }
 
     /// Returns the reason for which a call with this error counts as refused.

@@ -114,13 +114,7 @@ impl<'a> Layers<'a> {
 
     /// Returns the index of the original item of an item to be decided.
     pub(super) fn origin(&self, decided: usize) -> usize {
-        let mut end = 0_usize;
-        let is_before = |size: &usize| {
-            end = end.saturating_add(*size);
-            end <= decided
-        };
-        let sizes = self.items.iter().map(|layer| layer.parts.len().max(1));
-        sizes.take_while(is_before).count()
+        origin(self.items.iter().map(|layer| layer.parts.len().max(1)), decided)
     }
 
     /// Returns the answer for the original items.
@@ -131,10 +125,16 @@ impl<'a> Layers<'a> {
     /// Returns the decision for the original items.
     pub(super) fn folded(&self, decided: Decided) -> Decided {
         let shape = self.shape();
-        let fold = move |answer| folded(shape, answer);
+        let fold = move |answer: Result<Answer, EngineError>| match answer {
+            Ok(answer) => Ok(folded(shape, answer)),
+            Err(error) => Err(error.of_origin(|item| {
+                let sizes = shape.iter().map(|costs| costs.as_ref().map_or(1, |costs| costs.len()));
+                origin(sizes, item)
+            })),
+        };
         match decided {
-            Decided::Now(answer) => Decided::Now(answer.map(fold)),
-            Decided::Later(answer) => Decided::Later(Box::pin(async { answer.await.map(fold) })),
+            Decided::Now(answer) => Decided::Now(fold(answer)),
+            Decided::Later(answer) => Decided::Later(Box::pin(async { fold(answer.await) })),
         }
     }
 
@@ -256,6 +256,16 @@ impl Rule {
     pub(super) fn cost_error(&self, item: usize, why: CostError) -> EngineError {
         EngineError::Cost { item, rule: Arc::clone(&self.name), why }
     }
+}
+
+/// Returns the index of the original item of an item to be decided, by the numbers of parts.
+fn origin(sizes: impl Iterator<Item = usize>, decided: usize) -> usize {
+    let mut end = 0_usize;
+    let is_before = |size: &usize| {
+        end = end.saturating_add(*size);
+        end <= decided
+    };
+    sizes.take_while(is_before).count()
 }
 
 /// Returns an answer with one part for each original item.

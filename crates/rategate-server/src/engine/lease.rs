@@ -60,16 +60,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Takes, renews or releases a lease in the rule's store or in this process. The answer has
     /// one part.
     ///
-    /// Fails with [`EngineError::NotFor`] if the rule's limit is not one of concurrency, and with
-    /// [`EngineError::NoPermits`] if `permits` is 0.
+    /// Fails with [`EngineError::NotForItem`] if the rule's limit is not one of concurrency, and
+    /// with [`EngineError::NoPermits`] if `permits` is 0.
     #[must_use]
     pub fn lease(&self, verb: LeaseVerb, lease: &Lease<'_>) -> Decided {
         let live = self.inner.live.load_full();
         let Some(live) = live else { return Decided::Now(Err(EngineError::NotLoaded)) };
         if !live.matcher.group(lease.rule).is_empty() {
-            let why = "a lease is of one limit; a rule with several has none that counts permits in \
-                       flight";
-            return Decided::Now(Err(EngineError::NotFor(why)));
+            let rule = lease.rule.into();
+            let why = "has several limits, and a lease is of one that counts permits in flight";
+            return Decided::Now(Err(EngineError::NotForItem { item: 0, rule, why }));
         }
         let (rule, key) = match live.index_of_name(lease.rule, lease.values) {
             Ok(found) => found,
@@ -116,7 +116,10 @@ async fn leased<C: Clock + Clone + 'static>(
     permits: NonZeroU64,
 ) -> Result<ItemResult, EngineError> {
     let Some((ruled, remote)) = live.remote(rule).filter(|(ruled, _)| ruled.is_in_flight()) else {
-        return Err(EngineError::NotFor("a lease is of a rule with the algorithm \"concurrency\""));
+        let rule = live.ruled.get(rule).ok_or(EngineError::NotLoaded)?;
+        let rule = Arc::clone(&rule.rule.name);
+        let why = "has no leases: those are of rules with the algorithm \"concurrency\"";
+        return Err(EngineError::NotForItem { item: 0, rule, why });
     };
     let named = key::in_store(&ruled.rule.name, key);
     let denied = |enforced| Verdict::Denied { retry_after_ns: None, enforced };

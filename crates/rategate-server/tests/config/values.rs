@@ -335,7 +335,8 @@ fn names_of_header_fields_are_names() {
     assert!(error.contains("unknown word `never`"), "{error}");
 }
 
-/// Two styles with the same names of fields would write one field twice.
+/// Two styles with the same names of fields would write one field twice, as one style listed twice
+/// would.
 #[test]
 fn header_fields_of_one_name_and_two_meanings_are_refused() {
     let load = |headers: &str| load_text("rules.toml", &format!("[http]\nheaders = [{headers}]\n"));
@@ -343,6 +344,16 @@ fn header_fields_of_one_name_and_two_meanings_are_refused() {
     let problems = both.unwrap_err().report();
     for part in ["rules.toml:2:", "fields of the same names", "leave out one"] {
         assert!(problems.contains(part), "{problems}");
+    }
+    for (headers, style) in [
+        (r#""openai", "ietf", "openai""#, "\"openai\""),
+        (r#""x-ratelimit-epoch", "x-ratelimit-epoch""#, "\"x-ratelimit-epoch\""),
+        (r#""ietf", "ratelimit", "x-ratelimit", "anthropic", "ietf""#, "\"ietf\""),
+    ] {
+        let problems = load(headers).unwrap_err().report();
+        for part in ["rules.toml:2:", style, "twice", "leave out one"] {
+            assert!(problems.contains(part), "{headers}: {problems}");
+        }
     }
     for style in ["x-ratelimit", "x-ratelimit-epoch"] {
         load(&format!(r#""ietf", "{style}", "ratelimit", "openai""#)).unwrap();

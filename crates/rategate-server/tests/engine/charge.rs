@@ -124,7 +124,7 @@ fn what_takes_no_charge_says_so() {
     let items = [Item::of(target, 1)];
     let request = Request { verb: Verb::Charge, items: &items, counts_denied: false };
     let Decided::Now(Err(error)) = engine.decide(&request) else { panic!("it is refused") };
-    assert!(matches!(error, EngineError::NotFor(_)), "{error:?}");
+    assert!(matches!(error, EngineError::NotForItem { item: 0, .. }), "{error:?}");
 }
 
 /// The most that a rule may owe is forgiven, and the answer says how much was counted.

@@ -258,7 +258,8 @@ fn a_shadow_rule_holds_what_fits_and_a_request_that_is_made_at_once_holds_none()
         let items = [Item::of(of("slots"), 1), Item::of(of("tokens"), 1)];
         let request = Request { verb, items: &items, counts_denied: false };
         let refused = now(world.engine.once(id(9), &request));
-        assert!(matches!(refused, Err(EngineError::NotFor(_))), "{verb:?}: {refused:?}");
+        let is_refused = matches!(refused, Err(EngineError::NotForItem { item: 0, .. }));
+        assert!(is_refused, "{verb:?}: {refused:?}");
     }
 }
 

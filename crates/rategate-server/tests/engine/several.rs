@@ -185,7 +185,7 @@ fn faults_are_typed() {
     assert_eq!(error(&[Item::of_usage(target, usage)]), EngineError::Cost { item: 0, rule, why });
     let lease = Lease { name: id(1), rule: "tokens", values: &[b"ann"], permits: 1 };
     match engine.lease(LeaseVerb::Take, &lease) {
-        rategate_server::engine::Decided::Now(Err(EngineError::NotFor(_))) => {}
+        rategate_server::engine::Decided::Now(Err(EngineError::NotForItem { .. })) => {}
         other => panic!("{other:?}"),
     }
     assert_eq!(ask(&engine, Verb::Peek, "tokens/rpm", 1).remaining, Some(3));

@@ -417,7 +417,7 @@ fn what_is_no_lease_says_what_would_be() {
         (json!({"verb":"lease","items":[{"rule":"ovens","key":"a"}]}), "/items", "one rule"),
         (json!({"verb":"lease","limit":"1/s","key":"a"}), "", "one rule"),
         (json!({"verb":"lease","domain":"edge","descriptor":{"site":"a"}}), "", "one rule"),
-        (json!({"verb":"lease","rule":"per_user","key":"a"}), "", "concurrency"),
+        (json!({"verb":"lease","rule":"per_user","key":"a"}), "/rule", "concurrency"),
         (json!({"verb":"lease","rule":"ovens","key":"a","permits":0}), "/permits", "1 permit, as"),
     ];
     for (body, pointer, detail) in table {
@@ -573,7 +573,7 @@ fn problems_are_reported_with_their_pointer() {
             "/x",
             "unknown field `x`",
         ),
-        (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "", "duplicate"),
+        (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "/key", "duplicate"),
         (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
         (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "`per_usr`; known: `"),
         (
@@ -595,7 +595,7 @@ fn problems_are_reported_with_their_pointer() {
             "user, path",
         ),
         (r#"{"limit":"0/s","key":"1"}"#, 400, "invalid_request", "/limit", "100/min"),
-        (r#"{"limit":"1/s","burst":0,"key":"1"}"#, 400, "invalid_request", "", ""),
+        (r#"{"limit":"1/s","burst":0,"key":"1"}"#, 400, "invalid_request", "/burst", "0: "),
     ];
     for (body, status, code, pointer, detail) in table {
         let (reported_status, reported_code, reported_pointer, reported) =

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use rategate::policy::Anchor;
-use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, ManualClock};
+use rategate::{AnyPolicy, Clock, Concurrency, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_server::rule::{
@@ -21,9 +21,9 @@ pub(crate) const MONDAY_S: u64 = 1_760_313_600;
 
 /// An API on a clock that the test sets.
 #[derive(Clone)]
-pub(crate) struct Service {
-    pub(crate) api: Api<ManualClock>,
-    pub(crate) clock: ManualClock,
+pub(crate) struct Service<C: Clock = ManualClock> {
+    pub(crate) api: Api<C>,
+    pub(crate) clock: C,
     pub(crate) caller: Caller,
 }
 
@@ -36,16 +36,23 @@ pub(crate) struct Answer {
 }
 
 pub(crate) fn service(options: Options) -> Service {
-    made(RuleSet { rules: rules(), hash: "".into() }, options)
+    on_clock(on_monday(), RuleSet { rules: rules(), hash: "".into() }, options)
 }
 
 pub(crate) fn with_rules(rules: RuleSet) -> Service {
-    made(rules, Options::default())
+    on_clock(on_monday(), rules, Options::default())
 }
 
-fn made(rules: RuleSet, options: Options) -> Service {
+pub(crate) fn on_monday() -> ManualClock {
     let clock = ManualClock::new();
     clock.advance(Duration::from_nanos(MONDAY_S * SECOND));
+    clock
+}
+
+pub(crate) fn on_clock<C>(clock: C, rules: RuleSet, options: Options) -> Service<C>
+where
+    C: Clock + Clone + 'static,
+{
     let engine = Engine::new(clock.clone(), EngineSettings::default());
     engine.load(rules).unwrap();
     Service { api: Api::new(engine, options), clock, caller: Caller::default() }
@@ -108,7 +115,7 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
     }
 }
 
-impl Service {
+impl<C: Clock + Clone + 'static> Service<C> {
     pub(crate) fn from(mut self, address: &str) -> Self {
         self.caller.address = address.parse::<IpAddr>().ok();
         self

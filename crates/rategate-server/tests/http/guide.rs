@@ -1,10 +1,30 @@
 //! The examples of the guide, exactly as written.
 
+use std::time::Duration;
+
+use rategate::wait::{CancelToken, Wake};
+use rategate::{Clock, ManualClock};
+use rategate_server::protocol::http::Options;
 use serde_json::Value as Json;
 
-use crate::http::common::with_rules;
+use crate::http::common::{on_clock, on_monday};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/http.md");
+
+/// A clock that goes on with each reading, as time does while a request is answered.
+#[derive(Clone)]
+struct Ticking(ManualClock);
+
+impl Clock for Ticking {
+    fn now_ns(&self) -> u64 {
+        self.0.advance(Duration::from_nanos(1));
+        self.0.now_ns()
+    }
+
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+        self.0.wait(until_ns, cancel)
+    }
+}
 
 /// Returns the code blocks in a language.
 fn blocks(language: &str) -> Vec<&'static str> {
@@ -31,7 +51,8 @@ fn holds(expected: &Json, actual: &Json) -> bool {
 fn every_example_is_answered_as_it_says() {
     let [rules] = blocks("toml").try_into().unwrap();
     let rules = rategate_server::config::load_text("rules.toml", rules).unwrap().rules;
-    let service = with_rules(rules.set().as_ref().clone());
+    let rules = rules.set().as_ref().clone();
+    let service = on_clock(Ticking(on_monday()), rules, Options::default());
     let examples = blocks("http");
     assert_eq!(examples.len(), 33);
     for example in examples {

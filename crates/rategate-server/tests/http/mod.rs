@@ -6,6 +6,7 @@ mod calendar;
 mod check;
 mod common;
 mod credits;
+mod errors;
 mod guide;
 mod openapi;
 mod several;

@@ -75,7 +75,7 @@ fn invalid_numbers_are_reported() {
         (r#""max_burst":1,"count_per_period":1,"period":18446744074"#, "/period"),
         (r#""max_burst":1,"count_per_period":1,"period":60,"quantity":-1"#, "/quantity"),
         (r#""max_burst":1,"count_per_period":1"#, ""),
-        (r#""max_burst":1,"max_burst":1,"count_per_period":1,"period":60"#, ""),
+        (r#""max_burst":1,"max_burst":1,"count_per_period":1,"period":60"#, "/max_burst"),
     ];
     for (numbers, pointer) in table {
         let body = format!(r#"{{"key":"k",{numbers}}}"#);

@@ -150,7 +150,7 @@ fn what_is_no_lease_is_an_error_of_redis_style() {
         ),
         (
             "RATEGATE.LEASE TAKE * rate 1",
-            "ERR a lease is of a rule with the algorithm \"concurrency\"",
+            "ERR rule `rate` has no leases: those are of rules with the algorithm \"concurrency\"",
         ),
     ];
     for (words, error) in table {

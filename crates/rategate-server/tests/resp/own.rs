@@ -197,6 +197,17 @@ fn an_invalid_command_about_a_rule_is_an_error() {
             "ERR wrong number of arguments for 'rategate.check' command; write RATEGATE.CHECK \
              [once|-] rule permits [value ...]",
         ),
+        // The number is missing, be the first word an id or a rule's name.
+        (
+            "RATEGATE.CHECK 00000000000000000000000000000001 api",
+            "ERR wrong number of arguments for 'rategate.check' command; write RATEGATE.CHECK \
+             [once|-] rule permits [value ...]",
+        ),
+        (
+            "RATEGATE.CHARGE - api",
+            "ERR wrong number of arguments for 'rategate.charge' command; write RATEGATE.CHARGE \
+             [once|-] rule permits [value ...]",
+        ),
     ] {
         assert_eq!(client.ask(words).error(), error, "{words}");
     }

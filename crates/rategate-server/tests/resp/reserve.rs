@@ -383,11 +383,16 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
     let counts = |word: &str| {
         format!("ERR the number of items is '{word}'; write a whole number from 1 to 64")
     };
-    let item = |at: usize| {
-        format!("ERR item {at}, counted from 0, has to be `rule permits n_values value ...`")
+    let in_item = |at: usize, error: &str| format!("ERR item {at}, counted from 0: {error}");
+    let item = |at: usize, sent: &str| {
+        let form = "`rule permits n_values value ...`, as many values as n_values says";
+        in_item(at, &format!("it is {sent}; write {form}"))
     };
-    let bare =
-        |at: usize| format!("ERR item {at}, counted from 0, has to be `rule n_values value ...`");
+    let bare = |at: usize, sent: &str| {
+        let form = "`rule n_values value ...`, as many values as n_values says";
+        in_item(at, &format!("it is {sent}; write {form}"))
+    };
+    let long_item = format!("RESERVE * 9 ITEMS 1 {} 1 9 a b c", "r".repeat(100));
     let table: &[(&str, &str)] = &[
         ("RESERVE", &count("reserve")),
         ("RESERVE * 9 tokens", &count("reserve")),
@@ -424,17 +429,41 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         // A range is of a rule of that name, and for a cancellation any word is.
         ("RESERVE * 9 ITEMS 2..1", number),
         ("CANCEL {ID} items x", others),
-        ("RESERVE * 9 ITEMS 2 calls 1 1 ann", &item(1)),
-        ("RESERVE * 9 ITEMS 1 calls", &item(0)),
-        ("RESERVE * 9 ITEMS 1 calls 1", &item(0)),
-        ("RESERVE * 9 ITEMS 1 calls 1 ann", &item(0)),
-        ("RESERVE * 9 ITEMS 1 calls 1 -1", &item(0)),
-        ("RESERVE * 9 ITEMS 1 calls 1 2 ann", &item(0)),
-        ("RESERVE * 9 ITEMS 1 calls 1 18446744073709551615 ann", &item(0)),
-        ("RESERVE * 9 ITEMS 1 calls one 1 ann", number),
+        ("RESERVE * 9 ITEMS 2 calls 1 1 ann", &item(1, "missing")),
+        ("RESERVE * 9 ITEMS 1 calls", &item(0, "'calls'")),
+        ("RESERVE * 9 ITEMS 1 calls 1", &item(0, "'calls' '1'")),
+        ("RESERVE * 9 ITEMS 1 calls 1 ann", &item(0, "'calls' '1' 'ann'")),
+        ("RESERVE * 9 ITEMS 1 calls 1 -1", &item(0, "'calls' '1' '-1'")),
+        ("RESERVE * 9 ITEMS 1 calls 1 2 ann", &item(0, "'calls' '1' '2' 'ann'")),
+        (
+            "RESERVE * 9 ITEMS 1 calls 1 18446744073709551615 ann",
+            &item(0, "'calls' '1' '18446744073709551615' 'ann'"),
+        ),
+        (
+            "RESERVE * 9 ITEMS 2 calls 1 1 ann tokens 1 x ann m",
+            &item(1, "'tokens' '1' 'x' 'ann' and 1 word more"),
+        ),
+        (&*long_item, &item(0, &format!("'{}...' '1' '9' 'a' and 2 words more", "r".repeat(64)))),
+        (
+            "RESERVE * 9 ITEMS 1 calls one 1 ann",
+            &in_item(0, "permits is not an integer or out of range: 'one'; write a whole number"),
+        ),
+        (
+            "RESERVE * 9 ITEMS 2 calls 1 1 ann tokens 5..1 2 ann m",
+            &in_item(1, "permits is not an integer or out of range: '5..1'; write a whole number"),
+        ),
+        (
+            "RESERVE * 9 ITEMS 2 calls 1 1 ann ovens 0 0",
+            &in_item(1, "rule `ovens` holds at least 1 permit"),
+        ),
+        ("RESERVE * 9 ovens 0", "ERR rule `ovens` holds at least 1 permit"),
+        (
+            "COMMIT {ID} ITEMS 1 tokens 1..5 2 ann m",
+            &in_item(0, "permits is not an integer or out of range: '1..5'; write a whole number"),
+        ),
         (
             "RESERVE * 9 ITEMS 1 calls 1 1 ann tokens 1",
-            "ERR words behind the last item: 2; none are accepted",
+            "ERR words behind the last item: 'tokens' '1'; none are accepted",
         ),
         (
             "RESERVE * 9 ITEMS 2 calls 1 0 tokens 1 2 ann m",
@@ -456,15 +485,15 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
             "ERR the id is of 1 item, and 2 are given; send what it was first sent with",
         ),
         ("COMMIT {ID} ITEMS 0", &counts("0")),
-        ("COMMIT {ID} ITEMS 1 tokens 2 ann m", &item(0)),
+        ("COMMIT {ID} ITEMS 1 tokens 2 ann m", &item(0, "'tokens' '2' 'ann' 'm'")),
         ("CANCEL {ID}", &count("cancel")),
         ("CANCEL * tokens ann m", id),
         ("CANCEL {ID} calls ann", others),
-        ("CANCEL {ID} ITEMS 1 tokens", &bare(0)),
-        ("CANCEL {ID} ITEMS 2 tokens 2 ann m", &bare(1)),
+        ("CANCEL {ID} ITEMS 1 tokens", &bare(0, "'tokens'")),
+        ("CANCEL {ID} ITEMS 2 tokens 2 ann m", &bare(1, "missing")),
         (
             "CANCEL {ID} ITEMS 1 tokens 2 ann m m",
-            "ERR words behind the last item: 1; none are accepted",
+            "ERR words behind the last item: 'm'; none are accepted",
         ),
     ];
     for (words, error) in table {
@@ -523,9 +552,11 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
         assert!(reply.error().starts_with(&error), "{words}: {reply:?}");
     }
     let once = client.ask(&format!("RATEGATE.REFUND {ID} ovens 1"));
-    assert!(once.error().starts_with("ERR the limit counts permits in flight"), "{once:?}");
+    assert!(once.error().starts_with("ERR rule `ovens` counts permits in flight"), "{once:?}");
     client.send(&command(&[&b"RATEGATE.CANCEL"[..], ID.as_bytes(), b"\xff"]));
     assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
+    client.send(&command(&[&b"RATEGATE.CANCEL"[..], ID.as_bytes(), b"ITEMS", b"1", b"\xff", b"0"]));
+    assert_eq!(client.read().error(), in_item(0, "a rule's name is text in UTF-8"));
     assert_eq!(reported(&client.ask("RATEGATE.PEEK tokens 1 ann m")), of("granted", 0, 993));
     assert_eq!(reported(&client.ask("RATEGATE.PEEK calls 1 ann")), of("granted", 0, 2));
     let cancel = client.ask(&format!("RATEGATE.CANCEL {ID} tokens ann m"));

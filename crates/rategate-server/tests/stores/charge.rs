@@ -179,15 +179,18 @@ fn what_takes_no_charge_says_so() {
         Rule { location: leased, ..stored("leased", 5) },
     ];
     let server = world.server(rules);
-    for (rule, why) in [("oven", "in flight"), ("here", "in flight"), ("leased", "leased")] {
+    for (rule, why) in [("oven", "in flight"), ("here", "in flight"), ("leased", "leases")] {
         let decided = decided(&server, Verb::Charge, &[(rule, "x", 1)]);
         let mut answer = Box::pin(decided.answer());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(answer) = answer.as_mut().poll(&mut context) else {
             panic!("{rule}: nothing is requested")
         };
-        let Err(EngineError::NotFor(text)) = answer else { panic!("{rule}: {answer:?}") };
-        assert!(text.contains(why), "{rule}: {text}");
+        let Err(error @ EngineError::NotForItem { item: 0, .. }) = answer else {
+            panic!("{rule}: {answer:?}")
+        };
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("rule `{rule}` ")) && text.contains(why), "{text}");
     }
 }
 

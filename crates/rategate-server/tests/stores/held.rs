@@ -189,7 +189,10 @@ fn only_permits_in_flight_are_held() {
     let world = World::new();
     let server =
         world.server(vec![bucket("b", &["who"], 5), in_flight("oven", 2, CounterLocation::Here)]);
-    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "b", 1), Err(EngineError::NotFor(_))));
+    assert!(matches!(
+        lease(&server, LeaseVerb::Take, 1, "b", 1),
+        Err(EngineError::NotForItem { item: 0, .. })
+    ));
     let none = EngineError::NoPermits { item: 0, rule: "oven".into() };
     assert_eq!(lease(&server, LeaseVerb::Take, 1, "oven", 0), Err(none));
     assert!(matches!(

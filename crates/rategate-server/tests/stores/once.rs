@@ -249,11 +249,14 @@ fn ids_of_other_requests_say_so() {
     for (verb, name, permits, why) in [
         (Verb::Take, "oven", 1, "in flight"),
         (Verb::Charge, "oven", 1, "in flight"),
-        (Verb::Charge, "leased", 1, "leased"),
+        (Verb::Charge, "leased", 1, "leases"),
     ] {
         let refused = world.try_once(&server, verb, 2, &[(name, permits)]);
-        let Err(EngineError::NotFor(text)) = refused else { panic!("{name}: {refused:?}") };
-        assert!(text.contains(why), "{name}: {text}");
+        let Err(error @ EngineError::NotForItem { item: 0, .. }) = refused else {
+            panic!("{name}: {refused:?}")
+        };
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("rule `{name}` ")) && text.contains(why), "{text}");
     }
     let none = EngineError::NoPermits { item: 0, rule: "s".into() };
     assert_eq!(world.try_once(&server, Verb::Take, 2, &[("s", 0)]), Err(none));

@@ -114,13 +114,12 @@ pub(super) fn may_count_in_flight<P: 'static>() -> bool {
 
 /// Knowledge about a limiter. A request with permits in flight keeps it, and drops it after them.
 pub(super) trait Known: Clone + Send + Sync + 'static {
-    /// Returns `true` if the limiter counts requests in flight.
+    /// Returns `true` if the limiter counts requests in flight, or follows how they end.
     ///
     /// A limit's policy may only be known at run time, and may change. The call comes after a
     /// permit was taken, so a later change does not turn that permit into one in flight.
     fn counts_in_flight<P: LimiterPolicy, C: Clock>(&self, limiter: &Limiter<P, C>) -> bool {
-        // A release of 0 permits only tests the policy.
-        limiter.release(0).unwrap_or(false)
+        needs_the_end(limiter)
     }
 }
 
@@ -138,12 +137,17 @@ impl Known for CachedInFlight {
         if remembered & !1 == changes {
             return remembered & 1 == 1;
         }
-        let counts = limiter.release(0).unwrap_or(false);
+        let counts = needs_the_end(limiter);
         if number() == changes {
             self.0.store(changes | u64::from(counts), Ordering::Relaxed);
         }
         counts
     }
+}
+
+fn needs_the_end<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> bool {
+    // A release of 0 permits only tests the policy.
+    limiter.release(0).unwrap_or(false) || limiter.follows_outcomes().unwrap_or(false)
 }
 
 /// Returns a permit in flight as taken permits.

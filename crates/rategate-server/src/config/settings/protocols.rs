@@ -1,5 +1,7 @@
 //! Settings of the protocols.
 
+use std::collections::HashSet;
+
 use rategate_tower::key::Network;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -29,8 +31,15 @@ pub struct Http {
 }
 
 impl Http {
-    /// Reports header fields of the same names with different meanings.
+    /// Reports a style that is listed twice, and header fields of the same names with different
+    /// meanings.
     pub(super) fn check(&self, reader: &mut Reader<'_>) {
+        let mut seen = HashSet::new();
+        if let Some(twice) = self.headers.iter().find(|&&dialect| !seen.insert(dialect)) {
+            let message = format!("{:?} is in the list twice", twice.name());
+            let help = "leave out one: each style is written once";
+            reader.suggest("http.headers", message, help);
+        }
         let names = |dialect| self.headers.contains(&dialect);
         if names(Dialect::Legacy) && names(Dialect::LegacyEpoch) {
             let message = "\"x-ratelimit\" and \"x-ratelimit-epoch\" have fields of the same names, \
@@ -69,6 +78,20 @@ pub enum Dialect {
     /// as Anthropic writes them. `"anthropic"`.
     #[serde(rename = "anthropic")]
     Anthropic,
+}
+
+impl Dialect {
+    /// Returns the word of a configuration.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Current => "ietf",
+            Self::Older => "ratelimit",
+            Self::Legacy => "x-ratelimit",
+            Self::LegacyEpoch => "x-ratelimit-epoch",
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+        }
+    }
 }
 
 /// The behaviour of Envoy's protocol.

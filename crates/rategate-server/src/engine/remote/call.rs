@@ -86,9 +86,8 @@ pub(super) fn call<C: Clock + Clone + 'static>(
         Verb::Peek if is_counted => {
             State::Peeking(remote.peek(&key, peeked_for(ruled, item)), None)
         }
-        Verb::Charge if ruled.is_in_flight() => return Err(EngineError::NOT_CHARGED_IN_FLIGHT),
-        Verb::Charge if !is_exact => {
-            return Err(EngineError::NOT_CHARGED_LEASED);
+        Verb::Charge if ruled.is_in_flight() || !is_exact => {
+            return Err(EngineError::not_charged(item.at, &ruled.rule));
         }
         Verb::Charge => match NonZeroU64::new(item.permits) {
             Some(permits) => State::Charging(remote.charge(&key, permits)),

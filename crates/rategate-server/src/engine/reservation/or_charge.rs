@@ -71,7 +71,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 engine.count_unknown(&committed);
             }
             match charged {
-                Err(EngineError::NotFor(_)) => committed,
+                Err(EngineError::NotFor(_) | EngineError::NotForItem { .. }) => committed,
                 charged => charged,
             }
         };

@@ -25,9 +25,8 @@ pub(super) const IN_PARTS: EngineError = EngineError::NotFor(
      flight; a reservation of both names them as items of their own",
 );
 
-const IN_FLIGHT: EngineError = EngineError::NotFor(
-    "the limit counts permits in flight: reserve them, or lease them, under the id",
-);
+const IN_FLIGHT: &str =
+    "counts permits in flight, which no request takes `once`: reserve or lease them under the id";
 
 /// The items of an operation on a reservation, some of which are in a store.
 pub(super) struct Split<C: Clock> {
@@ -201,15 +200,17 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Checks all items before any is sent: a request that is made at once holds no permits in
     /// flight, and leased permits take no charge.
     pub(super) fn check_once(&self, verb: Verb) -> Result<(), EngineError> {
-        let ruled = || self.stored.iter().filter_map(|item| self.live.ruled.get(item.rule));
-        if ruled().any(ActiveRule::is_in_flight) {
-            return Err(IN_FLIGHT);
+        for item in &self.stored {
+            let Some(ruled) = self.live.ruled.get(item.rule) else { continue };
+            if ruled.is_in_flight() {
+                let rule = Arc::clone(&ruled.rule.name);
+                return Err(EngineError::NotForItem { item: item.at, rule, why: IN_FLIGHT });
+            }
+            if verb == Verb::Charge && ruled.rule.location != CounterLocation::StoreExact {
+                return Err(EngineError::not_charged(item.at, &ruled.rule));
+            }
         }
-        let is_exact = |ruled: &ActiveRule<C>| ruled.rule.location == CounterLocation::StoreExact;
-        match verb {
-            Verb::Charge if !ruled().all(is_exact) => Err(EngineError::NOT_CHARGED_LEASED),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Returns the permits and the usages of the items.

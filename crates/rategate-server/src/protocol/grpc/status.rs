@@ -69,6 +69,7 @@ impl From<EngineError> for Status {
             | EngineError::TooManyReservations { .. } => Code::ResourceExhausted,
             EngineError::Store(_) => Code::Unavailable,
             EngineError::NotFor(_)
+            | EngineError::NotForItem { .. }
             | EngineError::NoPermits { .. }
             | EngineError::NotAssigned { .. } => Code::FailedPrecondition,
             EngineError::Table(_) => Code::Internal,

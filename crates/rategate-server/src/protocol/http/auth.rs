@@ -99,7 +99,8 @@ impl<'a> AuthRequest<'a> {
             }
             (None, Some(limit)) => {
                 let burst = number(given.burst.as_deref(), "?burst")?;
-                let limit = inline(&text(limit, "?limit")?, burst, "?")?;
+                let at = |member: &str| format!("?{member}");
+                let limit = inline(&text(limit, "?limit")?, burst, at)?;
                 let mut keys = keys.into_iter();
                 let (Some(key), None) = (keys.next(), keys.next()) else {
                     return Err(Invalid::at("?key", "several keys; a limit has one"));

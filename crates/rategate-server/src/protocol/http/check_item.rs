@@ -135,7 +135,8 @@ impl<'a> WrittenItem<'a> {
                     let detail = "an inline limit has one key: a text, or {\"base64\": a text}";
                     return Err(Invalid::at(format!("{pointer}/key"), detail));
                 };
-                let limit = inline(&limit.0, burst.map(|burst| burst.0), pointer)?;
+                let at = |member: &str| format!("{pointer}/{member}");
+                let limit = inline(&limit.0, burst.map(|burst| burst.0), at)?;
                 Counter::Inline { limit, key }
             }
             (None, None, Some(_), None, None, None) => {

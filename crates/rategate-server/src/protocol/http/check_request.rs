@@ -6,7 +6,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::check_item::{CheckItem, Counter, Uses, WrittenItem};
-use super::check_verb::{Verb, given_verb};
+use super::check_verb::Verb;
 use super::invalid::Invalid;
 use super::json::{AtMost, Descriptor, Key, Numbers, Text, TimeText, Whole, given};
 use crate::engine::{MAX_ITEMS, UniqueId};
@@ -38,7 +38,7 @@ pub(super) struct CheckRequest<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written<'a> {
-    #[serde(default, deserialize_with = "given_verb")]
+    #[serde(default, deserialize_with = "given")]
     verb: Option<Verb>,
     #[serde(default, deserialize_with = "given")]
     at_most: Option<AtMost>,
@@ -224,7 +224,7 @@ mod tests {
             (r#"{"rule":"r","once":"x1"}"#, "/once", "\"x1\" is none; an id is 32"),
             (r#"{"limit":"0/h","key":"a"}"#, "/limit", "\"0/h\": a limit that comes with the call"),
             ("{}", "", "an item has `rule`"),
-            (r#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),
+            (r#"{"rule":"r","rule":"s"}"#, "/rule", "duplicate field `rule`"),
             (r#"{"rule":"r","permit":1}"#, "/permit", "unknown field `permit`"),
             (r#"{"rule":"r","permits":-1}"#, "/permits", "a whole number"),
             (r#"{"rule":"r","permits":1.5}"#, "/permits", "a whole number"),
@@ -238,7 +238,7 @@ mod tests {
             ),
             (r#"{"rule":"r","verb":"reserve","ttl":0}"#, "/ttl", "like \"30s\""),
             (r#"{"rule":7}"#, "/rule", "a text"),
-            (r#"{"rule":"r","verb":"steal"}"#, "/verb", "unknown variant `steal`"),
+            (r#"{"rule":"r","verb":"steal"}"#, "/verb", "\"steal\" is not a verb: `take`"),
             (r#"{"items":[]}"#, "/items", "1 to 64"),
             (r#"{"items":[{"rule":"r"}],"key":"k"}"#, "", "use one or the other"),
             (r#"{"items":[{"rule":"r"},{"rule":"s","permits":-1}]}"#, "/items/1/permits", "whole"),

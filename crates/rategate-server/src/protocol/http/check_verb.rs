@@ -1,10 +1,10 @@
 //! The verbs of `POST /v1/check`, and the members that each requires or rejects.
 
+use std::fmt;
 use std::time::Duration;
 
 use rategate_core::span;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::de::{Deserialize, Deserializer, Error, Expected, Visitor};
 
 use super::invalid::{Invalid, quoted};
 use super::json::{AtMost, Text, TimeText, Whole};
@@ -12,8 +12,7 @@ use crate::engine::{NotAnId, UniqueId};
 use crate::net::Right;
 
 /// The operation of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verb {
     /// Takes the permits of all items, or none.
     #[default]
@@ -39,6 +38,21 @@ pub(super) enum Verb {
     /// Ends a reservation of which nothing was used.
     Cancel,
 }
+
+/// The verbs, by their names.
+const VERBS: [(&str, Verb); 11] = [
+    ("take", Verb::Take),
+    ("peek", Verb::Peek),
+    ("charge", Verb::Charge),
+    ("refund", Verb::Refund),
+    ("reset", Verb::Reset),
+    ("lease", Verb::Lease),
+    ("renew", Verb::Renew),
+    ("release", Verb::Release),
+    ("reserve", Verb::Reserve),
+    ("commit", Verb::Commit),
+    ("cancel", Verb::Cancel),
+];
 
 impl Verb {
     /// Returns the right that the verb needs. A release, a commit and a cancellation credit only
@@ -139,11 +153,29 @@ impl Verb {
     }
 }
 
-/// Reads a verb. An enum of its own would say of null only that a value is expected.
-pub(super) fn given_verb<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Verb>, D::Error> {
-    let verb = Option::<Verb>::deserialize(member)?;
-    let verb = verb.ok_or_else(|| D::Error::custom("null is no verb; leave it out for a take"));
-    verb.map(Some)
+impl<'de> Deserialize<'de> for Verb {
+    /// Reads a verb. A derived reader would say of a number only that a value is expected.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = Verb;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a verb:")?;
+                for (nth, (name, _)) in VERBS.iter().enumerate() {
+                    write!(f, "{} `{name}`", if nth == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Verb, E> {
+                let verb = VERBS.iter().find(|(name, _)| *name == text).map(|(_, verb)| *verb);
+                let expected: &dyn Expected = &self;
+                verb.ok_or_else(|| E::custom(format_args!("{} is not {expected}", quoted(text))))
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
 }
 
 /// Parses an id, or the name of a lease.

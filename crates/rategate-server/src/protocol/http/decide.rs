@@ -373,8 +373,16 @@ fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
         EngineError::DuplicateItem { second, .. } => Some(*second),
         EngineError::AtMost { item, .. }
         | EngineError::Cost { item, .. }
-        | EngineError::NoPermits { item, .. } => Some(*item),
+        | EngineError::NoPermits { item, .. }
+        | EngineError::NotForItem { item, .. } => Some(*item),
         _ => check_request.items.iter().position(is_about),
+    };
+    let member = match (&fault, index.and_then(|index| check_request.items.get(index))) {
+        (EngineError::NotForItem { .. }, Some(CheckItem { counter, .. })) => match counter {
+            Counter::Descriptor { .. } => "/descriptor",
+            Counter::Rule { .. } | Counter::Inline { .. } => "/rule",
+        },
+        _ => member,
     };
     let pointer = index.map(|index| check_request.pointer(index) + member);
     Refused::EngineError(fault, pointer.unwrap_or_default())

@@ -6,7 +6,7 @@ use rategate::Rate;
 use rategate::error::RateError;
 
 use super::invalid::{Invalid, quoted};
-use crate::engine::Inline;
+use crate::engine::{EngineError, Inline};
 use crate::units::meant;
 
 /// Parses a limit. Without a burst, the burst is the number of permits of one period, and at least
@@ -14,12 +14,16 @@ use crate::units::meant;
 ///
 /// # Errors
 ///
-/// The fault of the text or of the bucket.
-pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<Inline, Invalid> {
+/// The fault of the text or of the burst, at the pointer of that member.
+pub(super) fn inline(
+    text: &str,
+    burst: Option<u64>,
+    pointer: impl Fn(&str) -> String,
+) -> Result<Inline, Invalid> {
     let invalid_limit = |why: &dyn std::fmt::Display| {
         let (text, like) = (quoted(text), "\"100/min\", \"0.5/s\" or \"1000/10s\"");
         let detail = format!("{text}: {why}; write a limit like {like}");
-        Invalid::at(format!("{pointer}/limit"), detail)
+        Invalid::at(pointer("limit"), detail)
     };
     let rate = Rate::from_str(text).map_err(|fault| match meant(text) {
         Some(meant) => invalid_limit(&format_args!("{fault}; did you mean {meant:?}?")),
@@ -46,7 +50,10 @@ pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<In
     let limit = Inline { capacity: burst.unwrap_or(in_a_period), count, period_ns };
     match limit.bucket() {
         Ok(_) => Ok(limit),
-        Err(fault) => Err(Invalid::at(pointer, fault.to_string())),
+        Err(fault @ EngineError::Limit(_)) => {
+            Err(Invalid::at(pointer("burst"), format!("{}: {fault}", limit.capacity)))
+        }
+        Err(fault) => Err(invalid_limit(&fault)),
     }
 }
 
@@ -55,7 +62,7 @@ mod tests {
     use super::inline;
 
     fn of(text: &str, burst: Option<u64>) -> (u64, u64, u64) {
-        let limit = inline(text, burst, "").unwrap();
+        let limit = inline(text, burst, str::to_owned).unwrap();
         (limit.capacity, limit.count, limit.period_ns)
     }
 
@@ -72,17 +79,17 @@ mod tests {
     #[test]
     fn limits_that_are_none_say_what_would_be_right() {
         for text in ["", "100", "/min", "100/", "-1/s", "0/s", "1/0s", "x/s", "1/fortnight"] {
-            let invalid = inline(text, None, "/items/3").unwrap_err();
+            let invalid = inline(text, None, |member| format!("/items/3/{member}")).unwrap_err();
             assert_eq!(invalid.pointer, "/items/3/limit", "{text}");
             assert!(invalid.detail.contains("100/min"), "{text}: {}", invalid.detail);
         }
         for text in ["unlimited", "never", "NaN/s", "inf/s", "1e3/s", "0/h", "-1/h", "1/0s", "x"] {
-            let detail = inline(text, None, "").unwrap_err().detail;
+            let detail = inline(text, None, str::to_owned).unwrap_err().detail;
             assert!(detail.starts_with(&format!("{text:?}: ")), "{detail}");
             // Nothing that would be refused is advised.
             assert!(!detail.contains("\"never\"") || text == "never", "{detail}");
             assert!(!detail.contains("\"unlimited\"") || text == "unlimited", "{detail}");
         }
-        assert!(inline("1/s", Some(0), "").is_err());
+        assert_eq!(inline("1/s", Some(0), str::to_owned).unwrap_err().pointer, "burst");
     }
 }

@@ -37,18 +37,48 @@ impl Invalid {
     /// find the position, which only invalid requests pay for.
     pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8], fault: &serde_json::Error) -> Self {
         let mut reader = serde_json::Deserializer::from_slice(body);
-        let pointer = match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
+        let mut pointer = match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
             Ok(_) => String::new(),
             Err(fault) => pointer(fault.path()),
         };
         let mut detail = fault.to_string();
-        if fault.is_syntax() && is_number(&pointer) {
-            // What is no number of JSON gets to no reader of a number, which would say what is.
-            let word = word_at(body, fault.line(), fault.column());
-            let _ = write!(detail, ": `{word}`; write a whole number from 0 to {}", u64::MAX);
+        if let Some(name) = duplicate(&detail) {
+            let _ = write!(pointer, "/{name}");
+        }
+        if fault.is_syntax() {
+            detail.push_str(&accepted(body, fault, &pointer));
         }
         Self::at(pointer, detail)
     }
+}
+
+/// Returns the name of the member that comes twice in an object, which is no part of the path.
+fn duplicate(detail: &str) -> Option<String> {
+    let (name, _) = detail.strip_prefix("duplicate field `")?.split_once('`')?;
+    Some(name.to_owned())
+}
+
+/// Returns what is wrong and what would be right, of a word or a text that is none of JSON: that
+/// gets to no reader, which would say it.
+fn accepted(body: &[u8], fault: &serde_json::Error, pointer: &str) -> String {
+    let error = fault.to_string();
+    let of = |names: &[&str]| names.iter().any(|name| error.starts_with(name));
+    if of(&["invalid unicode code point"])
+        && let Err(other) = std::str::from_utf8(body)
+        && let Some(byte) = body.get(other.valid_up_to())
+    {
+        let bytes = "{\"base64\": \"AP8=\"}";
+        return format!(": byte {byte:#04x} is not UTF-8; other bytes of a key are as {bytes}");
+    }
+    if of(&["lone leading surrogate", "unexpected end of hex escape"]) {
+        let half = ": an escape like \\ud800 is half a character; write the other half behind it";
+        return half.to_owned();
+    }
+    if is_number(pointer) {
+        let word = word_at(body, fault.line(), fault.column());
+        return format!(": `{word}`; write a whole number from 0 to {}", u64::MAX);
+    }
+    String::new()
 }
 
 /// Returns `true` for the pointer of a number.

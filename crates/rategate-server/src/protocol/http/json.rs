@@ -2,10 +2,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor,
+};
+
+use super::invalid::quoted;
 
 /// The maximum number of values of a key, and of entries of a descriptor.
 pub(super) const MAX_VALUES: usize = 32;
@@ -292,12 +297,26 @@ fn read_object<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
     let mut pairs: Vec<(Text<'de>, V)> = Vec::new();
     while let Some(name) = map.next_key::<Text<'de>>()? {
         bounded(pairs.len())?;
-        if pairs.iter().any(|(other, _)| *other == name) {
-            return Err(A::Error::custom("a name comes twice; each may come once"));
-        }
-        pairs.push((name, map.next_value()?));
+        let value = if pairs.iter().any(|(other, _)| *other == name) {
+            map.next_value_seed(Duplicate(&name.0, PhantomData))?
+        } else {
+            map.next_value()?
+        };
+        pairs.push((name, value));
     }
     Ok(pairs)
+}
+
+/// The value of a name that has come before: an error, which has the position of the value.
+struct Duplicate<'a, V>(&'a str, PhantomData<V>);
+
+impl<'de, V> DeserializeSeed<'de> for Duplicate<'_, V> {
+    type Value = V;
+
+    fn deserialize<D: Deserializer<'de>>(self, _: D) -> Result<V, D::Error> {
+        let name = quoted(self.0);
+        Err(D::Error::custom(format_args!("duplicate field {name}; each name may come once")))
+    }
 }
 
 fn bounded<E: Error>(so_far: usize) -> Result<(), E> {
@@ -344,7 +363,7 @@ mod tests {
         let fault = |text| serde_json::from_str::<Key<'_>>(text).unwrap_err().to_string();
         assert!(fault("42").contains("expected a text"), "{}", fault("42"));
         assert!(fault(r#"{"base64":"*"}"#).contains("AP8="));
-        assert!(fault(r#"{"a":"1","a":"2"}"#).contains("twice"));
+        assert!(fault(r#"{"a":"1","a":"2"}"#).contains("duplicate field \"a\""));
         assert!(fault(r#"{"a":{"b":"c"}}"#).contains("base64"));
         assert!(fault(r#"{"a":{"base64":"AA==","c":"d"}}"#).contains("base64"));
         let many = format!("[{}\"x\"]", "\"x\",".repeat(MAX_VALUES));

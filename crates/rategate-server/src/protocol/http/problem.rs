@@ -85,6 +85,7 @@ impl Refused {
             Self::EngineError(_, pointer) if !pointer.is_empty() => {
                 Some(FieldError { pointer, detail })
             }
+            Self::Unread(..) => Some(FieldError { pointer: "", detail }),
             _ => None,
         }
     }

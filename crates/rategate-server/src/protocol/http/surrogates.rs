@@ -8,23 +8,27 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::invalid::Invalid;
 use crate::protocol::rls::Bytes;
 
 /// Parses a body. If that fails because of text that is not Unicode, parses it again with such
 /// text as bytes. `buffer` holds the rewritten body.
-pub(super) fn read<'a, T, E>(
+///
+/// # Errors
+///
+/// That of the body as written, unless another part of it is at fault.
+pub(super) fn read<'a, T>(
     body: &'a [u8],
     buffer: &'a mut Vec<u8>,
-    read: impl Fn(&'a [u8]) -> Result<T, E>,
-) -> Result<T, E> {
-    let result = read(body);
-    match result.is_err().then(|| mended(body)).flatten() {
-        Some(mended) => {
-            *buffer = mended;
-            read(buffer)
-        }
-        None => result,
-    }
+    read: impl Fn(&'a [u8]) -> Result<T, Invalid>,
+) -> Result<T, Invalid> {
+    let written = match read(body) {
+        Ok(read) => return Ok(read),
+        Err(invalid) => invalid,
+    };
+    let Some(mended) = mended(body) else { return Err(written) };
+    *buffer = mended;
+    read(buffer).map_err(|other| if other.pointer == written.pointer { written } else { other })
 }
 
 /// Returns the body with each value that has half a character rewritten as its bytes, or `None` if

@@ -78,8 +78,8 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             ));
             return None;
         };
-        let rule = own::rule_name(words.at(3), &mut reply)?;
-        let permits = own::permits(words.at(4), &mut reply)?;
+        let rule = own::or_error(own::rule_name(words.at(3)), &mut reply)?;
+        let permits = own::or_error(own::permits(words.at(4)), &mut reply)?;
         let values: SmallVec<[&[u8]; 8]> = words.skip(5).collect();
         let decided = self.engine().lease(verb, &Lease { name, rule, values: &values, permits });
         own::reply_now_or_later(

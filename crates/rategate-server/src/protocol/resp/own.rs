@@ -26,6 +26,7 @@ use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;
+use super::forms::argument_count_error;
 use super::lease;
 use super::number::{put_or_minus_one, shown, unsigned};
 use super::session::Session;
@@ -69,14 +70,19 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         let mut reply = RespWriter::new(out, session.version);
         let counts_once = matches!(verb, Verb::Take | Verb::Charge | Verb::Refund);
         let once = if counts_once { once(words) } else { None };
+        if counts_once && once.is_none() && lacks_permits(words) {
+            argument_count_error(&String::from_utf8_lossy(words.at(0)), &mut reply);
+            return None;
+        }
         let rule = 1_usize.saturating_add(once.is_some().into());
         let first = rule.saturating_add(1);
         let (permits, first) = if verb == Verb::Reset {
             (0, first)
         } else {
-            (permits(words.at(first), &mut reply)?, first.saturating_add(1))
+            let permits = or_error(permits(words.at(first)), &mut reply)?;
+            (permits, first.saturating_add(1))
         };
-        let name = rule_name(words.at(rule), &mut reply)?;
+        let name = or_error(rule_name(words.at(rule)), &mut reply)?;
         let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
         let items = [Item::of(Target::Rule { name, values: &values }, permits)];
         let request = Request { verb, items: &items, counts_denied: false };
@@ -104,7 +110,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     ) where
         C: Clock + Clone + 'static,
     {
-        let Some(name) = rule_name(words.at(1), &mut reply) else { return };
+        let Some(name) = or_error(rule_name(words.at(1)), &mut reply) else { return };
         let rule = self.engine().rule_named(name);
         let Some(rule) = rule.as_deref() else {
             session.refusal = Some(RefusalReason::EngineError);
@@ -150,29 +156,26 @@ fn put_texts<const N: usize>(texts: [(&str, String); N], reply: &mut RespWriter<
     }
 }
 
-/// Parses a number of permits, or writes an error and returns `None`.
-pub(super) fn permits(word: &[u8], reply: &mut RespWriter<'_>) -> Option<u64> {
-    let permits = unsigned(word);
-    if permits.is_none() {
-        permits_error(word, "a whole number from 0 to 18446744073709551615", reply);
-    }
-    permits
+/// Parses a number of permits.
+pub(super) fn permits(word: &[u8]) -> Result<u64, String> {
+    let accepted = "a whole number from 0 to 18446744073709551615";
+    unsigned(word).ok_or_else(|| permits_error(word, accepted))
 }
 
-/// Writes the error for a word that is no number of permits.
-pub(super) fn permits_error(word: &[u8], accepted: &str, reply: &mut RespWriter<'_>) {
+/// Returns the error for a word that is no number of permits.
+pub(super) fn permits_error(word: &[u8], accepted: &str) -> String {
     let word = shown(word);
-    reply
-        .error(&format!("ERR permits is not an integer or out of range: {word}; write {accepted}"));
+    format!("permits is not an integer or out of range: {word}; write {accepted}")
 }
 
-/// Parses a rule's name, or writes an error and returns `None`.
-pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut RespWriter<'_>) -> Option<&'a str> {
-    let name = std::str::from_utf8(word).ok();
-    if name.is_none() {
-        reply.error("ERR a rule's name is text in UTF-8");
-    }
-    name
+/// Parses a rule's name.
+pub(super) fn rule_name(word: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(word).map_err(|_| "a rule's name is text in UTF-8".to_owned())
+}
+
+/// Writes the error of a word that could not be parsed.
+pub(super) fn or_error<T>(parsed: Result<T, String>, reply: &mut RespWriter<'_>) -> Option<T> {
+    parsed.map_err(|error| reply.error(&format!("ERR {error}"))).ok()
 }
 
 /// Parses an id. Where one `may_be_new`, `*` draws it.
@@ -195,6 +198,12 @@ fn once(words: CommandWords<'_>) -> Option<Option<UniqueId>> {
         b"-" => Some(None),
         word => unique_id(word, false).map(Some),
     }
+}
+
+/// Returns `true` for an id and a rule's name without permits, which are the last of the words.
+fn lacks_permits(words: CommandWords<'_>) -> bool {
+    let is_id = |word: &[u8]| word == b"-" || unique_id(word, false).is_some();
+    words.len() == 3 && unsigned(words.at(2)).is_none() && is_id(words.at(1))
 }
 
 /// Writes the reply to a decision that is made already.
@@ -390,10 +399,10 @@ mod tests {
     fn arguments_that_are_not_utf8_are_reported() {
         let mut out = Vec::new();
         let mut reply = RespWriter::new(&mut out, Version::Two);
-        assert_eq!(rule_name(b"one", &mut reply), Some("one"));
-        assert_eq!(permits(b"3", &mut reply), Some(3));
-        assert_eq!(rule_name(b"\xff", &mut reply), None);
-        assert_eq!(permits(b"-3", &mut reply), None);
+        assert_eq!(or_error(rule_name(b"one"), &mut reply), Some("one"));
+        assert_eq!(or_error(permits(b"3"), &mut reply), Some(3));
+        assert_eq!(or_error(rule_name(b"\xff"), &mut reply), None);
+        assert_eq!(or_error(permits(b"-3"), &mut reply), None);
         let write_fields = "-ERR a rule's name is text in UTF-8\r\n\
                     -ERR permits is not an integer or out of range: '-3'; write a whole number \
                     from 0 to 18446744073709551615\r\n";

@@ -69,6 +69,9 @@ struct Form {
 /// Consecutive words of a command.
 type Words<'a> = &'a [&'a [u8]];
 
+/// The maximum number of an item's words that an error shows.
+const MAX_SHOWN: usize = 4;
+
 impl<C: Clock + Clone + 'static> Resp<C> {
     /// Runs `RATEGATE.RESERVE`, `.COMMIT` and `.CANCEL`. The reply is written, or follows later.
     pub(super) fn reserve(
@@ -147,7 +150,7 @@ fn read<'a>(
         {
             (list(verb, count, listed, reply)?, true)
         }
-        _ => (smallvec![item(verb, named, None, reply)?.0], false),
+        _ => (smallvec![own::or_error(item(verb, named, false), reply)?.0], false),
     };
     Some(Call { id, ttl, items, is_listed })
 }
@@ -176,32 +179,37 @@ fn list<'a>(
     };
     let mut items = SmallVec::new();
     for index in 0..count {
-        let (next, behind) = item(verb, words, Some(index), reply)?;
+        let parsed = item(verb, words, true).map_err(|error| of_item(index, &error));
+        let (next, behind) = own::or_error(parsed, reply)?;
         items.push(next);
         words = behind;
     }
     if !words.is_empty() {
-        let words = words.len();
-        reply.error(&format!("ERR words behind the last item: {words}; none are accepted"));
+        let sent = shown_start(words);
+        reply.error(&format!("ERR words behind the last item: {sent}; none are accepted"));
         return None;
     }
     Some(items)
 }
 
+/// Returns an error with the number of its item.
+fn of_item(index: usize, error: &str) -> String {
+    format!("item {index}, counted from 0: {error}")
+}
+
 /// Parses an item, and returns the words behind it. All words are of the item, unless it is listed
-/// under an index and states the number of its values.
-fn item<'a>(
+/// and states the number of its values.
+fn item(
     verb: ReservationVerb,
-    words: Words<'a>,
-    index: Option<usize>,
-    reply: &mut RespWriter<'_>,
-) -> Option<(Item<'a>, Words<'a>)> {
+    words: Words<'_>,
+    is_listed: bool,
+) -> Result<(Item<'_>, Words<'_>), String> {
     let (head, form) = match verb {
         ReservationVerb::Cancel => (1, "rule n_values value ..."),
         _ => (2, "rule permits n_values value ..."),
     };
     let parts = words.split_at_checked(head).and_then(|(head, rest)| {
-        let (values, behind) = if index.is_some() {
+        let (values, behind) = if is_listed {
             let (count, rest) = rest.split_first()?;
             rest.split_at_checked(unsigned(count)?.try_into().ok()?)?
         } else {
@@ -210,36 +218,42 @@ fn item<'a>(
         Some((head, values, behind))
     });
     let Some((head, values, behind)) = parts else {
-        let index = index.unwrap_or_default();
-        reply.error(&format!("ERR item {index}, counted from 0, has to be `{form}`"));
-        return None;
+        let sent = shown_start(words);
+        return Err(format!("it is {sent}; write `{form}`, as many values as n_values says"));
     };
-    let name = own::rule_name(head.first().copied().unwrap_or_default(), reply)?;
-    let (permits, at_most) =
-        head.get(1).map_or(Some((0, None)), |word| range(verb, word, reply))?;
-    Some((Item { at_most, ..Item::of(Target::Rule { name, values }, permits) }, behind))
+    let name = own::rule_name(head.first().copied().unwrap_or_default())?;
+    let (permits, at_most) = head.get(1).map_or(Ok((0, None)), |word| range(verb, word))?;
+    Ok((Item { at_most, ..Item::of(Target::Rule { name, values }, permits) }, behind))
+}
+
+/// Returns the first of some words for an error, and the number of the others.
+fn shown_start(words: Words<'_>) -> String {
+    if words.is_empty() {
+        return "missing".to_owned();
+    }
+    let start: Vec<String> = words.iter().take(MAX_SHOWN).map(|word| shown(word)).collect();
+    let start = start.join(" ");
+    match words.len().saturating_sub(MAX_SHOWN) {
+        0 => start,
+        1 => format!("{start} and 1 word more"),
+        more => format!("{start} and {more} words more"),
+    }
 }
 
 /// Parses a number of permits, of a new reservation also a minimum and a maximum.
-fn range(
-    verb: ReservationVerb,
-    word: &[u8],
-    reply: &mut RespWriter<'_>,
-) -> Option<(u64, Option<u64>)> {
+fn range(verb: ReservationVerb, word: &[u8]) -> Result<(u64, Option<u64>), String> {
     let dots = word.windows(2).position(|dots| dots == b"..");
     let Some(at) = dots.filter(|_| verb == ReservationVerb::Reserve) else {
-        return Some((own::permits(word, reply)?, None));
+        return Ok((own::permits(word)?, None));
     };
     let number = |word: Option<&[u8]>| unsigned(word?);
     let least = number(word.get(..at)).filter(|least| *least > 0);
     let most = number(word.get(at.saturating_add(2)..));
     let range = least.zip(most).filter(|(least, most)| least <= most);
-    if range.is_none() {
-        let accepted = "a whole number, or `least..most` as 1..800, with at least 1 in front and no \
-                        fewer behind";
-        own::permits_error(word, accepted, reply);
-    }
-    range.map(|(least, most)| (least, Some(most)))
+    let accepted = "a whole number, or `least..most` as 1..800, with at least 1 in front and no \
+                    fewer behind";
+    let (least, most) = range.ok_or_else(|| own::permits_error(word, accepted))?;
+    Ok((least, Some(most)))
 }
 
 impl Form {
@@ -261,7 +275,13 @@ impl Form {
                 reserved.answer.refusal()
             }
             Err(error) => {
-                reply.error(&format!("ERR {error}"));
+                let text = match error {
+                    EngineError::NoPermits { item, .. } if self.is_listed => {
+                        of_item(item, &error.to_string())
+                    }
+                    _ => error.to_string(),
+                };
+                reply.error(&format!("ERR {text}"));
                 Some(error.refusal())
             }
         }

@@ -289,6 +289,30 @@ fn a_herd_comes_back_evenly() {
     assert_eq!(fullest(&herd(100, 20, 0, 0), 1), 2_000);
 }
 
+/// Twenty processes that were refused for ten minutes come back over half a minute: none too soon,
+/// and never more than seven in a second, whatever they draw.
+#[test]
+fn twenty_processes_do_not_come_back_together() {
+    let hold_s = 600;
+    let mut worst = Vec::new();
+    for draw in 0..2_000 {
+        let ends = (0..20).map(|process| {
+            let mut pacing = PacingState::default();
+            let ticket = Ticket { number: 0, cost: ONE };
+            let mut random = fastrand::Rng::with_seed(draw * 20 + process);
+            let jitter_ns = || random.u64(..=30 * S);
+            pacing.follow([0; 2], ticket, &hold(hold_s), FOLLOWING, jitter_ns);
+            ask(&mut pacing, 0).unwrap_err()
+        });
+        let mut ends: Vec<u64> = ends.collect();
+        ends.sort_unstable();
+        assert!(ends[0] >= hold_s * S && ends[19] <= (hold_s + 30) * S);
+        worst.push(fullest(&ends, S));
+    }
+    worst.sort_unstable();
+    assert!(worst[1_000] <= 3 && worst[1_999] <= 7, "{} {}", worst[1_000], worst[1_999]);
+}
+
 /// Requests that arrive during a release follow those that waited. After it nothing is delayed.
 #[test]
 fn a_release_ends() {
