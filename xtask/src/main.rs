@@ -75,7 +75,8 @@ static COMMANDS: [Command; 20] = [
     },
     Command {
         forms: &["pictures"],
-        help: "draws the pictures of the guides, and the tables of docs/distributed.md",
+        help: "draws the pictures of the guides, and the tables of docs/distributed.md and\n\
+               docs/adaptive.md",
         run: |at, _| pictures::draw(&at.root),
     },
     Command {

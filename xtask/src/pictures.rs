@@ -1,6 +1,7 @@
 //! The pictures of the guides, drawn by the simulator. `![…](pictures/NAME.svg)` in a file of
-//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or a picture of the example `fleet` if
-//! its name begins with `fleet-`. That example prints the tables of one page too.
+//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or a picture of the example `fleet` or
+//! `controllers` if its name begins with `fleet-` or `server-`. Each of these examples prints the
+//! tables of one page too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,8 +14,15 @@ use crate::page::Page;
 
 const FOLDER: &str = "docs/pictures";
 
-/// The page whose tables the example prints, between two marks.
-const PAGE: &str = "docs/distributed.md";
+/// The pages whose tables examples print, between two marks.
+const PAGES: [(&str, &[&str], &str); 2] =
+    [("docs/distributed.md", FLEET, "tables"), ("docs/adaptive.md", CONTROLLERS, "table")];
+
+const FLEET: &[&str] =
+    &["run", "--quiet", "--package", "rategate-fleet", "--example", "fleet", "--"];
+
+const CONTROLLERS: &[&str] =
+    &["run", "--quiet", "--package", "rategate-sim", "--example", "controllers", "--"];
 
 /// Draws every picture that a guide shows, and writes the tables.
 pub(crate) fn draw(root: &Path) -> Result<()> {
@@ -23,8 +31,10 @@ pub(crate) fn draw(root: &Path) -> Result<()> {
         fs::write(root.join(FOLDER).join(format!("{name}.svg")), drawing(root, &name)?)?;
         println!("drew {FOLDER}/{name}.svg");
     }
-    fs::write(root.join(PAGE), with_tables(root)?)?;
-    println!("wrote the tables of {PAGE}");
+    for (page, example, command) in PAGES {
+        fs::write(root.join(page), with_tables(root, page, example, command)?)?;
+        println!("wrote the tables of {page}");
+    }
     Ok(())
 }
 
@@ -43,9 +53,12 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         ensure!(known, "{FOLDER}/{file} is shown by no guide");
     }
     println!("{} pictures are what the simulator draws", names.len());
-    let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
-    ensure!(page == with_tables(root)?, "{PAGE} is out of date; run cargo xtask pictures");
-    println!("the tables of {PAGE} are what the simulator says");
+    for (page, example, command) in PAGES {
+        let stored = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
+        let is_current = stored == with_tables(root, page, example, command)?;
+        ensure!(is_current, "{page} is out of date; run cargo xtask pictures");
+        println!("the tables of {page} are what the simulator says");
+    }
     Ok(())
 }
 
@@ -64,17 +77,16 @@ fn shown(root: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// Returns the page as it should be.
-fn with_tables(root: &Path) -> Result<String> {
-    let tables = output(root, &[FLEET, &["tables"]].concat())?;
-    Ok(Page::read(root, PAGE, "cargo xtask pictures")?.with(&tables))
+fn with_tables(root: &Path, page: &str, example: &[&str], command: &str) -> Result<String> {
+    let tables = output(root, &[example, &[command]].concat())?;
+    Ok(Page::read(root, page, "cargo xtask pictures")?.with(&tables))
 }
 
-const FLEET: &[&str] =
-    &["run", "--quiet", "--package", "rategate-fleet", "--example", "fleet", "--"];
-
 fn drawing(root: &Path, name: &str) -> Result<String> {
-    if name.starts_with("fleet-") {
-        return output(root, &[FLEET, &["picture", name]].concat());
+    for (prefix, example) in [("fleet-", FLEET), ("server-", CONTROLLERS)] {
+        if name.starts_with(prefix) {
+            return output(root, &[example, &["picture", name]].concat());
+        }
     }
     let scenario = format!("testdata/scenarios/{name}.toml");
     let arguments = ["run", "--quiet", "--bin", "rategate", "--", "simulate", "--format", "svg"];

@@ -28,6 +28,7 @@
 //! | to read logs to their end | [`Analysis::read`] |
 //! | to read logs as they grow, over their rotation | [`Follower`] |
 //! | to keep a deny list of callers over the limit | [`DenyPublisher`] |
+//! | to read only the instants of a log, as a trace | [`TraceReader`] |
 //! | to print the result | [`Report::to_text`], [`Report::to_json`], [`Report::to_svg`] |
 //!
 //! With the feature `redis`, deny lists may be in Redis or Valkey. The crate is for Unix.
@@ -55,6 +56,7 @@ mod publish;
 mod report;
 mod settings;
 mod timeline;
+mod trace;
 
 use std::error::Error;
 use std::fmt;
@@ -77,6 +79,7 @@ pub use self::settings::{
     Ahead, Limit, ListSettings, POLL, SettingError, Settings, Share, Statuses,
 };
 pub use self::timeline::Timeline;
+pub use self::trace::{TraceError, TraceFault, TraceReader};
 
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -56,7 +56,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Copy stdin to stdout, or run a command for each line, at a rate
+/// Copy stdin to stdout, or run a command for each line, at a rate or by a shape
 ///
 /// Without a command, stdin is copied to stdout: a permit for each line, or for each byte if RATE
 /// counts bytes. The first permit comes at once, and each later one at its exact instant after
@@ -77,8 +77,27 @@ pub(crate) struct PaceArgs {
     /// A period is a unit (ns us ms s min h d) or a duration (10s). Bytes come in B kB MB GB TB
     /// (thousands) and KiB MiB GiB TiB (times 1024). Decimals are taken exactly. "unlimited" sets
     /// no limit, for use with --at-most, which may count bytes then.
-    #[arg(value_name = "RATE")]
-    pub(crate) rate: String,
+    #[arg(value_name = "RATE", required_unless_present = "shape")]
+    pub(crate) rate: Option<String>,
+
+    /// Rate over time, in place of RATE: a ramp, a wave, a recorded trace and more
+    ///
+    /// constant:100/s                one rate
+    /// ramp:0/s>100/s@10s            an even change, over 10 s
+    /// stages:0/s>9/s@5s,9/s@1min    ramps to each rate, one after the other
+    /// sawtooth:0/s>100/s@10s        a ramp, again and again
+    /// sine:100/s,50/s,60s           mean, amplitude, cycle; ",1/4" after it is the phase in turns
+    /// A@10s, A x3                   the first 10 s of A; A three times
+    /// A then B, A + B, (A)          one after the other; both at once; a group
+    /// poisson(A),seed=7             at random around A, the same for each seed
+    /// trace:FILE                    the instants of FILE; ",speed=2" after it is twice as fast
+    ///
+    /// The load begins with the first line, and ends pacing where it has an end. Each line has its
+    /// instant, to the nanosecond. What is late passes at once, in order; its wait counts from its
+    /// instant. FILE is an access log of any format that `rategate analyze` reads, or has a number
+    /// of seconds or a date on each line, in order; it may be gzip. Its first instant is the start.
+    #[arg(long, value_name = "SHAPE", verbatim_doc_comment)]
+    pub(crate) shape: Option<String>,
 
     /// Let up to N through at once after a silence (a token bucket, --policy gcra)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
@@ -111,8 +130,8 @@ pub(crate) struct PaceArgs {
     /// Write one JSON record for each permit granted to FILE
     ///
     /// Each line holds scheduled_ns, start_ns, wait_ns and permits: the scheduled time, the
-    /// promised start, the wait, and the number of permits. Instants count from the first permit.
-    /// FILE must not be what stdin or stdout is.
+    /// promised start, the wait, and the number of permits. Instants count from the first permit,
+    /// those of a shape from the first line. FILE must not be what stdin or stdout is.
     #[arg(long, value_name = "FILE")]
     pub(crate) log_json: Option<PathBuf>,
 
@@ -226,11 +245,15 @@ Examples:
   tail -f log | rategate pace 10/s --catch-up 0s     unused time is not made up for
   rategate pace 1.5MiB/s --log-json grants.json < in > out
   rategate pace 10/s -j 4 -- curl -so {}.html https://example.org/{} < names
+  rategate pace --shape \"ramp:0/s>50/s@1min then constant:50/s\" -j 9 -- curl -s {} < urls
+                                                     up to 50 a second, then steady
+  rategate pace --shape trace:access.log.gz,speed=10 -j 9 -- curl -s {} < urls
+                                                     as the log has it, ten times as fast
 
 Exit status:
-  0    all input has passed, or the reader of the output has left
+  0    all input has passed, the shape has ended, or the reader of the output has left
   1    an error of input or output
-  2    an argument is wrong
+  2    an argument is wrong, or a line of its trace
   123  a command exited with 1 to 254
   124  a command exited with 255: no more were started
   125  a command was killed by a signal: no more were started

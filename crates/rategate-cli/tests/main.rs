@@ -31,6 +31,7 @@ mod serve_ratelimit;
 #[cfg(unix)]
 mod serve_restart;
 mod serve_traefik;
+mod shapes;
 mod signals;
 mod simulate;
 mod usage;

@@ -1,8 +1,9 @@
-//! A stopwatch test of `pace --at-most`: the lines that pass, by the clock of the process that
-//! reads them. See `docs/theory.md`, section 10.1.
+//! Stopwatch tests of `pace --at-most` and `pace --shape`: the lines that pass, by the clock of the
+//! process that reads them. See `docs/theory.md`, section 10.1.
 
+use std::f64::consts::TAU;
 use std::io::{BufRead, BufReader};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::common::{Session, seq};
 use rategate_sim::oracle::Grants;
@@ -44,4 +45,36 @@ fn lines_keep_the_window() {
     assert!(keeps_the_window(&["pace", "unlimited", "--at-most", "20/50ms"]));
     assert!(keeps_the_window(&["pace", "2000/s", "--burst", "30", "--at-most", "20/50ms"]));
     assert!(!keeps_the_window(&["pace", "unlimited", "--at-most", "40/50ms"]));
+}
+
+/// Returns `true` if in one of several runs nine lines in ten come from 2 ms before to 10 ms after
+/// their instants, in seconds since the first line, which may be late itself.
+fn keeps_the_shape(shape: &str, due: impl Fn(f64) -> f64) -> bool {
+    (0..12).any(|_| {
+        let Grants(arrivals) = arrivals(&["pace", "--shape", shape]);
+        let first_ns = arrivals[0].0;
+        let off = (0_u32..).zip(&arrivals).filter(|(n, (at_ns, _))| {
+            let since_first = Duration::from_nanos(at_ns - first_ns).as_secs_f64();
+            !(-0.002..0.01).contains(&(since_first - due(f64::from(*n))))
+        });
+        off.count() * 10 <= arrivals.len()
+    })
+}
+
+/// The inverses of the integrals: of 100 t^2, and of 100 t and 100 P / tau (1 - cos).
+#[test]
+fn lines_keep_the_shape() {
+    let ramp = |n: f64| (n / 100.0).sqrt();
+    let reached = |t: f64| 100.0 * t + 100.0 * 0.8 / TAU * (1.0 - (TAU * t / 0.8).cos());
+    let sine = |n: f64| {
+        let (mut low, mut high) = (0.0, 10.0);
+        for _ in 0..60 {
+            let mid = f64::midpoint(low, high);
+            if reached(mid) < n { low = mid } else { high = mid }
+        }
+        high
+    };
+    assert!(keeps_the_shape("ramp:0/s>400/s@2s", ramp));
+    assert!(keeps_the_shape("sine:100/s,100/s,800ms", sine));
+    assert!(!keeps_the_shape("constant:400/s", sine));
 }

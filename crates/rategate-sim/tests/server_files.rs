@@ -81,6 +81,10 @@ fn each_controller_runs_and_a_missed_goal_is_reported() {
         ("aimd", ControllerKind::Aimd),
         ("vegas", ControllerKind::Vegas),
         ("gradient", ControllerKind::Gradient),
+        ("gradient-windowed", ControllerKind::GradientWindowed),
+        ("envoy", ControllerKind::Envoy),
+        ("failsafe", ControllerKind::Failsafe),
+        ("vector", ControllerKind::Vector),
     ];
     for (name, kind) in kinds {
         let text = GOOD.replace("\"knee\"", &format!("\"{name}\""));

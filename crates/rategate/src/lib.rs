@@ -53,6 +53,7 @@
 //! | an operation whose cost is known when it is done | [`charge::Hold`] |
 //! | one loop that waits after each operation | [`pace::Throttle`] |
 //! | callers that submit work and go on | [`pace::Dispatcher`] |
+//! | operations of a load whose rate changes: ramps, waves, traces | [`pace::OpenLoop`] |
 //! | an iterator | [`RateLimitedExt`] |
 //! | a stream of bytes | [`adapter::ByteLimited`] |
 //! | a stream, or a sink, of items | `RateLimitedStreamExt`, [`adapter`] (`futures`) |

@@ -40,6 +40,7 @@ mod local;
 mod memory_store;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod open_loop;
 #[cfg(feature = "rayon")]
 mod parallel;
 mod permit;

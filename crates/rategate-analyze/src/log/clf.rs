@@ -4,23 +4,38 @@
 use memchr::{memchr, memchr_iter};
 
 use super::time::{CLF_BYTES, whole_number};
-use super::{Entry, Parser, SkipReason};
+use super::{Dates, Entry, Parser, SkipReason};
 use crate::key::CallerKey;
 
 /// The length of `[`, a date, and `] "`.
 const BEFORE_REQUEST: usize = CLF_BYTES.saturating_add(3);
 
-/// Parses the needed parts of a line.
+/// The parts of a line up to its request.
+pub(super) struct Head<'a> {
+    pub(super) at_ns: u64,
+    /// The host and the names.
+    who: &'a [u8],
+    /// The request, from its quote on, and all after it.
+    rest: &'a [u8],
+}
+
+/// Parses a line up to its request.
 ///
 /// Clients can put any text into the user name and the request, except an unescaped quote. So the
 /// date is the text right before the first such quote, whatever looks like a date elsewhere.
-pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>, SkipReason> {
+pub(super) fn head<'a>(dates: &mut Dates, line: &'a [u8]) -> Result<Head<'a>, SkipReason> {
     let quote = unescaped_quote(line).ok_or(SkipReason::Malformed)?;
     let (head, rest) = line.split_at(quote);
     let start = quote.checked_sub(BEFORE_REQUEST).ok_or(SkipReason::Malformed)?;
     let (who, date) = head.split_at(start);
     let date = date.strip_prefix(b"[").and_then(|date| date.strip_suffix(b"] "));
-    let at_ns = date.and_then(|date| parser.dates.clf(date)).ok_or(SkipReason::NoTime)?;
+    let at_ns = date.and_then(|date| dates.clf(date)).ok_or(SkipReason::NoTime)?;
+    Ok(Head { at_ns, who, rest })
+}
+
+/// Parses the needed parts of a line.
+pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>, SkipReason> {
+    let Head { at_ns, who, rest } = head(&mut parser.dates, line)?;
     let (request, rest) = quoted(rest).ok_or(SkipReason::Malformed)?;
 
     let rest = rest.strip_prefix(b" ").ok_or(SkipReason::Malformed)?;

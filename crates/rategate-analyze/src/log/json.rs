@@ -4,7 +4,7 @@
 use memchr::memchr2;
 
 use super::time::{epoch, whole_number};
-use super::{Entry, Parser, SkipReason};
+use super::{Dates, Entry, Parser, SkipReason};
 use crate::key::CallerKey;
 
 const TIMES: [&[u8]; 8] =
@@ -51,11 +51,7 @@ pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>,
         status.see(&STATUSES, name, value);
         bytes.see(&SIZES, name, value);
     }
-    let at_ns = time.value.and_then(|value| match value {
-        Value::Text(text) => parser.dates.any(text),
-        Value::Plain(text) => epoch(text),
-    });
-    let at_ns = at_ns.ok_or(SkipReason::NoTime)?;
+    let at_ns = time.instant(&mut parser.dates)?;
     let key = key.value.or(inner).map(Value::written).ok_or(SkipReason::NoKey)?;
     let is_request = matches!(parser.key, CallerKey::Path(_)) && !key.starts_with(b"/");
     // The field may hold "GET /path HTTP/1.1".
@@ -70,6 +66,16 @@ pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>,
         status: status.value.and_then(|value| super::status(value.written())),
         bytes: bytes.value.and_then(|value| whole_number(value.written())).unwrap_or(0),
     })
+}
+
+/// Parses the instant of a line.
+pub(super) fn instant(dates: &mut Dates, line: &[u8]) -> Result<u64, SkipReason> {
+    let mut time = Best::default();
+    let mut fields = Fields::of(line).ok_or(SkipReason::Malformed)?;
+    while let Some((name, value)) = fields.next().ok_or(SkipReason::Malformed)? {
+        time.see(&TIMES, name, value);
+    }
+    time.instant(dates)
 }
 
 /// Returns the field at a dotted path within an object. The stack does not grow with the path.
@@ -124,6 +130,15 @@ impl<'a> Best<'a> {
         if self.rank.is_none_or(|best| rank <= best) {
             (self.rank, self.value) = (Some(rank), Some(value));
         }
+    }
+
+    /// Parses the value as an instant.
+    fn instant(&self, dates: &mut Dates) -> Result<u64, SkipReason> {
+        let at_ns = self.value.and_then(|value| match value {
+            Value::Text(text) => dates.any(text),
+            Value::Plain(text) => epoch(text),
+        });
+        at_ns.ok_or(SkipReason::NoTime)
     }
 }
 

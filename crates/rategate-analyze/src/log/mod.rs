@@ -6,12 +6,14 @@ mod time;
 
 use std::fmt;
 
+use memchr::memchr;
 use serde::Serialize;
 
 use crate::input::MAX_LINE;
 use crate::key::CallerKey;
 use time::whole_number;
 
+pub(crate) use time::Dates;
 pub use time::UnixTime;
 
 /// The format of the lines.
@@ -74,12 +76,12 @@ impl Serialize for SkipReason {
 pub(crate) struct Parser {
     dialect: Dialect,
     key: CallerKey,
-    dates: time::Dates,
+    dates: Dates,
 }
 
 impl Parser {
     pub(crate) fn new(dialect: Dialect, key: CallerKey) -> Self {
-        Self { dialect, key, dates: time::Dates::default() }
+        Self { dialect, key, dates: Dates::default() }
     }
 
     /// Parses any bytes, without ever panicking.
@@ -90,6 +92,17 @@ impl Parser {
             Dialect::Json => true,
         };
         if is_json { json::read(self, line) } else { clf::read(self, line) }
+    }
+}
+
+/// Parses the instant of a line of any dialect, or one that the line consists of.
+pub(crate) fn instant(dates: &mut Dates, line: &[u8]) -> Result<u64, SkipReason> {
+    if line.starts_with(b"{") {
+        json::instant(dates, line)
+    } else if memchr(b'"', line).is_some() {
+        clf::head(dates, line).map(|head| head.at_ns)
+    } else {
+        dates.any(line).ok_or(SkipReason::NoTime)
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) const CLF_BYTES: usize = 26;
 
 /// A parser of dates that remembers the last one of each format, since logs repeat it.
 #[derive(Debug, Default)]
-pub(super) struct Dates {
+pub(crate) struct Dates {
     common: Remembered,
     any: Remembered,
 }

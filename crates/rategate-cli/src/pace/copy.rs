@@ -31,11 +31,11 @@ impl Output {
     }
 }
 
-/// Copies lines until the end of the input, or until a stop is requested; a line begun is
-/// completed.
+/// Copies lines until the end of the input or of the load, or until a stop is requested; a line
+/// begun is completed.
 pub(crate) fn lines(input: &mut Input, gate: &mut Gate) -> Result<(), Failure> {
     flushed(|output| {
-        while input.begin(|| before_wait(output, gate))? == Ready::Bytes {
+        while !gate.is_over() && input.begin(|| before_wait(output, gate))? == Ready::Bytes {
             if !gate.pass(1, || output.flush())? {
                 break;
             }

@@ -9,6 +9,7 @@ use rategate_core::verdict::Verdict;
 
 use super::log::Log;
 use super::meter::Tally;
+use super::shape::Due;
 use super::signals::Stop;
 use crate::failure::Failure;
 
@@ -16,9 +17,10 @@ use crate::failure::Failure;
 const WORTH_A_LOG_FLUSH_NS: u64 = 100_000_000;
 
 /// The combined limits, with the recorders of what passes.
-#[derive(Debug)]
 pub(crate) struct Gate {
     policies: Vec<AnyPolicy>,
+    /// The instants of a shape, of which each permit takes one.
+    due: Option<Due>,
     /// Created by the first permit, so that the schedule starts with it.
     open: Option<(AllOfLedger, MonotonicClock)>,
     stop: Stop,
@@ -29,15 +31,21 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) const fn new(
         policies: Vec<AnyPolicy>,
+        due: Option<Due>,
         stop: Stop,
         tally: Arc<Tally>,
         log: Option<Log>,
     ) -> Self {
-        Self { policies, open: None, stop, tally, log }
+        Self { policies, due, open: None, stop, tally, log }
+    }
+
+    /// Returns `true` once nothing passes any more: the load of a shape has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.due.as_mut().is_some_and(|due| due.peek().is_none())
     }
 
     /// Takes `permits` and waits for their start, after `before_wait` if there is a wait. Returns
-    /// `false` if a stop was requested in the meantime.
+    /// `false` if a stop was requested in the meantime, or the gate [is over](Self::is_over).
     pub(crate) fn pass(
         &mut self,
         permits: u64,
@@ -55,8 +63,19 @@ impl Gate {
                 (limit, clock, 0)
             }
         };
-        let grant = match limit.reserve(now_ns, permits, None) {
-            Ok(Verdict::Granted(grant)) => grant,
+        let mut at_ns = now_ns;
+        let mut due_ns = None;
+        if let Some(due) = &mut self.due {
+            let Some(next_ns) = due.next().transpose()? else { return Ok(false) };
+            at_ns = now_ns.max(next_ns);
+            due_ns = Some(next_ns);
+        }
+        let grant = match limit.reserve(at_ns, permits, None) {
+            Ok(Verdict::Granted(mut grant)) => {
+                // Windows know of no schedule: the shape has it.
+                grant.scheduled_ns = due_ns.unwrap_or(grant.scheduled_ns);
+                grant
+            }
             Ok(Verdict::Denied(_)) => {
                 let complaint = "the next permit would come more than 584 years from now";
                 return Err(Failure::Usage(complaint.to_owned()));

@@ -9,6 +9,7 @@ use rategate_analyze::{Amount, AmountError};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
 
+use super::shape::{Due, due};
 use crate::args::PaceArgs;
 use crate::failure::Failure;
 
@@ -26,10 +27,11 @@ pub(crate) enum Unit {
 }
 
 /// The limits and settings from the arguments.
-#[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) unit: Unit,
     pub(crate) policies: Vec<AnyPolicy>,
+    /// The instants of a shape, in place of a rate.
+    pub(crate) due: Option<Due>,
     /// The maximum number of permits taken at once: one for a line.
     pub(crate) chunk: u64,
     /// The number of commands that run at a time.
@@ -45,15 +47,52 @@ enum Choice {
 
 impl Settings {
     pub(crate) fn of(args: &PaceArgs) -> Result<Self, Failure> {
-        let (rate, unit) = rate(&args.rate)?;
+        match (&args.rate, &args.shape) {
+            (Some(rate), None) => Self::of_rate(args, rate),
+            (None, Some(shape)) => Self::of_shape(args, shape),
+            (Some(rate), Some(_)) => {
+                let complaint = "--shape has the rate; leave out one of the two";
+                Err(Failure::argument("RATE", rate, complaint))
+            }
+            (None, None) => {
+                let complaint = "there is no rate; write a RATE as in 5/s, or a --shape";
+                Err(Failure::Usage(complaint.to_owned()))
+            }
+        }
+    }
+
+    /// Paces lines by a shape, which leaves no choice of a policy.
+    fn of_shape(args: &PaceArgs, shape: &str) -> Result<Self, Failure> {
+        for (name, value) in
+            [("--burst", &args.burst), ("--catch-up", &args.catch_up), ("--policy", &args.policy)]
+        {
+            if let Some(value) = value {
+                let complaint = "it belongs to a RATE; a shape says when each line is due, and \
+                                 what is late passes at once, in order; leave out one of the two";
+                return Err(Failure::argument(name, value, complaint));
+            }
+        }
+        let jobs = jobs(args)?;
+        let windows = args.at_most.iter().map(|text| Ok(window(text, Unit::Lines)?.into()));
+        let policies = windows.collect::<Result<_, Failure>>()?;
+        Ok(Self { unit: Unit::Lines, policies, due: Some(due(shape)?), chunk: 1, jobs })
+    }
+
+    fn of_rate(args: &PaceArgs, text: &str) -> Result<Self, Failure> {
+        let (rate, unit) = rate(text)?;
         let unit = if rate == Rate::UNLIMITED { unit_beside_unlimited(args) } else { unit };
         if rate == Rate::NEVER {
             let complaint = "nothing would ever pass; write a rate above zero, as in \"5/s\"";
-            return Err(Failure::argument("RATE", &args.rate, complaint));
+            return Err(Failure::argument("RATE", text, complaint));
         }
         let choice = choice(args)?;
         check_together(args, unit, choice)?;
-        let jobs = args.jobs.as_deref().map_or(Ok(1), jobs)?;
+        let jobs = jobs(args)?;
+        if unit == Unit::Bytes && !args.command.is_empty() {
+            let complaint =
+                "a command takes a line, not bytes; write a rate of lines, as in \"5/s\"";
+            return Err(Failure::argument("RATE", text, complaint));
+        }
 
         let mut policies = vec![policy(args, rate, unit, choice)?];
         let worth = ten_ms_worth(rate);
@@ -71,7 +110,7 @@ impl Settings {
             Unit::Lines => 1,
             Unit::Bytes => largest_chunk(&policies, worth),
         };
-        Ok(Self { unit, policies, chunk, jobs })
+        Ok(Self { unit, policies, due: None, chunk, jobs })
     }
 }
 
@@ -171,14 +210,6 @@ fn check_together(args: &PaceArgs, unit: Unit, choice: Choice) -> Result<(), Fai
             Choice::Paced(_) | Choice::Pacer => {}
         }
     }
-    if let (Some(jobs), true) = (&args.jobs, args.command.is_empty()) {
-        let complaint = "nothing to run; write the command behind --, as in \"-- echo {}\"";
-        return Err(Failure::argument("--jobs", jobs, complaint));
-    }
-    if unit == Unit::Bytes && !args.command.is_empty() {
-        let complaint = "a command takes a line, not bytes; write a rate of lines, as in \"5/s\"";
-        return Err(Failure::argument("RATE", &args.rate, complaint));
-    }
     if unit == Unit::Bytes && matches!(choice, Choice::Paced(Mode::Strict | Mode::Burst(_))) {
         let complaint = "this policy spaces single permits, and bytes go in chunks; it is average, \
                          damped=0.25, gcra or pacer for bytes";
@@ -250,7 +281,12 @@ fn amount(name: &str, text: &str, value: &str, unit: Unit) -> Result<u64, Failur
     }
 }
 
-fn jobs(text: &str) -> Result<usize, Failure> {
+fn jobs(args: &PaceArgs) -> Result<usize, Failure> {
+    let Some(text) = args.jobs.as_deref() else { return Ok(1) };
+    if args.command.is_empty() {
+        let complaint = "nothing to run; write the command behind --, as in \"-- echo {}\"";
+        return Err(Failure::argument("--jobs", text, complaint));
+    }
     match text.parse() {
         Ok(jobs) if (1..=MAX_JOBS).contains(&jobs) => Ok(jobs),
         _ => {

@@ -1,4 +1,4 @@
-//! `rategate pace`: paces real work at a rate.
+//! `rategate pace`: paces real work at a rate, or by a shape.
 
 mod copy;
 mod gate;
@@ -7,6 +7,7 @@ mod limits;
 mod log;
 mod meter;
 mod run;
+mod shape;
 mod signals;
 
 use crate::args::PaceArgs;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {
     let stop = Stop::watch()?;
     let mut input = Input::open(&stop)?;
     let meter = Meter::start(settings.unit);
-    let mut gate = Gate::new(settings.policies, stop.clone(), meter.tally(), log);
+    let mut gate = Gate::new(settings.policies, settings.due, stop.clone(), meter.tally(), log);
 
     let worked = match (args.command.as_slice(), settings.unit) {
         ([], Unit::Lines) => copy::lines(&mut input, &mut gate).map(|()| 0),

@@ -64,7 +64,7 @@ pub(crate) fn lines(
         stop: stop.clone(),
     };
     thread::scope(|scope| {
-        loop {
+        while !gate.is_over() {
             let line = match next_line(input, gate)? {
                 Line::Whole(line) => line,
                 Line::TooLong => {

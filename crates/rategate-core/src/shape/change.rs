@@ -31,6 +31,14 @@ impl Factor {
         }
     }
 
+    /// Returns `ns` at this speed: divided by the factor, and rounded up. `None` beyond 64 bits.
+    #[must_use]
+    pub fn shortened(self, ns: u64) -> Option<u64> {
+        // Two factors of 64 bits.
+        let scaled = u128::from(ns).wrapping_mul(self.denominator());
+        u64::try_from(scaled.div_ceil(self.numerator())).ok()
+    }
+
     pub(super) fn numerator(self) -> u128 {
         self.numerator.get().into()
     }

@@ -67,7 +67,7 @@ use crate::wide::Wide;
 
 pub use self::change::Factor;
 pub use self::error::ShapeError;
-pub use self::operations::Operations;
+pub use self::operations::{DueInstants, Operations};
 pub use self::text::{Load, LoadError, LoadFault};
 
 use self::change::Change;

@@ -1,6 +1,7 @@
 //! The operations of a load: evenly along a shape, at random around it, or as they once came.
 
 use alloc::vec::Vec;
+use core::iter::FusedIterator;
 
 use crate::random::Random;
 
@@ -19,7 +20,7 @@ use super::total::Total;
 /// // Two machines share them.
 /// let second = all.clone().split(1, 2)?;
 /// assert_eq!(all.due(3), Some(750_000_000));
-/// assert_eq!(second.instants(0).take(2).collect::<Vec<_>>(), [250_000_000, 750_000_000]);
+/// assert_eq!(second.into_iter().take(2).collect::<Vec<_>>(), [250_000_000, 750_000_000]);
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,25 +106,6 @@ impl Operations {
         }
     }
 
-    /// Returns the instants at which the operations are due, if the first instant of the shape is
-    /// `start_ns`. The iterator ends with them, or with the clock.
-    pub fn instants(&self, start_ns: u64) -> impl Iterator<Item = u64> {
-        let mut gaps = match &self.source {
-            Source::Poisson { seed, .. } => Some(Gaps::new(*seed)),
-            Source::Evenly(_) | Source::Trace { .. } => None,
-        };
-        (0..=u64::MAX).map_while(move |n| {
-            let due = match (&self.source, &mut gaps) {
-                (Source::Poisson { shape, .. }, Some(gaps)) => {
-                    gaps.pass(self.index(n).checked_add(1)?);
-                    shape.first(gaps.sum())
-                }
-                _ => self.due(n),
-            };
-            start_ns.checked_add(due?)
-        })
-    }
-
     /// Returns the index of operation `n` in the source.
     fn index(&self, n: u64) -> u128 {
         // Two factors of 64 bits, and one more number of them.
@@ -131,15 +113,56 @@ impl Operations {
     }
 }
 
+impl IntoIterator for Operations {
+    type Item = u64;
+    type IntoIter = DueInstants;
+
+    /// Returns the instants at which the operations are due, in nanoseconds since the start.
+    fn into_iter(self) -> DueInstants {
+        let gaps = match &self.source {
+            Source::Poisson { seed, .. } => Some(Gaps::new(*seed)),
+            Source::Evenly(_) | Source::Trace { .. } => None,
+        };
+        DueInstants { operations: self, next: Some(0), gaps }
+    }
+}
+
+/// The instants at which [`Operations`] are due, in order. The iterator ends with them, or with
+/// the clock.
+#[derive(Clone, Debug)]
+pub struct DueInstants {
+    operations: Operations,
+    /// The number of the next operation, unless all that 64 bits count have come.
+    next: Option<u64>,
+    /// The gaps of a Poisson process before it.
+    gaps: Option<Gaps>,
+}
+
+impl Iterator for DueInstants {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let n = self.next?;
+        let due_ns = match (&self.operations.source, &mut self.gaps) {
+            (Source::Poisson { shape, .. }, Some(gaps)) => {
+                gaps.pass(self.operations.index(n).checked_add(1)?);
+                shape.first(gaps.sum())
+            }
+            _ => self.operations.due(n),
+        };
+        self.next = due_ns.and_then(|_| n.checked_add(1));
+        due_ns
+    }
+}
+
+impl FusedIterator for DueInstants {}
+
 fn traced(instants_ns: &[u64], speed: Factor, n: u128) -> Option<u64> {
-    let recorded_ns = u128::from(*instants_ns.get(usize::try_from(n).ok()?)?);
-    // Two factors of 64 bits.
-    let scaled = recorded_ns.wrapping_mul(speed.denominator());
-    u64::try_from(scaled.div_ceil(speed.numerator())).ok()
+    speed.shortened(*instants_ns.get(usize::try_from(n).ok()?)?)
 }
 
 /// The sum of exponentially distributed gaps of mean one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Gaps {
     random: Random,
     passed: u128,

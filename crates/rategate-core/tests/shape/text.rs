@@ -26,6 +26,25 @@ fn each_form_is_read() {
     assert_ne!(due("sine:100/s,50/s,60s,1/4", 100), due("sine:100/s,50/s,60s", 100));
 }
 
+/// A length ends any shape, so that another can follow it.
+#[test]
+fn a_length_ends_any_shape() {
+    // In half a cycle 3000 and 3000/pi, and 6045.070341448628 s of the constant.
+    let half = "sine:100/s,50/s,60s@30s then constant:1/s";
+    assert_eq!(due(half, 10_000), Some(6_075 * S + 70_341_449));
+    assert_eq!(due("sine:100/s,50/s,60s @60s x2", 12_000), Some(120 * S));
+    assert_eq!(due("sine:100/s,50/s,60s @60s x2", 12_001), None);
+    assert_eq!(due("(constant:1/s + constant:2/s)@2s", 6), Some(2 * S));
+    assert_eq!(due("(constant:1/s + constant:2/s)@2s", 7), None);
+    assert_eq!(due("ramp:0/s>1/s@10s@2s", 1), None);
+    assert_eq!(due("constant:1/s@1s x5@3s", 3), Some(3 * S));
+    assert_eq!(due("constant:1/s@1s x5@3s", 4), None);
+    // Of several lengths, nested as deep as one likes, the shortest holds.
+    let nested = load(&format!("constant:1/s@5s@2s{}", "@9s".repeat(100_000)));
+    assert_eq!(nested.to_string(), "constant:1/s@2s");
+    assert_eq!(nested.operations().due(3), None);
+}
+
 /// `x3` binds most tightly, then `+`, then `then`.
 #[test]
 fn words_join_in_their_order() {
@@ -38,7 +57,7 @@ fn words_join_in_their_order() {
     assert_eq!(due("constant:1/s@1s + (constant:3/s@1s then constant:1/s)", 5), Some(2 * S));
     assert_eq!(due("(constant:1/s@1s then constant:3/s@1s) x2 x2", 16), Some(8 * S));
     let process = load("poisson(constant:1/s@9s then constant:5/s),seed=7");
-    let all: Vec<u64> = process.operations().instants(0).take(9).collect();
+    let all: Vec<u64> = process.operations().clone().into_iter().take(9).collect();
     assert!(all.windows(2).all(|pair| pair[0] <= pair[1]));
     assert_ne!(process, load("poisson(constant:1/s@9s then constant:5/s),seed=8"));
 }
@@ -90,11 +109,12 @@ fn text(random: &mut Rng, depth: u32) -> (String, u8) {
     let length = |random: &mut Rng| random.choice(["1ns", "1.5ms", "10s", "3600s"]).unwrap();
     let (one, other, span) = (rate(random), rate(random), length(random));
     if depth == 0 {
-        let form = match random.u8(..5) {
+        let form = match random.u8(..6) {
             0 => format!("constant:{one}@{span}"),
             1 => format!("ramp:{one}>{other}@{span}"),
             2 => format!("stages:{one}>{other}@{span},{one}@10s"),
             3 => format!("sine:100/s,{one},{span},1/4"),
+            4 => format!("sine:100/s,{one},{span}@{span}"),
             _ => format!("sawtooth:{one}>{other}@{span}"),
         };
         return (form, 3);
@@ -103,8 +123,9 @@ fn text(random: &mut Rng, depth: u32) -> (String, u8) {
         let (part, binds) = text(random, depth - 1);
         if binds < above { format!("({part})") } else { part }
     };
-    match depth % 3 {
+    match depth % 4 {
         0 => (format!("{} then {}", part(1), part(1)), 0),
+        3 => (format!("({} + {})@{span}", part(2), part(2)), 2),
         1 => (format!("{} + {}", part(2), part(2)), 1),
         _ => (format!("{} x3", part(2)), 2),
     }

@@ -27,6 +27,7 @@ use rategate_core::rate::Rate;
 use rategate_core::span;
 use toml::de::DeTable;
 
+use super::peers::{Envoy, Failsafe, Vector, Windowed};
 use super::report::Percent;
 use super::{Client, Measure, Numbers, Pause, Run, Server, Service, Setup, Steps};
 use crate::scenario::ScenarioError;
@@ -65,6 +66,14 @@ pub enum ControllerKind {
     Vegas,
     /// [`Gradient`].
     Gradient,
+    /// [`Windowed`].
+    GradientWindowed,
+    /// [`Envoy`].
+    Envoy,
+    /// [`Failsafe`].
+    Failsafe,
+    /// [`Vector`].
+    Vector,
 }
 
 /// The goals of a measure. One that is `None` is not checked.
@@ -137,6 +146,10 @@ impl ServerFile {
             ControllerKind::Aimd => setup.run(|_| Aimd::new(bounds)),
             ControllerKind::Vegas => setup.run(|client| Vegas::new(bounds, seed(client))),
             ControllerKind::Gradient => setup.run(|_| Gradient::new(bounds)),
+            ControllerKind::GradientWindowed => setup.run(|_| Windowed::new(bounds)),
+            ControllerKind::Envoy => setup.run(|client| Envoy::new(bounds, seed(client))),
+            ControllerKind::Failsafe => setup.run(|_| Failsafe::new(bounds)),
+            ControllerKind::Vector => setup.run(|_| Vector::new(bounds)),
         }
     }
 }
@@ -172,6 +185,10 @@ fn read_limit(mut fields: Fields<'_>) -> Result<(ControllerKind, Bounds), Scenar
         ("aimd", ControllerKind::Aimd),
         ("vegas", ControllerKind::Vegas),
         ("gradient", ControllerKind::Gradient),
+        ("gradient-windowed", ControllerKind::GradientWindowed),
+        ("envoy", ControllerKind::Envoy),
+        ("failsafe", ControllerKind::Failsafe),
+        ("vector", ControllerKind::Vector),
     ];
     let controller = fields.need("controller", "\"knee\"")?.one_of(&known)?;
     let mut number = |key, absent| -> Result<u32, ScenarioError> {

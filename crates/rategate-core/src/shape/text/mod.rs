@@ -1,17 +1,18 @@
 //! The text form of a load.
 //!
 //! ```text
-//! constant:100/s            for ever         constant:100/s@10s   for 10 s
+//! constant:100/s            for ever
 //! ramp:0/s>100/s@10s        up in 10 s       sawtooth:0/s>100/s@10s   up again and again
 //! stages:0/s>100/s@5s,100/s@1s,0/s@5s        ramps to each rate, as the stages of k6
 //! sine:100/s,50/s,60s       mean, amplitude, cycle; `,1/4` after it is the phase in turns
 //! A then B                  B after the end of A
 //! A + B                     both at once
+//! A @10s                    the first 10 s of A
 //! A x3                      three times
 //! poisson(A),seed=7         at random around A
 //! ```
 //!
-//! `x3` binds most tightly, then `+`, then `then`; parentheses group.
+//! `@10s` and `x3` bind most tightly, then `+`, then `then`; parentheses group.
 
 mod reader;
 
@@ -51,6 +52,12 @@ impl Load {
     pub const fn operations(&self) -> &Operations {
         &self.operations
     }
+
+    /// Returns the operations, without their text.
+    #[must_use]
+    pub fn into_operations(self) -> Operations {
+        self.operations
+    }
 }
 
 /// The reason why a text is no load, and where.
@@ -80,7 +87,7 @@ pub enum LoadFault {
 /// A shape as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Written {
-    Constant(Rate, Option<u64>),
+    Constant(Rate),
     /// From, to, and the time of a ramp or of each tooth.
     Ramp(Rate, Rate, u64),
     Sawtooth(Rate, Rate, u64),
@@ -89,6 +96,7 @@ enum Written {
     Sine(Rate, Rate, u64, Option<(u64, u64)>),
     Then(Vec<Self>),
     Plus(Vec<Self>),
+    Lasting(Box<Self>, u64),
     Times(Box<Self>, u64),
 }
 
@@ -108,7 +116,8 @@ impl FromStr for Load {
         };
         reader.spaces();
         if !reader.rest().is_empty() {
-            return Err(reader.expected("\"then\", \"+\", \"x\" and a number, or the end"));
+            return Err(reader
+                .expected("\"then\", \"+\", \"@\" and a length, \"x\" and a number, or the end"));
         }
         let operations = match seed {
             Some(seed) => Operations::poisson(shape, seed),
@@ -122,8 +131,7 @@ impl Written {
     /// Returns the shape of a form that has no shapes within.
     fn shape(&self) -> Result<Shape, ShapeError> {
         match self {
-            Self::Constant(rate, None) => Shape::constant(*rate),
-            Self::Constant(rate, Some(length_ns)) => Shape::constant(*rate)?.lasting(*length_ns),
+            Self::Constant(rate) => Shape::constant(*rate),
             Self::Ramp(from, to, over_ns) => Shape::ramp(*from, *to, *over_ns),
             Self::Sawtooth(from, to, over_ns) => Shape::sawtooth(*from, *to, *over_ns),
             Self::Stages(first, stages) => Shape::stages(*first, stages.iter().copied()),
@@ -131,7 +139,9 @@ impl Written {
                 let phase = phase.map_or(Ok(Factor::ONE), |(p, q)| Factor::new(p, q))?;
                 Shape::sine(*mean, *amplitude, *cycle_ns, phase)
             }
-            Self::Then(_) | Self::Plus(_) | Self::Times(..) => Err(ShapeError::NoTime),
+            Self::Then(_) | Self::Plus(_) | Self::Lasting(..) | Self::Times(..) => {
+                Err(ShapeError::NoTime)
+            }
         }
     }
 
@@ -140,7 +150,7 @@ impl Written {
         match self {
             Self::Then(_) => 0,
             Self::Plus(_) => 1,
-            Self::Times(..) => 2,
+            Self::Lasting(..) | Self::Times(..) => 2,
             _ => 3,
         }
     }
@@ -166,10 +176,7 @@ impl fmt::Display for Written {
             write!(f, "{name}:{}>{}@{}", Shown(from), Shown(to), span::Text(over_ns))
         };
         match self {
-            Self::Constant(rate, length_ns) => {
-                write!(f, "constant:{}", Shown(*rate))?;
-                length_ns.map_or(Ok(()), |length_ns| write!(f, "@{}", span::Text(length_ns)))
-            }
+            Self::Constant(rate) => write!(f, "constant:{}", Shown(*rate)),
             Self::Ramp(from, to, over_ns) => ramp(f, "ramp", *from, *to, *over_ns),
             Self::Sawtooth(from, to, over_ns) => ramp(f, "sawtooth", *from, *to, *over_ns),
             Self::Stages(first, stages) => {
@@ -193,6 +200,10 @@ impl fmt::Display for Written {
                 }
                 Ok(())
             }
+            Self::Lasting(whole, length_ns) => {
+                whole.within(f, self.binds())?;
+                write!(f, "@{}", span::Text(*length_ns))
+            }
             Self::Times(each, times) => {
                 each.within(f, self.binds())?;
                 write!(f, " x{times}")
@@ -210,15 +221,20 @@ impl fmt::Display for Load {
     }
 }
 
+impl fmt::Display for LoadFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expected(what) => write!(f, "expected {what}"),
+            Self::Rate(error) => error.fmt(f),
+            Self::Length(error) => error.fmt(f),
+            Self::Shape(error) => error.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at byte {}: ", self.at)?;
-        match self.fault {
-            LoadFault::Expected(what) => write!(f, "expected {what}"),
-            LoadFault::Rate(error) => error.fmt(f),
-            LoadFault::Length(error) => error.fmt(f),
-            LoadFault::Shape(error) => error.fmt(f),
-        }
+        write!(f, "at byte {}: {}", self.at, self.fault)
     }
 }
 

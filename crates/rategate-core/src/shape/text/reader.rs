@@ -119,12 +119,23 @@ impl<'t> Reader<'t> {
         let (mut written, mut shape) = self.form()?;
         loop {
             self.spaces();
-            if !self.takes("x") {
+            if self.takes("x") {
+                let times = self.number()?;
+                shape = shape.repeated(times).map_err(fault(at))?;
+                written = Written::Times(Box::new(written), times);
+            } else if self.takes("@") {
+                let length_ns = self.length()?;
+                shape = shape.lasting(length_ns).map_err(fault(at))?;
+                // Of several lengths the shortest holds; to nest them would have no bound.
+                written = match written {
+                    Written::Lasting(whole, own_ns) => {
+                        Written::Lasting(whole, own_ns.min(length_ns))
+                    }
+                    written => Written::Lasting(Box::new(written), length_ns),
+                };
+            } else {
                 return Ok((written, shape));
             }
-            let times = self.number()?;
-            shape = shape.repeated(times).map_err(fault(at))?;
-            written = Written::Times(Box::new(written), times);
         }
     }
 
@@ -141,8 +152,7 @@ impl<'t> Reader<'t> {
             return Ok(inner);
         }
         let written = if self.takes("constant:") {
-            let rate = self.rate()?;
-            Written::Constant(rate, if self.takes("@") { Some(self.length()?) } else { None })
+            Written::Constant(self.rate()?)
         } else if self.takes("ramp:") {
             let (from, to, over_ns) = self.ramp()?;
             Written::Ramp(from, to, over_ns)
