@@ -149,7 +149,12 @@ static COMMANDS: [Command; 20] = [
         run: |at, words| bench::serve::run(&at.root, &at.target, &words[2..]),
     },
     Command {
-        forms: &["bench tokens ...", "bench tokens --quick ..."],
+        forms: &[
+            "bench tokens",
+            "bench tokens --quick",
+            "bench tokens --against PROGRAM",
+            "bench tokens --quick --against PROGRAM",
+        ],
         help: "times charges and reservations as ratios to takes, to the same page [--quick: in one\n\
                minute instead of four] [--against PROGRAM: a rategate-bench-serve of an earlier\n\
                commit, whose takes are timed beside]",
