@@ -27,7 +27,7 @@ pub(super) struct Curve {
     divisor: u128,
 }
 
-/// What permits cost beyond the interval of the rate, rounded to parts of a nanosecond.
+/// The cost of permits beyond the interval of the rate, rounded to parts of a nanosecond.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surplus {
     pub(super) down: Exact,
@@ -45,8 +45,6 @@ impl Curve {
         let per_ns = wide(pace.permits()).checked_mul(sum.wrapping_add(b.wrapping_mul(4)))?;
         let max = wide(period_ns).checked_mul(per_ns)?;
         let rise = permits.checked_mul(b)?.checked_mul(4)?;
-        // The largest factor of `surplus`.
-        rise.checked_mul(2)?.checked_mul(steepness.max(1))?;
         Some(Self {
             pace,
             max,
@@ -81,7 +79,7 @@ impl Curve {
         if from == to {
             return Surplus { down: Exact::default(), up: Exact::default() };
         }
-        // `new` has shown that both factors fit.
+        // Neither factor exceeds the divisor.
         let difference = from.saturating_sub(to).saturating_mul(self.steepness);
         let product = Wide::product(difference, from.saturating_add(to));
         let (down, rest) = product.div_rem(self.divisor).unwrap_or((u128::MAX, 0));
