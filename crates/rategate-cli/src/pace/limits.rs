@@ -73,12 +73,18 @@ impl Settings {
             }
         }
         let jobs = jobs(args)?;
+        let due = due(shape, args.split.as_deref())?;
         let windows = args.at_most.iter().map(|text| Ok(window(text, Unit::Lines)?.into()));
         let policies = windows.collect::<Result<_, Failure>>()?;
-        Ok(Self { unit: Unit::Lines, policies, due: Some(due(shape)?), chunk: 1, jobs })
+        Ok(Self { unit: Unit::Lines, policies, due: Some(due), chunk: 1, jobs })
     }
 
     fn of_rate(args: &PaceArgs, text: &str) -> Result<Self, Failure> {
+        if let Some(split) = &args.split {
+            let complaint =
+                "it splits the instants of a --shape; write a RATE of this machine alone";
+            return Err(Failure::argument("--split", split, complaint));
+        }
         let (rate, unit) = rate(text)?;
         let unit = if rate == Rate::UNLIMITED { unit_beside_unlimited(args) } else { unit };
         if rate == Rate::NEVER {

@@ -18,11 +18,16 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+    /// Creates the file, which must be neither a stream of this process nor the `trace`.
+    pub(crate) fn create(path: &Path, trace: Option<&Path>) -> Result<Self, Failure> {
         let name = format!("--log-json {}", path.display());
+        let refuse =
+            |complaint| Err(Failure::argument("--log-json", &path.to_string_lossy(), complaint));
         if is_a_stream(path) {
-            let complaint = "this is what stdin or stdout is; write the log to a file of its own";
-            return Err(Failure::argument("--log-json", &path.to_string_lossy(), complaint));
+            return refuse("this is what stdin or stdout is; write the log to a file of its own");
+        }
+        if trace.is_some_and(|trace| is_same_file(path, trace)) {
+            return refuse("this is the trace of --shape; write the log to a file of its own");
         }
         match File::create(path) {
             Ok(file) => Ok(Self { name, file: BufWriter::new(file) }),
@@ -57,7 +62,18 @@ fn is_a_stream(path: &Path) -> bool {
     let streams =
         [io::stdin().as_fd().try_clone_to_owned(), io::stdout().as_fd().try_clone_to_owned()];
     streams.into_iter().flatten().map(File::from).any(|stream| {
-        let same = |about: fs::Metadata| (about.dev(), about.ino()) == (log.dev(), log.ino());
-        !log.file_type().is_char_device() && stream.metadata().is_ok_and(same)
+        let is_same = |about: fs::Metadata| id(&about) == id(&log);
+        !log.file_type().is_char_device() && stream.metadata().is_ok_and(is_same)
     })
+}
+
+fn is_same_file(path: &Path, other: &Path) -> bool {
+    match (fs::metadata(path), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => id(&one) == id(&other),
+        _ => false,
+    }
+}
+
+fn id(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
 }

@@ -10,6 +10,8 @@ mod run;
 mod shape;
 mod signals;
 
+use std::path::Path;
+
 use crate::args::PaceArgs;
 use crate::failure::Failure;
 use gate::Gate;
@@ -24,7 +26,8 @@ pub(crate) use signals::Stop;
 /// Paces stdin and returns the exit status.
 pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {
     let settings = Settings::of(args)?;
-    let log = args.log_json.as_deref().map(Log::create).transpose()?;
+    let trace = args.shape.as_deref().and_then(shape::trace_file).map(Path::new);
+    let log = args.log_json.as_deref().map(|path| Log::create(path, trace)).transpose()?;
     let stop = Stop::watch()?;
     let mut input = Input::open(&stop)?;
     let meter = Meter::start(settings.unit);
