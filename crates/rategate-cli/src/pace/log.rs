@@ -35,14 +35,24 @@ impl Log {
         }
     }
 
-    pub(crate) fn record(&mut self, grant: &Grant, permits: u64) -> Result<(), Failure> {
+    /// Writes a record. Where the number of commands at once follows them, it has that, too.
+    pub(crate) fn record(
+        &mut self,
+        grant: &Grant,
+        permits: u64,
+        max_jobs: Option<u64>,
+    ) -> Result<(), Failure> {
         let Grant { scheduled_ns, start_ns, .. } = grant;
         let wait_ns = grant.wait_ns();
-        let written = writeln!(
+        let written = write!(
             self.file,
             "{{\"scheduled_ns\":{scheduled_ns},\"start_ns\":{start_ns},\"wait_ns\":{wait_ns},\
-             \"permits\":{permits}}}"
+             \"permits\":{permits}"
         );
+        let written = written.and_then(|()| match max_jobs {
+            Some(max_jobs) => writeln!(self.file, ",\"max_jobs\":{max_jobs}}}"),
+            None => writeln!(self.file, "}}"),
+        });
         written.map_err(|error| self.failure(error))
     }
 

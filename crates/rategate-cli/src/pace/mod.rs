@@ -3,6 +3,7 @@
 mod copy;
 mod gate;
 mod input;
+mod jobs;
 mod limits;
 mod log;
 mod meter;
