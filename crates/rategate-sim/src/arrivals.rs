@@ -16,7 +16,7 @@ pub(crate) struct Instants {
 #[derive(Clone, Debug)]
 enum Source {
     Gaps(Gaps),
-    Load(DueInstants),
+    Load(Box<DueInstants>),
 }
 
 /// Gaps that are equal or random, added up, and rounded down to whole nanoseconds.
@@ -33,7 +33,7 @@ impl Instants {
     pub(crate) fn new(arrivals: &Arrivals, start_ns: u64) -> Self {
         let source = match &arrivals.times {
             Times::Rate { rate, poisson_seed } => Source::Gaps(Gaps::new(*rate, *poisson_seed)),
-            Times::Load(operations) => Source::Load(operations.clone().into_iter()),
+            Times::Load(operations) => Source::Load(Box::new(operations.clone().into_iter())),
         };
         Self { start_ns, left: arrivals.count, source }
     }

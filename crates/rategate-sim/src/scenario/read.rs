@@ -160,7 +160,7 @@ fn read_caller(mut fields: Fields<'_>, classes: &Classes) -> Result<Caller, Scen
 fn read_arrivals(mut fields: Fields<'_>, classes: &Classes) -> Result<Arrivals, ScenarioError> {
     let load = fields.read("shape", read_shape)?;
     let (times, count) = match load {
-        Some(Shape::Load(operations)) => read_load(&mut fields, operations)?,
+        Some(Shape::Load(operations)) => read_load(&mut fields, *operations)?,
         Some(Shape::Poisson) => read_rate(&mut fields, true)?,
         Some(Shape::Constant) | None => read_rate(&mut fields, false)?,
     };
@@ -176,14 +176,14 @@ fn read_arrivals(mut fields: Fields<'_>, classes: &Classes) -> Result<Arrivals, 
 enum Shape {
     Constant,
     Poisson,
-    Load(Operations),
+    Load(Box<Operations>),
 }
 
 fn read_shape(shape: &Field<'_>) -> Result<Shape, ScenarioError> {
     Ok(match shape.text()? {
         "constant" => Shape::Constant,
         "poisson" => Shape::Poisson,
-        text if text.contains(':') => Shape::Load(shape.load()?.into_operations()),
+        text if text.contains(':') => Shape::Load(Box::new(shape.load()?.into_operations())),
         text => {
             let right = "\"constant\" or \"poisson\" with a rate, or a load, as in \
                          \"ramp:0/s>100/s@10s\"";

@@ -207,7 +207,7 @@ fn read_limit(mut fields: Fields<'_>) -> Result<(ControllerKind, Bounds), Scenar
 }
 
 fn read_server(mut fields: Fields<'_>) -> Result<Server, ScenarioError> {
-    let workers = read_steps(&fields.need("workers", "10")?, |field| field.count_u32())?;
+    let workers = read_steps(&fields.need("workers", "10")?, read_u32)?;
     let service = fields.need("service", "{ mean = \"10ms\" }")?;
     let service = read_service(service.table("service")?)?;
     let mut server = Server { workers, ..Server::new(1, service) };
@@ -363,6 +363,10 @@ fn read_thousandths(field: &Field<'_>) -> Result<u64, ScenarioError> {
         return Err(wrong());
     }
     format!("{whole}{part:0<3}").parse().map_err(|_| wrong())
+}
+
+fn read_u32(field: &Field<'_>) -> Result<u32, ScenarioError> {
+    field.count_u32()
 }
 
 fn read_duration(field: &Field<'_>) -> Result<u64, ScenarioError> {

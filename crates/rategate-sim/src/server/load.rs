@@ -16,12 +16,12 @@ pub struct Client {
 enum Calls {
     /// A Poisson process, whose rate changes at some instants. None comes where it is not finite.
     Random(Steps<Rate>),
-    Load {
-        operations: Operations,
-        /// The shape of their rate, in millionths of a call.
-        millionths: Shape,
-    },
+    Load(Box<Operations>, Millionths),
 }
+
+/// The shape of a rate, in millionths of a call.
+#[derive(Clone, Debug)]
+struct Millionths(Box<Shape>);
 
 /// The work that a call takes: one of several kinds, by their shares.
 #[derive(Clone, Debug)]
@@ -59,14 +59,14 @@ impl Client {
         // A load is no trace, and so has a shape.
         let shape = operations.shape().cloned().ok_or(ShapeError::TooFine)?;
         let millionths = shape.with_rate_times(Factor::new(1_000_000, 1)?)?;
-        Ok(Self { calls: Calls::Load { operations, millionths } })
+        Ok(Self { calls: Calls::Load(Box::new(operations), Millionths(Box::new(millionths))) })
     }
 
     /// Returns the mean of the calls in the time from an instant on, in thousandths a second.
     pub(super) fn per_1000_s(&self, at_ns: u64, for_ns: u64) -> u64 {
         let (calls, in_ns) = match &self.calls {
             Calls::Random(rate) => rate.at(at_ns).fraction().unwrap_or((0, 1)),
-            Calls::Load { millionths, .. } => {
+            Calls::Load(_, Millionths(millionths)) => {
                 let until_ns = at_ns.saturating_add(for_ns);
                 let calls = millionths.due_by(until_ns).saturating_sub(millionths.due_by(at_ns));
                 (calls, for_ns.saturating_mul(1_000_000))
@@ -83,7 +83,7 @@ impl Client {
         let of = |at_ns| self.per_1000_s(at_ns, SECOND_NS);
         match &self.calls {
             Calls::Random(rate) => rate.changes().map(of).fold(of(0), u64::max),
-            Calls::Load { .. } => {
+            Calls::Load(..) => {
                 let seconds = run_ns.div_ceil(SECOND_NS);
                 (0..seconds).map(|second| of(second.saturating_mul(SECOND_NS))).fold(0, u64::max)
             }
@@ -94,7 +94,9 @@ impl Client {
     pub(super) fn instants(&self) -> Instants<'_> {
         match &self.calls {
             Calls::Random(rate) => Instants::Random(rate),
-            Calls::Load { operations, .. } => Instants::Load(operations.clone().into_iter()),
+            Calls::Load(operations, _) => {
+                Instants::Load(Box::new(operations.as_ref().clone().into_iter()))
+            }
         }
     }
 }
@@ -103,7 +105,7 @@ impl Client {
 #[derive(Debug)]
 pub(super) enum Instants<'s> {
     Random(&'s Steps<Rate>),
-    Load(DueInstants),
+    Load(Box<DueInstants>),
 }
 
 impl Instants<'_> {
