@@ -133,10 +133,9 @@ pub(crate) struct PaceArgs {
 
     /// Run up to N commands at a time, or FLOOR..CEILING as their times allow [default: 1]
     ///
-    /// With 1..50, up to 20 run at first, and then as many as make more of them end in a time: more
-    /// while each takes as long as ever, fewer once they only wait for each other. A command that
-    /// exits with 75 (a temporary failure) or 124 (from timeout) was too much, and one that fails in
-    /// another way says nothing.
+    /// With 1..50, up to 20 run at first: then more while each takes as long as ever, and fewer
+    /// once they only wait for each other. A command that exits with 75 (a temporary failure) or
+    /// 124 (from timeout) was too much, and one that fails in another way says nothing.
     #[arg(short, long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) jobs: Option<String>,
 
@@ -145,8 +144,7 @@ pub(crate) struct PaceArgs {
     /// Each line holds scheduled_ns, start_ns, wait_ns and permits: the scheduled time, the
     /// promised start, the wait, and the number of permits. Instants count from the first permit,
     /// those of a shape from the first line. With --jobs FLOOR..CEILING, max_jobs is how many
-    /// commands might run. FILE must not be what stdin or stdout is, nor the trace
-    /// of --shape.
+    /// commands might run. FILE must not be what stdin or stdout is, nor the trace of --shape.
     #[arg(long, value_name = "FILE")]
     pub(crate) log_json: Option<PathBuf>,
 

@@ -64,7 +64,7 @@ pub(crate) enum Slots {
     Following { limit: Mutex<Ledger<AdaptiveConcurrency>>, clock: MonotonicClock },
 }
 
-/// A slot that is taken. It is given back to the slots it came from.
+/// A slot that is taken, for one command.
 #[derive(Debug)]
 pub(crate) struct Slot(Option<Grant>);
 

@@ -13,7 +13,7 @@ const TABLE: &str = include_str!("../../../../testdata/shapes/instants.txt");
 
 /// The unit in which numbers of the table are compared: 10^-18.
 const ONE: i128 = 1_000_000_000_000_000_000;
-/// What the table's own rounding can make of a whole number in that unit.
+/// The rounding of whole numbers in the table, in that unit.
 const HAIR: i128 = 10;
 
 const MIN: u64 = 60 * S;

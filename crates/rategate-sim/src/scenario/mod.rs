@@ -98,8 +98,8 @@
 //!
 //! `call = "release"` with an `outcome` ends the operations of the grant of that `name`, all of its
 //! permits: `served`, `dropped`, or `ignored` if it says nothing about the server. The `outcome` of
-//! this call itself is `set`, `ungranted` if there is no grant of that name, or `too-late` if it has
-//! ended before, or was settled or refunded.
+//! this call itself is `set`, `ungranted` if there is no grant of that name, or `too-late` if it
+//! has ended before, or was settled or refunded.
 //!
 //! # Charging
 //!
@@ -290,7 +290,7 @@ pub enum Gate {
 /// Calls that come whether or not earlier ones were granted.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
-    /// When the calls come.
+    /// The instants at which the calls come.
     pub times: Times,
     /// The maximum number of calls.
     pub count: u64,

@@ -228,8 +228,8 @@ mod tests {
         }
     }
 
-    /// The figures of `TestAdaptiveLimiter_record`, all four; and queues of 2 and of 3, between which
-    /// the limit stops to grow.
+    /// The figures of `TestAdaptiveLimiter_record`, all four; and queues of 2 and of 3, between
+    /// which the limit stops to grow.
     #[test]
     fn the_limit_follows_the_queue() {
         let mut record = limiter(FACTOR);
