@@ -109,7 +109,7 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
 
 /// Returns `true` for a limit of concurrency.
 pub(super) const fn counts_in_flight(rule: &Rule) -> bool {
-    matches!(rule.limit, Limit::Policy(rategate::AnyPolicy::Concurrency(_)))
+    rule.limit.counts_in_flight()
 }
 
 pub(super) const fn location(rule: &Rule) -> &'static str {

@@ -76,7 +76,7 @@ fn in_flight_rule<'a, C: Clock + Clone>(
     }
     let is_here = ruled.is_in_flight() && ruled.rule.location == CounterLocation::Here;
     let remote = ruled.remote.as_ref().filter(|_| is_here).ok_or(NotRestored::OtherPolicy)?;
-    Ok(&*remote.0)
+    Ok(&*remote.limit)
 }
 
 /// Holds a reservation for the rest of its time. Returns `false` if a smaller limit denies it.
