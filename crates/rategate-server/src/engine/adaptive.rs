@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate::adaptive::{Adaptation, Change, Outcome, Reason};
 use rategate::error::ExceedsCapacity;
+use rategate::policy::portable::RestoreContext;
 use rategate::store::{
     Callback, Denial, EndOutcome, Key, LeaseId, MemoryPlan, MemoryStore, PlanError, Reply,
     ReservationEnd, ReservationId, ReserveVerdict, Rule as StoreRule, Store, StoreError,
@@ -72,6 +73,8 @@ pub struct AdaptiveStatus {
 pub struct AdaptiveTally {
     samples: [u64; 3],
     changes: [u64; Reason::ALL.len()],
+    /// The sum of the latencies of what was served, in nanoseconds. It wraps.
+    served_ns: u64,
 }
 
 #[derive(Debug)]
@@ -87,6 +90,8 @@ struct Inner {
     /// The ends of all holders.
     due: BTreeSet<(u64, Key, Holder)>,
     tally: AdaptiveTally,
+    /// `true` while holders of an earlier process are held again: they fit whatever the limit is.
+    is_restoring: bool,
 }
 
 impl Holder {
@@ -114,7 +119,18 @@ impl AdaptiveTally {
         Reason::ALL.iter().map(|reason| reason.name()).zip(self.changes)
     }
 
-    fn note_sample(&mut self, outcome: Outcome) {
+    /// Returns the mean latency of what was served since an earlier tally, in nanoseconds.
+    pub(crate) fn mean_latency_ns(&self, before: &Self) -> Option<u64> {
+        let [served, ..] = self.samples;
+        let [served_before, ..] = before.samples;
+        let sum_ns = self.served_ns.wrapping_sub(before.served_ns);
+        sum_ns.checked_div(served.saturating_sub(served_before))
+    }
+
+    fn note_sample(&mut self, outcome: Outcome, latency_ns: u64) {
+        if outcome == Outcome::Served {
+            self.served_ns = self.served_ns.wrapping_add(latency_ns);
+        }
         let mut all = OUTCOMES.iter().zip(&mut self.samples);
         if let Some((_, count)) = all.find(|((known, _), _)| *known == outcome) {
             *count = count.saturating_add(1);
@@ -144,6 +160,7 @@ impl<C: Clock> AdaptiveStore<C> {
             sweep: VecDeque::new(),
             due: BTreeSet::new(),
             tally: AdaptiveTally::default(),
+            is_restoring: false,
         };
         let store = MemoryStore::with_capacity(clock, max_keys).with_max_ids(max_ids);
         let this = Self { store, seed: fastrand::u32(..), inner: Mutex::new(inner) };
@@ -179,6 +196,35 @@ impl<C: Clock> AdaptiveStore<C> {
         if let Some(tracked) = self.lock().keys.get_mut(key) {
             tracked.expect(holder, outcome);
         }
+    }
+
+    /// Returns the keys whose limit is not the first one, each with its state as words.
+    pub(super) fn found(&self) -> Vec<(Key, Vec<u64>)> {
+        let inner = self.lock();
+        let (policy, now_ns) = (inner.policy, inner.now_ns);
+        let all = inner.keys.iter();
+        all.filter_map(|(key, it)| Some((Key::clone(key), it.found(policy, now_ns)?))).collect()
+    }
+
+    /// Continues with what an earlier process has found for a key. Returns `false` if the words are
+    /// none, or the key is in use.
+    pub(super) fn restore(&self, key: &Key, words: &[u64], since: RestoreContext) -> bool {
+        let mut inner = self.lock();
+        let found = Tracked::restored(inner.policy, words, since);
+        let Some(found) = found.filter(|_| !inner.keys.contains_key(key)) else { return false };
+        inner.evict_some();
+        inner.keys.insert(Key::clone(key), found);
+        inner.sweep.push_back(Key::clone(key));
+        true
+    }
+
+    /// Calls `hold`, which holds again what an earlier process held: it fits whatever the limit is,
+    /// and is no sample, since its start is unknown.
+    pub(super) fn restoring<T>(&self, hold: impl FnOnce() -> T) -> T {
+        self.lock().is_restoring = true;
+        let held = hold();
+        self.lock().is_restoring = false;
+        held
     }
 
     /// Returns the numbers of samples and changes.
@@ -227,8 +273,11 @@ impl Inner {
         Some(tracked)
     }
 
-    /// Returns the number of permits that would fit for a key, and the least limit.
+    /// Returns the number of permits that would fit for a key.
     fn room(&mut self, key: &[u8]) -> u64 {
+        if self.is_restoring {
+            return u64::MAX;
+        }
         let (policy, now_ns) = (self.policy, self.now_ns);
         let fresh = || u64::from(policy.adaptation().bounds().first());
         self.known(key).map_or_else(fresh, |tracked| tracked.room(now_ns))
@@ -252,6 +301,9 @@ impl Inner {
         if let Some(reason) = tracked.begin(holder, (permits, until_ns), now_ns) {
             self.tally.note_change(reason);
         }
+        if self.is_restoring {
+            tracked.leave_unmeasured(holder);
+        }
         self.due.insert((until_ns, Key::clone(key), holder));
     }
 
@@ -262,7 +314,7 @@ impl Inner {
             return;
         };
         self.due.remove(&(ended.until_ns, Key::clone(key), holder));
-        self.tally.note_sample(ended.outcome);
+        self.tally.note_sample(ended.outcome, ended.latency_ns);
         if let Some(reason) = ended.reason {
             self.tally.note_change(reason);
         }
@@ -435,7 +487,7 @@ impl Inner {
     /// Refuses a request for more than the floor: the limit may never be that high again.
     fn check(&self, permits: NonZeroU64) -> Result<(), StoreError> {
         let floor = u64::from(self.policy.adaptation().bounds().floor());
-        if permits.get() > floor {
+        if permits.get() > floor && !self.is_restoring {
             return Err(StoreError::Exceeds(ExceedsCapacity::new(permits.get(), floor)));
         }
         Ok(())

@@ -129,7 +129,9 @@ impl<C: Clock + Clone> ActiveRule<C> {
     /// Returns the result of an item with the limit of its key, if that follows measurements.
     pub(super) fn with_limit_of(&self, key: &[u8], mut result: ItemResult) -> ItemResult {
         if let Some(adaptive) = self.adaptive() {
-            result.limit = adaptive.status(&key::in_store(&self.rule.name, key)).limit;
+            let status = adaptive.status(&key::in_store(&self.rule.name, key));
+            result.limit = status.limit;
+            result.detail.get_or_insert_default().adaptive = Some(status);
         }
         result
     }

@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use rategate::AdaptiveConcurrency;
 use rategate::adaptive::{Outcome, Reason};
 use rategate_core::policy::{Ended, Policy, Taken};
+use rategate_core::portable::{RestoreContext, RestoreTarget, numbers_of, save_state};
 
 use super::{AdaptiveStatus, Holder};
 
@@ -31,6 +32,8 @@ struct Held {
     in_flight: u32,
     /// What the holder said of the end.
     outcome: Option<Outcome>,
+    /// `false` if its start is unknown, so that it is no sample.
+    is_measured: bool,
 }
 
 /// The way in which a holder ends.
@@ -47,6 +50,7 @@ pub(super) enum Ending {
 pub(super) struct EndedHolder {
     pub(super) until_ns: u64,
     pub(super) outcome: Outcome,
+    pub(super) latency_ns: u64,
     /// The reason of a change of the limit, if there was one.
     pub(super) reason: Option<Reason>,
 }
@@ -61,6 +65,27 @@ impl Tracked {
             changes: 0,
             changed_ns: now_ns,
         }
+    }
+
+    /// Returns a limit that continues with what was found. `None` if the words are no state.
+    pub(super) fn restored(
+        policy: AdaptiveConcurrency,
+        words: &[u64],
+        since: RestoreContext,
+    ) -> Option<Self> {
+        let target = RestoreTarget::new(policy, &numbers_of(&policy)).ok()?;
+        let state = target.state(words, since).ok()?;
+        Some(Self { state, ..Self::new(policy, since.now_ns) })
+    }
+
+    /// Returns the state as words, unless its limit is the first one.
+    pub(super) fn found(&self, policy: AdaptiveConcurrency, now_ns: u64) -> Option<Vec<u64>> {
+        if self.limit(now_ns) == u64::from(policy.adaptation().bounds().first()) {
+            return None;
+        }
+        let mut words = Vec::new();
+        save_state(&self.policy, &self.state, now_ns, &mut words);
+        Some(words)
     }
 
     /// Puts other numbers into force. Returns the reason of a change of the limit.
@@ -125,10 +150,18 @@ impl Tracked {
             permits: permits.get(),
             in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
             outcome: None,
+            is_measured: true,
         };
         self.held.insert(holder, held);
         self.by_end.insert((until_ns, holder));
         self.changed(now_ns)
+    }
+
+    /// Makes a holder one of which the start is unknown.
+    pub(super) fn leave_unmeasured(&mut self, holder: Holder) {
+        if let Some(held) = self.held.get_mut(&holder) {
+            held.is_measured = false;
+        }
     }
 
     /// States the outcome of a holder.
@@ -161,10 +194,12 @@ impl Tracked {
             Ending::Expired(at_ns) => (Outcome::Dropped, at_ns),
         };
         let outcome = held.outcome.unwrap_or(by_default);
+        let outcome = if held.is_measured { outcome } else { Outcome::Ignored };
         let (start_ns, permits, in_flight) = (held.start_ns, held.permits, held.in_flight);
         let ended = Ended { start_ns, now_ns: end_ns, permits, in_flight, outcome };
         self.policy.release_with_outcome(&mut self.state, ended);
-        Some(EndedHolder { until_ns: held.until_ns, outcome, reason: self.changed(end_ns) })
+        let (until_ns, latency_ns) = (held.until_ns, end_ns.saturating_sub(start_ns));
+        Some(EndedHolder { until_ns, outcome, latency_ns, reason: self.changed(end_ns) })
     }
 
     /// Returns the ends of all holders.
