@@ -45,6 +45,11 @@ fn main() -> ExitCode {
                 Err(error) => failed(&*error),
             };
         }
+        [flag] if flag == "--in-flight" => {
+            engines::settle_clock();
+            println!("{:#}", Value::from(paths::in_flight(FULL)));
+            return ExitCode::SUCCESS;
+        }
         [flag] if flag == "--waiting" => {
             return match waiting::all(Duration::from_secs(3)) {
                 Ok(rows) => {
@@ -83,8 +88,8 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: rategate-bench-rivals [--quick | --waiting | --keyed [--quick] \
-                 | --truth [--quick]]"
+                "usage: rategate-bench-rivals [--quick | --in-flight | --waiting \
+                 | --keyed [--quick] | --truth [--quick]]"
             );
             return ExitCode::from(2);
         }
@@ -110,6 +115,7 @@ fn measure(quick: bool) -> Made<Value> {
     rows.extend(paths::tries(plan)?);
     rows.extend(paths::logs(plan)?);
     rows.extend(paths::several(plan)?);
+    rows.extend(paths::in_flight(plan));
     rows.extend(paths::reconfiguring(plan)?);
     rows.extend(pacing::all(Duration::from_secs(paced_for))?);
     rows.extend(waiting::all(Duration::from_secs(paced_for))?);

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::policy::Mode;
-use rategate::{Gcra, Rate};
+use rategate::policy::{LimiterPolicy, Mode};
+use rategate::{AdaptiveConcurrency, Concurrency, Gcra, Limiter, Rate};
 use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
 use rategate_bench::harness::{Contender, Plan, race};
 use serde_json::Value;
@@ -95,6 +95,35 @@ pub(crate) fn several(plan: Plan) -> Made<Vec<Value>> {
         }
     }
     Ok(rows)
+}
+
+/// Measures an operation in flight, which takes a permit and ends, under a limit that follows
+/// measurements and under one that does not.
+pub(crate) fn in_flight(plan: Plan) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for threads in THREADS {
+        let contenders = [
+            served("adaptive", Limiter::new(AdaptiveConcurrency::new(1, 1_000))),
+            served("concurrency", Limiter::new(Concurrency::new(1_000))),
+            rivals::semaphore(),
+            floor_of(Answer::Granted),
+        ];
+        rows.extend(report::raced("in flight", threads, &race(plan, threads, &contenders)));
+    }
+    rows
+}
+
+fn served<P>(name: &str, limiter: Limiter<P>) -> Contender<'static>
+where
+    P: LimiterPolicy<Limit: Send> + 'static,
+{
+    Contender::new(name, move || match limiter.try_permit(1) {
+        Ok(Ok(permit)) => {
+            permit.served();
+            true
+        }
+        _ => false,
+    })
 }
 
 /// Measures two threads that take while a third changes the limit a thousand times a second.

@@ -16,7 +16,7 @@ const FOLDER: &str = "docs/pictures";
 
 /// The pages whose tables examples print, between two marks.
 const PAGES: [(&str, &[&str], &str); 2] =
-    [("docs/distributed.md", FLEET, "tables"), ("docs/adaptive.md", CONTROLLERS, "table")];
+    [("docs/distributed.md", FLEET, "tables"), ("docs/adaptive.md", CONTROLLERS, "tables")];
 
 const FLEET: &[&str] =
     &["run", "--quiet", "--package", "rategate-fleet", "--example", "fleet", "--"];

@@ -38,6 +38,7 @@ use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::provisional::Provisional;
 use crate::refund::RefundEpoch;
+use crate::share::Share;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 /// Several policies that a call must pass together. Without any, everything passes.
@@ -445,6 +446,10 @@ impl Limit for AllOfLedger {
 
     fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
         self.limits.iter().filter_map(|limit| limit.max_in_flight(now_ns)).min()
+    }
+
+    fn room_in_share(&self, now_ns: u64, share: Share) -> Option<u64> {
+        self.limits.iter().filter_map(|limit| limit.room_in_share(now_ns, share)).min()
     }
 
     fn release_with_outcome(

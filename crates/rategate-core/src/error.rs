@@ -86,6 +86,8 @@ pub enum LimitError {
     Bounds,
     /// The bounds of a rate that follows refusals are not `0 < floor <= ceiling`, and finite.
     RateBounds,
+    /// A share of a limit is not from 1 to 100 percent.
+    Share,
     /// A reconfiguration names another policy, to which no state can be carried over.
     OtherPolicy,
 }
@@ -218,6 +220,7 @@ impl fmt::Display for LimitError {
             Self::Ramp => "a ramp needs a length and two finite rates, one of them above zero",
             Self::Bounds => "the bounds of the limit are not 1 <= floor <= first <= ceiling",
             Self::RateBounds => "the bounds of the rate are not 0 < floor <= ceiling, and finite",
+            Self::Share => "a share of a limit is from 1 to 100 percent",
             Self::RampTooLong => {
                 "a ramp this long at these rates exceeds 128 bits; split it into several"
             }

@@ -32,6 +32,7 @@ use crate::error::CountsInFlight;
 use crate::limit::{Limit, charge_as_promises};
 use crate::policy::{Ended, Policy, Taken};
 use crate::refund::RefundEpoch;
+use crate::share::Share;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 /// One decision about a state that is stored elsewhere. The owner of the state clamps the clock.
@@ -115,6 +116,11 @@ impl<P: Policy> Limit for ExternalState<'_, P> {
 
     fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
         self.policy.max_in_flight(self.state, now_ns)
+    }
+
+    fn room_in_share(&self, now_ns: u64, share: Share) -> Option<u64> {
+        let in_share = share.of(self.max_in_flight(now_ns)?);
+        Some(in_share.saturating_sub(self.policy.in_flight(self.state)))
     }
 
     fn release_with_outcome(

@@ -16,6 +16,7 @@
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
+//! | less of such a limit for operations of a lower priority | [`share`] |
 //! | as many at the same time as a server works on, or at a rate that it bears | [`adaptive`] |
 //! | the instants of a load whose rate changes over time | [`shape`] |
 //! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
@@ -83,6 +84,7 @@ pub mod ratio;
 pub mod refund;
 pub mod schedule;
 pub mod shape;
+pub mod share;
 pub mod sliding_log;
 pub mod span;
 pub mod two_timeline;

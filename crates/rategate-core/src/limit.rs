@@ -9,6 +9,7 @@ use crate::adaptive::Outcome;
 use crate::debt::{Charged, Debt};
 use crate::error::{CountsInFlight, ExceedsCapacity};
 use crate::refund::RefundEpoch;
+use crate::share::Share;
 use crate::verdict::{Denial, Grant, Opening, Refusal, Settled, Ticket, Verdict};
 
 /// The number of parts of a debt that is kept as promises, if each part may pass at one instant; a
@@ -93,6 +94,13 @@ pub trait Limit {
         None
     }
 
+    /// Returns how many permits a try within a [share](crate::share) of the limit could take at
+    /// `now_ns`, as far as the share decides that. Returns `None` if no policy here limits permits
+    /// in flight.
+    fn room_in_share(&self, _now_ns: u64, _share: Share) -> Option<u64> {
+        None
+    }
+
     /// Records that operations have ended. Returns `true` if any policy here counts operations in
     /// flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
     ///
@@ -140,6 +148,30 @@ pub trait Limit {
             }
             Ok(opening) => Ok(denied(opening.opens_ns.saturating_sub(now_ns))),
             Err(refusal) => refused(refusal),
+        }
+    }
+
+    /// Grants `permits` at once if the limit and a [share](crate::share) of it have room for them,
+    /// or denies them. Returns `None` if no policy here limits permits in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`ExceedsCapacity`] for more permits than could ever pass together in the whole limit.
+    fn try_acquire_in_share(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        share: Share,
+    ) -> Result<Option<Verdict>, ExceedsCapacity> {
+        let now_ns = self.clamp(now_ns);
+        self.end_holds(now_ns);
+        let Some(room) = self.room_in_share(now_ns, share) else { return Ok(None) };
+        let Some(over) = NonZeroU64::new(permits).filter(|_| permits > room) else {
+            return self.try_acquire(now_ns, permits).map(Some);
+        };
+        match self.opening_of_try(now_ns, over) {
+            Err(Refusal::Exceeds(error)) => Err(error),
+            _ => Ok(Some(Verdict::Denied(Denial { retry_after_ns: None }))),
         }
     }
 

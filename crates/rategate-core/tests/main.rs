@@ -56,6 +56,7 @@ mod settle;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod several_lock_free;
 mod shape;
+mod share;
 mod sliding_log;
 mod taking;
 mod taking_promises;

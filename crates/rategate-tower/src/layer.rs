@@ -12,7 +12,7 @@ use rategate::deny::DenyList;
 use rategate::distributed::Distributed;
 use rategate::policy::{HasLockFree, Ledger, LimiterPolicy};
 use rategate::store::Store;
-use rategate::{Clock, Keyed, Limiter};
+use rategate::{Clock, Keyed, Limiter, Share};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -40,6 +40,7 @@ use crate::rules::{Denied, Rules};
 /// | one limit per client, over several processes | [`distributed`](Self::distributed) |
 /// | some requests to cost more, or nothing | [`cost`](Self::cost) |
 /// | only some responses to count, such as failed log-ins | [`refund_when`](Self::refund_when) |
+/// | some requests to be refused before others | [`share`](Self::share) |
 /// | a limit that follows what the service bears | [`classify`](Self::classify) |
 /// | requests over the limit to wait | [`wait_within`](Self::wait_within) |
 /// | responses to report the limit's status | [`headers`](Self::headers) |
@@ -203,6 +204,7 @@ impl RateLimitLayer {
             has_reported: Arc::default(),
             max_wait,
             cost,
+            share: None,
             returns,
             classify: None,
             headers,
@@ -280,6 +282,35 @@ impl RateLimitLayer {
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.cost = Some(Arc::new(cost)))
+    }
+
+    /// Sets the share of the limit that a request may fill, by its head: load shedding by priority.
+    /// The default is the whole.
+    ///
+    /// Requests in flight of all priorities count in a share. So as the service becomes busy,
+    /// those with the smallest share are refused first, and the rest of the limit is left for the
+    /// others. A share is a part of the limit as it is now, rounded up. A request whose share is
+    /// full is refused at once: only those with the whole limit [wait](Self::wait_within).
+    ///
+    /// This is for limits on requests in flight in this process, such as an
+    /// [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency). Under any other, a request with a
+    /// smaller share is refused with a 500, for [`Reason::NoShares`](crate::Reason::NoShares).
+    ///
+    /// ```
+    /// use rategate::{AdaptiveConcurrency, Limiter, Share};
+    /// use rategate_tower::RateLimitLayer;
+    ///
+    /// // Crawlers leave two fifths of what the service bears to all others.
+    /// let limiter = Limiter::new(AdaptiveConcurrency::new(2, 500));
+    /// let layer = RateLimitLayer::new(limiter).share(|head| {
+    ///     let is_crawler = head.headers.get("user-agent").is_some_and(|it| it == "crawler");
+    ///     if is_crawler { Share::percent(60) } else { Share::WHOLE }
+    /// });
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn share(self, share: impl Fn(&Parts) -> Share + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.share = Some(Arc::new(share)))
     }
 
     /// Refunds permits by the head of the response, for example so that only failed log-ins count.

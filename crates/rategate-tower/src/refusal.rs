@@ -47,6 +47,9 @@ pub enum Reason {
     /// [deny](rategate::distributed::OnUnavailable::Deny) then, or the store rejects the request as
     /// invalid: 503.
     Undecided,
+    /// The request has a [share](crate::RateLimitLayer::share) of a limit that has no shares: one
+    /// that does not limit requests in flight, or that is in a store: 500.
+    NoShares,
     /// The table does not have the tier that its function returned for the key: 500.
     NoSuchTier,
     /// The server has not added the data for the key to the request, such as the peer's address,
@@ -100,7 +103,9 @@ impl Refusal {
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Reason::NoSuchTier | Reason::KeyNotProvided => StatusCode::INTERNAL_SERVER_ERROR,
+            Reason::NoShares | Reason::NoSuchTier | Reason::KeyNotProvided => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 
@@ -119,6 +124,7 @@ impl Refusal {
             Reason::TooManyWaiting => "Too many requests are waiting.",
             Reason::Closed => "The limiter is closed.",
             Reason::Undecided => "The limit cannot be decided now.",
+            Reason::NoShares => "The server's limit has no shares.",
             Reason::NoSuchTier => "The server has no limit for this client.",
             Reason::KeyNotProvided => {
                 "The server is not set up to tell its clients apart. Its log states the cause."
@@ -139,7 +145,7 @@ impl Refusal {
             Reason::TooCostly | Reason::NoKey | Reason::AmbiguousKey => 3, // INVALID_ARGUMENT
             // UNAVAILABLE
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => 14,
-            Reason::NoSuchTier | Reason::KeyNotProvided => 13, // INTERNAL
+            Reason::NoShares | Reason::NoSuchTier | Reason::KeyNotProvided => 13, // INTERNAL
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, Response, response};
-use rategate::adaptive;
 use rategate::deny::DenyList;
+use rategate::{Share, adaptive};
 
 use crate::gate::{Gate, KeyStatus, LimitRequest, Outcome, Pass, refused};
 use crate::headers::{Followed, Headers, write_retry_after};
@@ -18,6 +18,9 @@ use crate::refusal::{Answers, Reason, Refusal};
 
 /// A function from a request to its number of permits.
 pub(crate) type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+
+/// A function from a request to the share of the limit that it may fill.
+pub(crate) type ShareOf = Arc<dyn Fn(&Parts) -> Share + Send + Sync>;
 
 /// A function that returns `true` if a response refunds the permits of its request.
 pub(crate) type Returns = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
@@ -44,6 +47,7 @@ pub(crate) struct Rules {
     pub(crate) has_reported: Arc<AtomicBool>,
     pub(crate) max_wait: Option<Duration>,
     pub(crate) cost: Option<Cost>,
+    pub(crate) share: Option<ShareOf>,
     pub(crate) returns: Option<Returns>,
     pub(crate) classify: Option<Classify>,
     pub(crate) headers: Option<(Headers, Arc<Followed>)>,
@@ -99,8 +103,9 @@ impl Rules {
             return Err(Outcome::Passed(None, None));
         }
         let (max_wait, reports_status) = (self.max_wait, self.headers.is_some());
+        let share = self.share.as_ref().map_or(Share::WHOLE, |share| share(head));
         let may_return = self.returns.is_some();
-        Ok((LimitRequest { key, cost, max_wait, reports_status, may_return }, name))
+        Ok((LimitRequest { key, cost, share, max_wait, reports_status, may_return }, name))
     }
 
     /// Lets a request without a key proceed, or returns the reason to refuse it: for the limit and

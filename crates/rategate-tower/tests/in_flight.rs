@@ -17,7 +17,7 @@ use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::LimiterPolicy;
 use rategate::{
     AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, Clock, CommitLog, Concurrency, Gcra,
-    Keyed, Limiter, ManualClock, Rate,
+    Keyed, Limiter, ManualClock, Rate, Share,
 };
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
@@ -391,4 +391,55 @@ fn responses_say_how_busy_the_service_is() {
     assert!(response.as_mut().poll(&mut now()).is_pending());
     drop(response);
     assert_eq!((limit(), limiter.remaining()), (6, Ok(1)));
+}
+
+/// A path says its share in percent: `/50`.
+fn share_of_path(head: &http::request::Parts) -> Share {
+    Share::percent(head.uri.path().trim_start_matches('/').parse().unwrap_or(100))
+}
+
+/// Requests of a smaller share are refused first, and at once, while those of the whole limit wait.
+#[test]
+fn a_smaller_share_is_full_before_the_limit() {
+    let keyed = Keyed::new(Concurrency::new(4));
+    let source = key::header("x-user".parse().unwrap());
+    let layers = [
+        RateLimitLayer::new(limiter(4)),
+        RateLimitLayer::new(Limiter::new(AnyPolicy::from(Concurrency::new(4)))),
+        RateLimitLayer::keyed(keyed, source),
+    ];
+    for layer in layers {
+        let layer = layer.share(share_of_path).wait_within(Duration::from_secs(3_600));
+        let mut held = vec![send_to(&layer, "/50", false), send_to(&layer, "/", false)];
+        assert_eq!(send_to(&layer, "/50", false).status(), 429, "two of two");
+        held.push(send_to(&layer, "/75", false));
+        assert_eq!(send_to(&layer, "/75", false).status(), 429, "three of three");
+        held.push(send_to(&layer, "/", false));
+        assert!(held.iter().all(|answer| answer.status() == 200));
+        // It waits, and has the next permit.
+        let within = service_fn(|_: Request<()>| {
+            ready(Ok::<_, Infallible>(Response::new(Frames(VecDeque::new()))))
+        });
+        let mut service = layer.layer(within);
+        let mut waiting = pin!(service.call(request("/")));
+        assert!(waiting.as_mut().poll(&mut now()).is_pending());
+        assert_eq!(send_to(&layer, "/75", false).status(), 429);
+        held.pop();
+        assert!(waiting.as_mut().poll(&mut now()).is_ready());
+    }
+}
+
+/// A limit without shares refuses who has one, loudly, and takes nothing.
+#[test]
+fn a_limit_without_shares_says_so() {
+    let keyed = Keyed::new(Gcra::per_hour(10).burst(10));
+    let source = key::header("x-user".parse().unwrap());
+    let limiter = Limiter::new(AnyPolicy::from(Gcra::per_hour(10).burst(10)));
+    let layers = [RateLimitLayer::new(limiter.clone()), RateLimitLayer::keyed(keyed, source)];
+    for layer in layers {
+        let layer = layer.share(share_of_path);
+        assert_eq!(send_to(&layer, "/50", false).status(), 500);
+        assert_eq!(send_to(&layer, "/", false).status(), 200);
+    }
+    assert_eq!(limiter.remaining(), Ok(9));
 }

@@ -225,6 +225,7 @@ pub use rategate_core::fixed_window::FixedWindow;
 pub use rategate_core::gcra::Gcra;
 pub use rategate_core::pacer::Pacer;
 pub use rategate_core::rate::Rate;
+pub use rategate_core::share::Share;
 pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::TwoTimeline;
 pub use reservation::Reservation;

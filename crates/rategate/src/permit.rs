@@ -10,9 +10,10 @@ use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Denial, Grant};
-use crate::error::{AcquireError, TryAcquireError};
+use crate::error::{AcquireError, ShareError, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::shared::Shared;
+use rategate_core::share::Share;
 use rategate_core::span::whole_ns;
 
 /// Permits of an operation in flight, returned by [`Limiter::permit`] or [`Limiter::try_permit`].
@@ -107,6 +108,41 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         permits: u64,
     ) -> Result<Result<Permit<P, C>, Denial>, TryAcquireError> {
         Ok(match self.try_acquire(permits)? {
+            Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
+            Decision::Denied(denial) => Err(denial),
+        })
+    }
+
+    /// Takes `permits` at once, like [`try_permit`](Self::try_permit), if a share of the limit has
+    /// room for them too: load shedding by priority.
+    ///
+    /// The operations of all priorities count in a share, so those with a smaller one are denied
+    /// first. It is a part of the limit as it is now, rounded up, so that one operation starts at
+    /// an idle limit. Several limits together are each judged by that part of themselves; those
+    /// that do not limit operations in flight, as a whole. There is no wait in a share.
+    ///
+    /// ```
+    /// use rategate::{AdaptiveConcurrency, Limiter, Share};
+    ///
+    /// // At most 20 at first. Batch jobs leave 12 of them to the others.
+    /// let limiter = Limiter::new(AdaptiveConcurrency::new(1, 500));
+    /// let batch = Share::percent(40);
+    /// let jobs: Vec<_> = (0..8).map(|_| limiter.try_permit_in_share(1, batch)).collect();
+    /// assert!(jobs.iter().all(|job| matches!(job, Ok(Ok(_)))));
+    /// assert!(limiter.try_permit_in_share(1, batch)?.is_err());
+    /// assert!(limiter.try_permit(1)?.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError`], whose `NothingInFlight` is for limits without shares.
+    pub fn try_permit_in_share(
+        &self,
+        permits: u64,
+        share: Share,
+    ) -> Result<Result<Permit<P, C>, Denial>, ShareError> {
+        Ok(match self.shared().try_in_share(permits, share)? {
             Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
             Decision::Denied(denial) => Err(denial),
         })

@@ -18,12 +18,13 @@ use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::error::LimitError;
 use rategate_core::holds::Hold;
+use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 
 use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, ChargeError, Closed, TryAcquireError};
+use crate::error::{AcquireError, ChargeError, Closed, ShareError, TryAcquireError};
 use crate::growing_lock_free::GrowingLockFree;
 use crate::on_demand::{Batches, OnDemand};
 use crate::section::{CriticalSection, Woken};
@@ -285,6 +286,21 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         // No try overtakes callers that wait for what no clock foretells.
         let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
         Ok(Decision::of(&decided.unwrap_or(denied)))
+    }
+
+    /// Decides a try within a share of the limit under the lock, and counts it.
+    pub(crate) fn try_in_share(&self, permits: u64, share: Share) -> Result<Decision, ShareError> {
+        let decided = self.decide_behind_all(permits, |limit, now_ns| {
+            let verdict = limit.try_acquire_in_share(now_ns, permits, share)?;
+            verdict.ok_or(ShareError::NothingInFlight)
+        })?;
+        // No try overtakes callers that wait for what no clock foretells.
+        let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
+        let decision = Decision::of(&decided.unwrap_or(denied));
+        if let Some(stats) = self.stats() {
+            stats.record_try(permits, &Ok(decision));
+        }
+        Ok(decision)
     }
 
     /// Decides a try under the lock, and holds what it grants for `ttl_ns`.

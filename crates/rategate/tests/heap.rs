@@ -12,12 +12,13 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use rategate::adaptive::{Adaptation, Bounds, Method, RateMethod};
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::{Anchor, Limit, LimiterPolicy, Mode, Policy};
 use rategate::{
-    AllOf, AnyPolicy, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Keyed, Limiter,
-    ManualClock, SlidingLog, TwoTimeline,
+    AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock, Concurrency,
+    FixedWindow, Gcra, Keyed, Limiter, ManualClock, Rate, SlidingLog, TwoTimeline,
 };
 use rategate_core::holds::{HoldVerdict, Holding};
 use rategate_core::ledger::Ledger;
@@ -112,6 +113,41 @@ fn idle_limiters_are_small() {
     }
     let both = bytes_of_idle(|| Limiter::new(AllOf::default().and(bucket()).and(bucket())));
     assert!(both <= 4_096, "{both}");
+}
+
+/// An operation under a limit that follows measurements allocates nothing, whether it is served,
+/// dropped or denied.
+#[test]
+fn operations_that_are_measured_allocate_nothing() {
+    fn operate<P: LimiterPolicy>(limiter: &Limiter<P, ManualClock>, clock: &ManualClock) {
+        for nth in 0..2_000_u64 {
+            clock.advance(Duration::from_millis(nth % 40));
+            let permits: [_; 3] = std::array::from_fn(|_| limiter.try_permit(1).unwrap().ok());
+            clock.advance(Duration::from_millis(1 + nth % 7));
+            for permit in permits.into_iter().flatten() {
+                if nth % 50 == 0 { permit.dropped() } else { permit.served() }
+            }
+        }
+    }
+    fn allocations<P: LimiterPolicy>(policy: P) -> usize {
+        let clock = ManualClock::new();
+        let limiter = Limiter::with_clock(policy, clock.clone());
+        // The first operations make what the limiter needs.
+        operate(&limiter, &clock);
+        let region = Region::new(ALLOCATOR);
+        operate(&limiter, &clock);
+        region.change().allocations
+    }
+    let _counting = COUNTING.lock();
+    for method in [Method::Knee, Method::Aimd, Method::Vegas, Method::Gradient] {
+        let adaptation = Adaptation::new(Bounds::new(1, 2, 100)).with_method(method);
+        assert_eq!(allocations(AdaptiveConcurrency::following(adaptation)), 0, "{method:?}");
+    }
+    let [floor, ceiling] = [1, 100].map(Rate::per_second);
+    for method in [RateMethod::Cubic, RateMethod::Aimd] {
+        let rate = AdaptiveRate::new(floor, ceiling).with_method(method);
+        assert_eq!(allocations(rate), 0, "{method:?}");
+    }
 }
 
 /// Returns a limit with as many holds, a grant behind each where there are grants `between`, and

@@ -11,6 +11,7 @@ use crate::limit::{Limit, charge_as_promises};
 use crate::policy::{Ended, Policy, Taken};
 use crate::provisional::Provisional;
 use crate::refund::Refund;
+use crate::share::Share;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 impl<P: Policy> Limit for Ledger<P> {
@@ -203,6 +204,11 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
         self.policy.max_in_flight(&self.started, self.clamp(now_ns))
+    }
+
+    fn room_in_share(&self, now_ns: u64, share: Share) -> Option<u64> {
+        let in_share = share.of(self.max_in_flight(now_ns)?);
+        Some(in_share.saturating_sub(self.policy.in_flight(&self.started)))
     }
 
     fn release_with_outcome(

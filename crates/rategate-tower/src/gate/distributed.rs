@@ -24,6 +24,9 @@ struct Call<S: Store, C: Clock + Clone + 'static> {
 
 impl<S: Store, C: Clock + Clone + 'static> Gate for Distributed<S, C> {
     fn pass(&self, limit_request: LimitRequest, name: Vec<u8>) -> Pass {
+        if !limit_request.share.is_whole() {
+            return Pass::Now(refused(Reason::NoShares));
+        }
         let limiter = self.clone();
         let lease = limiter.counts_in_flight().then(LeaseId::random);
         let call = Arc::new(Call { limiter, name: name.into(), lease });

@@ -26,6 +26,9 @@ where
     fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
         let of_key = KeyLimit { keyed: self, key: limit_request.key };
         if !may_count_in_flight::<Ledger<P>>() {
+            if !limit_request.share.is_whole() {
+                return Pass::Now(refused(Reason::NoShares));
+            }
             return decide(&of_key, limit_request);
         }
         // Permits in flight have to end at the limiter that counted them. In a full table, that

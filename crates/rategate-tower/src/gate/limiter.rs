@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rategate::error::ShareError;
 use rategate::policy::LimiterPolicy;
 use rategate::{AsyncLimiter, Clock, Decision, Grant, Limiter, Permit, TryAcquireError};
 
@@ -64,6 +65,16 @@ where
             TryAcquireError::ExceedsCapacity(_) => Reason::TooCostly,
             _ => Reason::Closed,
         };
+        if !limit_request.share.is_whole() {
+            let LimitRequest { cost, share, .. } = limit_request;
+            let permit =
+                self.limiter.try_permit_in_share(cost, share).map_err(|error| match error {
+                    ShareError::ExceedsCapacity(_) => Reason::TooCostly,
+                    ShareError::NothingInFlight => Reason::NoShares,
+                    _ => Reason::Closed,
+                })?;
+            return Ok(permit.map(|permit| self.held(permit, limit_request)));
+        }
         if may_count_in_flight::<P>() {
             let permit = self.limiter.try_permit(limit_request.cost).map_err(refusal)?;
             return Ok(permit.map(|permit| self.held(permit, limit_request)));

@@ -8,7 +8,7 @@ mod taken;
 use std::pin::Pin;
 use std::time::Duration;
 
-use rategate::{AcquireError, Denial, Grant};
+use rategate::{AcquireError, Denial, Grant, Share};
 
 use crate::headers::{Numbers, QuotaStatus};
 use crate::key::Key;
@@ -23,6 +23,8 @@ pub(crate) struct LimitRequest {
     pub(crate) key: Key,
     /// The cost in permits, at least one.
     pub(crate) cost: u64,
+    /// The share of the limit that it may fill. In one that is not whole it does not wait.
+    pub(crate) share: Share,
     /// The longest time that it may wait in the queue; `None` if it does not wait.
     pub(crate) max_wait: Option<Duration>,
     /// `true` if the client is sent its status.
@@ -128,11 +130,13 @@ trait Limit {
 fn decide(limit: &impl Limit, limit_request: LimitRequest) -> Pass {
     Pass::Now(match (limit.try_take(limit_request), limit_request.max_wait) {
         (Ok(Ok(passed_request)), _) => passed(limit, limit_request, passed_request),
-        (Ok(Err(_)), Some(max_wait)) => match limit.wait(limit_request, max_wait) {
-            Ok(pending) => return Pass::Later(pending),
-            Err(reason) => refused(reason),
-        },
-        (Ok(Err(denial)), None) => over_limit(limit, limit_request, denial.retry_after()),
+        (Ok(Err(_)), Some(max_wait)) if limit_request.share.is_whole() => {
+            match limit.wait(limit_request, max_wait) {
+                Ok(pending) => return Pass::Later(pending),
+                Err(reason) => refused(reason),
+            }
+        }
+        (Ok(Err(denial)), _) => over_limit(limit, limit_request, denial.retry_after()),
         (Err(reason), _) => refused(reason),
     })
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{
     AcquireError, ChargeError, ClassError, Closed, CountsInFlight, ExceedsCapacity, LimitError,
-    PolicyTextError, RateError, RatioError, ReconfigureError, SpanError, TryAcquireError,
+    PolicyTextError, RateError, RatioError, ReconfigureError, ShareError, SpanError,
+    TryAcquireError,
 };
 #[cfg(feature = "keyed")]
 use super::{KeyedError, TryAllError};
@@ -50,6 +51,8 @@ pub enum Error {
     TryAll(TryAllError),
     /// A charge, or an estimate that was too low, of which nothing was booked.
     Charge(ChargeError),
+    /// A try within a share of a limit that could not be decided.
+    Share(ShareError),
     /// A change of the limit that was not made.
     Reconfigure(ReconfigureError),
     /// A class that was not made.
@@ -97,11 +100,14 @@ impl Error {
             #[cfg(feature = "keyed")]
             Self::Keyed(error) | Self::TryAll(TryAllError { error, .. }) => keyed_kind(error),
             Self::Charge(ChargeError::Closed)
+            | Self::Share(ShareError::Closed)
             | Self::Reconfigure(ReconfigureError::Closed)
             | Self::Class(ClassError::Closed) => ErrorKind::Closed,
-            Self::Charge(ChargeError::CountsInFlight) => ErrorKind::Never,
+            Self::Charge(ChargeError::CountsInFlight)
+            | Self::Share(ShareError::ExceedsCapacity(_)) => ErrorKind::Never,
             Self::Reconfigure(_)
             | Self::Class(_)
+            | Self::Share(ShareError::NothingInFlight)
             | Self::Limit(_)
             | Self::Text(_)
             | Self::Span(_)
@@ -175,6 +181,7 @@ impl Error {
             #[cfg(feature = "keyed")]
             Self::TryAll(error) => error,
             Self::Charge(error) => error,
+            Self::Share(error) => error,
             Self::Reconfigure(error) => error,
             Self::Class(error) => error,
             Self::Limit(error) => error,
@@ -212,6 +219,7 @@ converts! {
     #[cfg(feature = "keyed")]
     TryAllError => TryAll,
     ChargeError => Charge,
+    ShareError => Share,
     CountsInFlight => Charge,
     ReconfigureError => Reconfigure,
     ClassError => Class,

@@ -174,6 +174,18 @@ pub enum ChargeError {
     CountsInFlight,
 }
 
+/// The error of a try within a share of a limit that could not be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// The limiter has been closed.
+    Closed,
+    /// More permits than could ever pass together in the whole limit.
+    ExceedsCapacity(ExceedsCapacity),
+    /// The limit does not limit operations in flight, so it has no shares.
+    NothingInFlight,
+}
+
 const CLOSED: &str = "the limiter is closed";
 
 impl fmt::Display for Closed {
@@ -248,6 +260,30 @@ impl fmt::Display for ChargeError {
     }
 }
 
+impl fmt::Display for ShareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str(CLOSED),
+            Self::ExceedsCapacity(error) => error.fmt(f),
+            Self::NothingInFlight => f.write_str(
+                "the limit does not limit operations in flight; only such a limit has shares",
+            ),
+        }
+    }
+}
+
+impl From<Closed> for ShareError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<ExceedsCapacity> for ShareError {
+    fn from(error: ExceedsCapacity) -> Self {
+        Self::ExceedsCapacity(error)
+    }
+}
+
 impl From<Closed> for ChargeError {
     fn from(_: Closed) -> Self {
         Self::Closed
@@ -274,6 +310,7 @@ impl From<TooManyClasses> for ClassError {
 
 impl StdError for ClassError {}
 impl StdError for ChargeError {}
+impl StdError for ShareError {}
 impl StdError for Closed {}
 impl StdError for TryAcquireError {}
 impl StdError for AcquireError {}

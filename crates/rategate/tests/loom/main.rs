@@ -17,6 +17,7 @@
     reason = "a panic in a test is a failed test, which is what tests are for"
 )]
 
+mod adaptive;
 mod changes;
 mod closing;
 mod deny;

@@ -1,0 +1,98 @@
+//! Shares of limits on operations in flight, against plain counts.
+
+use fastrand::Rng;
+use rategate_core::adaptive::{AdaptiveConcurrency, Outcome};
+use rategate_core::all_of::{AllOf, AllOfLedger};
+use rategate_core::concurrency::Concurrency;
+use rategate_core::error::LimitError;
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::share::Share;
+use rategate_core::verdict::{Grant, Verdict};
+
+const MS: u64 = 1_000_000;
+
+/// Plays tries of several shares, and ends. Whatever passes fits into its share of the limit, of
+/// which `limit_of` returns the number, and whatever fits passes.
+fn keeps_shares<L: Limit>(seed: u64, mut limit: L, limit_of: impl Fn(&L, u64) -> u64) {
+    let mut rng = Rng::with_seed(seed);
+    let (mut now_ns, mut in_flight) = (0, Vec::<Grant>::new());
+    let (mut granted, mut denied) = (0, 0);
+    for _ in 0..600 {
+        now_ns += rng.u64(..4 * MS);
+        if rng.u32(..5) < 2 && !in_flight.is_empty() {
+            let grant = in_flight.swap_remove(rng.usize(..in_flight.len()));
+            let outcome = if rng.u32(..8) == 0 { Outcome::Dropped } else { Outcome::Served };
+            assert!(limit.release_with_outcome(now_ns, &grant, grant.permits, outcome));
+            continue;
+        }
+        let percent = [1, 25, 50, 99, 100][rng.usize(..5)];
+        let permits = rng.u64(1..=2);
+        let used: u64 = in_flight.iter().map(|grant| grant.permits).sum();
+        let part = (limit_of(&limit, now_ns) * u64::from(percent)).div_ceil(100);
+        let share = Share::percent(percent);
+        match limit.try_acquire_in_share(now_ns, permits, share).unwrap() {
+            Some(Verdict::Granted(grant)) => {
+                assert!(used + permits <= part, "seed {seed}: {used} and {permits} of {part}");
+                in_flight.push(grant);
+                granted += 1;
+            }
+            Some(Verdict::Denied(denial)) => {
+                assert!(used + permits > part, "seed {seed}: {used} and {permits} of {part}");
+                assert_eq!(denial.retry_after_ns, None, "seed {seed}");
+                denied += 1;
+            }
+            None => panic!("seed {seed}: it limits operations in flight"),
+        }
+    }
+    assert!(granted > 100 && denied > 20, "seed {seed}: {granted} and {denied}");
+}
+
+#[test]
+fn a_share_is_a_part_of_the_present_limit() {
+    for seed in 0..200 {
+        let fixed = seed % 13 + 2;
+        keeps_shares(seed, Ledger::new(Concurrency::new(fixed), 0), |_, _| fixed);
+        let adaptive = Ledger::new(AdaptiveConcurrency::new(2, 40), 0);
+        keeps_shares(seed, adaptive, |limit, now_ns| limit.max_in_flight(now_ns).unwrap());
+    }
+}
+
+/// The least of several limits decides, and one that does not limit operations in flight has no
+/// shares.
+#[test]
+fn several_limits_are_judged_by_their_own_shares() {
+    for seed in 0..100 {
+        let plenty = Gcra::per_second(1_000_000).burst(1_000_000);
+        let both = AllOf::default().and(Concurrency::new(9)).and(plenty).and(Concurrency::new(6));
+        keeps_shares(seed, AllOfLedger::new(both.policies().to_vec(), 0), |_, _| 6);
+    }
+    let mut rate = Ledger::new(Gcra::per_second(10), 0);
+    assert_eq!(rate.try_acquire_in_share(0, 1, Share::percent(50)), Ok(None));
+    assert_eq!(rate.remaining(0), 1);
+}
+
+#[test]
+fn a_share_is_checked_and_rounded_up() {
+    for percent in [0, 101, u8::MAX] {
+        assert_eq!(Share::try_percent(percent), Err(LimitError::Share));
+    }
+    assert!(Share::percent(100).is_whole() && !Share::percent(99).is_whole());
+    assert_eq!(Share::percent(1).of(1), 1);
+    assert_eq!(Share::percent(50).of(5), 3);
+    assert_eq!(Share::percent(99).of(0), 0);
+    assert_eq!(Share::WHOLE.of(u64::MAX), u64::MAX);
+    assert_eq!(Share::percent(1).of(u64::MAX), u64::MAX / 100 + 1);
+}
+
+#[test]
+fn more_than_the_limit_is_an_error_in_every_share() {
+    let mut limit = Ledger::new(Concurrency::new(4), 0);
+    for share in [Share::WHOLE, Share::percent(50)] {
+        let exceeds = limit.try_acquire_in_share(0, 5, share).unwrap_err();
+        assert_eq!((exceeds.permits, exceeds.max), (5, 4));
+        let nothing = limit.try_acquire_in_share(0, 0, share).unwrap();
+        assert!(matches!(nothing, Some(Verdict::Granted(_))));
+    }
+}
