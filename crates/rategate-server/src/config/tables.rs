@@ -87,7 +87,7 @@ pub(crate) struct RuleTable {
     /// "calendar" only: a share of the limit, as "20%", or a number of permits. Default: none.
     pub(crate) credits: Option<Text<Credits>>,
     /// The way in which a limit of permits in flight follows measurements, for "concurrency" with
-    /// counters "here" only: { floor = 5, first = 20, method = "knee" }. Its ceiling is the `limit`.
+    /// counters "here" only: { floor = 5, first = 20, method = "knee" }. `limit` is its ceiling.
     /// Default: the limit is fixed.
     pub(crate) adaptive: Option<Adaptive>,
     /// The effect of a call that does not fit: "refuse" counts nothing, "charge" counts it although

@@ -12,22 +12,21 @@
 //!   needs its memory: then it begins anew. No holder is dropped for that.
 //! * **A reset** drops what was learned too.
 
+mod answer;
+mod tally;
 mod tracked;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate::adaptive::{Adaptation, Change, Outcome, Reason};
-use rategate::error::ExceedsCapacity;
+use rategate::adaptive::Outcome;
 use rategate::policy::portable::RestoreContext;
-use rategate::store::{
-    Callback, Denial, EndOutcome, Key, LeaseId, MemoryPlan, MemoryStore, PlanError, Reply,
-    ReservationEnd, ReservationId, ReserveVerdict, Rule as StoreRule, Store, StoreError,
-    StoreReply, StoreRequest, Unavailable, Verdict,
-};
+use rategate::store::{Key, LeaseId, MemoryStore, ReservationId};
 use rategate::{AdaptiveConcurrency, Clock, Concurrency};
 
+pub(crate) use self::tally::OUTCOMES;
+pub use self::tally::{AdaptiveStatus, AdaptiveTally};
 use self::tracked::{Ending, Tracked};
 use super::Engine;
 use super::key;
@@ -51,30 +50,6 @@ pub(super) enum Holder {
     /// A lease, with its number of permits: with another it is another lease.
     Lease([u8; 16], u64),
     Reservation([u8; 16]),
-}
-
-/// An adaptive limit now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdaptiveStatus {
-    /// The numbers of the limit.
-    pub adaptation: Adaptation,
-    /// The maximum number of permits in flight.
-    pub limit: u64,
-    /// The number of permits in flight, which a limit that fell may be below.
-    pub in_flight: u64,
-    /// The latency without a queue, in nanoseconds, if the method knows one.
-    pub base_ns: Option<u64>,
-    /// The last change, and how long ago it was, in nanoseconds.
-    pub last: Option<(Change, u64)>,
-}
-
-/// The numbers of samples and changes of all counters of a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AdaptiveTally {
-    samples: [u64; 3],
-    changes: [u64; Reason::ALL.len()],
-    /// The sum of the latencies of what was served, in nanoseconds. It wraps.
-    served_ns: u64,
 }
 
 #[derive(Debug)]
@@ -101,47 +76,6 @@ impl Holder {
 
     pub(super) const fn reservation(id: ReservationId) -> Self {
         Self::Reservation(id.0)
-    }
-}
-
-/// The outcomes, in the order of their tallies, with their names.
-pub(crate) const OUTCOMES: [(Outcome, &str); 3] =
-    [(Outcome::Served, "served"), (Outcome::Dropped, "dropped"), (Outcome::Ignored, "ignored")];
-
-impl AdaptiveTally {
-    /// Returns the samples by the name of their outcome.
-    pub fn samples(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        OUTCOMES.iter().map(|(_, name)| *name).zip(self.samples)
-    }
-
-    /// Returns the changes by the name of their reason.
-    pub fn changes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Reason::ALL.iter().map(|reason| reason.name()).zip(self.changes)
-    }
-
-    /// Returns the mean latency of what was served since an earlier tally, in nanoseconds.
-    pub(crate) fn mean_latency_ns(&self, before: &Self) -> Option<u64> {
-        let [served, ..] = self.samples;
-        let [served_before, ..] = before.samples;
-        let sum_ns = self.served_ns.wrapping_sub(before.served_ns);
-        sum_ns.checked_div(served.saturating_sub(served_before))
-    }
-
-    fn note_sample(&mut self, outcome: Outcome, latency_ns: u64) {
-        if outcome == Outcome::Served {
-            self.served_ns = self.served_ns.wrapping_add(latency_ns);
-        }
-        let mut all = OUTCOMES.iter().zip(&mut self.samples);
-        if let Some((_, count)) = all.find(|((known, _), _)| *known == outcome) {
-            *count = count.saturating_add(1);
-        }
-    }
-
-    fn note_change(&mut self, reason: Reason) {
-        let mut all = Reason::ALL.iter().zip(&mut self.changes);
-        if let Some((_, count)) = all.find(|(known, _)| **known == reason) {
-            *count = count.saturating_add(1);
-        }
     }
 }
 
@@ -222,9 +156,9 @@ impl<C: Clock> AdaptiveStore<C> {
     /// and is no sample, since its start is unknown.
     pub(super) fn restoring<T>(&self, hold: impl FnOnce() -> T) -> T {
         self.lock().is_restoring = true;
-        let held = hold();
+        let outcome = hold();
         self.lock().is_restoring = false;
-        held
+        outcome
     }
 
     /// Returns the numbers of samples and changes.
@@ -353,161 +287,6 @@ impl Inner {
                 self.sweep.push_back(key);
             }
         }
-    }
-}
-
-impl<C: Clock + 'static> AdaptiveStore<C> {
-    /// Asks the store of the holders, which replies at once.
-    fn ask(&self, request: StoreRequest<MemoryPlan>) -> Result<StoreReply, StoreError> {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let callback = move |reply| {
-            // The receiver is there until the store has replied.
-            let _ = sender.send(reply);
-        };
-        self.store.submit(request, Box::new(callback));
-        let none = || StoreError::Unavailable(Unavailable::Late);
-        receiver.try_recv().unwrap_or_else(|_| Err(none()))
-    }
-
-    fn answer(&self, request: StoreRequest<MemoryPlan>) -> Result<StoreReply, StoreError> {
-        let mut inner = self.lock();
-        let key = Key::clone(request.key());
-        let mut reply = match request {
-            StoreRequest::Decide { plan, key, permits, lease: Some(lease) } => {
-                self.decide(&mut inner, (plan, &key), permits, lease)?
-            }
-            StoreRequest::Peek { plan, key, permits } => {
-                let mut reply =
-                    self.ask(StoreRequest::Peek { plan, key: Key::clone(&key), permits })?;
-                if inner.room(&key) < permits.get() {
-                    let retry_after_ns = inner.wait_ns(&key, permits.get());
-                    reply.reply = denied(retry_after_ns);
-                }
-                reply
-            }
-            StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } => {
-                inner.check(permits)?;
-                let until_ns = inner.now_ns.saturating_add(ttl_ns.get());
-                let asked = Key::clone(&key);
-                let (own, debt) = (Arc::clone(&plan), rategate::charge::Debt::FORGOTTEN);
-                let mut reply = self.ask(StoreRequest::Reserve {
-                    plan,
-                    key: asked,
-                    permits,
-                    id,
-                    ttl_ns,
-                    spared,
-                })?;
-                if let Reply::Reserved(reserved) = &mut reply.reply
-                    && matches!(reserved.verdict, ReserveVerdict::Held { .. })
-                    && !reserved.is_repeated
-                {
-                    if inner.room(&key) >= permits.get() {
-                        let holder = Holder::reservation(id);
-                        inner.begin(&key, holder, (permits, until_ns));
-                    } else {
-                        let retry_after_ns = inner.wait_ns(&key, permits.get());
-                        reserved.verdict = ReserveVerdict::Denied { retry_after_ns };
-                        let (key, end) = (Key::clone(&key), ReservationEnd::Withdraw);
-                        self.ask(StoreRequest::End { plan: own, key, id, end, debt })?;
-                    }
-                }
-                reply
-            }
-            StoreRequest::End { plan, key, id, end, debt } => {
-                let asked = Key::clone(&key);
-                let reply = self.ask(StoreRequest::End { plan, key: asked, id, end, debt })?;
-                if let Reply::Ended(ended) = &reply.reply
-                    && ended.outcome != EndOutcome::Unknown
-                {
-                    inner.end(&key, Holder::reservation(id), Ending::Ended);
-                }
-                reply
-            }
-            StoreRequest::Release { plan, key, permits, lease } => {
-                let asked = Key::clone(&key);
-                let reply = self.ask(StoreRequest::Release { plan, key: asked, permits, lease })?;
-                inner.end(&key, Holder::lease(lease, permits), Ending::Ended);
-                reply
-            }
-            StoreRequest::Renew { plan, key, permits, lease } => {
-                let asked = Key::clone(&key);
-                let reply = self.ask(StoreRequest::Renew { plan, key: asked, permits, lease })?;
-                if reply.reply != Reply::Count(0) {
-                    inner.renew(&key, Holder::lease(lease, permits), permits);
-                }
-                reply
-            }
-            StoreRequest::Reset { plan, key } => {
-                inner.forget(&key);
-                self.ask(StoreRequest::Reset { plan, key })?
-            }
-            other => self.ask(other)?,
-        };
-        let room = inner.room(&key);
-        drop(inner);
-        match &mut reply.reply {
-            Reply::Verdict(Verdict::Granted(grant)) => grant.remaining = room,
-            Reply::Verdict(Verdict::Denied(denial)) => denial.remaining = room,
-            Reply::Reserved(reserved) => reserved.remaining = room,
-            Reply::Ended(ended) => ended.remaining = room,
-            _ => {}
-        }
-        Ok(reply)
-    }
-
-    fn decide(
-        &self,
-        inner: &mut Inner,
-        (plan, key): (Arc<MemoryPlan>, &Key),
-        permits: NonZeroU64,
-        lease: LeaseId,
-    ) -> Result<StoreReply, StoreError> {
-        inner.check(permits)?;
-        let holder = Holder::lease(lease, permits);
-        let (own, asked) = (Arc::clone(&plan), Key::clone(key));
-        let request = StoreRequest::Decide { plan, key: asked, permits, lease: Some(lease) };
-        let mut reply = self.ask(request)?;
-        let Reply::Verdict(Verdict::Granted(grant)) = &reply.reply else { return Ok(reply) };
-        if grant.is_repeated {
-            inner.renew(key, holder, permits);
-        } else if inner.room(key) >= permits.get() {
-            let until_ns = inner.now_ns.saturating_add(inner.held_ns);
-            inner.begin(key, holder, (permits, until_ns));
-        } else {
-            let key_again = Key::clone(key);
-            self.ask(StoreRequest::Release { plan: own, key: key_again, permits, lease })?;
-            reply.reply = denied(inner.wait_ns(key, permits.get()));
-        }
-        Ok(reply)
-    }
-}
-
-impl Inner {
-    /// Refuses a request for more than the floor: the limit may never be that high again.
-    fn check(&self, permits: NonZeroU64) -> Result<(), StoreError> {
-        let floor = u64::from(self.policy.adaptation().bounds().floor());
-        if permits.get() > floor && !self.is_restoring {
-            return Err(StoreError::Exceeds(ExceedsCapacity::new(permits.get(), floor)));
-        }
-        Ok(())
-    }
-}
-
-const fn denied(retry_after_ns: Option<NonZeroU64>) -> Reply {
-    Reply::Verdict(Verdict::Denied(Denial { retry_after_ns, remaining: 0, debt: 0 }))
-}
-
-impl<C: Clock + 'static> Store for AdaptiveStore<C> {
-    type Plan = MemoryPlan;
-
-    fn plan(&self, rules: &[(&str, StoreRule)]) -> Result<MemoryPlan, PlanError> {
-        self.store.plan(rules)
-    }
-
-    /// Calls `callback` before it returns, with no lock held.
-    fn submit(&self, request: StoreRequest<MemoryPlan>, callback: Callback) {
-        callback(self.answer(request));
     }
 }
 

@@ -12,8 +12,9 @@
 //! * **Its name is all that is needed to end it**, so names are drawn from 128 bits. A reservation
 //!   of the same name is another holder.
 //!
-//! A lease belongs to a rule by its name, with a limit of concurrency
-//! ([`Concurrency`](rategate::Concurrency), [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency)).
+//! A lease belongs to a rule by its name, with a limit of concurrency: a fixed
+//! [`Concurrency`](rategate::Concurrency), or an
+//! [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency).
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -233,7 +233,7 @@ fn each_key_has_a_limit_of_its_own() {
     assert_eq!(take(&service, one)["items"][0]["limit"], 4, "what was learned is gone");
 }
 
-/// What is in flight and what was found stay under other numbers.
+/// Holders and the limit that was found stay under other numbers.
 #[test]
 fn a_reload_keeps_what_was_found() {
     let service = service();

@@ -30,7 +30,7 @@ struct Held {
     permits: u64,
     /// The number in flight at the start, these included.
     in_flight: u32,
-    /// What the holder said of the end.
+    /// The outcome that the holder has stated.
     outcome: Option<Outcome>,
     /// `false` if its start is unknown, so that it is no sample.
     is_measured: bool,

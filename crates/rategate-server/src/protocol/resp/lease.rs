@@ -103,7 +103,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     }
 }
 
-/// What may stand before the name or id in a command that ends permits in flight.
+/// The words that may stand before the name or id in a command that ends permits in flight.
 pub(super) const OR_OUTCOME: &str = ", and SERVED, DROPPED or IGNORED may stand before it";
 
 /// Returns the outcome that a word names.
