@@ -336,6 +336,12 @@ fn rest_before_a_change_cools() {
     assert_eq!(faster.warmth_ns(limit.state(), free_ns + 3 * S), S);
     // After a rest of more than an interval, all that follows is rest too.
     assert_eq!(faster.warmth_ns(limit.state(), free_ns + 3 * S + 1), S - 1);
+    // Rest before another period counts by the old one, three quarters of it.
+    let mut limit = Ledger::new(policy, 0);
+    let _ = starts(&mut limit, 0, 8);
+    let longer = warm_up(rate("2/s"), 40 * S);
+    limit.reconfigure(free_ns + 3 * S, longer);
+    assert_eq!(longer.warmth_ns(limit.state(), free_ns + 3 * S), 10 * S);
     // A pause within the interval is none, whether the numbers change or not.
     let mut limit = Ledger::new(policy, 0);
     let _ = starts(&mut limit, 0, 8);
@@ -354,6 +360,10 @@ fn another_period_keeps_the_share_of_coldness() {
     limit.reconfigure(0, longer);
     assert_eq!(longer.warmth_ns(limit.state(), 0), 5 * S);
     assert_eq!(retry(limit.try_acquire(0, 1)), 1_375 * MS, "due when it was");
+    // Another cold factor keeps it, too.
+    let colder = longer.with_cold_factor(factor("10")).unwrap();
+    limit.reconfigure(0, colder);
+    assert_eq!(colder.warmth_ns(limit.state(), 0), 5 * S);
 }
 
 /// At the rate never nothing passes, what was due waits as long afterwards, and the limit cools.
