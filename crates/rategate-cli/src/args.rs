@@ -99,6 +99,14 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "SHAPE", verbatim_doc_comment)]
     pub(crate) shape: Option<String>,
 
+    /// Keep part J of M of the instants of --shape, as in 0/5; J counts from 0
+    ///
+    /// Of the shape's instants it keeps J, J+M, J+2M and so on. Start one shape on M machines at
+    /// the same time, with 0/M on the first, 1/M on the second and so on: together they have each
+    /// instant once. Each reads an input of its own.
+    #[arg(long, value_name = "J/M", allow_hyphen_values = true)]
+    pub(crate) split: Option<String>,
+
     /// Let up to N through at once after a silence (a token bucket, --policy gcra)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) burst: Option<String>,
@@ -126,7 +134,11 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "NAME", allow_hyphen_values = true, verbatim_doc_comment)]
     pub(crate) policy: Option<String>,
 
-    /// Run up to N commands at a time [default: 1]
+    /// Run up to N commands at a time, or FLOOR..CEILING as their times allow [default: 1]
+    ///
+    /// With 1..50, up to 20 run at first: then more while each takes as long as ever, and fewer
+    /// once they only wait for each other. A command that exits with 75 (a temporary failure) or
+    /// 124 (from timeout) was too much, and one that fails in another way says nothing.
     #[arg(short, long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) jobs: Option<String>,
 
@@ -134,7 +146,8 @@ pub(crate) struct PaceArgs {
     ///
     /// Each line holds scheduled_ns, start_ns, wait_ns and permits: the scheduled time, the
     /// promised start, the wait, and the number of permits. Instants count from the first permit,
-    /// those of a shape from the first line. FILE must not be what stdin or stdout is.
+    /// those of a shape from the first line. With --jobs FLOOR..CEILING, max_jobs is how many
+    /// commands might run. FILE must not be what stdin or stdout is, nor the trace of --shape.
     #[arg(long, value_name = "FILE")]
     pub(crate) log_json: Option<PathBuf>,
 
@@ -248,10 +261,14 @@ Examples:
   tail -f log | rategate pace 10/s --catch-up 0s     unused time is not made up for
   rategate pace 1.5MiB/s --log-json grants.json < in > out
   rategate pace 10/s -j 4 -- curl -so {}.html https://example.org/{} < names
+  rategate pace unlimited -j 1..50 -- convert {} {}.png < pictures
+                                                     as many at once as the machine bears
   rategate pace --shape \"ramp:0/s>50/s@1min then constant:50/s\" -j 9 -- curl -s {} < urls
                                                      up to 50 a second, then steady
   rategate pace --shape trace:access.log.gz,speed=10 -j 9 -- curl -s {} < urls
                                                      as the log has it, ten times as fast
+  rategate pace --shape \"constant:1000/s@1h\" --split 0/5 -j 99 -- curl -s {} < urls
+                                                     the first of five machines
 
 Exit status:
   0    all input has passed, the shape has ended, or the reader of the output has left

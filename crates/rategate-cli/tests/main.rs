@@ -17,6 +17,7 @@ mod clients;
 mod common;
 mod config;
 mod copy;
+mod jobs;
 mod limits;
 mod manual;
 mod run;

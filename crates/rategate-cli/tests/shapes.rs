@@ -129,13 +129,13 @@ fn equal_seeds_are_equal_instants() {
 
 #[test]
 fn a_shape_that_is_no_shape_is_refused_at_its_place() {
-    let forms = "expected \"constant:\", \"ramp:\"";
+    let forms = "expected \"constant:\", \"ramp:\", \"stages:\", \"sawtooth:\", \"sine:\"";
     for (shape, why) in [
         ("", "at the end: expected \"constant:\""),
-        ("steady:1/s", forms),
+        ("steady:1/s", &format!("{forms}, \"poisson(\" or a parenthesis")),
         ("ramp:0/s>1/s@10", "at byte 13, \"10\": a duration needs a unit"),
         ("sine:100/s,5O/s,60s", "at byte 11, \"5O/s,60s\": not a rate; write N/PERIOD"),
-        ("constant:1MiB/s", "at byte 9, \"1MiB/s\": not a rate"),
+        ("constant:1MiB/s", "at byte 9, \"1MiB/s\": not a rate; write N/PERIOD as in \"5/s\" or"),
         ("ramp:1/s", "at the end: expected \">\" and the rate at the end"),
         ("sine:1/s,2/s,1s", "the amplitude of a sine is at most its mean rate"),
         ("constant:1/s x2", "the shape never ends"),
@@ -169,6 +169,67 @@ fn what_contradicts_a_shape_is_refused() {
     let neither = run(&["pace"], b"");
     assert_eq!(neither.status.code(), Some(2));
     assert!(stderr(&neither).contains("<RATE>"));
+}
+
+/// Each part has every third instant, and all together have each once.
+#[test]
+fn parts_on_several_machines_are_the_whole() {
+    let shape = "poisson(ramp:0/s>400/s@500ms),seed=7";
+    let instants = |name: &str, shape: &str, options: &[&str]| -> Vec<u64> {
+        shaped(name, shape, options).iter().map(|record| record.scheduled_ns).collect()
+    };
+    let trace = trace("split_trace", b"1\n1.01\n1.02\n1.03\n1.04\n1.05\n1.06\n");
+    for shape in [shape, &trace] {
+        let whole = instants("split_whole", shape, &[]);
+        assert!(whole.len() > 6, "{shape}");
+        for (part, split) in ["0/3", "1/3", "2/3"].into_iter().enumerate() {
+            let of_part: Vec<u64> = whole.iter().copied().skip(part).step_by(3).collect();
+            assert_eq!(instants("split_part", shape, &["--split", split]), of_part, "{split}");
+        }
+    }
+    // A fault in the line of another part ends each of them there.
+    let torn = self::trace("split_torn", b"1\n1.01\nsoon\n1.03\n");
+    let output = run(&["pace", "--shape", &torn, "--split", "0/4"], &seq(9));
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), b"1\n".as_slice()));
+    assert!(stderr(&output).contains("line 3 \"soon\""), "{}", stderr(&output));
+}
+
+#[test]
+fn a_split_that_is_no_part_is_refused() {
+    for shape in ["constant:5/s", "trace:/no/such/file"] {
+        for (split, why) in [
+            ("5/5", "part 5 of 5: parts count from 0, up to one less than their number"),
+            ("0/0", "part 0 of 0: parts count from 0"),
+            ("7/2", "part 7 of 2"),
+            ("2", "not a part; write PART/PARTS, as in 0/5"),
+            ("-1/2", "not a part"),
+            ("+1/2", "not a part"),
+            ("1/18446744073709551616", "not a part"),
+            ("", "not a part"),
+        ] {
+            let complaint = refused(shape, &["--split", split]);
+            let start = format!("rategate: --split \"{split}\": {why}");
+            assert!(complaint.starts_with(&start), "{complaint}");
+        }
+    }
+    let output = run(&["pace", "5/s", "--split", "0/2"], b"line\n");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    assert!(stderr(&output).starts_with("rategate: --split \"0/2\": it splits the instants"));
+}
+
+/// A log would empty the trace before it is read, under whatever name it has.
+#[test]
+fn a_log_does_not_overwrite_its_trace() {
+    let shape = trace("log_on_trace", b"1\n2\n");
+    let file = folder("log_on_trace_names").join("link");
+    let trace = Path::new(shape.strip_prefix("trace:").unwrap());
+    std::os::unix::fs::symlink(trace, &file).unwrap();
+    for (log, speed) in [(trace, ""), (trace, ",speed=1000"), (file.as_path(), "")] {
+        let complaint = refused(&format!("{shape}{speed}"), &["--log-json", log.to_str().unwrap()]);
+        let why = "this is the trace of --shape; write the log to a file of its own\n";
+        assert!(complaint.contains("--log-json ") && complaint.ends_with(why), "{complaint}");
+        assert_eq!(fs::read(trace).unwrap(), b"1\n2\n");
+    }
 }
 
 /// Writes a trace, and returns the shape.

@@ -3,8 +3,14 @@
 use std::mem::size_of;
 
 use fastrand::Rng;
-use rategate_core::adaptive::{Aimd, Bounds, Controller, Gradient, Knee, Outcome, Sample, Vegas};
+use rategate_core::adaptive::{
+    Adaptation, AdaptiveConcurrency, Aimd, Bounds, Change, Controller, Gradient, Knee, Method,
+    Outcome, Reason, Sample, Vegas,
+};
 use rategate_core::error::LimitError;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::verdict::{Grant, Verdict};
 
 const MS: u64 = 1_000_000;
 
@@ -274,4 +280,91 @@ fn bounds_are_checked() {
 #[test]
 fn a_controller_is_small() {
     assert!(size_of::<Knee>() <= 288, "{}", size_of::<Knee>());
+}
+
+/// A limit from 1 to 200 that begins with 20.
+fn limit_by(method: Method) -> Ledger<AdaptiveConcurrency> {
+    let adaptation = Adaptation::new(Bounds::new(1, 20, 200)).with_method(method);
+    Ledger::new(AdaptiveConcurrency::following(adaptation), 0)
+}
+
+/// Starts as many operations as fit, and ends so many of them after `latency_ns`, and the others
+/// without a word.
+fn fill_some(
+    limit: &mut Ledger<AdaptiveConcurrency>,
+    now_ns: u64,
+    latency_ns: u64,
+    outcome: Outcome,
+    count: usize,
+) {
+    let mut grants: Vec<Grant> = Vec::new();
+    while let Ok(Verdict::Granted(grant)) = limit.try_acquire(now_ns, 1) {
+        grants.push(grant);
+    }
+    for (nth, grant) in grants.iter().rev().enumerate() {
+        let outcome = if nth < count { outcome } else { Outcome::Ignored };
+        limit.release_with_outcome(now_ns + latency_ns, grant, 1, outcome);
+    }
+}
+
+fn fill(limit: &mut Ledger<AdaptiveConcurrency>, now_ns: u64, latency_ns: u64, outcome: Outcome) {
+    fill_some(limit, now_ns, latency_ns, outcome, usize::MAX);
+}
+
+fn last(limit: &Ledger<AdaptiveConcurrency>) -> Change {
+    limit.state().changes().1.unwrap()
+}
+
+#[test]
+fn a_change_has_a_reason() {
+    for method in [Method::Knee, Method::Aimd, Method::Vegas, Method::Gradient] {
+        let mut limit = limit_by(method);
+        assert_eq!(limit.state().changes(), (0, None), "{method:?}");
+        for turn in 0..10 {
+            fill(&mut limit, turn * 20 * MS, 20 * MS, Outcome::Served);
+        }
+        let (count, grew) = limit.state().changes();
+        let grew = grew.unwrap();
+        assert_eq!(grew.reason, Reason::Reached, "{method:?}");
+        assert!(grew.from < grew.to && count > 0, "{method:?}: {grew:?}");
+        let known = matches!(method, Method::Knee | Method::Vegas).then_some(20 * MS);
+        assert_eq!(limit.state().base_ns(), known, "{method:?}");
+        // Gradient heeds no drops, and gets used to a long latency: a few of it.
+        let (reason, outcome, ends) = match method {
+            Method::Gradient => (Reason::Queue, Outcome::Served, 3),
+            _ => (Reason::Dropped, Outcome::Dropped, usize::MAX),
+        };
+        for turn in 1..=10 {
+            let outcome = if turn > 1 && ends == 3 { Outcome::Ignored } else { outcome };
+            fill_some(&mut limit, turn * 300 * MS, 200 * MS, outcome, ends);
+        }
+        let cut = last(&limit);
+        assert!(cut.from > cut.to && cut.reason == reason, "{method:?}: {cut:?}");
+        assert_eq!(u64::from(cut.to), limit.max_in_flight(4_000 * MS).unwrap(), "{method:?}");
+        // Ten minutes later it begins anew.
+        fill(&mut limit, 700_000 * MS, MS, Outcome::Ignored);
+        let restart = Change { reason: Reason::Restart, from: cut.to, to: 20 };
+        assert_eq!(last(&limit), restart, "{method:?}");
+        let narrow = Adaptation::new(Bounds::new(1, 5, 7)).with_method(method);
+        limit.reconfigure(700_000 * MS, AdaptiveConcurrency::following(narrow));
+        assert_eq!(last(&limit), Change { reason: Reason::Bounds, from: 20, to: 7 }, "{method:?}");
+    }
+}
+
+/// Where each operation takes longer the more there are, a queue stands, and a probe comes first.
+#[test]
+fn the_knee_says_that_it_probes_and_that_a_queue_stands() {
+    let (mut limit, mut now_ns) = (limit_by(Method::Knee), 0);
+    let mut reasons = Vec::new();
+    for _ in 0..2_000 {
+        let in_flight = limit.max_in_flight(now_ns).unwrap();
+        let latency_ns = 10 * MS * in_flight.max(10) / 10;
+        fill(&mut limit, now_ns, latency_ns, Outcome::Served);
+        now_ns += latency_ns;
+        reasons.extend(limit.state().changes().1.map(|change| change.reason));
+    }
+    reasons.dedup();
+    for reason in [Reason::Reached, Reason::Probe, Reason::Queue] {
+        assert!(reasons.contains(&reason), "{reason:?}: {reasons:?}");
+    }
 }

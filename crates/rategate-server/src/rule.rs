@@ -10,8 +10,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rategate::AnyPolicy;
 use rategate::charge::Debt;
+use rategate::{AdaptiveConcurrency, AnyPolicy};
 pub use rategate_protocol::rls::{Metadata, Unit};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -293,6 +293,19 @@ impl Limit {
         }
     }
 
+    /// Returns `true` for a limit of permits in flight.
+    pub(crate) const fn counts_in_flight(&self) -> bool {
+        matches!(self, Self::Policy(AnyPolicy::Concurrency(_) | AnyPolicy::AdaptiveConcurrency(_)))
+    }
+
+    /// Returns the policy of a limit of permits in flight that follows measurements.
+    pub(crate) const fn adaptive(&self) -> Option<AdaptiveConcurrency> {
+        match self {
+            Self::Policy(AnyPolicy::AdaptiveConcurrency(adaptive)) => Some(*adaptive),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the algorithm that decides.
     pub(crate) const fn algorithm(&self) -> &'static str {
         match self {
@@ -305,7 +318,9 @@ impl Limit {
             Self::Policy(AnyPolicy::CompactLog(_)) => "compact-log",
             Self::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
             Self::Policy(AnyPolicy::Calendar(_)) => "calendar",
-            Self::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
+            Self::Policy(AnyPolicy::Concurrency(_) | AnyPolicy::AdaptiveConcurrency(_)) => {
+                "concurrency"
+            }
             Self::Policy(_) => "other",
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rategate_core::adaptive::Outcome as Ending;
 use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
 use rategate_core::verdict::Grant;
@@ -27,7 +28,8 @@ struct One {
     /// The number of permits not yet refunded.
     left: u64,
     is_settled: bool,
-    /// `true` once a settlement or refund has used the reservation, which then cannot be
+    has_ended: bool,
+    /// `true` once a settlement, a refund or an end has used the reservation, which then cannot be
     /// cancelled.
     is_used: bool,
 }
@@ -41,7 +43,8 @@ impl<'s> NamedGrants<'s> {
     /// Records the grant of a named step, which must be the last of `all`.
     pub(crate) fn add(&mut self, step: usize, grant: Grant, class: ClassId, all: &[(u64, u64)]) {
         let (index, left) = (all.len().saturating_sub(1), grant.permits);
-        let one = One { grant, class, index, left, is_settled: false, is_used: false };
+        let (is_settled, has_ended, is_used) = (false, false, false);
+        let one = One { grant, class, index, left, is_settled, has_ended, is_used };
         self.grants.insert(step, one);
     }
 
@@ -64,8 +67,8 @@ impl<'s> NamedGrants<'s> {
     ) -> Answer {
         let Some(one) = self.find(name) else { return Answer::only(Outcome::Ungranted) };
         one.is_used = true;
-        // Each grant is settled once, and not after a part of it was refunded.
-        if one.is_settled || one.left < one.grant.permits {
+        // Each grant is settled once, and not after a part of it was refunded or its end.
+        if one.has_ended || one.is_settled || one.left < one.grant.permits {
             return Answer::only(Outcome::TooLate);
         }
         let debt = actual.saturating_sub(one.grant.permits);
@@ -92,7 +95,7 @@ impl<'s> NamedGrants<'s> {
     ) -> Answer {
         let Some(one) = self.find(name) else { return Answer::only(Outcome::Ungranted) };
         one.is_used = true;
-        if one.is_settled || one.left == 0 {
+        if one.has_ended || one.is_settled || one.left == 0 {
             return Answer::only(Outcome::TooLate);
         }
         // No permit is refunded twice.
@@ -104,6 +107,23 @@ impl<'s> NamedGrants<'s> {
         let mut returned = Answer::only(Outcome::Refunded);
         returned.back = Some(back);
         returned
+    }
+
+    /// Ends the operations of the named call's grant. Returns its permits, if there is one.
+    pub(crate) fn end(
+        &mut self,
+        (name, ending): (&str, Ending),
+        now_ns: u64,
+        limits: &mut QueuedLimits<impl Subject>,
+    ) -> (Option<u64>, Outcome) {
+        let Some(one) = self.find(name) else { return (None, Outcome::Ungranted) };
+        one.is_used = true;
+        if one.has_ended || one.is_settled || one.left < one.grant.permits {
+            return (Some(one.grant.permits), Outcome::TooLate);
+        }
+        one.has_ended = true;
+        limits.release_with_outcome(now_ns, &one.grant, ending);
+        (Some(one.grant.permits), Outcome::Set)
     }
 
     fn find(&mut self, name: &str) -> Option<&mut One> {

@@ -283,6 +283,10 @@ impl<'s> Steps<'s> {
                 limits.release(now_ns, *permits);
                 ("release", Some(*permits), Answer::only(Outcome::Set))
             }
+            Call::End { name, ending } => {
+                let (permits, outcome) = self.given.end((name, *ending), now_ns, limits);
+                ("release", permits, Answer::only(outcome))
+            }
             Call::Cancel { name } => {
                 let (permits, outcome) = self.cancel(name, now_ns, limits, grants);
                 ("cancel", permits, Answer::only(outcome))

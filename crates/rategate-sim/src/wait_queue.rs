@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use rategate_core::adaptive::Outcome as Ending;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::{CountsInFlight, ExceedsCapacity, LimitError};
@@ -173,6 +174,13 @@ impl<L: Subject> QueuedLimits<L> {
     pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.limits.counts_in_flight()
             && self.change(now_ns, |limits, _| limits.release(now_ns, permits))
+    }
+
+    /// Ends the operations of a grant in some way.
+    pub(crate) fn release_with_outcome(&mut self, now_ns: u64, grant: &Grant, ending: Ending) {
+        self.change(now_ns, |limits, _| {
+            limits.release_with_outcome(now_ns, grant, grant.permits, ending)
+        });
     }
 
     /// Refunds permits of a grant to the limits, and credits them to the class that had them.

@@ -12,6 +12,51 @@ const CASES: &[Case] = &[
     ("[limit]\nrate = \"5/s\"\n", Some(1), &["policy", "gcra"]),
     ("[limit]\npolicy = \"leaky\"\n", Some(2), &["leaky", "sliding-log"]),
     ("[limit]\npolicy = \"gcra\"\n", Some(1), &["`rate`", "5/s"]),
+    ("[limit]\npolicy = \"adaptive\"\n", Some(1), &["`ceiling`", "ceiling = 200"]),
+    ("[limit]\npolicy = \"adaptive\"\nceiling = 0\n", Some(1), &["floor <= first <= ceiling"]),
+    (
+        "[limit]\npolicy = \"adaptive\"\nfloor = 5\nceiling = 4\n",
+        Some(1),
+        &["floor <= first <= ceiling"],
+    ),
+    (
+        "[limit]\npolicy = \"adaptive\"\nfirst = 9\nceiling = 4\n",
+        Some(1),
+        &["floor <= first <= ceiling"],
+    ),
+    (
+        "[limit]\npolicy = \"adaptive\"\nceiling = 4294967296\n",
+        Some(3),
+        &["`ceiling`", "at most 4294967295"],
+    ),
+    ("[limit]\npolicy = \"adaptive\"\nceiling = \"9/s\"\n", Some(3), &["a whole number"]),
+    (
+        "[limit]\npolicy = \"adaptive\"\nceiling = 9\nmethod = \"cubic\"\n",
+        Some(4),
+        &["`method`", "\"knee\", \"aimd\", \"vegas\" or \"gradient\""],
+    ),
+    (
+        "[limit]\npolicy = \"adaptive\"\nceiling = 9\nrate = \"1/s\"\n",
+        Some(4),
+        &["unknown key `rate`"],
+    ),
+    ("[limit]\npolicy = \"adaptive-rate\"\nceiling = \"9/s\"\n", Some(1), &["`floor`", "1/s"]),
+    ("[limit]\npolicy = \"adaptive-rate\"\nfloor = \"9/s\"\n", Some(1), &["`ceiling`", "100/s"]),
+    (
+        "[limit]\npolicy = \"adaptive-rate\"\nfloor = \"9/s\"\nceiling = \"8/s\"\n",
+        Some(1),
+        &["floor"],
+    ),
+    (
+        "[limit]\npolicy = \"adaptive-rate\"\nfloor = \"1/s\"\nceiling = \"8/s\"\nburst = 0\n",
+        Some(1),
+        &["at least 1"],
+    ),
+    (
+        "[limit]\npolicy = \"adaptive-rate\"\nfloor = \"1/s\"\nceiling = \"8/s\"\nmethod = \"knee\"\n",
+        Some(5),
+        &["`method`", "\"cubic\" or \"aimd\""],
+    ),
     ("[limit]\npolicy = \"gcra\"\nrate = \"5\"\n", Some(3), &["`rate`", "N/PERIOD"]),
     ("[limit]\npolicy = \"gcra\"\nrate = 5\n", Some(3), &["`rate`", "quotes"]),
     ("[limit]\npolicy = \"gcra\"\nrate = \"0/s\"\n", Some(3), &["zero", "never"]),
@@ -91,6 +136,46 @@ const CASES: &[Case] = &[
          [[arrivals]]\nrate = \"never\"\ncount = 1\n",
         Some(5),
         &["finite"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"sine\"\n",
+        Some(5),
+        &["`shape`", "is \"sine\"", "\"poisson\" with a rate", "ramp:0/s>100/s@10s"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"ramp:1/s\"\n",
+        Some(5),
+        &["`shape`", "\"ramp:1/s\": at byte 8: expected"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"constant:1/s\"\n",
+        Some(5),
+        &["over 5000000 calls", "a length or a `count`"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"constant:6000000/s@1s\"\n",
+        Some(5),
+        &["over 5000000 calls"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"constant:1/s\"\ncount = 6000000\n",
+        None,
+        &["over 5000000 operations"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"constant:1/s@9s\"\nrate = \"1/s\"\n",
+        Some(6),
+        &["the shape has its own rate"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"constant:1/s@9s\"\nseed = 7\n",
+        Some(6),
+        &["the shape has its own seed"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\ncount = 9\nshape = \"poisson\"\n",
+        Some(4),
+        &["`rate`"],
     ),
     (
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"take\"\n",
@@ -220,6 +305,28 @@ const CASES: &[Case] = &[
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"release\"\n",
         Some(6),
         &["released", "concurrency"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"release\"\noutcome = \"served\"\n",
+        Some(4),
+        &["`name`"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"release\"\nname = \"a\"\noutcome = \"served\"\n",
+        Some(7),
+        &["no earlier try, reserve or wait", "a"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"release\"\nname = \"a\"\noutcome = \"failed\"\n",
+        Some(12),
+        &["`outcome`", "is \"failed\"", "\"served\", \"dropped\" or \"ignored\""],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"release\"\nname = \"a\"\noutcome = \"served\"\npermits = 1\n",
+        Some(13),
+        &["unknown key `permits`"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\

@@ -53,6 +53,23 @@ fn nonsense_is_refused_with_its_line() {
         ("rate = \"100/s\"", "rate = \"unlimited\"", 8, "above 100000/s"),
         ("rate = \"100/s\"", "rate = \"100001/s\"", 8, "above 100000/s"),
         ("rate = \"100/s\"", "rate = \"-1/s\"", 8, "rate"),
+        ("rate = \"100/s\"", "shape = \"constant:5\"", 8, "at byte 9: not a rate"),
+        ("rate = \"100/s\"", "shape = \"poisson\"", 8, "\"poisson(\" or a parenthesis"),
+        ("rate = \"100/s\"", "shape = \"constant:100001/s\"", 7, "above 100000/s together"),
+        (
+            "rate = \"100/s\"",
+            "shape = \"constant:5/s@1s then constant:200000/s@1s\"",
+            7,
+            "above 100000/s together",
+        ),
+        ("rate = \"100/s\"", "shape = 5", 8, "text in quotes"),
+        (
+            "rate = \"100/s\"",
+            "shape = \"sine:18446744073709551615/ns,18446744073709551615/ns,10s\"",
+            8,
+            "exceed 128 bits",
+        ),
+        ("rate = \"100/s\"", "rate = \"1/s\"\nshape = \"constant:5/s\"", 8, "leave out one"),
         ("to = \"2s\"", "to = \"1s\"", 11, "must be after `from`"),
         ("to = \"2s\"", "to = \"61min\"", 11, "at most \"1h\""),
         ("to = \"2s\"", "to = \"2s\"\ngoodput = \"all\"", 12, "a number"),
@@ -71,6 +88,35 @@ fn nonsense_is_refused_with_its_line() {
         assert!(error.message.contains("needs"), "{error}");
     }
     assert!(ServerFile::is_meant(GOOD) && !ServerFile::is_meant("[limit]\npolicy = \"gcra\"\n"));
+}
+
+/// Calls along a shape come at its instants, and what they could have been is its rate.
+#[test]
+fn calls_can_come_by_a_shape() {
+    let shaped = |shape: &str| {
+        let shape = format!("shape = \"{shape}\"");
+        let text = GOOD.replace("rate = \"100/s\"", &shape);
+        ServerFile::parse(&text).unwrap_or_else(|error| panic!("{text}{error}")).run()
+    };
+    let run = shaped("constant:100/s");
+    let starts = run.seen.iter().map(|seen| seen.sample.start_ns);
+    assert!(starts.clone().count() > 150);
+    assert!(starts.into_iter().all(|start_ns| start_ns % 10_000_000 == 0));
+    // From 1 s to 2 s, without the second bound: what could be served is what came.
+    for (shape, made) in [
+        ("constant:100/s", 100),
+        ("ramp:0/s>800/s@2s", 600),
+        ("poisson(ramp:0/s>800/s@2s),seed=3", 567),
+        ("constant:100/s@1500ms", 51),
+    ] {
+        let measured = shaped(shape).measured[0].clone();
+        assert_eq!(measured.made, made, "{shape}");
+        let goodput = measured.numbers().goodput_per_mille;
+        assert!((900..=1_100).contains(&goodput), "{shape}: {goodput}");
+    }
+    let seeded = |seed| shaped(&format!("poisson(constant:100/s),seed={seed}")).seen;
+    assert_eq!(seeded(1), seeded(1));
+    assert_ne!(seeded(1), seeded(2));
 }
 
 /// A missed goal is reported.

@@ -26,6 +26,6 @@
 //! ```
 
 pub use rategate_core::adaptive::{
-    Adaptation, Aimd, Bounds, Controller, Gradient, Knee, Method, Outcome, RateMethod, Sample,
-    Vegas,
+    Adaptation, Aimd, Bounds, Change, Controller, Gradient, Knee, Method, Outcome, RateMethod,
+    Reason, Sample, Vegas,
 };

@@ -1,4 +1,4 @@
-//! The scenario files with waits, settlements, refunds or holds, played on real limiters.
+//! The scenario files with waits, settlements, refunds, holds or outcomes, played on real limiters.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,6 +22,12 @@ fn assert_same_everywhere(about: &str, scenario: &Scenario) {
         [AnyPolicy::TwoTimeline(policy)] => {
             play(about, scenario, |clock| Limiter::with_clock(*policy, clock));
         }
+        [AnyPolicy::AdaptiveConcurrency(policy)] => {
+            play(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+        }
+        [AnyPolicy::AdaptiveRate(policy)] => {
+            play(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+        }
         _ => {}
     }
 }
@@ -34,8 +40,8 @@ fn every_queue_refund_and_hold_scenario_passes_on_limiters() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
         let is_ours = |call: &Call| {
-            use Call::{Hold, Refund, Settle, Wait};
-            matches!(call, Wait { .. } | Settle { .. } | Refund { .. } | Hold { .. })
+            use Call::{End, Hold, Refund, Settle, Wait};
+            matches!(call, Wait { .. } | Settle { .. } | Refund { .. } | Hold { .. } | End { .. })
         };
         let is_ours = scenario.steps.iter().any(|step| is_ours(&step.call));
         if is_ours && scenario.callers.is_empty() && scenario.arrivals.is_empty() {

@@ -26,6 +26,8 @@ pub(crate) struct Gate {
     stop: Stop,
     tally: Arc<Tally>,
     log: Option<Log>,
+    /// The number of commands that may run at once, where it follows them.
+    max_jobs: Option<u64>,
 }
 
 impl Gate {
@@ -36,7 +38,12 @@ impl Gate {
         tally: Arc<Tally>,
         log: Option<Log>,
     ) -> Self {
-        Self { policies, due, open: None, stop, tally, log }
+        Self { policies, due, open: None, stop, tally, log, max_jobs: None }
+    }
+
+    /// Sets the number of commands that is recorded with the next permits.
+    pub(crate) const fn set_max_jobs(&mut self, max_jobs: Option<u64>) {
+        self.max_jobs = max_jobs;
     }
 
     /// Returns `true` once nothing passes any more: the load of a shape has ended.
@@ -93,9 +100,9 @@ impl Gate {
                 return Ok(false);
             }
         }
-        self.tally.add(permits, &grant);
+        self.tally.add(permits, &grant, self.max_jobs);
         if let Some(log) = &mut self.log {
-            log.record(&grant, permits)?;
+            log.record(&grant, permits, self.max_jobs)?;
         }
         Ok(true)
     }

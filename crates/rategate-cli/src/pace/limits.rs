@@ -9,6 +9,7 @@ use rategate_analyze::{Amount, AmountError};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
 
+use super::jobs::Jobs;
 use super::shape::{Due, due};
 use crate::args::PaceArgs;
 use crate::failure::Failure;
@@ -16,7 +17,6 @@ use crate::failure::Failure;
 /// The maximum time that a chunk of bytes is worth.
 const CHUNK_NS: u128 = 10_000_000;
 const MAX_CHUNK: u64 = 65_536;
-const MAX_JOBS: usize = 4_096;
 const POLICIES: &str = "one of average, strict, burst=1.5, damped=0.25, gcra, pacer, warm-up=30s";
 
 /// The unit of permits.
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     /// The maximum number of permits taken at once: one for a line.
     pub(crate) chunk: u64,
     /// The number of commands that run at a time.
-    pub(crate) jobs: usize,
+    pub(crate) jobs: Jobs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,12 +75,18 @@ impl Settings {
             }
         }
         let jobs = jobs(args)?;
+        let due = due(shape, args.split.as_deref())?;
         let windows = args.at_most.iter().map(|text| Ok(window(text, Unit::Lines)?.into()));
         let policies = windows.collect::<Result<_, Failure>>()?;
-        Ok(Self { unit: Unit::Lines, policies, due: Some(due(shape)?), chunk: 1, jobs })
+        Ok(Self { unit: Unit::Lines, policies, due: Some(due), chunk: 1, jobs })
     }
 
     fn of_rate(args: &PaceArgs, text: &str) -> Result<Self, Failure> {
+        if let Some(split) = &args.split {
+            let complaint =
+                "it splits the instants of a --shape; write a RATE of this machine alone";
+            return Err(Failure::argument("--split", split, complaint));
+        }
         let (rate, unit) = rate(text)?;
         let unit = if rate == Rate::UNLIMITED { unit_beside_unlimited(args) } else { unit };
         if rate == Rate::NEVER {
@@ -296,19 +302,13 @@ fn amount(name: &str, text: &str, value: &str, unit: Unit) -> Result<u64, Failur
     }
 }
 
-fn jobs(args: &PaceArgs) -> Result<usize, Failure> {
-    let Some(text) = args.jobs.as_deref() else { return Ok(1) };
+fn jobs(args: &PaceArgs) -> Result<Jobs, Failure> {
+    let Some(text) = args.jobs.as_deref() else { return Ok(Jobs::AtMost(1)) };
     if args.command.is_empty() {
         let complaint = "nothing to run; write the command behind --, as in \"-- echo {}\"";
         return Err(Failure::argument("--jobs", text, complaint));
     }
-    match text.parse() {
-        Ok(jobs) if (1..=MAX_JOBS).contains(&jobs) => Ok(jobs),
-        _ => {
-            let complaint = format!("write a whole number from 1 to {MAX_JOBS}");
-            Err(Failure::argument("--jobs", text, complaint))
-        }
-    }
+    Jobs::parse(text)
 }
 
 fn ten_ms_worth(rate: Rate) -> u64 {

@@ -32,6 +32,8 @@ struct Seen {
     first_ns: u64,
     last_ns: u64,
     wait_ns: u64,
+    /// The number of commands that may run at once, where it follows them.
+    max_jobs: Option<u64>,
 }
 
 /// The thread that draws the meter, if there is a terminal to draw on.
@@ -42,7 +44,7 @@ pub(crate) struct Meter {
 }
 
 impl Tally {
-    pub(crate) fn add(&self, permits: u64, grant: &Grant) {
+    pub(crate) fn add(&self, permits: u64, grant: &Grant, max_jobs: Option<u64>) {
         let mut seen = self.lock();
         if seen.permits == 0 {
             seen.first_permits = permits;
@@ -51,6 +53,7 @@ impl Tally {
         seen.permits = seen.permits.saturating_add(permits);
         seen.last_ns = grant.start_ns;
         seen.wait_ns = grant.wait_ns();
+        seen.max_jobs = max_jobs;
     }
 
     /// Locks the numbers, which are consistent even after a panic.
@@ -119,7 +122,7 @@ fn draw(tally: &Tally, unit: Unit) {
         history.push(tenths_per_second(passed, now.duration_since(last_drawn)));
         (last_drawn, last_permits) = (now, seen.permits);
 
-        let line = line(unit, seen.permits, seen.tenths_per_second(), seen.wait_ns, &history);
+        let line = line(unit, seen, &history);
         let end = if finished { "\n" } else { "" };
         let _ = write!(io::stderr(), "\r\x1b[K{line}{end}");
         if finished {
@@ -128,9 +131,10 @@ fn draw(tally: &Tally, unit: Unit) {
     }
 }
 
-fn line(unit: Unit, permits: u64, tenths: u64, wait_ns: u64, history: &[u64]) -> String {
+fn line(unit: Unit, seen: Seen, history: &[u64]) -> String {
     let mut line = String::new();
-    let wait = Tenths(wait_ns.wrapping_div(100_000_000));
+    let (permits, tenths) = (seen.permits, seen.tenths_per_second());
+    let wait = Tenths(seen.wait_ns.wrapping_div(100_000_000));
     let _ = match unit {
         Unit::Lines => write!(line, "{permits} lines  {}/s  wait {wait} s  ", Tenths(tenths)),
         Unit::Bytes => {
@@ -138,6 +142,9 @@ fn line(unit: Unit, permits: u64, tenths: u64, wait_ns: u64, history: &[u64]) ->
             write!(line, "{count}  {rate}/s  wait {wait} s  ")
         }
     };
+    if let Some(max_jobs) = seen.max_jobs {
+        let _ = write!(line, "up to {max_jobs} jobs  ");
+    }
     line.extend(sparks(history));
     line
 }
@@ -191,14 +198,18 @@ mod tests {
 
     #[test]
     fn the_line_tells_count_rate_wait_and_history() {
+        let lines =
+            Seen { permits: 50, first_permits: 1, last_ns: 10_000_000_000, ..Seen::default() };
+        let lines = Seen { wait_ns: 250_000_000, ..lines };
+        assert_eq!(line(Unit::Lines, lines, &[0, 25, 50]), "50 lines  4.9/s  wait 0.2 s  ▁▄█");
+        let following = Seen { max_jobs: Some(12), ..lines };
         assert_eq!(
-            line(Unit::Lines, 12, 49, 250_000_000, &[0, 25, 50]),
-            "12 lines  4.9/s  wait 0.2 s  ▁▄█"
+            line(Unit::Lines, following, &[7]),
+            "50 lines  4.9/s  wait 0.2 s  up to 12 jobs  █"
         );
-        assert_eq!(
-            line(Unit::Bytes, 1_572_864, 20_480, 0, &[7]),
-            "1.5 MiB  2.0 KiB/s  wait 0.0 s  █"
-        );
+        let (permits, last_ns) = (1_572_864, 768_000_000_000);
+        let bytes = Seen { permits, last_ns, ..Seen::default() };
+        assert_eq!(line(Unit::Bytes, bytes, &[7]), "1.5 MiB  2.0 KiB/s  wait 0.0 s  █");
     }
 
     #[test]

@@ -3,12 +3,15 @@
 mod copy;
 mod gate;
 mod input;
+mod jobs;
 mod limits;
 mod log;
 mod meter;
 mod run;
 mod shape;
 mod signals;
+
+use std::path::Path;
 
 use crate::args::PaceArgs;
 use crate::failure::Failure;
@@ -24,7 +27,8 @@ pub(crate) use signals::Stop;
 /// Paces stdin and returns the exit status.
 pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {
     let settings = Settings::of(args)?;
-    let log = args.log_json.as_deref().map(Log::create).transpose()?;
+    let trace = args.shape.as_deref().and_then(shape::trace_file).map(Path::new);
+    let log = args.log_json.as_deref().map(|path| Log::create(path, trace)).transpose()?;
     let stop = Stop::watch()?;
     let mut input = Input::open(&stop)?;
     let meter = Meter::start(settings.unit);

@@ -4,14 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rategate::wait::Wake;
+use rategate_core::adaptive::Outcome;
 
 use super::gate::Gate;
 use super::input::{Input, Ready};
+use super::jobs::{self, Jobs, Slot, Slots};
 use super::signals::Stop;
 use crate::failure::{Failure, complain};
 
@@ -35,7 +37,7 @@ pub(crate) struct Template {
 /// The running children, and the results of those that have ended.
 #[derive(Debug)]
 struct Children {
-    running: AtomicUsize,
+    slots: Slots,
     /// The status that ended the starts, or zero. The first reason stays.
     stopped_by: AtomicU8,
     /// The status if some have failed in a way that does not affect the others, or zero.
@@ -54,11 +56,11 @@ pub(crate) fn lines(
     input: &mut Input,
     gate: &mut Gate,
     template: &Template,
-    jobs: usize,
+    jobs: Jobs,
     stop: &Stop,
 ) -> Result<u8, Failure> {
     let children = Children {
-        running: AtomicUsize::new(0),
+        slots: Slots::new(jobs),
         stopped_by: AtomicU8::new(0),
         failed: AtomicU8::new(0),
         stop: stop.clone(),
@@ -75,14 +77,14 @@ pub(crate) fn lines(
                 Line::None => break,
             };
             // First a free job, then the permit: a permit taken is used at once.
-            if !children.wait_for_slot(jobs, gate)? || !gate.pass(1, || Ok(()))? {
+            let Some(slot) = children.wait_for_slot(gate)? else { break };
+            gate.set_max_jobs(children.slots.max_jobs());
+            if !gate.pass(1, || Ok(()))? {
                 break;
             }
-            children.running.fetch_add(1, Ordering::AcqRel);
             let (children, command) = (&children, template.command(&line));
             let started = thread::Builder::new().spawn_scoped(scope, move || {
-                children.run(command, template);
-                children.running.fetch_sub(1, Ordering::AcqRel);
+                children.slots.run(slot, || children.run(command, template));
                 children.stop.nudge();
             });
             started.map_err(|error| Failure::Io("cannot start a thread".to_owned(), error))?;
@@ -158,21 +160,26 @@ fn filled(argument: &OsStr, line: &[u8]) -> OsString {
 }
 
 impl Children {
-    /// Waits until fewer than `jobs` run. Returns `false` if a stop was requested in the
-    /// meantime.
-    fn wait_for_slot(&self, jobs: usize, gate: &mut Gate) -> Result<bool, Failure> {
-        let all_taken = || self.running.load(Ordering::Acquire) >= jobs;
-        if all_taken() {
+    /// Waits for a free slot. Returns `None` if a stop was requested in the meantime.
+    fn wait_for_slot(&self, gate: &mut Gate) -> Result<Option<Slot>, Failure> {
+        let mut slot = self.slots.take();
+        if slot.is_none() {
             gate.before_wait()?;
         }
-        let wake = self.stop.cancel_token().wait_on(|| all_taken().then_some(Duration::MAX));
-        Ok(wake == Wake::Due)
+        let wake = self.stop.cancel_token().wait_on(|| {
+            slot = slot.take().or_else(|| self.slots.take());
+            slot.is_none().then_some(Duration::MAX)
+        });
+        Ok(slot.filter(|_| wake == Wake::Due))
     }
 
-    /// Runs one child to its end.
-    fn run(&self, mut command: Command, template: &Template) {
+    /// Runs one child to its end, and returns what that says about those that run at once.
+    fn run(&self, mut command: Command, template: &Template) -> Outcome {
         match command.status() {
-            Ok(status) => self.ended(status, template),
+            Ok(status) => {
+                self.ended(status, template);
+                return jobs::outcome(status);
+            }
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound => self.give_up(NOT_FOUND, template, "not found"),
                 io::ErrorKind::ArgumentListTooLong => {
@@ -184,6 +191,7 @@ impl Children {
                 _ => self.refuse(template, error),
             },
         }
+        Outcome::Ignored
     }
 
     fn ended(&self, status: ExitStatus, template: &Template) {

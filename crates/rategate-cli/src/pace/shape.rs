@@ -1,28 +1,63 @@
-//! The load of `--shape`: when each line is due.
+//! The load of `--shape`: when each line is due, and the part of it that `--split` leaves.
 
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::iter::{self, Peekable};
 
 use rategate_analyze::{TraceError, TraceFault, TraceReader};
-use rategate_core::shape::{Factor, Load, LoadError};
+use rategate_core::shape::{Factor, Load, LoadError, ShapeError};
 
 use crate::failure::Failure;
 
 /// The due instants of a load in nanoseconds since its start, in order.
 pub(crate) type Due = Peekable<Box<dyn Iterator<Item = Result<u64, Failure>>>>;
 
-/// Parses a shape: the text of a load, or `trace:FILE`.
+/// Parses a shape: the text of a load, or `trace:FILE`; and `split`, the part to keep of it.
 ///
 /// A trace is opened, and its first instant read.
-pub(super) fn due(text: &str) -> Result<Due, Failure> {
+pub(super) fn due(text: &str, split: Option<&str>) -> Result<Due, Failure> {
+    let (part, of) = split.map_or(Ok((0, 1)), parts)?;
     let due: Box<dyn Iterator<Item = _>> = if let Some(trace) = text.strip_prefix("trace:") {
-        Box::new(traced(text, trace)?)
+        let all = (0..).zip(traced(text, trace)?);
+        // A fault ends each part at its line, also that of another part.
+        let is_kept = move |n: u64, at: &Result<u64, _>| {
+            at.is_err() || n.checked_rem(of).is_some_and(|left| left == part)
+        };
+        Box::new(all.filter(move |(n, at)| is_kept(*n, at)).map(|(_, at)| at))
     } else {
         let load: Load = text.parse().map_err(|error| misread(text, error))?;
-        Box::new(load.into_operations().into_iter().map(Ok))
+        let operations = load.into_operations().split(part, of);
+        let operations = operations.map_err(|error| refuse_split(split.unwrap_or(""), error))?;
+        Box::new(operations.into_iter().map(Ok))
     };
     Ok(due.peekable())
+}
+
+/// Returns the file of a trace, if the shape is one.
+pub(super) fn trace_file(text: &str) -> Option<&str> {
+    let trace = text.strip_prefix("trace:")?;
+    Some(trace.rsplit_once(",speed=").map_or(trace, |(path, _)| path))
+}
+
+/// Parses `PART/OF`: every `OF`-th operation from `PART` on, which counts from 0.
+fn parts(text: &str) -> Result<(u64, u64), Failure> {
+    let sides = text.split_once('/').and_then(|(part, of)| Some((whole(part)?, whole(of)?)));
+    let Some((part, of)) = sides else {
+        let complaint = "not a part; write PART/PARTS, as in 0/5 on the first of five machines";
+        return Err(refuse_split(text, complaint));
+    };
+    if part >= of {
+        return Err(refuse_split(text, ShapeError::Part { part, of }));
+    }
+    Ok((part, of))
+}
+
+fn whole(digits: &str) -> Option<u64> {
+    digits.parse().ok().filter(|_| !digits.starts_with('+'))
+}
+
+fn refuse_split(text: &str, complaint: impl Display) -> Failure {
+    Failure::argument("--split", text, complaint)
 }
 
 fn refuse(text: &str, complaint: impl Display) -> Failure {
@@ -82,7 +117,6 @@ fn torn(path: &str, text: &str, error: TraceError) -> Failure {
 /// Parses a speed: `2`, or `1/2`.
 fn factor(text: &str, speed: &str) -> Result<Factor, Failure> {
     let (over, under) = speed.split_once('/').unwrap_or((speed, "1"));
-    let whole = |digits: &str| digits.parse::<u64>().ok().filter(|_| !digits.starts_with('+'));
     let factor = whole(over).zip(whole(under)).map(|(over, under)| Factor::new(over, under));
     match factor {
         Some(Ok(factor)) => Ok(factor),

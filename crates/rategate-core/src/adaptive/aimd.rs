@@ -1,6 +1,6 @@
 //! One more for each success, a tenth less for each drop.
 
-use super::{Bounds, Controller, Outcome, Sample};
+use super::{Bounds, Controller, Outcome, Reason, Sample};
 
 /// The latency beyond which an operation counts as dropped.
 const TIMEOUT_NS: u64 = 5_000_000_000;
@@ -15,13 +15,19 @@ const TIMEOUT_NS: u64 = 5_000_000_000;
 pub struct Aimd {
     bounds: Bounds,
     limit: u32,
+    reason: Reason,
 }
 
 impl Aimd {
     /// Creates a controller within these bounds.
     #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
-        Self { bounds, limit: bounds.first }
+        Self { bounds, limit: bounds.first, reason: Reason::Restart }
+    }
+
+    /// Returns why the limit changed last.
+    pub(super) const fn reason(&self) -> Reason {
+        self.reason
     }
 }
 
@@ -36,16 +42,16 @@ impl Controller for Aimd {
 
     fn sample(&mut self, sample: Sample) {
         let limit = u64::from(self.limit);
-        let next = match sample.outcome {
+        let (reason, next) = match sample.outcome {
             Outcome::Ignored => return,
-            _ if sample.latency_ns() > TIMEOUT_NS => less(limit),
-            Outcome::Dropped => less(limit),
+            _ if sample.latency_ns() > TIMEOUT_NS => (Reason::Dropped, less(limit)),
+            Outcome::Dropped => (Reason::Dropped, less(limit)),
             Outcome::Served if u64::from(sample.in_flight).saturating_mul(2) >= limit => {
-                limit.saturating_add(1)
+                (Reason::Reached, limit.saturating_add(1))
             }
             Outcome::Served => return,
         };
-        self.limit = self.bounds.clamp(next);
+        (self.reason, self.limit) = (reason, self.bounds.clamp(next));
     }
 }
 

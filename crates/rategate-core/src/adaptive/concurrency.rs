@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
-use super::{Adaptation, Bounds, Learned, Method, Sample};
+use super::{Adaptation, Bounds, Change, Learned, Method, Sample};
 use crate::policy::{Ended, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
@@ -86,6 +86,19 @@ impl AdaptiveConcurrency {
 }
 
 impl State {
+    /// Returns the number of changes of the limit, which wraps, and the last of them.
+    #[must_use]
+    pub const fn changes(&self) -> (u32, Option<Change>) {
+        self.learned.changes()
+    }
+
+    /// Returns the latency without a queue, in nanoseconds, if the method knows one:
+    /// [`Method::Knee`] and [`Method::Vegas`] do.
+    #[must_use]
+    pub fn base_ns(&self) -> Option<u64> {
+        self.learned.base_ns()
+    }
+
     /// Ends operations, and returns how many of them there were.
     fn end(&mut self, now_ns: u64, permits: u64, sample: Option<Sample>) -> u64 {
         let ended = permits.min(self.in_flight);

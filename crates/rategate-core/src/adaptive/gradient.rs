@@ -1,6 +1,6 @@
 //! The limit follows the ratio of a long average of latencies to the newest one.
 
-use super::{Bounds, Controller, MAX_LATENCY_NS, ONE, Outcome, Sample, parts, ratio};
+use super::{Bounds, Controller, MAX_LATENCY_NS, ONE, Outcome, Reason, Sample, parts, ratio};
 
 /// The samples of the first average, which is plain.
 const FIRST: u64 = 10;
@@ -24,13 +24,20 @@ pub struct Gradient {
     samples: u64,
     /// The sum of the first latencies, in 256ths of a nanosecond.
     sum: u64,
+    reason: Reason,
 }
 
 impl Gradient {
     /// Creates a controller within these bounds.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, limit: parts(bounds.first), long: 0, samples: 0, sum: 0 }
+        let (limit, reason) = (parts(bounds.first), Reason::Restart);
+        Self { bounds, limit, long: 0, samples: 0, sum: 0, reason }
+    }
+
+    /// Returns why the limit changed last.
+    pub(super) const fn reason(&self) -> Reason {
+        self.reason
     }
 }
 
@@ -72,6 +79,8 @@ impl Controller for Gradient {
         let scaled = ratio(long.saturating_add(newest.into()), newest.saturating_mul(2).into());
         let scaled = scaled.clamp(self.limit / 2, self.limit);
         let sum = self.limit.saturating_mul(4).saturating_add(scaled).saturating_add(QUEUE);
-        self.limit = self.bounds.clamp_parts(sum.saturating_add(2) / 5);
+        let next = self.bounds.clamp_parts(sum.saturating_add(2) / 5);
+        self.reason = if next < self.limit { Reason::Queue } else { Reason::Reached };
+        self.limit = next;
     }
 }

@@ -3,7 +3,7 @@
 use core::mem;
 
 use super::window::{Averages, Throughput, Window};
-use super::{Bounds, Controller, ONE, Outcome, Sample, parts, ratio};
+use super::{Bounds, Controller, ONE, Outcome, Reason, Sample, parts, ratio};
 use crate::random::Random;
 
 const MS: u64 = 1_000_000;
@@ -105,6 +105,7 @@ pub struct Knee {
     probe_ns: u64,
     every_ns: u64,
     random: Random,
+    reason: Reason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,10 +148,22 @@ impl Knee {
             probe_ns: 0,
             every_ns: PROBE_EVERY_NS,
             random: Random::new(seed),
+            reason: Reason::Restart,
         }
     }
 
-    fn set(&mut self, limit: u64) {
+    /// Returns why the limit changed last.
+    pub(super) const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Returns the latency without a queue, if it is known.
+    pub(super) fn base_ns(&self) -> Option<u64> {
+        Some(self.base / ONE).filter(|_| self.base > 0)
+    }
+
+    fn set(&mut self, limit: u64, reason: Reason) {
+        self.reason = reason;
         let before = mem::replace(&mut self.limit, self.bounds.clamp_parts(limit));
         if before / ONE != self.limit / ONE {
             (self.changed_ns, self.is_cut_off) = (self.latest_ns, true);
@@ -190,7 +203,7 @@ impl Knee {
         if !was_dropping {
             self.doubles_to = (limit / 4).saturating_mul(3);
         }
-        self.set((limit / 5).saturating_mul(4));
+        self.set((limit / 5).saturating_mul(4), Reason::Dropped);
         (self.standing, self.reached) = (0, 0);
     }
 
@@ -215,13 +228,13 @@ impl Knee {
             self.standing = 0;
             if !has_queue && self.reached_ago <= BURST && self.queue_ago <= BURST {
                 (self.reached_ago, self.queue_ago) = (LONG_AGO, LONG_AGO);
-                self.set(self.limit.saturating_add(self.limit / 2));
+                self.set(self.limit.saturating_add(self.limit / 2), Reason::Reached);
             }
         } else if !has_queue || goal >= self.limit {
             self.standing = 0;
             let missing = goal.saturating_sub(self.limit).min(self.headroom());
             let double = self.limit.saturating_mul(2).min(self.doubles_to);
-            self.set(self.limit.saturating_add(missing).max(double));
+            self.set(self.limit.saturating_add(missing).max(double), Reason::Reached);
         } else {
             self.standing = self.standing.saturating_add(1);
             if self.standing >= STANDING {
@@ -229,7 +242,7 @@ impl Knee {
                 if self.confirmed == 0 || goal < (self.confirmed / 4).saturating_mul(3) {
                     return self.probe(averages, true);
                 }
-                self.set(goal);
+                self.set(goal, Reason::Queue);
             }
         }
         if self.reached >= REACHED && self.latest_ns >= self.probe_ns {
@@ -240,7 +253,7 @@ impl Knee {
     fn probe(&mut self, averages: Averages, is_cut: bool) {
         let Averages { mean, throughput: before, .. } = averages;
         self.phase = Phase::Probe { back: self.limit, before, mean, is_cut };
-        self.set(self.limit / 4);
+        self.set(self.limit / 4, Reason::Probe);
     }
 
     /// Finds the base by the averages of a probe, and the mean latency before it.
@@ -263,9 +276,9 @@ impl Knee {
     }
 
     fn end_probe(&mut self, back: u64, before: Throughput, is_cut: bool) {
-        self.set(back);
+        self.set(back, Reason::Probe);
         if is_cut {
-            self.set(self.goal(before.worked_on(self.base)).min(back));
+            self.set(self.goal(before.worked_on(self.base)).min(back), Reason::Queue);
         }
         (self.changed_ns, self.is_cut_off) = (self.latest_ns, true);
         self.confirmed = self.limit;
@@ -287,7 +300,7 @@ impl Knee {
     /// Begins anew at a sample, with what is known of the server.
     fn resume(&mut self, sample: &Sample) {
         if let Phase::Probe { back, .. } = mem::replace(&mut self.phase, Phase::Open) {
-            self.limit = back;
+            (self.limit, self.reason) = (back, Reason::Probe);
         }
         (self.changed_ns, self.is_cut_off) = (sample.start_ns.min(sample.end_ns), true);
         self.probed_until_ns = None;

@@ -1,5 +1,6 @@
 //! A controller, and the time for which what it has learned is right.
 
+use super::change::{Change, Changes, Reason};
 use super::{Adaptation, Aimd, Controller, Gradient, Knee, Method, Sample, Vegas};
 
 /// The time without operations in flight after which a limit begins anew: what it has learned says
@@ -12,6 +13,7 @@ pub(crate) struct Learned {
     controller: AnyController,
     /// The instant at which the last operation ended. `None` before the first.
     idle_since_ns: Option<u64>,
+    changes: Changes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +52,31 @@ impl AnyController {
             Self::Gradient(controller) => controller.limit(),
         }
     }
+
+    /// Returns why the limit changed last.
+    const fn reason(&self) -> Reason {
+        match self {
+            Self::Knee(controller) => controller.reason(),
+            Self::Aimd(controller) => controller.reason(),
+            Self::Vegas(controller) => controller.reason(),
+            Self::Gradient(controller) => controller.reason(),
+        }
+    }
+
+    /// Returns the latency without a queue, if the method knows one.
+    fn base_ns(&self) -> Option<u64> {
+        match self {
+            Self::Knee(controller) => controller.base_ns(),
+            Self::Vegas(controller) => controller.base_ns(),
+            Self::Aimd(_) | Self::Gradient(_) => None,
+        }
+    }
 }
 
 impl Learned {
     pub(crate) fn new(adaptation: Adaptation) -> Self {
-        Self { controller: AnyController::new(adaptation), idle_since_ns: None }
+        let controller = AnyController::new(adaptation);
+        Self { controller, idle_since_ns: None, changes: Changes::default() }
     }
 
     /// Returns the limit of operations in flight at `now_ns`, of which there are some or none.
@@ -73,24 +95,36 @@ impl Learned {
     /// Follows the start of operations on an idle server.
     pub(crate) fn begin(&mut self, adaptation: Adaptation, now_ns: u64) {
         if self.idle_since_ns.is_some() && self.fresh_at_ns() <= now_ns {
-            *self = Self::new(adaptation);
+            self.restart(adaptation);
         }
+    }
+
+    /// Begins anew, and keeps the record of the changes.
+    fn restart(&mut self, adaptation: Adaptation) {
+        let (mut changes, from) = (self.changes, self.controller.limit());
+        *self = Self::new(adaptation);
+        changes.note(Reason::Restart, from, self.controller.limit());
+        self.changes = changes;
     }
 
     /// Follows the end of operations at `now_ns`.
     pub(crate) fn end(&mut self, now_ns: u64, sample: Option<Sample>) {
         self.idle_since_ns = Some(now_ns);
         if let Some(sample) = sample {
+            let from = self.controller.limit();
             self.controller.as_dyn().sample(sample);
+            self.changes.note(self.controller.reason(), from, self.controller.limit());
         }
     }
 
     /// Follows other numbers.
     pub(crate) fn rebase(&mut self, old: Adaptation, new: Adaptation) {
         if old.method() == new.method() && old.seed() == new.seed() {
+            let from = self.controller.limit();
             self.controller.as_dyn().rebound(new.bounds());
+            self.changes.note(Reason::Bounds, from, self.controller.limit());
         } else {
-            *self = Self::new(new);
+            self.restart(new);
         }
     }
 
@@ -104,6 +138,16 @@ impl Learned {
     /// Returns the limit that has been found.
     pub(crate) fn found(&self) -> u64 {
         self.controller.limit().into()
+    }
+
+    /// Returns the number of changes, which wraps, and the last of them.
+    pub(crate) const fn changes(&self) -> (u32, Option<Change>) {
+        (self.changes.count, self.changes.last)
+    }
+
+    /// Returns the latency without a queue, if the method knows one.
+    pub(crate) fn base_ns(&self) -> Option<u64> {
+        self.controller.base_ns()
     }
 
     /// Returns the instant at which the last operation ended.

@@ -43,6 +43,7 @@
 
 mod adaptation;
 mod aimd;
+mod change;
 mod concurrency;
 mod gradient;
 mod knee;
@@ -55,6 +56,7 @@ use core::fmt::Debug;
 
 pub use self::adaptation::{Adaptation, Method};
 pub use self::aimd::Aimd;
+pub use self::change::{Change, Reason};
 pub use self::concurrency::{AdaptiveConcurrency, State};
 pub use self::gradient::Gradient;
 pub use self::knee::Knee;

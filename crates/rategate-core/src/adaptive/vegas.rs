@@ -1,6 +1,6 @@
 //! The queue that a latency implies is kept between two bounds.
 
-use super::{Bounds, Controller, Outcome, Sample};
+use super::{Bounds, Controller, Outcome, Reason, Sample};
 use crate::random::Random;
 
 /// The samples, for each operation of the limit, after which the minimum latency is measured anew.
@@ -23,6 +23,7 @@ pub struct Vegas {
     /// [`PROBE_EVERY`] times the limit.
     jitter: u64,
     random: Random,
+    reason: Reason,
 }
 
 impl Vegas {
@@ -37,9 +38,20 @@ impl Vegas {
             samples: 0,
             jitter: 0,
             random: Random::new(seed),
+            reason: Reason::Restart,
         };
         vegas.draw();
         vegas
+    }
+
+    /// Returns why the limit changed last.
+    pub(super) const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Returns the minimum latency, if there is one.
+    pub(super) fn base_ns(&self) -> Option<u64> {
+        Some(self.min_ns).filter(|&ns| ns > 0)
     }
 
     /// Draws a share between a half and one.
@@ -76,8 +88,8 @@ impl Controller for Vegas {
             return;
         }
         let step = u64::from(self.limit.ilog10()).max(1);
-        let next = if sample.outcome == Outcome::Dropped {
-            limit.saturating_sub(step)
+        let (reason, next) = if sample.outcome == Outcome::Dropped {
+            (Reason::Dropped, limit.saturating_sub(step))
         } else if u64::from(sample.in_flight).saturating_mul(2) < limit {
             return;
         } else {
@@ -85,12 +97,18 @@ impl Controller for Vegas {
             let queue =
                 u128::from(limit).saturating_mul(more_ns.into()).div_ceil(latency_ns.into());
             match u64::try_from(queue).unwrap_or(u64::MAX) {
-                queue if queue <= step => limit.saturating_add(step.saturating_mul(6)),
-                queue if queue < step.saturating_mul(3) => limit.saturating_add(step),
-                queue if queue > step.saturating_mul(6) => limit.saturating_sub(step),
+                queue if queue <= step => {
+                    (Reason::Reached, limit.saturating_add(step.saturating_mul(6)))
+                }
+                queue if queue < step.saturating_mul(3) => {
+                    (Reason::Reached, limit.saturating_add(step))
+                }
+                queue if queue > step.saturating_mul(6) => {
+                    (Reason::Queue, limit.saturating_sub(step))
+                }
                 _ => return,
             }
         };
-        self.limit = self.bounds.clamp(next);
+        (self.reason, self.limit) = (reason, self.bounds.clamp(next));
     }
 }

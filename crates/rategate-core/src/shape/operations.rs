@@ -72,6 +72,15 @@ impl Operations {
         Self { source, part: 0, of: 1 }
     }
 
+    /// Returns the shape of the rate, of which a split keeps a part. A trace has none.
+    #[must_use]
+    pub const fn shape(&self) -> Option<&Shape> {
+        match &self.source {
+            Source::Evenly(shape) | Source::Poisson { shape, .. } => Some(shape),
+            Source::Trace { .. } => None,
+        }
+    }
+
     /// Returns the operations `part`, `part + of`, `part + 2 of` and so on of these, counted from
     /// 0. All parts together are exactly the whole.
     ///

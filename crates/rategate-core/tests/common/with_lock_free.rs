@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 
+use rategate_core::adaptive::Outcome;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
@@ -190,6 +191,18 @@ impl<L: Concurrent> Limit for WithLockFree<L> {
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.owned(now_ns, |limit, now_ns| limit.release(now_ns, permits))
+    }
+
+    fn release_with_outcome(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        permits: u64,
+        outcome: Outcome,
+    ) -> bool {
+        self.owned(now_ns, |limit, now_ns| {
+            limit.release_with_outcome(now_ns, grant, permits, outcome)
+        })
     }
 
     fn abort(&mut self, now_ns: u64, permits: u64) -> bool {

@@ -1,5 +1,6 @@
 //! Tests of the `shape` contract, against shapes written out in rational numbers of any size.
 
+mod exact;
 mod operations;
 mod oracle;
 mod text;

@@ -98,6 +98,20 @@ fn an_error_says_where_and_what() {
         assert!(matches!(error.fault, LoadFault::Expected(_)), "{text}: {error}");
         assert_eq!(error.at, byte, "{text}: {error}");
     }
+    // A process stands around a whole load, and a rate of a shape is never unlimited.
+    let says = |text: &str, part: &str| at(text).to_string().contains(part);
+    for start in ["", " ", "steady:1/s"] {
+        assert!(says(start, "\"sine:\", \"poisson(\" or a parenthesis"), "{start}");
+    }
+    for within in ["constant:1/s@1s then poisson(", "(steady:1/s)", "poisson(steady:1/s),seed=7"] {
+        assert!(says(within, "\"sine:\" or a parenthesis"), "{within}: {}", at(within));
+    }
+    for rate in ["constant:5", "constant:5/0s", "constant:-5/s", "sine:1/s,5O/s,1s"] {
+        assert!(
+            says(rate, "write ") && !says(rate, "unlimited") && !says(rate, "never\""),
+            "{rate}"
+        );
+    }
     let message = "at byte 13: a duration needs a unit: one of ns us ms s min h d, as in \"10ms\"";
     assert_eq!(at("ramp:0/s>1/s@10").to_string(), message);
 }

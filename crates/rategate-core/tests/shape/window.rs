@@ -8,7 +8,7 @@ use super::oracle::Tree;
 use crate::common::{MS, S, rate};
 
 /// Returns the largest number of `dues` in any closed window of a length.
-fn fullest(dues: &[u64], window_ns: u64) -> u64 {
+pub(super) fn fullest(dues: &[u64], window_ns: u64) -> u64 {
     let (mut first, mut most) = (0, 0);
     for (last, &due_ns) in dues.iter().enumerate() {
         while dues[first] < due_ns.saturating_sub(window_ns) {

@@ -89,7 +89,7 @@ impl Reader<'_> {
             self.complain("algorithm", message);
         }
         let credits = limit.credits.as_ref().map(|text| text.0);
-        let extra = Extra { burst: limit.burst, credits };
+        let extra = Extra { burst: limit.burst, credits, ..Extra::default() };
         let (numbers, display_limit) = self.limit(limit.limit.as_ref(), algorithm, extra);
         let here = self.is_here(table.store);
         if algorithm == Some(Algorithm::Calendar) && here == Some(false) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rategate::AnyPolicy;
 use rategate_core::span;
 
+use super::adaptive::Adaptive;
 use super::limit::Algorithm;
 use crate::engine::Compiled;
 use crate::nearest::nearest;
@@ -286,7 +287,7 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     if !rule.replaces.is_empty() {
         writeln!(f, "replaces:  {}", rule.replaces.join(", "))?;
     }
-    if let Limit::Policy(AnyPolicy::Concurrency(_)) = rule.limit {
+    if rule.limit.counts_in_flight() {
         writeln!(f, "held:      for {} unless it is renewed", span::Text(rule.held_ns))?;
     }
     match rule.location {
@@ -324,6 +325,13 @@ fn write_limit(
         }
         Limit::Policy(AnyPolicy::Concurrency(concurrency)) => {
             return writeln!(f, "{name} {} at a time", concurrency.permits());
+        }
+        Limit::Policy(AnyPolicy::AdaptiveConcurrency(adaptive)) => {
+            let bounds = adaptive.adaptation().bounds();
+            let method = Adaptive::of(adaptive).map_or("a method of its own", Adaptive::method);
+            let (floor, first, ceiling) = (bounds.floor(), bounds.first(), bounds.ceiling());
+            let text = format!("from {floor} to {ceiling} at a time, {first} at first");
+            return writeln!(f, "{name} {text} (adaptive: {method})");
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
         Limit::Policy(AnyPolicy::Calendar(calendar)) => {

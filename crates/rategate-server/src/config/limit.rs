@@ -10,6 +10,7 @@ use rategate_core::span;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::adaptive::Adaptive;
 use super::calendar;
 use super::credits::{self, Credits};
 use crate::rule::{CountedWindow, DisplayLimit, Limit, Unit};
@@ -70,6 +71,9 @@ impl Algorithm {
             }
             AnyPolicy::Calendar(calendar) => (Self::Calendar, calendar.permits(), 0),
             AnyPolicy::Concurrency(permits) => (Self::Concurrency, permits.permits(), 0),
+            AnyPolicy::AdaptiveConcurrency(adaptive) => {
+                (Self::Concurrency, adaptive.adaptation().bounds().ceiling().into(), 0)
+            }
             _ => return None,
         })
     }
@@ -82,6 +86,8 @@ pub(crate) struct Extra {
     pub(crate) burst: Option<u64>,
     /// The permits that a window leaves to the next.
     pub(crate) credits: Option<Credits>,
+    /// The way in which permits in flight follow measurements.
+    pub(crate) adaptive: Option<Adaptive>,
 }
 
 impl Extra {
@@ -194,6 +200,10 @@ impl Written {
             }
             Self::Nothing(display_limit) => Ok((Limit::Nothing, display_limit)),
             Self::AtOnce(permits) if algorithm == Algorithm::Concurrency => {
+                if let Some(adaptive) = extra.adaptive {
+                    let policy = adaptive.policy(permits).map_err(|(_, complaint)| complaint)?;
+                    return Ok((Limit::Policy(policy.into()), at_a_time(permits)));
+                }
                 let policy = Concurrency::try_new(permits).map_err(|error| error.to_string())?;
                 Ok((Limit::Policy(policy.into()), at_a_time(permits)))
             }

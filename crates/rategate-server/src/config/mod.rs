@@ -5,6 +5,7 @@
 //! each wrong value (`error`). `rules`, `envoy` and `limitador` convert tables to rules, which
 //! `gather` checks together. `xds` makes such trees of a control plane's resources.
 
+mod adaptive;
 mod calendar;
 mod cel;
 mod credits;

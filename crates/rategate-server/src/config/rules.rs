@@ -161,8 +161,11 @@ impl Reader<'_> {
         let is_single = table.limits.is_empty() && !self.node.is_reported("limits");
         let (limit, display_limit) = if is_single {
             let credits = table.credits.as_ref().map(|text| text.0);
-            self.limit(table.limit.as_ref(), algorithm, Extra { burst: table.burst, credits })
+            let adaptive = self.adaptive(table, algorithm);
+            let extra = Extra { burst: table.burst, credits, adaptive };
+            self.limit(table.limit.as_ref(), algorithm, extra)
         } else {
+            self.adaptive(table, algorithm);
             (Limit::Nothing, NOTHING)
         };
         let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
@@ -527,5 +530,5 @@ pub(super) fn extra(
 ) -> Extra {
     let has_windows = matches!(limit, Some(Text(Written::Per { .. } | Written::Calendar { .. })));
     let credits = own.map(|text| text.0).or(of_rule.filter(|_| has_windows));
-    Extra { burst, credits }
+    Extra { burst, credits, adaptive: None }
 }

@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny};
 
+use super::adaptive::Adaptive;
 use super::calendar::WrittenCalendar;
 use super::credits::Credits;
 use super::limit::{Algorithm, Written};
@@ -85,6 +86,10 @@ pub(crate) struct RuleTable {
     /// The maximum that a window leaves to the next of what it did not use, for "fixed-window" and
     /// "calendar" only: a share of the limit, as "20%", or a number of permits. Default: none.
     pub(crate) credits: Option<Text<Credits>>,
+    /// The way in which a limit of permits in flight follows measurements, for "concurrency" with
+    /// counters "here" only: { floor = 5, first = 20, method = "knee" }. `limit` is its ceiling.
+    /// Default: the limit is fixed.
+    pub(crate) adaptive: Option<Adaptive>,
     /// The effect of a call that does not fit: "refuse" counts nothing, "charge" counts it although
     /// it is denied. Default: "refuse", and "charge" for "counted-window".
     pub(crate) over: Option<Over>,

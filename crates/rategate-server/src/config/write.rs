@@ -8,6 +8,7 @@ use rategate::AnyPolicy;
 use rategate_core::span;
 use toml::Value as Toml;
 
+use super::adaptive::Adaptive;
 use super::calendar;
 use super::credits::Credits;
 use super::limit::{Algorithm, Extra, Written};
@@ -173,6 +174,7 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
         ("algorithm", (*algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
         ("burst", extra.burst.map(|burst| burst.to_string())),
         ("credits", credits_text(extra)),
+        ("adaptive", extra.adaptive.map(Adaptive::to_toml)),
         ("counts", counts.map(quoted)),
         ("weights", weights),
         ("over", (rule.over == Over::Charge).then(|| quoted("charge"))),
@@ -263,8 +265,14 @@ fn limit_of(
     };
     let (algorithm, extra) = match (of_policy, policy) {
         _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, none),
-        (Some((algorithm @ Algorithm::Concurrency, permits, _)), _) => {
-            return Ok((Some(algorithm), permits.to_string(), none));
+        (Some((algorithm @ Algorithm::Concurrency, permits, _)), policy) => {
+            let adaptive = match policy {
+                Some(AnyPolicy::AdaptiveConcurrency(adaptive)) => {
+                    Some(Adaptive::of(&adaptive).ok_or_else(|| export_error("a method"))?)
+                }
+                _ => None,
+            };
+            return Ok((Some(algorithm), permits.to_string(), Extra { adaptive, ..none }));
         }
         (_, Some(AnyPolicy::Calendar(policy))) => {
             let limit = calendar::to_toml(&policy).ok_or_else(|| export_error("a calendar"))?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rategate::charge::Settled;
 use smallvec::{SmallVec, smallvec};
 
+use super::adaptive::AdaptiveStatus;
 use super::hold_change::HoldChange;
 use crate::net::RefusalReason;
 use crate::rule::{DisplayLimit, Enforcement, Rule};
@@ -59,6 +60,8 @@ pub struct Detail {
     /// The highest share of the limit, of 10 000, that was reached by this item and is to be warned
     /// of.
     pub warning: Option<u16>,
+    /// The limit now, if it follows measurements.
+    pub adaptive: Option<AdaptiveStatus>,
     /// The results of all limits, if several decided the item. The item itself has the numbers of
     /// the strictest one: that with the longest wait, or else the one with the least remaining.
     pub parts: Vec<ItemResult>,

@@ -14,10 +14,12 @@ use rategate::snapshot::SavedAt;
 use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
 use rategate_core::span::whole_ns;
 
+use super::adaptive::AdaptiveStore;
 use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
 use super::error::EngineError;
 use super::exhausted::Exhausted;
+use super::key;
 use super::one_key::decide;
 use super::request::Verb;
 use super::snapshot::NotRestored;
@@ -35,18 +37,27 @@ pub(super) struct ActiveRule<C: Clock> {
     pub(super) watch: Option<Arc<dyn Watch>>,
     /// The limit in a store that decides instead of the counters, if they are not in this
     /// process.
-    pub(super) remote: Option<RemoteHandle>,
+    pub(super) remote: Option<RemoteHandle<C>>,
     /// The digest of its name, for results that must depend only on rule and key.
     seed: u64,
 }
 
 /// A limit that a store keeps.
-#[derive(Clone)]
-pub(super) struct RemoteHandle(pub(super) Arc<dyn Remote>);
+pub(super) struct RemoteHandle<C> {
+    pub(super) limit: Arc<dyn Remote>,
+    /// The store, if it is one of this process whose limits follow measurements.
+    pub(super) adaptive: Option<Arc<AdaptiveStore<C>>>,
+}
 
-impl std::fmt::Debug for RemoteHandle {
+impl<C> Clone for RemoteHandle<C> {
+    fn clone(&self) -> Self {
+        Self { limit: Arc::clone(&self.limit), adaptive: self.adaptive.clone() }
+    }
+}
+
+impl<C> std::fmt::Debug for RemoteHandle<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("RemoteHandle").finish_non_exhaustive()
+        f.debug_struct("RemoteHandle").finish_non_exhaustive()
     }
 }
 
@@ -99,7 +110,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
         rule: Arc<Rule>,
         counters: Arc<Counters<C>>,
         watch: Option<Arc<dyn Watch>>,
-        remote: Option<RemoteHandle>,
+        remote: Option<RemoteHandle<C>>,
     ) -> Self {
         let seed = digest(FNV_START, rule.name.as_bytes());
         Self { rule, counters, watch, remote, seed }
@@ -107,7 +118,22 @@ impl<C: Clock + Clone> ActiveRule<C> {
 
     /// Returns `true` for a limit of concurrency.
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(self.rule.limit, Limit::Policy(AnyPolicy::Concurrency(_)))
+        self.rule.limit.counts_in_flight()
+    }
+
+    /// Returns the permits in flight under a limit that follows measurements, if it is one.
+    pub(super) fn adaptive(&self) -> Option<&AdaptiveStore<C>> {
+        self.remote.as_ref()?.adaptive.as_deref()
+    }
+
+    /// Returns the result of an item with the limit of its key, if that follows measurements.
+    pub(super) fn with_limit_of(&self, key: &[u8], mut result: ItemResult) -> ItemResult {
+        if let Some(adaptive) = self.adaptive() {
+            let status = adaptive.status(&key::in_store(&self.rule.name, key));
+            result.limit = status.limit;
+            result.detail.get_or_insert_default().adaptive = Some(status);
+        }
+        result
     }
 
     /// Returns `true` if the rule has a table in memory, or a store.
@@ -169,7 +195,9 @@ impl<C: Clock + Clone> ActiveRule<C> {
             rule: Some(Arc::clone(&self.rule)),
             display_limit: Some(in_force.display_limit),
             verdict,
-            limit: in_force.capacity,
+            limit: in_force.limit.adaptive().map_or(in_force.capacity, |adaptive| {
+                adaptive.adaptation().bounds().ceiling().into()
+            }),
             remaining: Some(match in_force.limit {
                 Limit::Unlimited | Limit::Exempt => u64::MAX,
                 _ => 0,
@@ -462,7 +490,7 @@ impl EngineError {
     /// store.
     pub(super) fn not_charged(item: usize, rule: &Rule) -> Self {
         let why = match rule.limit {
-            Limit::Policy(AnyPolicy::Concurrency(_)) => {
+            limit if limit.counts_in_flight() => {
                 "counts permits in flight, to which nothing is charged: reserve or lease them"
             }
             _ => "leases permits from a store, which are not charged; write store = \"exact\"",

@@ -12,15 +12,18 @@
 //! * **Its name is all that is needed to end it**, so names are drawn from 128 bits. A reservation
 //!   of the same name is another holder.
 //!
-//! A lease belongs to a rule by its name, with a limit of concurrency
-//! ([`Concurrency`](rategate::Concurrency)).
+//! A lease belongs to a rule by its name, with a limit of concurrency: a fixed
+//! [`Concurrency`](rategate::Concurrency), or an
+//! [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency).
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use rategate::Clock;
+use rategate::adaptive::Outcome;
 use rategate::store::{LeaseId, StoreError};
-use rategate::{AnyPolicy, Clock};
 
+use super::adaptive::Holder;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
 use super::key;
@@ -28,7 +31,6 @@ use super::live::Live;
 use super::remote::{now_or_later, of_store, peeked, result_of};
 use super::unique_id::UniqueId;
 use super::{Engine, Inner};
-use crate::rule::Limit;
 
 /// An operation on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +41,9 @@ pub enum LeaseVerb {
     /// Extends the lease to its full time from now. A denial means that it had ended, and that
     /// its permits may be taken.
     Renew,
-    /// Ends the lease. [`Verdict::Refunded`] has the number of permits: 0 if it had ended.
-    Release,
+    /// Ends the lease, as one that ended in this way. [`Verdict::Refunded`] has the number of
+    /// permits: 0 if it had ended. Only a limit that follows measurements heeds the outcome.
+    Release(Outcome),
 }
 
 /// A lease of a rule's permits.
@@ -84,7 +87,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let result = leased(&inner, &live, verb, id, (rule, &key), permits).await?;
             let watch = live.ruled.get(rule).and_then(|ruled| ruled.watch.as_ref());
             // A renewal is not reported as a decision.
-            if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release) = (watch, verb) {
+            if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release(_)) = (watch, verb) {
                 watch.decided(inner.clock.now_ns(), &key, permits.get(), &result);
             }
             Ok(Answer {
@@ -103,7 +106,7 @@ impl Answer {
     pub fn held_ns(&self) -> Option<u64> {
         let result = self.results.first().filter(|result| result.verdict == Verdict::Granted)?;
         let rule = result.rule.as_ref()?;
-        matches!(rule.limit, Limit::Policy(AnyPolicy::Concurrency(_))).then_some(rule.held_ns)
+        rule.limit.counts_in_flight().then_some(rule.held_ns)
     }
 }
 
@@ -134,11 +137,16 @@ async fn leased<C: Clock + Clone + 'static>(
             Ok(_) => Verdict::Granted,
             Err(error) => return Err(of_store(&error)),
         },
-        LeaseVerb::Release => match remote.release(&named, permits, lease).await {
-            Ok(0) | Err(StoreError::Exceeds(_)) => Verdict::Refunded(0),
-            Ok(_) => Verdict::Refunded(permits.get()),
-            Err(error) => return Err(of_store(&error)),
-        },
+        LeaseVerb::Release(outcome) => {
+            if let Some(adaptive) = ruled.adaptive() {
+                adaptive.expect(&named, Holder::lease(lease, permits), outcome);
+            }
+            match remote.release(&named, permits, lease).await {
+                Ok(0) | Err(StoreError::Exceeds(_)) => Verdict::Refunded(0),
+                Ok(_) => Verdict::Refunded(permits.get()),
+                Err(error) => return Err(of_store(&error)),
+            }
+        }
     };
     peeked(inner, live, (rule, key), verdict).await
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rategate::calendar::Window;
 use rategate::{AnyPolicy, Calendar, Clock};
 
+use super::adaptive::AdaptiveStore;
 use super::answer::{ItemResult, Observer};
 use super::counters::{ActiveRule, Counters, InForce, RemoteHandle};
 use super::error::EngineError;
@@ -109,7 +110,7 @@ impl<C: Clock + Clone> Live<C> {
         before: Option<&Self>,
         observer: Option<&dyn Observer>,
         max_keys: usize,
-        remote_of: impl Fn(&Rule, usize) -> Result<Option<Arc<dyn Remote>>, String>,
+        remote_of: impl Fn(&Rule, usize) -> Result<Option<RemoteHandle<C>>, String>,
     ) -> Result<(Self, Loaded), LoadError> {
         let (set, matcher) = (Arc::clone(compiled.set()), Arc::clone(compiled.matcher()));
         let rules = matcher.rules();
@@ -136,7 +137,7 @@ impl<C: Clock + Clone> Live<C> {
                 old.remote.clone()
             } else {
                 let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
-                remote_of(rule, capacity).map_err(failed)?.map(RemoteHandle)
+                remote_of(rule, capacity).map_err(failed)?
             };
             Ok((rule, capacity, transferred, remote))
         });
@@ -169,14 +170,20 @@ impl<C: Clock + Clone> Live<C> {
     /// Puts the limits of the rules into force, for `wall_ns` of the wall clock.
     pub(super) fn activate(&self, wall_ns: u64) {
         for ruled in &self.ruled {
+            if let (Some(adaptive), Some(policy)) = (ruled.adaptive(), ruled.rule.limit.adaptive())
+            {
+                adaptive.set_policy(policy, ruled.rule.held_ns);
+            }
             let (limit, display_limit) = ruled.rule.at(wall_ns);
             ruled.counters.set_debt(ruled.rule.debt);
             ruled.counters.change(InForce::new(limit, display_limit));
         }
     }
 
-    /// Puts the current limits of rules with a schedule into force.
+    /// Puts the current limits of rules with a schedule into force, and ends the permits in flight
+    /// of adaptive ones whose time is over.
     pub(super) fn tick(&self, wall_ns: u64) {
+        self.ruled.iter().filter_map(ActiveRule::adaptive).for_each(AdaptiveStore::expire);
         for ruled in self.ruled.iter().filter(|ruled| !ruled.rule.schedule.is_empty()) {
             let (limit, display_limit) = ruled.rule.at(wall_ns);
             ruled.counters.change(InForce::new(limit, display_limit));
@@ -194,7 +201,7 @@ impl<C: Clock + Clone> Live<C> {
         Some(table.map_or((0, 0), |table| (table.len(), table.overflows())))
     }
 
-    fn ruled_by(&self, name: &str) -> Option<&ActiveRule<C>> {
+    pub(super) fn ruled_by(&self, name: &str) -> Option<&ActiveRule<C>> {
         let (index, _) = self.matcher.named(name)?;
         self.ruled.get(index)
     }
@@ -225,7 +232,7 @@ impl<C: Clock + Clone> Live<C> {
     /// Returns a rule whose counters are elsewhere, with the limit in its store.
     pub(super) fn remote(&self, index: usize) -> Option<(&ActiveRule<C>, &Arc<dyn Remote>)> {
         let ruled = self.ruled.get(index)?;
-        Some((ruled, &ruled.remote.as_ref()?.0))
+        Some((ruled, &ruled.remote.as_ref()?.limit))
     }
 
     /// Returns the fault for a name that no rule has.
@@ -293,8 +300,8 @@ const MIN_KEYS: usize = 1024;
 impl Rule {
     /// Returns `true` if permits are leased from a store for the rule.
     fn borrows(&self) -> bool {
-        let is_in_flight = matches!(self.limit, Limit::Policy(AnyPolicy::Concurrency(_)));
-        matches!(self.location, CounterLocation::StoreLeased { .. }) && !is_in_flight
+        matches!(self.location, CounterLocation::StoreLeased { .. })
+            && !self.limit.counts_in_flight()
     }
 
     /// Returns the limit in force at an instant of the wall clock, in nanoseconds since 1970.

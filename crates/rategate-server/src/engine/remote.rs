@@ -115,7 +115,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let ruled = live.iter().flat_map(|live| &live.ruled);
         ruled
             .filter_map(|ruled| {
-                Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.0.health()))
+                Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.limit.health()))
             })
             .collect()
     }
@@ -127,8 +127,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut stored =
             live.ruled.iter().filter(|ruled| ruled.rule.location != CounterLocation::Here);
         let (name, remote) = stored.find_map(|it| Some((&it.rule.name, it.remote.as_ref()?)))?;
-        let decision = remote.0.peek(&key::in_store(name, b""), 1).await.ok()?;
-        (decision.by() == DecidedBy::Fallback).then(|| remote.0.health())
+        let decision = remote.limit.peek(&key::in_store(name, b""), 1).await.ok()?;
+        (decision.by() == DecidedBy::Fallback).then(|| remote.limit.health())
     }
 }
 

@@ -25,7 +25,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rategate::distributed::{
@@ -38,9 +38,11 @@ use rategate::store::{
     ReservationEnd, ReservationId, ReserveReply, Rule as StoreRule, Store, StoreError,
     StoreRequest,
 };
-use rategate::{AnyPolicy, Clock, ManualClock, SlidingLog};
+use rategate::{AdaptiveConcurrency, AnyPolicy, Clock, ManualClock, SlidingLog};
 use rategate_redis::plan::Plan;
 
+use super::adaptive::{self, AdaptiveStore};
+use super::counters::RemoteHandle;
 use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
 
 /// The maximum number of permits that are leased at a time.
@@ -297,40 +299,54 @@ pub(super) struct Remotes<C: Clock> {
     max_reservations: usize,
     /// Permits in flight in this process, by the name of their rule, while the rule exists.
     here: Mutex<HashMap<Arc<str>, Weak<MemoryStore<C>>>>,
+    /// Those of rules whose limit follows measurements.
+    adaptive: Mutex<HashMap<Arc<str>, Weak<AdaptiveStore<C>>>>,
 }
 
 impl<C: Clock + Clone + 'static> Remotes<C> {
     pub(super) fn new(store: Option<Arc<dyn Stores<C>>>, max_reservations: usize) -> Self {
-        Self { store, max_reservations, here: Mutex::default() }
+        Self { store, max_reservations, here: Mutex::default(), adaptive: Mutex::default() }
     }
 
     /// Returns the store of a rule's permits in flight. They stay held when the limit changes.
-    fn here(&self, rule: &Rule, max_keys: usize, clock: &C) -> Shared<MemoryStore<C>> {
-        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        if here.len() == here.capacity() {
-            here.retain(|_, store| store.strong_count() > 0);
-        }
-        let store = here.get(&rule.name).and_then(Weak::upgrade);
-        let store = store.unwrap_or_else(|| {
+    fn here(&self, rule: &Rule, max_keys: usize, clock: &C) -> Arc<MemoryStore<C>> {
+        of_name(&self.here, &rule.name, || {
             let store = MemoryStore::with_capacity(clock.clone(), max_keys);
-            Arc::new(store.with_max_ids(self.max_reservations))
-        });
-        here.insert(Arc::clone(&rule.name), Arc::downgrade(&store));
-        Shared::new(store, NonZeroU32::MIN)
+            store.with_max_ids(self.max_reservations)
+        })
+    }
+
+    /// Returns the store of permits in flight of a rule whose limit follows measurements. They
+    /// stay held when its numbers change, and what was learned stays too.
+    fn adaptive(
+        &self,
+        rule: &Rule,
+        policy: AdaptiveConcurrency,
+        max_keys: usize,
+        clock: &C,
+    ) -> Arc<AdaptiveStore<C>> {
+        of_name(&self.adaptive, &rule.name, || {
+            let capacity = (max_keys, self.max_reservations);
+            AdaptiveStore::new(clock.clone(), capacity, (policy, rule.held_ns))
+        })
     }
 
     /// Returns the reservations of a rule's permits in flight in this process.
     pub(super) fn reserved(&self, rule: &Rule) -> Vec<store::InFlight> {
-        let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        let store = here.get(&rule.name).and_then(Weak::upgrade);
-        drop(here);
-        store.map_or_else(Vec::new, |store| store.in_flight())
+        let adaptive =
+            known(&self.adaptive, &rule.name).filter(|_| rule.limit.adaptive().is_some());
+        match adaptive {
+            Some(adaptive) => adaptive.holders().in_flight(),
+            None => known(&self.here, &rule.name).map_or_else(Vec::new, |it| it.in_flight()),
+        }
     }
 
     /// Returns the number of keys with permits in flight in this process.
     pub(super) fn keys(&self) -> usize {
-        let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        here.values().filter_map(Weak::upgrade).map(|store| store.keys()).sum()
+        let here = lock(&self.here).values().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let adaptive = lock(&self.adaptive).values().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let adaptive = adaptive.iter().map(|store| store.keys());
+        here.iter().map(|store| store.keys()).chain(adaptive).fold(0, usize::saturating_add)
     }
 
     /// Returns the limit of a rule, if its counters are not in a table.
@@ -339,16 +355,26 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         rule: &Rule,
         max_keys: usize,
         clock: &C,
-    ) -> Result<Option<Arc<dyn Remote>>, String> {
+    ) -> Result<Option<RemoteHandle<C>>, String> {
+        let fixed = |limit| Some(RemoteHandle { limit, adaptive: None });
         let Some(policy) = rule.limit.policy() else { return Ok(None) };
         match rule.location {
-            CounterLocation::Here if matches!(policy, AnyPolicy::Concurrency(_)) => {
-                self.here(rule, max_keys, clock).limit_of(rule, max_keys, clock).map(Some)
-            }
-            CounterLocation::Here => Ok(None),
+            CounterLocation::Here => match policy {
+                AnyPolicy::Concurrency(_) => {
+                    let store = Shared::new(self.here(rule, max_keys, clock), NonZeroU32::MIN);
+                    store.limit_of(rule, max_keys, clock).map(fixed)
+                }
+                AnyPolicy::AdaptiveConcurrency(policy) => {
+                    let adaptive = self.adaptive(rule, policy, max_keys, clock);
+                    let store = Shared::new(Arc::clone(&adaptive), NonZeroU32::MIN);
+                    let limit = store.limit_of(rule, max_keys, clock)?;
+                    Ok(Some(RemoteHandle { limit, adaptive: Some(adaptive) }))
+                }
+                _ => Ok(None),
+            },
             CounterLocation::StoreExact | CounterLocation::StoreLeased { .. } => {
                 let store = self.store.as_ref().ok_or("no store is configured")?;
-                store.limit_of(rule, max_keys, clock).map(Some)
+                store.limit_of(rule, max_keys, clock).map(fixed)
             }
         }
     }
@@ -391,8 +417,37 @@ fn store_rule(rule: &Rule) -> Result<StoreRule, String> {
                 .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
             StoreRule::InFlight(in_flight, held_ns)
         }
+        AnyPolicy::AdaptiveConcurrency(adaptive) if rule.location == CounterLocation::Here => {
+            let held_ns = NonZeroU64::new(rule.held_ns)
+                .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
+            StoreRule::InFlight(adaptive::ceiling(&adaptive), held_ns)
+        }
         _ => return Err(none()),
     })
+}
+
+/// Returns the store of a rule, a new one unless the rule has one.
+fn of_name<S>(
+    stores: &Mutex<HashMap<Arc<str>, Weak<S>>>,
+    name: &Arc<str>,
+    new: impl FnOnce() -> S,
+) -> Arc<S> {
+    let mut stores = lock(stores);
+    if stores.len() == stores.capacity() {
+        stores.retain(|_, store| store.strong_count() > 0);
+    }
+    let store = stores.get(name).and_then(Weak::upgrade).unwrap_or_else(|| Arc::new(new()));
+    stores.insert(Arc::clone(name), Arc::downgrade(&store));
+    store
+}
+
+/// Returns the store of a rule, if it has one.
+fn known<S>(stores: &Mutex<HashMap<Arc<str>, Weak<S>>>, name: &str) -> Option<Arc<S>> {
+    lock(stores).get(name).and_then(Weak::upgrade)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the store's form of a window that counts every hit, which only the store itself can

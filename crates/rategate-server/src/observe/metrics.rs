@@ -68,6 +68,7 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     usages(&mut text, &records, view);
     reservations(&mut text, &records, &view.reservations());
     estimates(&mut text, &records);
+    adaptive(&mut text, &records, view);
     service(&mut text, observe.status());
     snapshot(&mut text, observe.status());
     names(&mut text, &records);
@@ -196,6 +197,41 @@ fn estimates(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     }
 }
 
+/// The limits of rules with one counter, and the samples and changes of all: a rule of many keys
+/// has as many limits.
+fn adaptive(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
+    let of = |(record, _): &'_ (Arc<Record>, Sum)| {
+        Some((Arc::clone(&record.name), view.adaptive(&record.name)?))
+    };
+    let all: Vec<_> = records.iter().filter_map(of).collect();
+    let limits = || all.iter().filter_map(|(rule, (_, now))| Some((&**rule, now.as_ref()?)));
+    let what = "Permits in flight that an adaptive limit of one counter allows now";
+    text.metric("rategate_adaptive_limit", "gauge", what);
+    text.each("rule", limits().map(|(rule, now)| (rule, now.limit)));
+    let what = "Permits in flight under an adaptive limit of one counter";
+    text.metric("rategate_adaptive_in_flight", "gauge", what);
+    text.each("rule", limits().map(|(rule, now)| (rule, now.in_flight)));
+    let what = "Latency without a queue, as an adaptive limit of one counter knows it";
+    text.metric("rategate_adaptive_base_seconds", "gauge", what);
+    for (rule, base_ns) in limits().filter_map(|(rule, now)| Some((rule, now.base_ns?))) {
+        text.value("", &[("rule", rule)], &decimal(base_ns, 9));
+    }
+    let what = "Changes of adaptive limits, of all counters of a rule";
+    text.metric("rategate_adaptive_changes_total", "counter", what);
+    for (rule, (tally, _)) in &all {
+        for (reason, count) in tally.changes() {
+            text.line(&[("rule", rule), ("reason", reason)], count);
+        }
+    }
+    let what = "Holders of permits in flight that have ended, under an adaptive limit";
+    text.metric("rategate_adaptive_samples_total", "counter", what);
+    for (rule, (tally, _)) in &all {
+        for (outcome, count) in tally.samples() {
+            text.line(&[("rule", rule), ("outcome", outcome)], count);
+        }
+    }
+}
+
 fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let what = "Always 1; the name of a rule in answers to Envoy, where it differs";
     text.metric("rategate_rule_info", "gauge", what);
@@ -295,11 +331,15 @@ fn configuration(text: &mut Text, status: &ServerStatus, view: &dyn View) {
 
 /// Formats thousandths as a decimal, exactly.
 fn millis(value: impl Into<u128>) -> String {
-    let value = value.into();
-    let (whole, fraction) =
-        (value.checked_div(1_000).unwrap_or(0), value.checked_rem(1_000).unwrap_or(0));
-    let text = format!("{whole}.{fraction:03}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    decimal(value, 3)
+}
+
+/// Formats a number of so many decimals, exactly.
+fn decimal(value: impl Into<u128>, decimals: usize) -> String {
+    let width = decimals.saturating_add(1);
+    let digits = format!("{:0width$}", value.into());
+    let (whole, fraction) = digits.split_at(digits.len().saturating_sub(decimals));
+    format!("{whole}.{fraction}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Metrics as text, and the name of the last one.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use arc_swap::ArcSwapOption;
 use rategate::keyed::{Hashing, Seeds};
 
+use super::adaptive_series::AdaptiveSeries;
 #[cfg(feature = "dashboard")]
 use super::dashboard::Recorder;
 use super::denials::{Denial, Denials, Events, Why, log_warning};
@@ -44,6 +45,8 @@ pub(super) struct Record {
     /// The counters of its reservations, if there were any.
     holds: OnceLock<Box<HoldTally>>,
     series: Mutex<Series>,
+    /// Its limit, if that follows measurements and the rule has one counter.
+    adaptive: Mutex<Option<Box<AdaptiveSeries>>>,
     waits: Mutex<Waits>,
     sentence: Mutex<(u64, Arc<str>)>,
     seeds: Seeds,
@@ -80,6 +83,7 @@ impl Record {
             taken_over: AtomicU64::new(0),
             holds: OnceLock::new(),
             series: Mutex::default(),
+            adaptive: Mutex::default(),
             waits: Mutex::default(),
             sentence: Mutex::new((0, Arc::from(""))),
             seeds: Seeds::random(Hashing::Fast),
@@ -108,6 +112,11 @@ impl Record {
     /// Returns the figures of its last quarter of an hour.
     pub(super) fn series(&self) -> MutexGuard<'_, Series> {
         lock(&self.series)
+    }
+
+    /// Returns its limit over the last quarter of an hour, if that follows measurements.
+    pub(super) fn adaptive(&self) -> MutexGuard<'_, Option<Box<AdaptiveSeries>>> {
+        lock(&self.adaptive)
     }
 
     /// Returns the waits of items that were denied in the last one to two minutes.

@@ -1,5 +1,7 @@
 //! Summaries of rules and their figures in sentences.
 
+use rategate::adaptive::{Change, Reason};
+
 use crate::rule::{CounterLocation, Enforcement, Limit, OnUnavailable, Rule, RuleSet};
 
 use super::series::Second;
@@ -77,7 +79,14 @@ pub(super) fn of_rule(rule: &Rule) -> String {
                 0 => String::new(),
                 credits => format!(", and up to {credits} that the last window left"),
             };
-            format!("{} {whom}{credits}", rule.display_limit)
+            match rule.limit.adaptive() {
+                Some(adaptive) => {
+                    let bounds = adaptive.adaptation().bounds();
+                    let (floor, ceiling) = (bounds.floor(), bounds.ceiling());
+                    format!("{floor} to {ceiling} at a time {whom}, adaptive")
+                }
+                None => format!("{} {whom}{credits}", rule.display_limit),
+            }
         }
     };
     let enforced = match rule.enforcement {
@@ -107,9 +116,25 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
     rule.limit.algorithm()
 }
 
+/// Returns a sentence about a change of an adaptive limit, and how long ago it was.
+pub(super) fn of_change((Change { reason, from, to }, ago_ns): (Change, u64)) -> String {
+    let moved = if to > from { "grew" } else { "was cut" };
+    let why = match reason {
+        Reason::Reached => "as it was reached and there was no queue",
+        Reason::Queue => "as a queue stood",
+        Reason::Dropped => "as too much was dropped",
+        Reason::Probe => "for a probe of the latency without a queue",
+        Reason::Restart => "as it began anew",
+        Reason::Bounds => "by other bounds",
+        _ => "for another reason",
+    };
+    let ago = span(ago_ns.div_ceil(1_000_000));
+    format!("It {moved} from {from} to {to} {why}, {ago} ago.")
+}
+
 /// Returns `true` for a limit of concurrency.
 pub(super) const fn counts_in_flight(rule: &Rule) -> bool {
-    matches!(rule.limit, Limit::Policy(rategate::AnyPolicy::Concurrency(_)))
+    rule.limit.counts_in_flight()
 }
 
 pub(super) const fn location(rule: &Rule) -> &'static str {

@@ -1,6 +1,7 @@
 //! Configurations: the rules and settings that files load to, the problems of wrong ones, and
 //! changes of files.
 
+mod adaptive;
 mod calendar;
 mod ceilings;
 mod credits;

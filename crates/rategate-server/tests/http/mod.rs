@@ -1,6 +1,7 @@
 //! The HTTP API, called directly and through sockets.
 
 mod abuse;
+mod adaptive;
 mod auth;
 mod calendar;
 mod check;

@@ -225,10 +225,12 @@ impl Site {
         let (stopped, watched) = (Arc::clone(&stop), Arc::clone(&observe));
         threads.push(thread::spawn(move || serve(listener, &admin, token, &stopped, &watched)));
         let (stopped, watched) = (Arc::clone(&stop), Arc::clone(&observe));
+        let limits = engine.clone();
         threads.push(thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 thread::park_timeout(Duration::from_millis(200));
                 watched.tick(Wall.now_ns());
+                watched.tick_adaptive(&limits);
             }
         }));
         Self { address, observe, engine, stop, threads }

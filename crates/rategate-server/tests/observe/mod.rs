@@ -1,6 +1,7 @@
 //! Observation of a running engine: figures, metrics, keys, simulations, and the page in a real
 //! browser.
 
+mod adaptive;
 mod admin;
 #[cfg(feature = "dashboard")]
 mod browser;

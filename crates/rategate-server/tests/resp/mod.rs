@@ -1,6 +1,7 @@
 //! Redis' protocol over real sockets.
 
 mod abuse;
+mod adaptive;
 mod answers;
 mod client;
 mod ending;

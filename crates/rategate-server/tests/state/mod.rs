@@ -1,5 +1,6 @@
 //! Counters in a file: restarts, and damaged files.
 
+mod adaptive;
 mod changed;
 mod damage;
 mod kill;

@@ -1,5 +1,6 @@
 //! `[[step]]` tables: explicit calls, and the expected result of each.
 
+use rategate_core::adaptive::Outcome as Ending;
 use rategate_core::any_policy::AnyPolicy;
 
 use super::classes::Classes;
@@ -7,6 +8,9 @@ use super::fields::{Field, Fields};
 use super::limits::LimitTable;
 use super::read::build_all;
 use super::{Call, ScenarioError, Step, StepExpect};
+
+const ENDINGS: [(&str, Ending); 3] =
+    [("served", Ending::Served), ("dropped", Ending::Dropped), ("ignored", Ending::Ignored)];
 
 pub(super) fn read_steps(
     fields: &mut Fields<'_>,
@@ -96,12 +100,18 @@ fn read_call<'t>(
             Call::Wait { permits, name, max_wait_ns, class: classes.class_of(fields, true)? }
         }
         "leave" => Call::Leave { name: earlier(fields, "wait", &[&names.waits])? },
+        "release" if fields.has("outcome") => {
+            let name = granted(fields, names)?;
+            Call::End { name, ending: fields.need("outcome", "\"served\"")?.one_of(&ENDINGS)? }
+        }
         "release" => {
             let counts = |limit: &AnyPolicy| {
-                matches!(limit, AnyPolicy::Concurrency(_) | AnyPolicy::CommitLog(_))
+                use AnyPolicy::{AdaptiveConcurrency, CommitLog, Concurrency};
+                matches!(limit, Concurrency(_) | AdaptiveConcurrency(_) | CommitLog(_))
             };
             if !build_all(limits)?.iter().any(counts) {
-                let message = "only concurrency and a commit-log are released, and there is none";
+                let message = "only concurrency, adaptive and a commit-log are released, and there \
+                               is none; an outcome can be reported to any limit";
                 return Err(call.error(message));
             }
             Call::Release { permits: permits(fields)? }

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 
+use rategate_core::shape::Load;
 use rategate_core::span;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -45,6 +46,11 @@ pub(crate) struct Field<'t> {
 impl<'t> Fields<'t> {
     pub(crate) fn root(source: Source<'t>, table: &'t DeTable<'t>) -> Self {
         Self { source, name: "the file", span: 0..0, table, known: Vec::new(), lenient: false }
+    }
+
+    /// Returns `true` if there is a value of `key`, which is still to be read.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
     }
 
     /// Returns the value of `key`, if present.
@@ -175,6 +181,12 @@ impl<'t> Field<'t> {
         text.parse().map_err(|error| self.error(format_args!("\"{text}\" is {error}")))
     }
 
+    /// Reads the text of a load.
+    pub(crate) fn load(&self) -> Result<Load, ScenarioError> {
+        let text = self.text()?;
+        text.parse::<Load>().map_err(|error| self.error(format_args!("\"{text}\": {error}")))
+    }
+
     /// Reads one of some words, each with its meaning.
     pub(crate) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, ScenarioError> {
         let text = self.text()?;
@@ -199,6 +211,13 @@ impl<'t> Field<'t> {
             }
             _ => Err(self.error(format_args!("is {integer}; it must fit 64 bits"))),
         }
+    }
+
+    /// Reads a whole number of at most 32 bits.
+    pub(crate) fn count_u32(&self) -> Result<u32, ScenarioError> {
+        let whole = self.count()?;
+        u32::try_from(whole)
+            .map_err(|_| self.error(format_args!("is {whole}; it must be at most {}", u32::MAX)))
     }
 
     /// Reads a number as its text: whole, with decimals, or quoted.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use rategate_core::adaptive::{
+    Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method, RateMethod,
+};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
@@ -22,7 +25,7 @@ use super::ScenarioError;
 use super::fields::{Field, Fields, Source};
 
 /// The policies, each with the keys that it takes besides `policy`.
-const POLICIES: [(&str, &[&str]); 9] = [
+const POLICIES: [(&str, &[&str]); 11] = [
     ("gcra", &["rate", "burst"]),
     ("sliding-log", &["permits", "period", "guard", "resolution"]),
     ("fixed-window", &["permits", "credits", "period", "anchor"]),
@@ -32,7 +35,22 @@ const POLICIES: [(&str, &[&str]); 9] = [
     ("backfill-pool", &["pool", "burst_ratio", "rate"]),
     ("concurrency", &["permits"]),
     ("commit-log", &["permits", "period", "guard"]),
+    (ADAPTIVE, &["floor", "first", "ceiling", "method", "seed"]),
+    (ADAPTIVE_RATE, &["floor", "ceiling", "burst", "method"]),
 ];
+const ADAPTIVE: &str = "adaptive";
+const ADAPTIVE_RATE: &str = "adaptive-rate";
+
+/// The limit at first of `adaptive`, within its bounds.
+const DEFAULT_FIRST: u32 = 20;
+const METHODS: [(&str, Method); 4] = [
+    ("knee", Method::Knee),
+    ("aimd", Method::Aimd),
+    ("vegas", Method::Vegas),
+    ("gradient", Method::Gradient),
+];
+const RATE_METHODS: [(&str, RateMethod); 2] =
+    [("cubic", RateMethod::Cubic), ("aimd", RateMethod::Aimd)];
 
 /// Reads one limit from the body of a `[limit]` table, such as `policy = "gcra"` and
 /// `rate = "5/s"` on two lines.
@@ -68,6 +86,14 @@ pub(super) struct LimitTable {
     burst_ratio: Option<Ratio>,
     cold_factor: Option<Ratio>,
     max_request: Option<u64>,
+    floor: Option<u32>,
+    first: Option<u32>,
+    ceiling: Option<u32>,
+    method: Method,
+    seed: u32,
+    floor_rate: Option<Rate>,
+    ceiling_rate: Option<Rate>,
+    rate_method: RateMethod,
     /// The error position if the keys make no limit together.
     blame: Option<ScenarioError>,
 }
@@ -151,9 +177,21 @@ impl LimitTable {
             "pool" => self.pool = Some(field.count()?),
             "cold_factor" => self.cold_factor = Some(ratio(field)?),
             "max_request" => self.max_request = Some(field.count()?),
+            "floor" if self.is_a_rate() => self.floor_rate = Some(field.parse()?),
+            "ceiling" if self.is_a_rate() => self.ceiling_rate = Some(field.parse()?),
+            "method" if self.is_a_rate() => self.rate_method = field.one_of(&RATE_METHODS)?,
+            "floor" => self.floor = Some(field.count_u32()?),
+            "first" => self.first = Some(field.count_u32()?),
+            "ceiling" => self.ceiling = Some(field.count_u32()?),
+            "method" => self.method = field.one_of(&METHODS)?,
+            "seed" => self.seed = field.count_u32()?,
             _ => self.burst_ratio = Some(ratio(field)?),
         }
         Ok(())
+    }
+
+    fn is_a_rate(&self) -> bool {
+        self.policy == Some(ADAPTIVE_RATE)
     }
 
     /// Builds the limit from its keys.
@@ -222,6 +260,25 @@ impl LimitTable {
                 log.with_guard(Duration::from_nanos(self.guard.unwrap_or(0)))
                     .map_err(refused)?
                     .into()
+            }
+            ADAPTIVE => {
+                let missing = || missing("ceiling", "ceiling = 200");
+                let (floor, ceiling) = (self.floor.unwrap_or(1), self.ceiling.ok_or_else(missing)?);
+                // Bounds that contradict each other are refused as they are.
+                let first = self.first.unwrap_or_else(|| DEFAULT_FIRST.min(ceiling).max(floor));
+                let bounds = Bounds::try_new(floor, first, ceiling).map_err(refused)?;
+                let adaptation = Adaptation::new(bounds).with_method(self.method);
+                AdaptiveConcurrency::following(adaptation.with_seed(self.seed)).into()
+            }
+            ADAPTIVE_RATE => {
+                let floor = self.floor_rate.ok_or_else(|| missing("floor", "floor = \"1/s\""))?;
+                let missing = || missing("ceiling", "ceiling = \"100/s\"");
+                let ceiling = self.ceiling_rate.ok_or_else(missing)?;
+                let limit = AdaptiveRate::try_new(floor, ceiling).map_err(refused)?;
+                match self.burst {
+                    Some(0) => return Err(refused(LimitError::ZeroPermits)),
+                    burst => limit.burst(burst.unwrap_or(1)).with_method(self.rate_method).into(),
+                }
             }
             _ => Concurrency::try_new(permits()?).map_err(refused)?.into(),
         })

@@ -12,6 +12,13 @@
 //! assert!(error.to_string().contains("N/PERIOD"));
 //! ```
 //!
+//! # Arrivals
+//!
+//! `[[arrivals]]` come whether or not earlier ones were granted. They have a `rate` and a `count`,
+//! in equal gaps or with `shape = "poisson"` and a `seed` at random. A `shape` can also be a whole
+//! [load](rategate_core::shape), which has the rate and the seed itself, as in
+//! `shape = "ramp:0/s>100/s@10s then constant:100/s@1min"`. Without a `count` all of it comes.
+//!
 //! # Waiting
 //!
 //! A caller that *reserves* is promised a start at once, and keeps it. A caller that *waits*
@@ -80,6 +87,19 @@
 //! - `too-late`: it was settled or refunded before.
 //! - `not-for-this-limit`: it took more than it was granted, but the limit counts operations in
 //!   flight. Nothing is taken.
+//!
+//! # Outcomes
+//!
+//! `policy = "adaptive"` is a bound on operations in flight that
+//! [follows](rategate_core::adaptive) how they end. It has a `ceiling`, and may have a `floor`, the
+//! limit at `first`, a `method` (`knee`, `aimd`, `vegas` or `gradient`) and a `seed`.
+//! `policy = "adaptive-rate"` is a rate that follows refusals, from a `floor` to a `ceiling`, with
+//! a `burst` and a `method` (`cubic` or `aimd`).
+//!
+//! `call = "release"` with an `outcome` ends the operations of the grant of that `name`, all of its
+//! permits: `served`, `dropped`, or `ignored` if it says nothing about the server. The `outcome` of
+//! this call itself is `set`, `ungranted` if there is no grant of that name, or `too-late` if it
+//! has ended before, or was settled or refunded.
 //!
 //! # Charging
 //!
@@ -165,6 +185,7 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::Debt;
 use rategate_core::fair::{ClassId, MAX_CLASSES};
 use rategate_core::queue::QueueBounds;
+use rategate_core::shape::Operations;
 
 mod calls;
 mod classes;
@@ -269,11 +290,9 @@ pub enum Gate {
 /// Calls that come whether or not earlier ones were granted.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
-    /// The seed of Poisson arrivals, or `None` for equal gaps.
-    pub poisson_seed: Option<u64>,
-    /// The arrival rate, as calls per nanoseconds.
-    pub rate: (u64, u64),
-    /// The number of calls.
+    /// The instants at which the calls come.
+    pub times: Times,
+    /// The maximum number of calls.
     pub count: u64,
     /// The number of permits that each call takes.
     pub permits: u64,
@@ -281,6 +300,20 @@ pub struct Arrivals {
     pub call_mode: CallMode,
     /// The class in whose queue the calls wait.
     pub class: ClassId,
+}
+
+/// The instants of arrivals.
+#[derive(Clone, Debug)]
+pub enum Times {
+    /// A constant rate, or a Poisson process.
+    Rate {
+        /// The rate, as calls per nanoseconds.
+        rate: (u64, u64),
+        /// The seed of a Poisson process, or `None` for equal gaps.
+        poisson_seed: Option<u64>,
+    },
+    /// A load.
+    Load(Operations),
 }
 
 /// An oracle over all granted permits.

@@ -7,6 +7,7 @@ use rategate_core::debt::Debt;
 use rategate_core::error::RateError;
 use rategate_core::queue::{MAX_WAITERS, QueueBounds, WhenFull};
 use rategate_core::rate::Rate;
+use rategate_core::shape::Operations;
 use toml::de::DeTable;
 
 use super::calls::read_steps;
@@ -15,7 +16,7 @@ use super::fields::{Field, Fields, Source};
 use super::limits::LimitTable;
 use super::{
     Arrivals, Call, CallMode, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario,
-    ScenarioError,
+    ScenarioError, Times,
 };
 
 pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
@@ -157,23 +158,90 @@ fn read_caller(mut fields: Fields<'_>, classes: &Classes) -> Result<Caller, Scen
 }
 
 fn read_arrivals(mut fields: Fields<'_>, classes: &Classes) -> Result<Arrivals, ScenarioError> {
-    let shapes = [("constant", false), ("poisson", true)];
-    let poisson = fields.read("shape", |shape| shape.one_of(&shapes))?.unwrap_or(false);
+    let load = fields.read("shape", read_shape)?;
+    let (times, count) = match load {
+        Some(Shape::Load(operations)) => read_load(&mut fields, *operations)?,
+        Some(Shape::Poisson) => read_rate(&mut fields, true)?,
+        Some(Shape::Constant) | None => read_rate(&mut fields, false)?,
+    };
+    let permits = fields.read("permits", Field::count)?.unwrap_or(1);
+    let modes = [("reserve", CallMode::Reserve), ("wait", CallMode::Wait), ("try", CallMode::Try)];
+    let call_mode = fields.read("call", |call| call.one_of(&modes))?.unwrap_or(CallMode::Reserve);
+    let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
+    fields.finish()?;
+    Ok(Arrivals { times, count, permits, call_mode, class })
+}
+
+/// The shape of arrivals.
+enum Shape {
+    Constant,
+    Poisson,
+    Load(Box<Operations>),
+}
+
+fn read_shape(shape: &Field<'_>) -> Result<Shape, ScenarioError> {
+    Ok(match shape.text()? {
+        "constant" => Shape::Constant,
+        "poisson" => Shape::Poisson,
+        text if text.contains(':') => Shape::Load(Box::new(shape.load()?.into_operations())),
+        text => {
+            let right = "\"constant\" or \"poisson\" with a rate, or a load, as in \
+                         \"ramp:0/s>100/s@10s\"";
+            return Err(shape.error(format!("is \"{text}\"; it is {right}")));
+        }
+    })
+}
+
+fn read_rate(fields: &mut Fields<'_>, is_poisson: bool) -> Result<(Times, u64), ScenarioError> {
     let rate = fields.need("rate", "\"300/s\"")?;
     let Some(fraction) = rate.parse::<Rate>()?.fraction() else {
         return Err(rate.error(format!("arrivals need a finite rate; {}", RateError::Malformed)));
     };
     let count = fields.need("count", "1000")?.count()?;
     let seed = fields.read("seed", |seed| {
-        if poisson { seed.count() } else { Err(seed.error("only poisson arrivals have a seed")) }
+        if is_poisson { seed.count() } else { Err(seed.error("only poisson arrivals have a seed")) }
     })?;
-    let permits = fields.read("permits", Field::count)?.unwrap_or(1);
-    let modes = [("reserve", CallMode::Reserve), ("wait", CallMode::Wait), ("try", CallMode::Try)];
-    let call_mode = fields.read("call", |call| call.one_of(&modes))?.unwrap_or(CallMode::Reserve);
-    let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
-    fields.finish()?;
-    let poisson_seed = poisson.then_some(seed.unwrap_or(0));
-    Ok(Arrivals { poisson_seed, rate: fraction, count, permits, call_mode, class })
+    let poisson_seed = is_poisson.then_some(seed.unwrap_or(0));
+    Ok((Times::Rate { rate: fraction, poisson_seed }, count))
+}
+
+fn read_load(
+    fields: &mut Fields<'_>,
+    operations: Operations,
+) -> Result<(Times, u64), ScenarioError> {
+    for key in ["rate", "seed"] {
+        if fields.has(key) {
+            let message = format!("the shape has its own {key}; leave out one of the two");
+            return Err(fields.error_at(key, message));
+        }
+    }
+    let count = match fields.read("count", Field::count)? {
+        Some(count) => count,
+        None if operations.due(MAX_CALLS).is_some() => {
+            let message = format!("over {MAX_CALLS} calls; give it a length or a `count`");
+            return Err(fields.error_at("shape", message));
+        }
+        None => count_of(&operations),
+    };
+    Ok((Times::Load(operations), count))
+}
+
+/// Returns the number of operations, which is at most `MAX_CALLS`.
+fn count_of(operations: &Operations) -> u64 {
+    let (mut known, mut beyond) = (0, 1);
+    // Doubled first, since Poisson processes add up all that is before an operation.
+    while beyond < MAX_CALLS && operations.due(beyond).is_some() {
+        (known, beyond) = (beyond, beyond.saturating_mul(2).min(MAX_CALLS));
+    }
+    while known < beyond {
+        let middle = known.midpoint(beyond);
+        if operations.due(middle).is_some() {
+            known = middle.saturating_add(1);
+        } else {
+            beyond = middle;
+        }
+    }
+    known
 }
 
 fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {

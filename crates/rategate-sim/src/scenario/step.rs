@@ -1,5 +1,6 @@
 //! Explicit calls, and their expected results.
 
+use rategate_core::adaptive::Outcome as Ending;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fair::ClassId;
 
@@ -55,6 +56,13 @@ pub enum Call {
     Release {
         /// The number of permits of the operations.
         permits: u64,
+    },
+    /// The end of the operations of a grant, in some way.
+    End {
+        /// The name of the call that was granted.
+        name: String,
+        /// The way in which they ended.
+        ending: Ending,
     },
     /// A settlement of an estimate.
     Settle {
@@ -121,7 +129,7 @@ pub enum Call {
 impl Call {
     /// Returns `true` if the call refers to the grant of another call.
     pub(crate) const fn is_about_a_grant(&self) -> bool {
-        matches!(self, Self::Settle { .. } | Self::Refund { .. })
+        matches!(self, Self::Settle { .. } | Self::Refund { .. } | Self::End { .. })
     }
 }
 

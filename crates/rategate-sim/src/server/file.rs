@@ -15,6 +15,8 @@
 //! [[client]]
 //! rate = "1500/s"
 //!
+//! # Or a load of any shape: `shape = "poisson(ramp:0/s>3000/s@1min),seed=7"`.
+//!
 //! [[measure]]
 //! from = "10s"
 //! to = "60s"
@@ -121,15 +123,16 @@ impl ServerFile {
             let message = format!("needs from 1 to {MAX_CLIENTS} [[client]]s");
             return Err(fields.error(message));
         }
-        // Of each caller the largest of its rates.
-        let rates = clients.iter().map(Client::max_per_1000_s);
-        if rates.fold(0, u64::saturating_add) > MAX_PER_1000_S {
-            return Err(fields.error_at("client", "the rates are above 100000/s together"));
-        }
-        let (measures, goals): (Vec<_>, Vec<_>) =
+        let (measures, goals): (Vec<Measure>, Vec<_>) =
             fields.tables("measure", "[[measure]]", read_measure)?.into_iter().unzip();
         if measures.is_empty() {
             return Err(fields.error("no [[measure]]; a file needs at least one"));
+        }
+        // Of each caller the largest of its rates.
+        let end_ns = measures.iter().map(|measure| measure.to_ns).fold(0, u64::max);
+        let rates = clients.iter().map(|client| client.max_per_1000_s(end_ns));
+        if rates.fold(0, u64::saturating_add) > MAX_PER_1000_S {
+            return Err(fields.error_at("client", "the rates are above 100000/s together"));
         }
         fields.finish()?;
         let setup = Setup { server, clients, measures, seed };
@@ -192,7 +195,7 @@ fn read_limit(mut fields: Fields<'_>) -> Result<(ControllerKind, Bounds), Scenar
     ];
     let controller = fields.need("controller", "\"knee\"")?.one_of(&known)?;
     let mut number = |key, absent| -> Result<u32, ScenarioError> {
-        Ok(fields.read(key, |field| read_u32(field))?.unwrap_or(absent))
+        Ok(fields.read(key, Field::count_u32)?.unwrap_or(absent))
     };
     let (floor, first, ceiling) =
         (number("floor", 1)?, number("first", 20)?, number("ceiling", 1_000)?);
@@ -267,16 +270,28 @@ fn read_pause(mut fields: Fields<'_>) -> Result<Pause, ScenarioError> {
 }
 
 fn read_client(mut fields: Fields<'_>) -> Result<Client, ScenarioError> {
+    if let Some(client) = fields.read("shape", read_load)? {
+        if fields.has("rate") {
+            let message = "the shape has its own rate; leave out one of the two";
+            return Err(fields.error_at("rate", message));
+        }
+        fields.finish()?;
+        return Ok(client);
+    }
     let rate = read_steps(&fields.need("rate", "\"900/s\"")?, |field| {
         let rate = field.parse::<Rate>()?;
         let client = Client::constant(rate);
-        if rate == Rate::UNLIMITED || client.per_1000_s(0) > MAX_PER_1000_S {
+        if rate == Rate::UNLIMITED || client.max_per_1000_s(MAX_NS) > MAX_PER_1000_S {
             return Err(field.error("is above 100000/s"));
         }
         Ok(rate)
     })?;
     fields.finish()?;
-    Ok(Client { rate })
+    Ok(Client::changing(rate))
+}
+
+fn read_load(shape: &Field<'_>) -> Result<Client, ScenarioError> {
+    Client::of(shape.load()?).map_err(|error| shape.error(error))
 }
 
 fn read_measure(mut fields: Fields<'_>) -> Result<(Measure, Goal), ScenarioError> {
@@ -351,8 +366,7 @@ fn read_thousandths(field: &Field<'_>) -> Result<u64, ScenarioError> {
 }
 
 fn read_u32(field: &Field<'_>) -> Result<u32, ScenarioError> {
-    let whole = field.count()?;
-    u32::try_from(whole).map_err(|_| field.error(format!("is {whole}; at most {}", u32::MAX)))
+    field.count_u32()
 }
 
 fn read_duration(field: &Field<'_>) -> Result<u64, ScenarioError> {

@@ -1,16 +1,27 @@
 //! The calls: when they come, and the work that they take.
 
+use rategate_core::random::Random;
 use rategate_core::rate::Rate;
+use rategate_core::shape::{DueInstants, Factor, Load, Operations, Shape, ShapeError};
 
 use super::Steps;
-use rategate_core::random::Random;
 
-/// A caller.
+/// A caller: when its calls come.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The mean rate of its calls, over time. None comes where it is not finite.
-    pub rate: Steps<Rate>,
+    calls: Calls,
 }
+
+#[derive(Clone, Debug)]
+enum Calls {
+    /// A Poisson process, whose rate changes at some instants. None comes where it is not finite.
+    Random(Steps<Rate>),
+    Load(Box<Operations>, Millionths),
+}
+
+/// The shape of a rate, in millionths of a call.
+#[derive(Clone, Debug)]
+struct Millionths(Box<Shape>);
 
 /// The work that a call takes: one of several kinds, by their shares.
 #[derive(Clone, Debug)]
@@ -26,41 +37,101 @@ enum Kind {
 }
 
 impl Client {
-    /// Creates a caller with a rate that never changes.
+    /// Creates a caller whose calls are a Poisson process of a rate that never changes.
     #[must_use]
     pub const fn constant(rate: Rate) -> Self {
-        Self { rate: Steps::constant(rate) }
+        Self::changing(Steps::constant(rate))
     }
 
-    /// Returns the calls at an instant, in thousandths a second.
-    pub(super) fn per_1000_s(&self, at_ns: u64) -> u64 {
-        let (calls, in_ns) = self.rate.at(at_ns).fraction().unwrap_or((0, 1));
+    /// Creates a caller whose calls are a Poisson process of a rate that changes at some instants.
+    #[must_use]
+    pub const fn changing(rate: Steps<Rate>) -> Self {
+        Self { calls: Calls::Random(rate) }
+    }
+
+    /// Creates a caller whose calls are a load, with the seed of the load if it is random.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::TooFine`] where a millionth of its rate exceeds 128 bits.
+    pub fn of(load: Load) -> Result<Self, ShapeError> {
+        let operations = load.into_operations();
+        // A load is no trace, and so has a shape.
+        let shape = operations.shape().cloned().ok_or(ShapeError::TooFine)?;
+        let millionths = shape.with_rate_times(Factor::new(1_000_000, 1)?)?;
+        Ok(Self { calls: Calls::Load(Box::new(operations), Millionths(Box::new(millionths))) })
+    }
+
+    /// Returns the mean of the calls in the time from an instant on, in thousandths a second.
+    pub(super) fn per_1000_s(&self, at_ns: u64, for_ns: u64) -> u64 {
+        let (calls, in_ns) = match &self.calls {
+            Calls::Random(rate) => rate.at(at_ns).fraction().unwrap_or((0, 1)),
+            Calls::Load(_, Millionths(millionths)) => {
+                let until_ns = at_ns.saturating_add(for_ns);
+                let calls = millionths.due_by(until_ns).saturating_sub(millionths.due_by(at_ns));
+                (calls, for_ns.saturating_mul(1_000_000))
+            }
+        };
         let calls = u128::from(calls).saturating_mul(1_000_000_000_000);
         u64::try_from(calls.checked_div(in_ns.into()).unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the maximum of the calls in a thousand seconds.
-    pub(super) fn max_per_1000_s(&self) -> u64 {
-        let at = self.rate.changes().map(|at_ns| self.per_1000_s(at_ns));
-        at.fold(self.per_1000_s(0), u64::max)
+    /// Returns the maximum of the calls in a thousand seconds of a run: of a rate that changes its
+    /// largest one, of a load that of its fullest second.
+    pub(super) fn max_per_1000_s(&self, run_ns: u64) -> u64 {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let of = |at_ns| self.per_1000_s(at_ns, SECOND_NS);
+        match &self.calls {
+            Calls::Random(rate) => rate.changes().map(of).fold(of(0), u64::max),
+            Calls::Load(..) => {
+                let seconds = run_ns.div_ceil(SECOND_NS);
+                (0..seconds).map(|second| of(second.saturating_mul(SECOND_NS))).fold(0, u64::max)
+            }
+        }
     }
 
-    /// Returns the instant of the next call.
-    pub(super) fn next_ns(&self, mut after_ns: u64, random: &mut Random) -> Option<u64> {
-        loop {
-            let change_ns = self.rate.next_ns(after_ns);
-            if let Some((calls, in_ns)) = self.rate.at(after_ns).fraction() {
-                let gap_ns = u128::from(random.exponential()).saturating_mul(in_ns.into()) >> 32;
-                let gap_ns = gap_ns.checked_div(calls.into()).unwrap_or(0);
-                let gap_ns = u64::try_from(gap_ns).unwrap_or(u64::MAX);
-                let at_ns = after_ns.saturating_add(gap_ns);
-                if change_ns.is_none_or(|change_ns| at_ns < change_ns) {
-                    return Some(at_ns);
-                }
+    /// Returns the instants of the calls.
+    pub(super) fn instants(&self) -> Instants<'_> {
+        match &self.calls {
+            Calls::Random(rate) => Instants::Random(rate),
+            Calls::Load(operations, _) => {
+                Instants::Load(Box::new(operations.as_ref().clone().into_iter()))
             }
-            // A Poisson process has no memory, so the gap begins anew with the other rate.
-            after_ns = change_ns?;
         }
+    }
+}
+
+/// The instants of a caller's calls that are still to come.
+#[derive(Debug)]
+pub(super) enum Instants<'s> {
+    Random(&'s Steps<Rate>),
+    Load(Box<DueInstants>),
+}
+
+impl Instants<'_> {
+    /// Returns the instant of the next call.
+    pub(super) fn next_ns(&mut self, after_ns: u64, random: &mut Random) -> Option<u64> {
+        match self {
+            Self::Random(rate) => next_of_process(rate, after_ns, random),
+            Self::Load(instants) => instants.next(),
+        }
+    }
+}
+
+fn next_of_process(rate: &Steps<Rate>, mut after_ns: u64, random: &mut Random) -> Option<u64> {
+    loop {
+        let change_ns = rate.next_ns(after_ns);
+        if let Some((calls, in_ns)) = rate.at(after_ns).fraction() {
+            let gap_ns = u128::from(random.exponential()).saturating_mul(in_ns.into()) >> 32;
+            let gap_ns = gap_ns.checked_div(calls.into()).unwrap_or(0);
+            let gap_ns = u64::try_from(gap_ns).unwrap_or(u64::MAX);
+            let at_ns = after_ns.saturating_add(gap_ns);
+            if change_ns.is_none_or(|change_ns| at_ns < change_ns) {
+                return Some(at_ns);
+            }
+        }
+        // A Poisson process has no memory, so the gap begins anew with the other rate.
+        after_ns = change_ns?;
     }
 }
 

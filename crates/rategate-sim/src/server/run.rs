@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use rategate_core::adaptive::{Controller, Outcome, Sample};
-
-use super::{Measured, Server, Setup};
 use rategate_core::random::Random;
+
+use super::load::Instants;
+use super::{Client, Measured, Server, Setup};
 
 /// The step in which the possible calls are summed up.
 const STEP_NS: u64 = 10_000_000;
@@ -55,10 +56,11 @@ struct Call {
     is_over: bool,
 }
 
-struct Caller<C> {
+struct Caller<'s, C> {
     controller: C,
     in_flight: u32,
-    /// Draws its calls and their work.
+    instants: Instants<'s>,
+    /// Draws its calls, unless a load has them, and their work.
     random: Random,
 }
 
@@ -67,7 +69,7 @@ struct World<'s, C> {
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     caused: u64,
-    callers: Vec<Caller<C>>,
+    callers: Vec<Caller<'s, C>>,
     calls: Vec<Call>,
     queue: VecDeque<usize>,
     busy: u32,
@@ -78,20 +80,20 @@ struct World<'s, C> {
 
 impl Setup {
     /// Runs the setup, each client with a controller, of which `new` is told the index.
-    pub fn run<C: Controller>(&self, new: impl Fn(u64) -> C) -> Run {
+    pub fn run<'s, C: Controller>(&'s self, new: impl Fn(u64) -> C) -> Run {
         let clients = 0..self.clients.len();
-        let caller = |client: u64| {
+        let caller = |(client, of): (u64, &'s Client)| {
             // Far apart, so that no two callers draw the same.
             let mut seeds = Random::new(self.seed.wrapping_add(client << 32));
             let random = Random::new(seeds.bits());
-            Caller { controller: new(client), in_flight: 0, random }
+            Caller { controller: new(client), in_flight: 0, instants: of.instants(), random }
         };
         let mut world = World {
             setup: self,
             now_ns: 0,
             events: BinaryHeap::new(),
             caused: 0,
-            callers: clients.clone().map(|at| caller(u64::try_from(at).unwrap_or(0))).collect(),
+            callers: (0..).zip(&self.clients).map(caller).collect(),
             calls: Vec::new(),
             queue: VecDeque::new(),
             busy: 0,
@@ -113,7 +115,7 @@ impl Setup {
         let measured = |measure: &super::Measure| {
             let (mut at_ns, mut possible) = (measure.from_ns, 0_u128);
             while at_ns < measure.to_ns {
-                let made = self.clients.iter().map(|client| client.per_1000_s(at_ns));
+                let made = self.clients.iter().map(|client| client.per_1000_s(at_ns, STEP_NS));
                 let made = made.fold(0, u64::saturating_add);
                 possible = possible.saturating_add(made.min(self.server.capacity(at_ns)).into());
                 at_ns = at_ns.saturating_add(STEP_NS);
@@ -166,9 +168,8 @@ impl<C: Controller> World<'_, C> {
     }
 
     fn call_next(&mut self, client: usize) {
-        let (of, caller) = (self.setup.clients.get(client), self.callers.get_mut(client));
-        let (Some(of), Some(caller)) = (of, caller) else { return };
-        if let Some(at_ns) = of.next_ns(self.now_ns, &mut caller.random) {
+        let Some(caller) = self.callers.get_mut(client) else { return };
+        if let Some(at_ns) = caller.instants.next_ns(self.now_ns, &mut caller.random) {
             self.cause(at_ns, Event::Call { client });
         }
     }

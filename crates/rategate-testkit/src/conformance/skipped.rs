@@ -6,6 +6,10 @@ use super::scenarios::Skip;
 
 /// The skipped files in order of their names, each with its rule.
 pub const SKIPPED: &[(&str, Skip)] = &[
+    ("adaptive-by-outcomes", Skip::Policy),
+    ("adaptive-rate-by-refusals", Skip::Policy),
+    ("arrivals-at-random-around-a-shape", Skip::Instants),
+    ("arrivals-by-a-shape", Skip::Instants),
     ("cancel-gives-back", Skip::Line),
     ("charge-a-bucket", Skip::Change),
     ("charge-a-log", Skip::Change),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rategate::adaptive::Outcome as Ending;
 use rategate::error::ChargeError;
 use rategate::policy::LimiterPolicy;
 use rategate::{Clock, Grant, Limiter};
@@ -18,12 +19,13 @@ struct One {
     class: usize,
     left: u64,
     is_settled: bool,
+    has_ended: bool,
 }
 
 impl Given {
     pub(crate) fn add(&mut self, step: usize, grant: Grant, class: usize) {
         let left = grant.permits();
-        self.0.insert(step, One { grant, class, left, is_settled: false });
+        self.0.insert(step, One { grant, class, left, is_settled: false, has_ended: false });
     }
 
     /// Settles a grant by the handle of its class.
@@ -35,7 +37,7 @@ impl Given {
     ) -> StepResult {
         let Some(one) = self.0.get_mut(&step) else { return StepResult::only(Outcome::Ungranted) };
         // The library does not remember single grants, so settling once is up to the caller.
-        if one.is_settled || one.left < one.grant.permits() {
+        if one.has_ended || one.is_settled || one.left < one.grant.permits() {
             return StepResult::only(Outcome::TooLate);
         }
         let step_result = match handle(one.class).settle(&one.grant, actual) {
@@ -55,11 +57,27 @@ impl Given {
         handle: impl FnOnce(usize) -> &'a Limiter<P, C>,
     ) -> StepResult {
         let Some(one) = self.0.get_mut(&step) else { return StepResult::only(Outcome::Ungranted) };
-        if one.is_settled || one.left == 0 {
+        if one.has_ended || one.is_settled || one.left == 0 {
             return StepResult::only(Outcome::TooLate);
         }
         let back = handle(one.class).refund(&one.grant, permits.min(one.left)).unwrap();
         one.left -= back;
         StepResult { back: Some(back), ..StepResult::only(Outcome::Refunded) }
+    }
+
+    /// Ends the operations of a grant by the handle of its class.
+    pub(crate) fn end<'a, P: LimiterPolicy + 'a, C: Clock + 'a>(
+        &mut self,
+        step: usize,
+        ending: Ending,
+        handle: impl FnOnce(usize) -> &'a Limiter<P, C>,
+    ) -> StepResult {
+        let Some(one) = self.0.get_mut(&step) else { return StepResult::only(Outcome::Ungranted) };
+        if one.has_ended || one.is_settled || one.left < one.grant.permits() {
+            return StepResult::only(Outcome::TooLate);
+        }
+        one.has_ended = true;
+        handle(one.class).release_with_outcome(&one.grant, ending).unwrap();
+        StepResult::only(Outcome::Set)
     }
 }

@@ -11,8 +11,8 @@ use rategate::error::ChargeError;
 use rategate::policy::LimiterPolicy;
 use rategate::wait::AsyncReservation;
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Clock, Decision, Gcra, Grant, Limiter,
-    ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
+    AcquireError, AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock,
+    Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
 };
 use rategate_sim::report::Outcome;
 use rategate_sim::scenario::{Call, Step};
@@ -153,6 +153,8 @@ macro_rules! subject {
 subject!(Gcra);
 subject!(SlidingLog);
 subject!(TwoTimeline);
+subject!(AdaptiveConcurrency);
+subject!(AdaptiveRate);
 
 /// A waker that appends its step to a list shared by all wakers.
 struct RecordingWaker {
@@ -324,6 +326,10 @@ impl<'a, P: Subject> Run<'a, P> {
                 StepResult::only(Outcome::Waiting)
             }
             Call::Leave { name } => self.leave(name),
+            Call::End { name, ending } => {
+                let (step, limiters) = (self.reserved_step(name), self.limiters);
+                self.given.end(step, *ending, |class| limiters[class].limiter())
+            }
             Call::Settle { name, actual } => {
                 let (step, limiters) = (self.reserved_step(name), self.limiters);
                 self.given.settle(step, *actual, |class| limiters[class].limiter())

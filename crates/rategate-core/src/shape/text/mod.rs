@@ -225,11 +225,25 @@ impl fmt::Display for LoadFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expected(what) => write!(f, "expected {what}"),
-            Self::Rate(error) => error.fmt(f),
+            Self::Rate(error) => fmt_rate_error(*error, f),
             Self::Length(error) => error.fmt(f),
             Self::Shape(error) => error.fmt(f),
         }
     }
+}
+
+/// Writes what is wrong with a rate of a shape, where zero is a number and no rate is unlimited.
+fn fmt_rate_error(error: RateError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(match error {
+        RateError::Malformed => {
+            "not a rate; write N/PERIOD as in \"5/s\" or \"1000/10s\", or \"0/s\" for none"
+        }
+        RateError::ZeroPeriod => {
+            "a rate with a period of zero; write N/PERIOD as in \"5/s\" or \"1000/10s\""
+        }
+        RateError::Negative => "a rate is never negative; write \"0/s\" for none",
+        error => return write!(f, "{error}"),
+    })
 }
 
 impl fmt::Display for LoadError {

@@ -9,6 +9,13 @@ use crate::rate::Rate;
 use crate::shape::{MAX_DEPTH, Shape, ShapeError};
 use crate::span;
 
+/// The forms of shapes.
+const SHAPES: &str =
+    "\"constant:\", \"ramp:\", \"stages:\", \"sawtooth:\", \"sine:\" or a parenthesis";
+/// The forms of loads: a shape, or what stands around a whole one.
+const LOADS: &str = "\"constant:\", \"ramp:\", \"stages:\", \"sawtooth:\", \"sine:\", \
+                     \"poisson(\" or a parenthesis";
+
 type Parsed = (Written, Shape);
 
 /// A text, and how much of it is read.
@@ -42,6 +49,11 @@ impl<'t> Reader<'t> {
             self.skip(word.len());
         }
         found
+    }
+
+    /// Returns `true` if nothing but spaces has been read.
+    fn is_at_the_start(&self) -> bool {
+        self.text.get(..self.at).is_some_and(|read| read.trim_start_matches(' ').is_empty())
     }
 
     pub(super) const fn expected(&self, what: &'static str) -> LoadError {
@@ -169,9 +181,7 @@ impl<'t> Reader<'t> {
         } else if self.takes("sine:") {
             self.sine()?
         } else {
-            return Err(self.expected(
-                "\"constant:\", \"ramp:\", \"stages:\", \"sawtooth:\", \"sine:\" or a parenthesis",
-            ));
+            return Err(self.expected(if self.is_at_the_start() { LOADS } else { SHAPES }));
         };
         let shape = written.shape().map_err(fault(at))?;
         Ok((written, shape))

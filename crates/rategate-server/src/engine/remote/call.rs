@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rategate::Clock;
+use rategate::adaptive::Outcome;
 use rategate::distributed::{Decision, DecisionFuture, Grant};
 use rategate::store::{ChargeReply, LeaseId, Pending};
 
 use super::RemoteItem;
+use crate::engine::adaptive::Holder;
 use crate::engine::answer::Verdict;
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
@@ -109,7 +111,14 @@ pub(super) fn call<C: Clock + Clone + 'static>(
         }
         // Permits in flight without a lease name of the caller's own end by themselves.
         Verb::Take if ruled.is_in_flight() => {
-            State::DecisionFuture(remote.hold(&key, item.permits, LeaseId::random()))
+            let lease = LeaseId::random();
+            let deciding = remote.hold(&key, item.permits, lease);
+            if let (Some(adaptive), Some(permits)) =
+                (ruled.adaptive(), NonZeroU64::new(item.permits))
+            {
+                adaptive.expect(&key, Holder::lease(lease, permits), Outcome::Ignored);
+            }
+            State::DecisionFuture(deciding)
         }
         Verb::Take => State::DecisionFuture(remote.take(&key, item.permits)),
         Verb::Peek => State::Peeking(remote.peek(&key, item.permits), None),

@@ -165,7 +165,7 @@ pub(in crate::engine) fn result_of<C: Clock + Clone + 'static>(
     result.store_ns = decision.store_ns();
     let now_ns = result.store_ns.unwrap_or_else(|| inner.clock.now_ns());
     set_reset(rule, &mut result, now_ns);
-    result
+    ruled.with_limit_of(key, result)
 }
 
 /// Sets the time until nothing of the limit is in use, from an instant on the clock that decides.

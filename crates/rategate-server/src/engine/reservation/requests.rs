@@ -10,6 +10,8 @@ use rategate::store::{
     Unavailable,
 };
 
+use smallvec::SmallVec;
+
 use super::End;
 use super::split::{Split, StoredItem};
 use crate::engine::answer::{ItemResult, Verdict};
@@ -17,9 +19,10 @@ use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
 use crate::engine::hold_change::HoldChange;
 use crate::engine::remote::{of_store, set_reset};
+use crate::engine::request::{Item, Target, Verb};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
-use crate::engine::{Inner, counted, key};
+use crate::engine::{Engine, Inner, counted, key};
 use crate::rule::{CounterLocation, Limit, OnUnavailable};
 
 /// The time after which a caller sends the same again if a store did not reply.
@@ -107,7 +110,9 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut ended = Vec::with_capacity(replies.len());
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            ended.push(of_end(inner, ruled, reply.await)?);
+            let mut own = of_end(inner, ruled, reply.await)?;
+            own.result = ruled.with_limit_of(&item.key, own.result);
+            ended.push(own);
         }
         Ok(ended)
     }
@@ -164,6 +169,25 @@ impl<C: Clock + Clone + 'static> Split<C> {
     }
 }
 
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Calls `act` with the rules of a reservation's items whose counters are not in tables, and
+    /// their keys.
+    pub(in crate::engine) fn of_stored(
+        &self,
+        targets: &[Target<'_>],
+        act: impl Fn(&ActiveRule<C>, &[u8]),
+    ) {
+        let items: SmallVec<[Item<'_>; 4]> =
+            targets.iter().map(|&target| Item::of(target, 0)).collect();
+        let Ok(Some(split)) = self.split(&items, Verb::Reset) else { return };
+        for item in &split.stored {
+            if let Ok((ruled, _)) = split.remote(item) {
+                act(ruled, &in_store(ruled, item));
+            }
+        }
+    }
+}
+
 pub(super) fn in_store<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> Vec<u8> {
     key::in_store(&ruled.rule.name, &item.key).to_vec()
 }
@@ -215,6 +239,7 @@ impl Estimate {
             ReserveVerdict::OtherPermits { permits } => return Ok(Estimated::Other(permits)),
         };
         let result = status(inner, ruled, verdict, (left, debt));
+        let result = ruled.with_limit_of(&item.key, result);
         let left = left.saturating_sub(spared(ruled));
         let decided = decided(result, ends_in_ns);
         Ok(Estimated::Decided(Self { left, is_repeated, is_over, ..decided }))

@@ -4,10 +4,11 @@ use http::Response;
 use serde::{Deserialize, Serialize};
 
 use super::super::{View, name, summary};
+use super::adaptive::Adaptive;
 use super::reply::{Problem, json};
 use super::shapes::Written;
 use crate::config::hint;
-use crate::engine::{Answer, Item, ItemResult, Request, Target, Verb, Verdict};
+use crate::engine::{AdaptiveStatus, Answer, Item, ItemResult, Request, Target, Verb, Verdict};
 use crate::protocol::body::Body;
 use crate::protocol::object::{self, Object};
 
@@ -44,6 +45,9 @@ struct KeyStatus {
     /// The time until none of the limit is in use; `None` if it never recovers by itself.
     reset_after_ms: Option<u64>,
     sentence: String,
+    /// The limit now, of a rule whose limit follows measurements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptive: Option<Adaptive>,
 }
 
 #[derive(Debug, Serialize)]
@@ -123,6 +127,7 @@ impl KeyStatus {
             retry_after_ms: retry_after_ns.map(|wait| wait.get().div_ceil(1_000_000)),
             reset_after_ms: result.reset_after().map(|ns| ns.div_ceil(1_000_000)),
             sentence: sentence(result),
+            adaptive: adaptive(result).map(Adaptive::of),
         }
     }
 }
@@ -135,6 +140,11 @@ const fn word(verdict: Verdict) -> &'static str {
         Verdict::Unavailable { admitted: false, .. } => "store-unreachable-denied",
         verdict => verdict.word(),
     }
+}
+
+/// Returns the limit now, if it follows measurements.
+fn adaptive(result: &ItemResult) -> Option<&AdaptiveStatus> {
+    result.detail.as_ref()?.adaptive.as_ref()
 }
 
 fn counts_in_flight(result: &ItemResult) -> bool {
@@ -161,8 +171,16 @@ fn sentence(result: &ItemResult) -> String {
             let latest =
                 retry_after_ns.map(|wait| format!(", in {} at the latest", span(wait.get())));
             let latest = latest.unwrap_or_default();
+            let (allowed, changed) = adaptive(result).map_or_else(Default::default, |now| {
+                let bounds = now.adaptation.bounds();
+                let (floor, ceiling) = (bounds.floor(), bounds.ceiling());
+                let changed = now.last.map(|last| format!(" {}", summary::of_change(last)));
+                let allowed = format!(" that an adaptive limit of {floor} to {ceiling} allows now");
+                (allowed, changed.unwrap_or_default())
+            });
             format!(
-                "{not}: all {} permits are in flight. One fits when a call ends{latest}.",
+                "{not}: all {} permits{allowed} are in flight.{changed} One fits when a call \
+                 ends{latest}.",
                 result.limit
             )
         }

@@ -15,6 +15,7 @@
 //!
 //! Nothing here changes anything.
 
+mod adaptive;
 mod events;
 mod inspect;
 pub(super) mod reply;

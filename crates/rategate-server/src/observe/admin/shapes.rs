@@ -11,6 +11,7 @@ use super::super::top_keys::{Ranked, Ranking};
 use super::super::view::View;
 use super::super::waits::ENDS_MS;
 use super::super::{Observe, summary};
+use super::adaptive::{Adaptive, AdaptiveCurve};
 use crate::engine::{Decided, Item, Request, Target, Verb};
 use crate::rule::{CounterLocation, Enforcement, Rule, RuleSet, Value};
 
@@ -79,6 +80,9 @@ pub(super) struct Live {
     keys: Option<usize>,
     /// The permits in flight, of a rule that counts them in one counter of this process.
     in_flight: Option<u64>,
+    /// The limit now, of a rule with one counter whose limit follows measurements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptive: Option<Adaptive>,
     overflows: Option<u64>,
     /// The newest complete second.
     second: Second,
@@ -97,6 +101,9 @@ pub(super) struct Detail {
     denials: Vec<DeniedCall>,
     /// The rule's last quarter of an hour; in an event, its last seconds.
     series: Curve,
+    /// The limit over the same time, of a rule with one counter whose limit follows measurements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptive: Option<AdaptiveCurve>,
 }
 
 /// The figures of a quarter of an hour, second by second, the oldest first.
@@ -252,6 +259,7 @@ impl Live {
             (series.newest(), series.newest_sum(60))
         };
         let taken = view.taken(&record.name);
+        let adaptive = view.adaptive(&record.name).and_then(|(_, now)| now);
         Self {
             name: record.name.to_string(),
             envoy_name: rule.as_deref().and_then(Rule::given).map(str::to_owned),
@@ -263,7 +271,11 @@ impl Live {
             sentence: record.sentence().to_string(),
             kind: rule.as_deref().map_or("several", summary::algorithm),
             keys: taken.map(|taken| taken.keys),
-            in_flight: rule.as_deref().and_then(|rule| in_flight(rule, view)),
+            in_flight: match &adaptive {
+                Some(now) => Some(now.in_flight),
+                None => rule.as_deref().and_then(|rule| in_flight(rule, view)),
+            },
+            adaptive: adaptive.as_ref().map(Adaptive::of),
             overflows: taken.map(|taken| taken.overflows),
             second,
             minute,
@@ -304,6 +316,7 @@ impl Detail {
             waits,
             denials: record.denials.all().into_iter().rev().map(denied_call).collect(),
             series: Curve::of(record, seconds),
+            adaptive: record.adaptive().as_ref().map(|series| AdaptiveCurve::of(series, seconds)),
         }
     }
 }

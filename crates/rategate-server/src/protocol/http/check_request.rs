@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use rategate::adaptive::Outcome;
 use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::check_item::{CheckItem, Counter, Uses, WrittenItem};
-use super::check_verb::Verb;
+use super::check_verb::{OutcomeName, Verb};
 use super::invalid::Invalid;
 use super::json::{AtMost, Descriptor, Key, Numbers, Text, TimeText, Whole, given};
 use crate::engine::{MAX_ITEMS, UniqueId};
@@ -32,6 +33,8 @@ pub(super) struct CheckRequest<'a> {
     pub(super) ttl: Option<Duration>,
     /// The id under which the request counts once.
     pub(super) once: Option<UniqueId>,
+    /// The way in which the permits in flight end that it ends.
+    pub(super) outcome: Outcome,
 }
 
 /// The body as written.
@@ -50,6 +53,8 @@ struct Written<'a> {
     ttl: Option<TimeText<'a>>,
     #[serde(borrow, default, deserialize_with = "given")]
     once: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "given")]
+    outcome: Option<OutcomeName>,
     #[serde(borrow, default, deserialize_with = "bounded_list")]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
@@ -85,6 +90,7 @@ impl<'a> CheckRequest<'a> {
         let id = verb.id(written.id.as_ref())?;
         let ttl = verb.ttl(written.ttl.as_ref())?;
         let once = verb.once(written.once.as_ref(), at_most)?;
+        let outcome = verb.outcome(written.outcome)?;
         let Written { rule, domain, descriptor, limit, burst, key, permits, usage, model, .. } =
             written;
         let single = WrittenItem {
@@ -106,7 +112,8 @@ impl<'a> CheckRequest<'a> {
                 return Err(Invalid::at("", ONE_RULE));
             }
             let items = SmallVec::from_iter([item]);
-            return Ok(Self { verb, items, listed: false, at_most, lease, id, ttl, once });
+            let listed = false;
+            return Ok(Self { verb, items, listed, at_most, lease, id, ttl, once, outcome });
         };
         if verb.is_of_lease() {
             return Err(Invalid::at("/items", ONE_RULE));
@@ -124,7 +131,7 @@ impl<'a> CheckRequest<'a> {
         let items = list.into_iter().enumerate();
         let items = items.map(|(index, item)| item.checked(&format!("/items/{index}"), uses));
         let items = items.collect::<Result<_, _>>()?;
-        Ok(Self { verb, items, listed: true, at_most, lease, id, ttl, once })
+        Ok(Self { verb, items, listed: true, at_most, lease, id, ttl, once, outcome })
     }
 
     /// Makes a request that takes permits one that reserves them.
@@ -136,7 +143,8 @@ impl<'a> CheckRequest<'a> {
     pub(super) const fn take(items: SmallVec<[CheckItem<'a>; 1]>) -> Self {
         let (verb, ttl) = (Verb::Take, None);
         let (lease, id, once) = (None, None, None);
-        Self { verb, items, listed: false, at_most: false, lease, id, ttl, once }
+        let outcome = Outcome::Ignored;
+        Self { verb, items, listed: false, at_most: false, lease, id, ttl, once, outcome }
     }
 
     /// Returns the JSON pointer of an item.
@@ -166,7 +174,7 @@ mod tests {
 
     #[test]
     fn invalid_bodies_name_the_pointer() {
-        let table: [(&str, &str, &str); 54] = [
+        let table: [(&str, &str, &str); 58] = [
             (r#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":1.5}"#, "/at_most", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","at_most":"9"}"#, "/at_most", "a whole number"),
@@ -201,6 +209,14 @@ mod tests {
                 "use one or the other",
             ),
             (r#"{"rule":"r","verb":null}"#, "/verb", "null"),
+            (r#"{"rule":"r","verb":"release","outcome":"ok"}"#, "/outcome", "`served`, `dropped`"),
+            (r#"{"rule":"r","verb":"release","outcome":null}"#, "/outcome", "an outcome: `served`"),
+            (r#"{"rule":"r","verb":"commit","outcome":true}"#, "/outcome", "an outcome: `served`"),
+            (
+                r#"{"rule":"r","verb":"renew","outcome":"served","lease":"00112233445566778899aabbccddeeff"}"#,
+                "/outcome",
+                "only for the verbs `release`, `commit` and `cancel`",
+            ),
             (r#"{"rule":"r","permits":null}"#, "/permits", "a whole number"),
             (r#"{"items":[{"rule":"r","permits":null}]}"#, "/items/0/permits", "a whole number"),
             (r#"{"rule":"r","verb":"reserve","id":null}"#, "/id", "null"),

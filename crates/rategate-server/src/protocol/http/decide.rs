@@ -60,7 +60,9 @@ impl<C: Clock + Clone + 'static> Api<C> {
             Verb::Reset => engine::Verb::Reset,
             Verb::Lease => return self.lease(check_request, LeaseVerb::Take).await,
             Verb::Renew => return self.lease(check_request, LeaseVerb::Renew).await,
-            Verb::Release => return self.lease(check_request, LeaseVerb::Release).await,
+            Verb::Release => {
+                return self.lease(check_request, LeaseVerb::Release(check_request.outcome)).await;
+            }
             Verb::Reserve | Verb::Commit | Verb::Cancel => {
                 return self.reservation(check_request).await;
             }
@@ -117,6 +119,11 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let id = check_request.id.unwrap_or_else(UniqueId::random);
         let key_values = self.key_values(check_request)?;
         let items = check_request.engine_items(&key_values, None);
+        if matches!(check_request.verb, Verb::Commit | Verb::Cancel) {
+            let targets = check_request.engine_items(&key_values, None).map(|item| item.target);
+            let targets = targets.collect::<SmallVec<[_; 2]>>();
+            self.engine.expect_outcome(id, &targets, check_request.outcome);
+        }
         let reserved = match check_request.verb {
             Verb::Commit => {
                 let with_permits = items.zip(check_request.items.iter().map(|item| item.written));

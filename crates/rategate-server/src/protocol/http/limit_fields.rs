@@ -184,7 +184,7 @@ fn has_windows(result: &ItemResult) -> bool {
 /// The credits of windows are no part of them: what remains may exceed the permits.
 fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u64, Option<u64>)> {
     let rule = result.rule.as_ref();
-    if rule.is_some_and(|rule| matches!(rule.limit, Limit::Policy(AnyPolicy::Concurrency(_)))) {
+    if rule.is_some_and(|rule| rule.limit.counts_in_flight()) {
         return Some((result.limit, None));
     }
     let (permits, window_ns) = match (result.display_limit, inline) {

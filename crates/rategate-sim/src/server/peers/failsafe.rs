@@ -228,7 +228,8 @@ mod tests {
         }
     }
 
-    /// The figures of `TestAdaptiveLimiter_record`, all four.
+    /// The figures of `TestAdaptiveLimiter_record`, all four; and queues of 2 and of 3, between
+    /// which the limit stops to grow.
     #[test]
     fn the_limit_follows_the_queue() {
         let mut record = limiter(FACTOR);
@@ -238,6 +239,8 @@ mod tests {
             ([1_000, 500], 5, [21, 22]),
             ([2_000, 2_000], 10, [19, 18]),
             ([1_300, 1_300], 10, [20, 20]),
+            ([1_100, 1_100], 10, [21, 22]),
+            ([1_200, 1_200], 10, [20, 20]),
         ] {
             let mut record = limiter(FACTOR);
             assert_eq!(latencies_ms.map(|ms| record(ms, in_flight).limit()), limits);
