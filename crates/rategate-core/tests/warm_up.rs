@@ -11,6 +11,7 @@ use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
+use rategate_core::portable::{Portable, Reader, RestoreContext, WordsError, Writer, restore};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::verdict::{Denial, Verdict};
@@ -336,6 +337,12 @@ fn rest_before_a_change_cools() {
     assert_eq!(faster.warmth_ns(limit.state(), free_ns + 3 * S), S);
     // After a rest of more than an interval, all that follows is rest too.
     assert_eq!(faster.warmth_ns(limit.state(), free_ns + 3 * S + 1), S - 1);
+    // Rest before another period counts by the old one, three quarters of it.
+    let mut limit = Ledger::new(policy, 0);
+    let _ = starts(&mut limit, 0, 8);
+    let longer = warm_up(rate("2/s"), 40 * S);
+    limit.reconfigure(free_ns + 3 * S, longer);
+    assert_eq!(longer.warmth_ns(limit.state(), free_ns + 3 * S), 10 * S);
     // A pause within the interval is none, whether the numbers change or not.
     let mut limit = Ledger::new(policy, 0);
     let _ = starts(&mut limit, 0, 8);
@@ -354,6 +361,10 @@ fn another_period_keeps_the_share_of_coldness() {
     limit.reconfigure(0, longer);
     assert_eq!(longer.warmth_ns(limit.state(), 0), 5 * S);
     assert_eq!(retry(limit.try_acquire(0, 1)), 1_375 * MS, "due when it was");
+    // Another cold factor keeps it, too.
+    let colder = longer.with_cold_factor(factor("10")).unwrap();
+    limit.reconfigure(0, colder);
+    assert_eq!(colder.warmth_ns(limit.state(), 0), 5 * S);
 }
 
 /// At the rate never nothing passes, what was due waits as long afterwards, and the limit cools.
@@ -394,8 +405,53 @@ fn a_limit_is_as_fresh_once_it_is_cold() {
     assert_eq!(limit.fresh_at_ns(0), Some(2 * 1_375 * MS + 1));
     let _ = starts(&mut limit, 0, 8);
     assert_eq!(limit.fresh_at_ns(0), Some(10_500 * MS));
+    // Two thirds of a second of rest round up, after 7/6 s, which do so too.
+    let mut thirds = Ledger::new(warm_up(rate("3/s"), S), 0);
+    let _ = starts(&mut thirds, 0, 2);
+    assert_eq!(thirds.fresh_at_ns(0), Some(1_166_666_667 + 666_666_667));
     let several = Ledger::new(policy.with_max_request(2).unwrap(), 0);
     assert_eq!(several.fresh_at_ns(0), None, "rest pays for the first of two");
+}
+
+/// Rest before the zero of a new clock cools as well, at the rate never too.
+#[test]
+fn rest_counts_across_a_restart() {
+    let (policy, never) = (warm_up(rate("2/s"), 4 * S), warm_up(Rate::NEVER, 4 * S));
+    let mut limit = Ledger::new(policy, 0);
+    let _ = starts(&mut limit, 0, 8);
+    limit.pass_to(6 * S);
+    let since = RestoreContext { now_ns: 0, elapsed_ns: 3 * S };
+    let restored = restore(&policy, &limit.save(6 * S), since).unwrap();
+    assert_eq!(policy.warmth_ns(restored.state(), 0), S);
+    assert_eq!(policy.warmth_ns(restored.state(), S / 10), S - S / 10, "it still rests");
+
+    limit.reconfigure(6 * S, never);
+    let mut restored = restore(&never, &limit.save(6 * S + S / 2), since).unwrap();
+    restored.reconfigure(S / 4, policy);
+    assert_eq!(policy.warmth_ns(restored.state(), S / 4), S / 4);
+}
+
+/// Words that are colder than the limit can be, or than it was at its last late start, are none.
+#[test]
+fn words_beyond_cold_are_refused() {
+    let since = RestoreContext { now_ns: 0, elapsed_ns: 0 };
+    for rate in [rate("2/s"), Rate::NEVER] {
+        let (longer, policy) = (warm_up(rate, 4 * S), warm_up(rate, S));
+        let mut words = Writer::new(0);
+        longer.write_state(&longer.fresh(0), &mut words);
+        let words = words.into_words();
+        assert!(longer.read_state(&mut Reader::new(&words, since)).is_ok());
+        let read = policy.read_state(&mut Reader::new(&words, since));
+        assert!(matches!(read, Err(WordsError::Word { .. })), "{rate}");
+    }
+    let policy = warm_up(rate("2/s"), S);
+    let mut words = Writer::new(0);
+    policy.write_state(&policy.fresh(0), &mut words);
+    let mut words = words.into_words();
+    // The instant takes three words and its part one; then come the two numbers of coldness.
+    words[4] -= 1;
+    let read = policy.read_state(&mut Reader::new(&words, since));
+    assert!(matches!(read, Err(WordsError::Word { .. })), "{read:?}");
 }
 
 /// A period of zero is an error, and one of a nanosecond is no unlimited rate.
