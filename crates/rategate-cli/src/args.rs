@@ -113,13 +113,16 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub(crate) catch_up: Option<String>,
 
-    /// Delay policy: average, strict, burst=1.5, damped=0.25, gcra, pacer [default: average]
+    /// Delay policy: average, strict, burst=1.5, damped=0.25, gcra, pacer, warm-up=30s [default:
+    /// average]
     ///
     /// average: make up for lost time at once, up to --catch-up. strict: drop it; no two permits
     /// come closer than the rate says. burst=R: make up for it at R times the rate. damped=D: as
     /// average, but each late permit drops the part D of the gap it finds (rounded down to 1/2,
     /// 1/4, 1/8 ...). gcra: a token bucket of --burst permits (1 if not given, or 10 ms worth of
-    /// bytes). pacer: as average, in batches with sleeps of at least 10 ms.
+    /// bytes). pacer: as average, in batches with sleeps of at least 10 ms. warm-up=DUR: from a
+    /// third of the rate to all of it in DUR, at the start and after a pause as long; lost time is
+    /// dropped.
     #[arg(long, value_name = "NAME", allow_hyphen_values = true, verbatim_doc_comment)]
     pub(crate) policy: Option<String>,
 

@@ -56,6 +56,16 @@ fn several_windows_hold_together() {
     assert!(max_within(&records, 250_000_000) <= 4);
 }
 
+/// A warm-up of 200 ms to 100/s: ten lines in the period, and then one each 10 ms.
+#[test]
+fn a_warm_up_begins_slowly() {
+    let records = paced("warm_up", &["100/s", "--policy", "warm-up=200ms"], &seq(16));
+    assert_eq!(records.len(), 16);
+    let starts_ms: Vec<u64> = records.iter().map(|record| record.start_ns / 1_000_000).collect();
+    assert!(starts_ms[5] >= 125 && starts_ms[10] >= 200, "{starts_ms:?}");
+    assert!(starts_ms.windows(2).all(|of| of[1] - of[0] >= 9), "{starts_ms:?}");
+}
+
 #[test]
 fn strict_starts_are_a_slice_apart() {
     let records = paced("strict", &["1000/s", "--policy", "strict"], &seq(200));

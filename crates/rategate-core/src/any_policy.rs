@@ -19,6 +19,7 @@ use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
 use crate::two_timeline::{self, TwoTimeline};
 use crate::verdict::{Opening, Refusal};
+use crate::warm_up::{self, WarmUp};
 
 macro_rules! any_policy {
     ($($name:ident($($tag:ident),+): $state:ty, $what:literal;)*) => {
@@ -316,6 +317,7 @@ any_policy! {
     FixedWindow(FIXED_WINDOW, WINDOW_WITH_CREDITS): fixed_window::State, "A fixed window: at most N in each.";
     Pacer(PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
+    WarmUp(WARM_UP): warm_up::State, "A rate that a limit at rest reaches over a period.";
     BackfillPool(BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
     AdaptiveConcurrency(ADAPTIVE_CONCURRENCY): adaptive::State, "A bound on operations in flight that follows measurements.";
     AdaptiveRate(ADAPTIVE_RATE): RateState, "A rate that follows refusals.";

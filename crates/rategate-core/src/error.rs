@@ -82,6 +82,8 @@ pub enum LimitError {
     Ramp,
     /// The ramp's length times its rates exceeds 128 bits.
     RampTooLong,
+    /// The period of the warm-up times the numbers of its rate exceeds 128 bits.
+    WarmUpTooLong,
     /// The bounds of a limit that follows measurements are not `1 <= floor <= first <= ceiling`.
     Bounds,
     /// The bounds of a rate that follows refusals are not `0 < floor <= ceiling`, and finite.
@@ -197,7 +199,7 @@ impl fmt::Display for RatioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "not a plain decimal number, as in 1.5",
-            Self::BelowOne => "a burst ratio is at least 1",
+            Self::BelowOne => "a burst ratio or cold factor is at least 1",
             Self::OutOfRange => "a ratio is at most 1000000, with at most 12 decimals",
         })
     }
@@ -223,6 +225,10 @@ impl fmt::Display for LimitError {
             Self::Share => "a share of a limit is from 1 to 100 percent",
             Self::RampTooLong => {
                 "a ramp this long at these rates exceeds 128 bits; split it into several"
+            }
+            Self::WarmUpTooLong => {
+                "a warm-up this long, at this rate and cold factor, exceeds 128 bits; shorten the \
+                 period, or give the factor with fewer decimals"
             }
             Self::OtherPolicy => "a live limit keeps its policy; only its numbers can change",
         })

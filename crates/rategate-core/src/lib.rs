@@ -14,6 +14,7 @@
 //! | at most N in each day, week or month of a calendar | [`calendar`] |
 //! | operations evenly spaced, with the wait time of each | [`two_timeline`] |
 //! | operations in batches, at an average rate | [`pacer`] |
+//! | a rate that a server at rest reaches over a period | [`warm_up`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
 //! | less of such a limit for operations of a lower priority | [`share`] |
@@ -89,6 +90,7 @@ pub mod sliding_log;
 pub mod span;
 pub mod two_timeline;
 pub mod verdict;
+pub mod warm_up;
 
 mod agree;
 mod compact;

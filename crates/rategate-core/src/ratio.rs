@@ -1,4 +1,4 @@
-//! Burst ratios as exact fractions: 1.5 is 3/2.
+//! Multiples of a rate or of its interval as exact fractions: 1.5 is 3/2.
 
 use core::fmt;
 use core::fmt::Write as _;
@@ -19,6 +19,10 @@ pub struct Ratio {
 impl Ratio {
     /// The normal rate itself.
     pub const ONE: Self = Self { numerator: NonZeroU64::MIN, denominator: NonZeroU64::MIN };
+
+    /// The cold factor of a warm-up, unless another one is set.
+    pub(crate) const THREE: Self =
+        Self { numerator: NonZeroU64::MIN.saturating_add(2), denominator: NonZeroU64::MIN };
 
     /// Returns `numerator / denominator`, reduced.
     ///

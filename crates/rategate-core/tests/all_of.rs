@@ -17,6 +17,7 @@ use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
+use rategate_core::warm_up::WarmUp;
 use rategate_sim::oracle::Grants;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
@@ -86,7 +87,7 @@ fn retry_after_is_exact_for_any_mixture() {
     for seed in 1..150 {
         let mut random = Rng::with_seed(seed);
         let pace = Rate::new(random.u64(1..=5), Duration::from_nanos(random.u64(1..=50))).unwrap();
-        let all: [AnyPolicy; 6] = [
+        let all: [AnyPolicy; 7] = [
             Gcra::new(pace, random.u64(1..=5)).unwrap().into(),
             log(random.u64(1..=5), random.u64(1..=60)).into(),
             FixedWindow::new(
@@ -102,6 +103,7 @@ fn retry_after_is_exact_for_any_mixture() {
             )
             .into(),
             TwoTimeline::new(pace, Mode::Strict, None).into(),
+            WarmUp::new(pace, Duration::from_nanos(random.u64(1..=200))).unwrap().into(),
             TwoTimeline::new(pace, Mode::Average, Some(Duration::from_nanos(random.u64(0..=50))))
                 .into(),
         ];

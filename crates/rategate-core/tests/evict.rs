@@ -18,17 +18,19 @@ use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Verdict};
+use rategate_core::warm_up::WarmUp;
 
 fn policies(random: &mut Rng) -> AnyPolicy {
     let rate = random
         .choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "unlimited", "never"])
         .unwrap();
     let (permits, period_ns) = (random.u64(1..=6), random.choice([7, MS, S]).unwrap());
-    match random.u64(0..=7) {
+    match random.u64(0..=8) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
         7 => AdaptiveRate::new("1/s".parse().unwrap(), "1000/s".parse().unwrap())
             .burst(permits)
             .into(),
+        8 => WarmUp::new(rate.parse().unwrap(), Duration::from_nanos(period_ns)).unwrap().into(),
         2 => SlidingLog::new(permits, Duration::from_nanos(period_ns))
             .with_guard(Duration::from_nanos(period_ns / 3))
             .unwrap()

@@ -25,6 +25,7 @@ use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Ticket, Verdict};
+use rategate_core::warm_up::WarmUp;
 use rategate_sim::oracle::Grants;
 
 /// Returns one of each policy and each mode, with small random numbers.
@@ -37,6 +38,7 @@ fn policies(random: &mut Rng) -> Vec<AnyPolicy> {
     let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
     let damped = Mode::from_compensation(0.25).unwrap();
     let ramp = Schedule::ramp(slow, rate, random.u64(1..=500)).unwrap();
+    let warm_up = WarmUp::new(rate, Duration::from_nanos(random.u64(1..=500))).unwrap();
     vec![
         Gcra::new(rate, permits).unwrap().into(),
         AdaptiveRate::new(slow, rate_above(slow)).burst(permits).into(),
@@ -63,6 +65,8 @@ fn policies(random: &mut Rng) -> Vec<AnyPolicy> {
         TwoTimeline::new(rate, Mode::Burst(ratio), None).into(),
         TwoTimeline::on_schedule(ramp, Mode::Average, None).into(),
         TwoTimeline::on_schedule(ramp, Mode::Strict, None).into(),
+        warm_up.into(),
+        warm_up.with_cold_factor(ratio).unwrap().with_max_request(permits).unwrap().into(),
         BackfillPool::new(permits, ratio, Some(rate)).unwrap().into(),
         BackfillPool::new(permits, Ratio::ONE, Some(slow)).unwrap().into(),
     ]

@@ -37,6 +37,7 @@ mod evict;
 mod fair;
 mod fixed_window;
 mod gcra;
+mod guava;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod holds;
 mod ledger;
@@ -63,3 +64,4 @@ mod taking_promises;
 mod taking_reported;
 mod text;
 mod two_timeline;
+mod warm_up;

@@ -32,9 +32,10 @@ use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
+use rategate_core::warm_up::WarmUp;
 use rategate_sim::oracle::Grants;
 
-const KINDS: u64 = 17;
+const KINDS: u64 = 18;
 const COMMIT_LOG: u64 = 15;
 const POOL: u64 = 13;
 const WINDOWS: RangeInclusive<u64> = 5..=6;
@@ -108,6 +109,10 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
             (BackfillPool::new(permits, ratio, rate).unwrap().into(), 1)
         }
         14 => (Concurrency::new(permits).into(), 1),
+        17 => {
+            let warm_up = WarmUp::new(rate, Duration::from_nanos(random.u64(1..=200))).unwrap();
+            (warm_up.with_max_request(permits).unwrap().into(), 1)
+        }
         16 => (AdaptiveRate::new(paced, paced).burst(permits).into(), 1),
         _ => (
             CommitLog::new(permits, Duration::from_nanos(period_ns))

@@ -19,6 +19,7 @@ use rategate_core::queue::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, W
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
+use rategate_core::warm_up::WarmUp;
 use rategate_sim::oracle::Grants;
 
 /// The oracle: a list, and a limit in which only started requests are booked. Later starts are
@@ -74,7 +75,7 @@ fn policies(random: &mut Rng) -> AnyPolicy {
     let rate =
         random.choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "4000000000/s"]).unwrap();
     let rate = rate.parse().unwrap();
-    match random.u64(0..=7) {
+    match random.u64(0..=8) {
         0 => Gcra::new(rate, 1).unwrap().into(),
         7 => AdaptiveRate::new(rate, rate).burst(random.u64(1..=3)).into(),
         1 => Gcra::new(rate, random.u64(1..=9)).unwrap().into(),
@@ -91,6 +92,11 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         .into(),
         4 => TwoTimeline::new(rate, Mode::Average, None).into(),
         5 => TwoTimeline::new(rate, Mode::Strict, None).into(),
+        8 => WarmUp::new(rate, Duration::from_nanos(random.choice([MS, S]).unwrap()))
+            .unwrap()
+            .with_max_request(random.u64(1..=2))
+            .unwrap()
+            .into(),
         _ => BackfillPool::new(5, "1.5".parse().unwrap(), Some(rate)).unwrap().into(),
     }
 }

@@ -24,6 +24,7 @@ use rategate_core::queue::{
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
+use rategate_core::warm_up::WarmUp;
 
 const SEEDS: u64 = 20;
 /// An instant long after every story.
@@ -394,6 +395,12 @@ fn fixed_window() {
 #[test]
 fn strict_schedule() {
     play_all(|| ledger_of(TwoTimeline::new("1/7ns".parse().unwrap(), Mode::Strict, None)), None);
+}
+
+#[test]
+fn warm_up() {
+    let warm_up = WarmUp::new("1/7ns".parse().unwrap(), Duration::from_nanos(90)).unwrap();
+    play_all(|| ledger_of(warm_up), None);
 }
 
 #[test]

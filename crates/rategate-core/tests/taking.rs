@@ -23,6 +23,7 @@ use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
+use rategate_core::warm_up::WarmUp;
 use rategate_sim::oracle::Grants;
 
 /// A limit that bounds starts, and the maximum of starts in each of some windows.
@@ -50,7 +51,7 @@ fn bounds(random: &mut Rng) -> Bound {
         };
         windows.map(|window| (window, max(window))).to_vec()
     };
-    let (policies, at_most) = match random.u64(0..=7) {
+    let (policies, at_most) = match random.u64(0..=8) {
         0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
         1 => {
             let log = CompactLog::new(permits, Duration::from_nanos(period_ns));
@@ -63,6 +64,10 @@ fn bounds(random: &mut Rng) -> Bound {
         3 => (vec![Gcra::new(rate, 1).unwrap().into()], bucket(1)),
         4 => (vec![Gcra::new(rate, burst).unwrap().into()], bucket(burst)),
         5 => (vec![TwoTimeline::new(rate, Mode::Strict, None).into()], bucket(1)),
+        7 => {
+            let period = Duration::from_nanos(10 * period_ns);
+            (vec![WarmUp::new(rate, period).unwrap().into()], bucket(1))
+        }
         6 => {
             let timeline = TwoTimeline::new(rate, Mode::Burst("2".parse().unwrap()), None);
             let twice = |(window, _): (u64, u64)| {

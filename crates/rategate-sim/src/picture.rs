@@ -37,6 +37,10 @@ fn describe(limit: &AnyPolicy) -> String {
         }
         AnyPolicy::Pacer(pacer) => format!("pacer: {} on average", pacer.rate()),
         AnyPolicy::TwoTimeline(timelines) => format!("two timelines: {}", timelines.rate()),
+        AnyPolicy::WarmUp(warm_up) => {
+            let period = span::Text(warm_up.period_ns());
+            format!("warm-up: {} after {period}", warm_up.rate())
+        }
         AnyPolicy::BackfillPool(_) => "backfill pool".to_owned(),
         AnyPolicy::Concurrency(_) => "concurrency".to_owned(),
         AnyPolicy::CommitLog(log) => {
@@ -56,6 +60,7 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         AnyPolicy::Gcra(gcra) => line(gcra.rate(), gcra.burst_size().get()),
         AnyPolicy::Pacer(pacer) => line(pacer.rate(), 1),
         AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
+        AnyPolicy::WarmUp(warm_up) => line(warm_up.rate(), warm_up.max_request()),
         AnyPolicy::SlidingLog(log) => {
             Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })
         }

@@ -32,6 +32,7 @@
 //! | at most N in each day, week or month of a calendar | `Calendar` (`calendar`) |
 //! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
+//! | slower at first and after a rest, while a server warms up | [`WarmUp`] |
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
 //! | at most N *effects* in any window, however late they come | [`CommitLog`] |
@@ -228,6 +229,7 @@ pub use rategate_core::rate::Rate;
 pub use rategate_core::share::Share;
 pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::TwoTimeline;
+pub use rategate_core::warm_up::WarmUp;
 pub use reservation::Reservation;
 pub use status::Status;
 

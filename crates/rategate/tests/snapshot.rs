@@ -24,7 +24,7 @@ use rategate::wait::CancelToken;
 use rategate::{
     AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog,
     Concurrency, Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate,
-    SlidingLog, SystemClock, TwoTimeline,
+    SlidingLog, SystemClock, TwoTimeline, WarmUp,
 };
 use rategate_testkit::ns;
 
@@ -77,6 +77,11 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
         ("two_timeline_strict", timeline(Mode::Strict).into()),
         ("two_timeline_burst", timeline(Mode::Burst(ratio)).into()),
         ("two_timeline_ramp", TwoTimeline::on_schedule(ramp, Mode::Average, None).into()),
+        (
+            "warm_up",
+            WarmUp::new(rate, Duration::from_secs(4)).unwrap().with_max_request(2).unwrap().into(),
+        ),
+        ("warm_up_never", WarmUp::new(Rate::NEVER, Duration::from_secs(4)).unwrap().into()),
         ("backfill_pool", BackfillPool::new(4, ratio, Some(rate)).unwrap().into()),
         ("backfill_pool_by_hand", BackfillPool::new(4, ratio, None).unwrap().into()),
         ("concurrency", Concurrency::new(4).into()),

@@ -88,12 +88,13 @@ const fn runtime(words: &'static [&'static str], allowed: &'static [&'static str
 }
 
 /// The algorithms. Each is a whole policy of its own, and must not depend on another.
-const ALGORITHMS: [&str; 10] = [
+const ALGORITHMS: [&str; 11] = [
     "gcra",
     "sliding_log",
     "fixed_window",
     "pacer",
     "two_timeline",
+    "warm_up",
     "backfill_pool",
     "commit_log",
     "compact_log",

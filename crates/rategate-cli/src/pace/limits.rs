@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rategate::error::{LimitError, PolicyTextError, RateError};
 use rategate::policy::{AllOfLedger, DampingShift, Limit as _, Mode, Ratio};
-use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, TwoTimeline};
+use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, TwoTimeline, WarmUp};
 use rategate_analyze::{Amount, AmountError};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 const CHUNK_NS: u128 = 10_000_000;
 const MAX_CHUNK: u64 = 65_536;
 const MAX_JOBS: usize = 4_096;
-const POLICIES: &str = "one of average, strict, burst=1.5, damped=0.25, gcra, pacer";
+const POLICIES: &str = "one of average, strict, burst=1.5, damped=0.25, gcra, pacer, warm-up=30s";
 
 /// The unit of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ enum Choice {
     Paced(Mode),
     Gcra,
     Pacer,
+    /// The period, in nanoseconds.
+    WarmUp(u64),
 }
 
 impl Settings {
@@ -169,6 +171,7 @@ fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
             "gcra" => Ok(Choice::Gcra),
             "pacer" => Ok(Choice::Pacer),
             "burst" => Err(fail(&"the factor over the rate is missing; write burst=1.5")),
+            "warm-up" => Err(fail(&"the period is missing; write warm-up=30s")),
             "damped" => Err(fail(&"the part of a gap to drop is missing; write damped=0.25")),
             _ => Err(fail(&format_args!("no such policy; it is {POLICIES}"))),
         },
@@ -181,6 +184,10 @@ fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
             let shift = DampingShift::from_ratio(value).map_err(|error| fail(&error))?;
             Ok(Choice::Paced(Mode::Damped { shift }))
         }
+        Some(("warm-up", period)) => match span::parse(period) {
+            Ok(period_ns) => Ok(Choice::WarmUp(period_ns)),
+            Err(error) => Err(fail(&error)),
+        },
         Some(("average" | "strict" | "gcra" | "pacer", _)) => {
             Err(fail(&"this policy takes no number; leave the part from \"=\" on out"))
         }
@@ -204,13 +211,16 @@ fn check_together(args: &PaceArgs, unit: Unit, choice: Choice) -> Result<(), Fai
             Choice::Gcra => {
                 return fail("a token bucket catches up by its burst; write --burst N alone");
             }
-            Choice::Paced(Mode::Strict) => {
-                return fail("--policy strict makes up for nothing; leave out one of the two");
+            Choice::Paced(Mode::Strict) | Choice::WarmUp(_) => {
+                let complaint = "this policy makes up for nothing; leave out one of the two";
+                return fail(complaint);
             }
             Choice::Paced(_) | Choice::Pacer => {}
         }
     }
-    if unit == Unit::Bytes && matches!(choice, Choice::Paced(Mode::Strict | Mode::Burst(_))) {
+    let is_spaced =
+        matches!(choice, Choice::Paced(Mode::Strict | Mode::Burst(_)) | Choice::WarmUp(_));
+    if unit == Unit::Bytes && is_spaced {
         let complaint = "this policy spaces single permits, and bytes go in chunks; it is average, \
                          damped=0.25, gcra or pacer for bytes";
         return Err(Failure::argument("--policy", policy, complaint));
@@ -237,6 +247,11 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
             catch_up_ns.map(Duration::from_nanos),
         )
         .into(),
+        Choice::WarmUp(period_ns) => {
+            let text = args.policy.as_deref().unwrap_or_default();
+            let fail = |error| Failure::argument("--policy", text, error);
+            WarmUp::new(rate, Duration::from_nanos(period_ns)).map_err(fail)?.into()
+        }
         Choice::Gcra => {
             let text = args.burst.as_deref().unwrap_or_default();
             let fail = |error| Failure::argument("--burst", text, error);

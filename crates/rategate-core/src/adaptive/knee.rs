@@ -43,7 +43,9 @@ const LONG_AGO: u8 = u8::MAX;
 ///   was a burst: there the limit grows by half.
 /// * A mean below the base lowers it. A **probe** alone raises it: for one window the limit is a
 ///   quarter, and the mean of what began in it is the new base, or halfway to it within the noise.
-///   A probe waits for the long operations: a mean and three deviations.
+///   Where it is an eighth below the mean before, it raises no base: then it was a queue that fell,
+///   and the rest may be that of other callers. A probe waits for the long operations: a mean and
+///   three deviations.
 /// * A cut below three quarters of the last limit that a probe has confirmed needs another probe,
 ///   and so a network that becomes slow is not taken for a queue.
 /// * Where more than a tenth is dropped, the limit is cut by a fifth. After that it doubles up to
@@ -110,9 +112,10 @@ pub struct Knee {
 enum Phase {
     Open,
     Probe {
-        /// The limit before.
+        /// The limit, the throughput and the mean latency before.
         back: u64,
         before: Throughput,
+        mean: u64,
         /// `true` if a queue stands, so that the limit is cut after the probe.
         is_cut: bool,
     },
@@ -186,8 +189,9 @@ impl Knee {
         let was_dropping = mem::replace(&mut self.is_dropping, averages.is_dropping);
         match mem::replace(&mut self.phase, Phase::Open) {
             Phase::Probe { back, .. } if averages.is_dropping => self.shed(back, was_dropping),
-            Phase::Probe { back, before, is_cut } => {
-                self.end_probe(averages, back, before, is_cut);
+            Phase::Probe { back, before, mean, is_cut } => {
+                self.find_base(averages, mean);
+                self.end_probe(back, before, is_cut);
             }
             Phase::Open if averages.is_dropping => self.shed(self.limit, was_dropping),
             Phase::Open => self.follow(averages, was_cut_off),
@@ -204,7 +208,7 @@ impl Knee {
     }
 
     fn follow(&mut self, averages: Averages, was_cut_off: bool) {
-        let Averages { mean, error, in_flight, most, throughput, .. } = averages;
+        let Averages { mean, error, in_flight, most, .. } = averages;
         let noise = error.saturating_mul(2);
         if self.base == 0 {
             self.base = mean;
@@ -236,30 +240,42 @@ impl Knee {
             if self.standing >= STANDING {
                 (self.standing, self.doubles_to) = (0, 0);
                 if self.confirmed == 0 || goal < (self.confirmed / 4).saturating_mul(3) {
-                    return self.probe(throughput, true);
+                    return self.probe(averages, true);
                 }
                 self.set(goal, Reason::Queue);
             }
         }
         if self.reached >= REACHED && self.latest_ns >= self.probe_ns {
-            self.probe(throughput, false);
+            self.probe(averages, false);
         }
     }
 
-    fn probe(&mut self, before: Throughput, is_cut: bool) {
-        self.phase = Phase::Probe { back: self.limit, before, is_cut };
+    fn probe(&mut self, averages: Averages, is_cut: bool) {
+        let Averages { mean, throughput: before, .. } = averages;
+        self.phase = Phase::Probe { back: self.limit, before, mean, is_cut };
         self.set(self.limit / 4, Reason::Probe);
     }
 
-    fn end_probe(&mut self, averages: Averages, back: u64, before: Throughput, is_cut: bool) {
+    /// Finds the base by the averages of a probe, and the mean latency before it.
+    fn find_base(&mut self, averages: Averages, mean_before: u64) {
         let Averages { mean, error, .. } = averages;
         let noise = error.saturating_mul(2);
         let old = self.base;
-        self.base = if mean.abs_diff(old) < noise { old.midpoint(mean) } else { mean };
+        // A latency that falls with the limit is that of a queue. If it is still above the base,
+        // other callers have a part in the queue.
+        let has_fallen = mean.saturating_add(noise) < (mean_before / 8).saturating_mul(7);
+        if mean.abs_diff(old) < noise {
+            self.base = old.midpoint(mean);
+        } else if mean < old || !has_fallen {
+            self.base = mean;
+        }
         let least_ns = PROBE_EVERY_NS.max((mean / ONE).saturating_mul(32));
         let is_same = self.base.abs_diff(old) <= noise.max(old / 8);
         let every_ns = if is_same { self.every_ns.saturating_mul(2) } else { least_ns };
         self.every_ns = every_ns.clamp(least_ns, least_ns.saturating_mul(16));
+    }
+
+    fn end_probe(&mut self, back: u64, before: Throughput, is_cut: bool) {
         self.set(back, Reason::Probe);
         if is_cut {
             self.set(self.goal(before.worked_on(self.base)).min(back), Reason::Queue);

@@ -17,6 +17,7 @@ use crate::packed::{self, Borders, Cells, Packed};
 use crate::rate::Kind;
 use crate::sliding_log::SlidingLog;
 use crate::two_timeline::TwoTimeline;
+use crate::warm_up::WarmUp;
 
 use super::{HasLockFree, LockFreeAny, Locked};
 
@@ -83,6 +84,10 @@ impl HasLockFree for FixedWindow {
 }
 
 impl HasLockFree for Pacer {
+    type LockFree = Locked;
+}
+
+impl HasLockFree for WarmUp {
     type LockFree = Locked;
 }
 

@@ -111,6 +111,7 @@ pub(crate) mod tag {
     pub(crate) const CALENDAR_WITH_CREDITS: u16 = 12;
     pub(crate) const ADAPTIVE_CONCURRENCY: u16 = 13;
     pub(crate) const ADAPTIVE_RATE: u16 = 14;
+    pub(crate) const WARM_UP: u16 = 15;
 
     /// Returns the tag of the same policy without credits, from which it can continue.
     pub(crate) const fn without_credits(of: u16) -> u16 {
@@ -212,6 +213,7 @@ fn policy_of(tag: u16) -> &'static str {
         tag::CALENDAR_WITH_CREDITS => "calendar with credits",
         tag::ADAPTIVE_CONCURRENCY => "concurrency that follows measurements",
         tag::ADAPTIVE_RATE => "rate that follows refusals",
+        tag::WARM_UP => "warm-up",
         _ => "one that is not known here",
     }
 }

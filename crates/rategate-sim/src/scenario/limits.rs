@@ -15,18 +15,20 @@ use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::warm_up::WarmUp;
 use toml::de::DeTable;
 
 use super::ScenarioError;
 use super::fields::{Field, Fields, Source};
 
 /// The policies, each with the keys that it takes besides `policy`.
-const POLICIES: [(&str, &[&str]); 8] = [
+const POLICIES: [(&str, &[&str]); 9] = [
     ("gcra", &["rate", "burst"]),
     ("sliding-log", &["permits", "period", "guard", "resolution"]),
     ("fixed-window", &["permits", "credits", "period", "anchor"]),
     ("pacer", &["rate", "min_sleep", "catch_up"]),
     ("two-timeline", &["rate", "mode", "catch_up"]),
+    ("warm-up", &["rate", "period", "cold_factor", "max_request"]),
     ("backfill-pool", &["pool", "burst_ratio", "rate"]),
     ("concurrency", &["permits"]),
     ("commit-log", &["permits", "period", "guard"]),
@@ -64,6 +66,8 @@ pub(super) struct LimitTable {
     mode: Option<Mode>,
     pool: Option<u64>,
     burst_ratio: Option<Ratio>,
+    cold_factor: Option<Ratio>,
+    max_request: Option<u64>,
     /// The error position if the keys make no limit together.
     blame: Option<ScenarioError>,
 }
@@ -145,6 +149,8 @@ impl LimitTable {
             "catch_up" => self.catch_up = CatchUp::AtMost(field.duration()?),
             "mode" => self.mode = Some(mode(field)?),
             "pool" => self.pool = Some(field.count()?),
+            "cold_factor" => self.cold_factor = Some(ratio(field)?),
+            "max_request" => self.max_request = Some(field.count()?),
             _ => self.burst_ratio = Some(ratio(field)?),
         }
         Ok(())
@@ -195,6 +201,15 @@ impl LimitTable {
                 let mode = self.mode.unwrap_or(Mode::Average);
                 TwoTimeline::new(rate()?, mode, self.catch_up.or(None).map(Duration::from_nanos))
                     .into()
+            }
+            "warm-up" => {
+                let warm_up = WarmUp::new(rate()?, Duration::from_nanos(period()?));
+                let warm_up = warm_up.map_err(refused)?;
+                let warm_up = match self.cold_factor {
+                    Some(factor) => warm_up.with_cold_factor(factor).map_err(refused)?,
+                    None => warm_up,
+                };
+                warm_up.with_max_request(self.max_request.unwrap_or(1)).map_err(refused)?.into()
             }
             "backfill-pool" => {
                 let pool = self.pool.ok_or_else(|| missing("pool", "pool = 1000"))?;

@@ -58,6 +58,7 @@ pub const SKIPPED: &[(&str, Skip)] = &[
     ("picture-backfill-pool", Skip::Policy),
     ("picture-two-timeline-burst", Skip::Policy),
     ("picture-two-timeline-strict", Skip::Policy),
+    ("picture-warm-up", Skip::Policy),
     ("real-starts-late-sleepers", Skip::Taking),
     ("real-starts-very-late-sleepers", Skip::Instants),
     ("refill-under-a-promise", Skip::Policy),

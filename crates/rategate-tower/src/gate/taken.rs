@@ -9,7 +9,7 @@ use rategate::adaptive::Outcome;
 use rategate::policy::{Ledger, LimiterPolicy};
 use rategate::{
     BackfillPool, Clock, CompactLog, FixedWindow, Gcra, Grant, Limiter, Pacer, Permit, SlidingLog,
-    TwoTimeline,
+    TwoTimeline, WarmUp,
 };
 
 /// The permits that a request has taken.
@@ -107,6 +107,7 @@ pub(super) fn may_count_in_flight<P: 'static>() -> bool {
         TypeId::of::<Ledger<FixedWindow>>(),
         TypeId::of::<Ledger<Pacer>>(),
         TypeId::of::<Ledger<TwoTimeline>>(),
+        TypeId::of::<Ledger<WarmUp>>(),
         TypeId::of::<Ledger<BackfillPool>>(),
     ];
     !never.contains(&TypeId::of::<P>())

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rategate::policy::{AllOfLedger, Ledger};
-use rategate::{AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, SlidingLog};
+use rategate::{
+    AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog, WarmUp,
+};
 
 use super::QuotaPolicy;
 
@@ -30,6 +32,7 @@ impl Numbers {
             .or_else(|| Self::of_ledger::<SlidingLog>(limit))
             .or_else(|| Self::of_ledger::<CompactLog>(limit))
             .or_else(|| Self::of_ledger::<FixedWindow>(limit))
+            .or_else(|| Self::of_ledger::<WarmUp>(limit))
             .or_else(|| Self::of_ledger::<Concurrency>(limit))
             .or_else(|| Self::of_ledger::<CommitLog>(limit))
             .or_else(|| Self::of_ledger::<AnyPolicy>(limit))
@@ -48,11 +51,13 @@ impl Numbers {
             |quota, window_ns| Self { quota, window: Some(Duration::from_nanos(window_ns)) };
         if let Some(bucket) = policy.downcast_ref::<Gcra>() {
             // The quota of a bucket is its burst, and its window the time to fill it.
-            let (permits, period_ns) = bucket.rate().fraction()?;
             let burst = bucket.burst_size().get();
-            let fills_ns = u128::from(burst).checked_mul(period_ns.into())?;
-            let fills_ns = fills_ns.div_ceil(permits.into());
-            return Some(within(burst, u64::try_from(fills_ns).unwrap_or(u64::MAX)));
+            return Some(within(burst, time_of(burst, bucket.rate())?));
+        }
+        if let Some(warm_up) = policy.downcast_ref::<WarmUp>() {
+            // The permits that may start together, and their time once the limit is warm.
+            let permits = warm_up.max_request();
+            return Some(within(permits, time_of(permits, warm_up.rate())?));
         }
         if let Some(log) = policy.downcast_ref::<SlidingLog>() {
             return Some(within(log.permits(), log.held_for_ns()));
@@ -77,6 +82,7 @@ impl Numbers {
             AnyPolicy::CompactLog(policy) => Self::of_policy(policy),
             AnyPolicy::FixedWindow(policy) => Self::of_policy(policy),
             AnyPolicy::CommitLog(policy) => Self::of_policy(policy),
+            AnyPolicy::WarmUp(policy) => Self::of_policy(policy),
             AnyPolicy::Concurrency(policy) => Self::of_policy(policy),
             _ => None,
         }
@@ -87,6 +93,13 @@ impl Numbers {
     fn announced(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
         given.changed(self.quota, self.window)
     }
+}
+
+/// Returns the time that permits take at a finite rate, rounded up.
+fn time_of(permits: u64, rate: Rate) -> Option<u64> {
+    let (per_period, period_ns) = rate.fraction()?;
+    let time_ns = u128::from(permits).checked_mul(period_ns.into())?.div_ceil(per_period.into());
+    Some(u64::try_from(time_ns).unwrap_or(u64::MAX))
 }
 
 /// The policies of a layer since its limit was changed, computed once per tier and change.
