@@ -15,6 +15,7 @@
 //! * **Ceiling.** A try within a share finds, itself included, no more than the share of the
 //!   present limit in flight, rounded up: those of all priorities count. So one operation starts
 //!   at an idle limit, however small the share.
+//! * **Waiters.** Permits that are held for a waiter whose start has come count as in flight.
 //! * **No waits.** A share is for tries. A caller in the wait queue waits for the whole limit.
 //! * **Retry.** None: time alone cannot help. A try for more permits than its share of a limit has
 //!   is denied each time, as the limit may grow; one for more than the limit could ever grant is an
@@ -38,6 +39,12 @@
 use crate::error::LimitError;
 
 /// A part of a limit, in whole percent.
+///
+/// Give those of the highest priority the [whole](Self::WHOLE) limit. A limit that [follows
+/// measurements](crate::adaptive) moves only while all of it is used, except for what is dropped:
+/// where operations with smaller shares alone keep a server busy, it neither finds that the server
+/// bears more, nor that it bears less. Rounding up favours small shares of small limits: 60 % of two
+/// is two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u8);
 

@@ -10,6 +10,8 @@ use rategate_core::adaptive::{
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
+use rategate_core::policy::Policy;
+use rategate_core::portable::{RestoreContext, RestoreTarget, numbers_of, save_state};
 use rategate_core::verdict::{Grant, Verdict};
 
 const MS: u64 = 1_000_000;
@@ -351,6 +353,17 @@ fn a_change_has_a_reason() {
     }
 }
 
+/// Returns the limit after a restart.
+fn restarted(limit: &Ledger<AdaptiveConcurrency>, now_ns: u64) -> u64 {
+    let policy = *limit.policy();
+    let mut words = Vec::new();
+    save_state(&policy, limit.state(), now_ns, &mut words);
+    let target = RestoreTarget::new(policy, &numbers_of(&policy)).unwrap();
+    let since = RestoreContext { now_ns, elapsed_ns: MS };
+    let state = target.state(&words, since).unwrap();
+    policy.max_in_flight(&state, now_ns).unwrap()
+}
+
 /// Where each operation takes longer the more there are, a queue stands, and a probe comes first.
 #[test]
 fn the_knee_says_that_it_probes_and_that_a_queue_stands() {
@@ -361,7 +374,15 @@ fn the_knee_says_that_it_probes_and_that_a_queue_stands() {
         let latency_ns = 10 * MS * in_flight.max(10) / 10;
         fill(&mut limit, now_ns, latency_ns, Outcome::Served);
         now_ns += latency_ns;
-        reasons.extend(limit.state().changes().1.map(|change| change.reason));
+        let Some(change) = limit.state().changes().1 else { continue };
+        if change.reason == Reason::Queue {
+            assert!(change.to < change.from, "a queue cuts: {change:?}");
+        }
+        if change.reason == Reason::Probe && change.to < change.from {
+            // A restart in a probe goes on with the limit before it.
+            assert_eq!(restarted(&limit, now_ns), u64::from(change.from), "{change:?}");
+        }
+        reasons.push(change.reason);
     }
     reasons.dedup();
     for reason in [Reason::Reached, Reason::Probe, Reason::Queue] {

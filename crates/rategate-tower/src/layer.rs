@@ -292,6 +292,10 @@ impl RateLimitLayer {
     /// others. A share is a part of the limit as it is now, rounded up. A request whose share is
     /// full is refused at once: only those with the whole limit [wait](Self::wait_within).
     ///
+    /// Give the most important requests the whole limit: one that follows measurements moves only
+    /// while all of it is used. Where requests with smaller shares alone keep the service busy, it
+    /// finds neither that the service bears more, nor, unless some are dropped, that it bears less.
+    ///
     /// This is for limits on requests in flight in this process, such as an
     /// [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency). Under any other, a request with a
     /// smaller share is refused with a 500, for [`Reason::NoShares`](crate::Reason::NoShares).
@@ -300,7 +304,7 @@ impl RateLimitLayer {
     /// use rategate::{AdaptiveConcurrency, Limiter, Share};
     /// use rategate_tower::RateLimitLayer;
     ///
-    /// // Crawlers leave two fifths of what the service bears to all others.
+    /// // Crawlers leave two fifths of the limit to all others.
     /// let limiter = Limiter::new(AdaptiveConcurrency::new(2, 500));
     /// let layer = RateLimitLayer::new(limiter).share(|head| {
     ///     let is_crawler = head.headers.get("user-agent").is_some_and(|it| it == "crawler");

@@ -8,7 +8,7 @@ use rategate::adaptive::{Adaptation, Bounds, Method, Outcome, RateMethod};
 use rategate::keyed::Capacity;
 use rategate::{
     AcquireError, AdaptiveConcurrency, AdaptiveRate, AsyncLimiter, CommitLog, Concurrency, Grant,
-    Keyed, Limiter, ManualClock, Rate, SlidingLog, TryAcquireError,
+    Keyed, Limiter, ManualClock, Rate, Share, SlidingLog, TryAcquireError,
 };
 use rategate_testkit::executor::{Task, play};
 use rategate_testkit::ns;
@@ -274,4 +274,20 @@ fn keys_follow_their_own_servers() {
     let in_flight =
         |key| std::iter::from_fn(|| keyed.try_acquire(key, 1).unwrap().granted()).count();
     assert_eq!((in_flight("good"), in_flight("bad")), (26, 1));
+}
+
+/// A try within a share counts the permits of waiters whose start has come, although they have not
+/// taken them yet.
+#[test]
+fn a_share_counts_waiters_whose_start_has_come() {
+    let limiter = AsyncLimiter::with_clock(Concurrency::new(10), ManualClock::new());
+    let all = limiter.try_permit(10).unwrap().unwrap();
+    let mut waiting = [(); 5].map(|()| Task::new(limiter.permit(1)));
+    waiting.iter_mut().for_each(Task::run);
+    drop(all);
+    let batch = |_| limiter.limiter().try_permit_in_share(1, Share::percent(60)).unwrap().ok();
+    let granted: Vec<_> = (0..8).filter_map(batch).collect();
+    assert_eq!(granted.len(), 1, "five of six are those of waiters");
+    waiting.iter_mut().for_each(Task::run);
+    assert!(waiting.iter().all(|task| matches!(task.result, Some(Ok(_)))));
 }

@@ -157,6 +157,14 @@ impl Knee {
         self.reason
     }
 
+    /// Returns the limit that was found: in a probe the one before.
+    pub(super) fn found(&self) -> u32 {
+        match self.phase {
+            Phase::Probe { back, .. } => self.bounds.clamp(back / ONE),
+            Phase::Open => self.limit(),
+        }
+    }
+
     /// Returns the latency without a queue, if it is known.
     pub(super) fn base_ns(&self) -> Option<u64> {
         Some(self.base / ONE).filter(|_| self.base > 0)

@@ -53,6 +53,19 @@ impl AnyController {
         }
     }
 
+    /// Returns the limit, and the one that was found.
+    fn shown(&self) -> (u32, u32) {
+        (self.limit(), self.found())
+    }
+
+    /// Returns the limit that was found, whatever is tried at the moment.
+    fn found(&self) -> u32 {
+        match self {
+            Self::Knee(controller) => controller.found(),
+            _ => self.limit(),
+        }
+    }
+
     /// Returns why the limit changed last.
     const fn reason(&self) -> Reason {
         match self {
@@ -101,7 +114,7 @@ impl Learned {
 
     /// Begins anew, and keeps the record of the changes.
     fn restart(&mut self, adaptation: Adaptation) {
-        let (mut changes, from) = (self.changes, self.controller.limit());
+        let (mut changes, from) = (self.changes, self.controller.shown());
         *self = Self::new(adaptation);
         changes.note(Reason::Restart, from, self.controller.limit());
         self.changes = changes;
@@ -111,7 +124,7 @@ impl Learned {
     pub(crate) fn end(&mut self, now_ns: u64, sample: Option<Sample>) {
         self.idle_since_ns = Some(now_ns);
         if let Some(sample) = sample {
-            let from = self.controller.limit();
+            let from = self.controller.shown();
             self.controller.as_dyn().sample(sample);
             self.changes.note(self.controller.reason(), from, self.controller.limit());
         }
@@ -120,7 +133,7 @@ impl Learned {
     /// Follows other numbers.
     pub(crate) fn rebase(&mut self, old: Adaptation, new: Adaptation) {
         if old.method() == new.method() && old.seed() == new.seed() {
-            let from = self.controller.limit();
+            let from = self.controller.shown();
             self.controller.as_dyn().rebound(new.bounds());
             self.changes.note(Reason::Bounds, from, self.controller.limit());
         } else {
@@ -137,7 +150,7 @@ impl Learned {
 
     /// Returns the limit that has been found.
     pub(crate) fn found(&self) -> u64 {
-        self.controller.limit().into()
+        self.controller.found().into()
     }
 
     /// Returns the number of changes, which wraps, and the last of them.

@@ -208,7 +208,8 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn room_in_share(&self, now_ns: u64, share: Share) -> Option<u64> {
         let in_share = share.of(self.max_in_flight(now_ns)?);
-        Some(in_share.saturating_sub(self.policy.in_flight(&self.started)))
+        let in_flight = self.policy.in_flight(&self.started);
+        Some(in_share.saturating_sub(in_flight.saturating_add(self.held)))
     }
 
     fn release_with_outcome(

@@ -67,8 +67,8 @@ impl fmt::Display for ShapeError {
             Self::Part { part, of } => {
                 return write!(
                     f,
-                    "part {part} of {of}: parts count from 0, up to one less than their number, \
-                     which is at most 2^64 over all splits"
+                    "part {part} of {of}: parts count from 0, so the last of {of} is one less; \
+                     splits of splits make at most 2^64 parts"
                 );
             }
             Self::Backwards { index } => {

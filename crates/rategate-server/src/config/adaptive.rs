@@ -136,6 +136,9 @@ impl Reader<'_> {
                 }
                 return None;
             }
+            (Some(_), Some(Written::Unlimited | Written::Exempt | Written::Nothing(_))) => {
+                "an adaptive limit has a ceiling; write a number of permits as the limit"
+            }
             // The limit or the algorithm is reported.
             _ => return None,
         };

@@ -120,9 +120,10 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
 pub(super) fn of_change((Change { reason, from, to }, ago_ns): (Change, u64)) -> String {
     let moved = if to > from { "grew" } else { "was cut" };
     let why = match reason {
-        Reason::Reached => "as it was reached and there was no queue",
+        Reason::Reached => "as it was reached and no queue stood",
         Reason::Queue => "as a queue stood",
         Reason::Dropped => "as too much was dropped",
+        Reason::Probe if to > from => "after a probe of the latency without a queue",
         Reason::Probe => "for a probe of the latency without a queue",
         Reason::Restart => "as it began anew",
         Reason::Bounds => "by other bounds",

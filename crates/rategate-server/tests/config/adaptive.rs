@@ -80,6 +80,11 @@ fn nonsense_is_refused_with_its_key() {
     let several = "adaptive = {}\nlimits = [{ name = \"x\", limit = \"5/s\" }]";
     let several = load(several).unwrap_err();
     assert!(several.contains("write a rule of its own"), "{several}");
+    for limit in ["\"unlimited\"", "\"never\"", "\"exempt\""] {
+        let keys = format!("algorithm = \"concurrency\"\nlimit = {limit}\nadaptive = {{}}");
+        let report = load(&keys).unwrap_err();
+        assert!(report.contains("write a number of permits"), "{limit}: {report}");
+    }
     let large = load("algorithm = \"concurrency\"\nlimit = 4294967296\nadaptive = {}").unwrap_err();
     assert!(large.contains("from 1 to 4294967295, and this is 4294967296"), "{large}");
 }

@@ -11,7 +11,7 @@ use rategate_server::engine::{
     AdaptiveStatus, Decided, Engine, EngineSettings, Lease, LeaseVerb, UniqueId,
 };
 use rategate_server::protocol::http::{Api, Caller, Options};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::common::{Service, on_monday};
 
@@ -230,6 +230,8 @@ fn each_key_has_a_limit_of_its_own() {
     assert_eq!(take(&service, other)["items"][0]["limit"], 4);
     let reset = service.check(&format!(r#"{{"verb":"reset",{one}}}"#));
     assert_eq!(reset["allowed"], true, "{reset}");
+    let item = &reset["items"][0];
+    assert_eq!((&item["limit"], &item["remaining"]), (&json!(4), &json!(4)), "{reset}");
     assert_eq!(take(&service, one)["items"][0]["limit"], 4, "what was learned is gone");
 }
 

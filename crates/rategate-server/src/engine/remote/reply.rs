@@ -30,7 +30,7 @@ pub(super) async fn reply<C: Clock + Clone + 'static>(
         State::Peeking(deciding, verdict) => (deciding.await, verdict),
         State::Resetting(request) => {
             request.await.map_err(|error| of_store(&error))?;
-            let result = ruled.result(Verdict::Reset);
+            let result = ruled.with_limit_of(&item.key, ruled.result(Verdict::Reset));
             return Ok(ItemResult { remaining: Some(result.limit), ..result });
         }
         State::Crediting(request) => {

@@ -11,7 +11,7 @@ const FORMS: [(&str, &str); 13] = [
     ("LEASE", "TAKE|RENEW|RELEASE name rule permits [value ...]"),
     ("LEASE|TAKE", "name|* rule permits [value ...]"),
     ("LEASE|RENEW", "name rule permits [value ...]"),
-    ("LEASE|RELEASE", "name rule permits [value ...]"),
+    ("LEASE|RELEASE", "[SERVED|DROPPED|IGNORED] name rule permits [value ...]"),
     (
         "RESERVE",
         "id|* ttl_ms|- rule permits|least..most [value ...], \
