@@ -43,8 +43,8 @@ use crate::error::LimitError;
 /// Give those of the highest priority the [whole](Self::WHOLE) limit. A limit that [follows
 /// measurements](crate::adaptive) moves only while all of it is used, except for what is dropped:
 /// where operations with smaller shares alone keep a server busy, it neither finds that the server
-/// bears more, nor that it bears less. Rounding up favours small shares of small limits: 60 % of two
-/// is two.
+/// bears more, nor that it bears less. Rounding up favours small shares of small limits: 60 % of
+/// two is two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u8);
 

@@ -59,7 +59,8 @@ impl Changes {
     /// Records a change, if it is one. What had been found differs from the limit in a probe.
     pub(super) fn note(&mut self, reason: Reason, (from, found): (u32, u32), to: u32) {
         if from != to {
-            // A limit that is cut at the end of a probe is higher than in it, and lower than before.
+            // A limit that is cut at the end of a probe is higher than in it, and lower than
+            // before.
             let is_cut = matches!(reason, Reason::Queue | Reason::Dropped);
             let (reason, from) = match (is_cut, to < found) {
                 (true, true) => (reason, found),

@@ -75,8 +75,8 @@ pub struct AdaptiveRate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateMethod {
-    /// Seven tenths of the rate that was used at a refusal, or of the rate in force if that is less,
-    /// and back along a cubic curve, as the AWS SDKs do it.
+    /// Seven tenths of the rate that was used at a refusal, or of the rate in force if that is
+    /// less, and back along a cubic curve, as the AWS SDKs do it.
     /// Few calls are refused: 1 of 500 of a client alone.
     #[default]
     Cubic,
