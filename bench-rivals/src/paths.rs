@@ -9,6 +9,7 @@ use rategate::{AdaptiveConcurrency, Concurrency, Gcra, Limiter, Rate};
 use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
 use rategate_bench::harness::{Contender, Plan, race};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::{floors, report, rivals};
 
@@ -105,12 +106,18 @@ pub(crate) fn in_flight(plan: Plan) -> Vec<Value> {
         let contenders = [
             served("adaptive", Limiter::new(AdaptiveConcurrency::new(1, 1_000))),
             served("concurrency", Limiter::new(Concurrency::new(1_000))),
-            rivals::semaphore(),
+            semaphore(),
             floor_of(Answer::Granted),
         ];
         rows.extend(report::raced("in flight", threads, &race(plan, threads, &contenders)));
     }
     rows
+}
+
+/// Returns tokio's semaphore, whose permits come back at their drop.
+fn semaphore() -> Contender<'static> {
+    let semaphore = Semaphore::new(1_000);
+    Contender::new("tokio semaphore", move || semaphore.try_acquire().is_ok())
 }
 
 fn served<P>(name: &str, limiter: Limiter<P>) -> Contender<'static>

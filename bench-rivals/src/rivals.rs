@@ -9,7 +9,6 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use rategate_bench::engines::{Answer, PLENTY_PER_S, SLOT_NS};
 use rategate_bench::harness::Contender;
 use ratelimit::Ratelimiter;
-use tokio::sync::Semaphore;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const PLENTY: u32 = 4_000_000_000;
@@ -56,12 +55,6 @@ pub(crate) fn leaky_bucket(answer: Answer) -> Contender<'static> {
     }
     .build();
     Contender::new("leaky-bucket", move || limiter.try_acquire(1))
-}
-
-/// Returns tokio's semaphore, whose permits come back at their drop.
-pub(crate) fn semaphore() -> Contender<'static> {
-    let semaphore = Semaphore::new(1_000);
-    Contender::new("tokio semaphore", move || semaphore.try_acquire().is_ok())
 }
 
 /// Returns a hand-written exact window: a lock and the instants within it. The window is as long
