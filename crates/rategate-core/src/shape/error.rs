@@ -67,7 +67,7 @@ impl fmt::Display for ShapeError {
             Self::Part { part, of } => {
                 return write!(
                     f,
-                    "part {part} of {of}: parts count from 0, so the last of {of} is one less; \
+                    "part {part} of {of}: parts count from 0, up to one less than their number; \
                      splits of splits make at most 2^64 parts"
                 );
             }
