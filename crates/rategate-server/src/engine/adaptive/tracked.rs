@@ -80,7 +80,10 @@ impl Tracked {
 
     /// Returns the state as words, unless its limit is the first one.
     pub(super) fn found(&self, policy: AdaptiveConcurrency, now_ns: u64) -> Option<Vec<u64>> {
-        if self.limit(now_ns) == u64::from(policy.adaptation().bounds().first()) {
+        // In a probe the limit says nothing of what was found.
+        let (_, last) = self.state.changes();
+        let is_probing = last.is_some_and(|it| it.reason == Reason::Probe && it.to < it.from);
+        if !is_probing && self.limit(now_ns) == u64::from(policy.adaptation().bounds().first()) {
             return None;
         }
         let mut words = Vec::new();
