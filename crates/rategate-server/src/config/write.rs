@@ -337,6 +337,11 @@ fn entry(entry: &Entry) -> String {
             let shared = if *shared { ", shared = true" } else { "" };
             format!("{{ key = {key}, value = {}{shared} }}", quoted(text))
         }
+        Value::Shares(shares) => {
+            let share = |(value, share)| format!("{} = \"{share}\"", quoted(value));
+            let shares: Vec<_> = shares.iter().map(share).collect();
+            format!("{{ key = {key}, shares = {{ {} }} }}", shares.join(", "))
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! * **Holders** are those of a [`MemoryStore`], which knows leases and reservations, repeats them
 //!   and ends them. What is added here is the limit: a start finds no more than that in flight with
-//!   it, and the check and the start are one step.
+//!   it, or than its share of it, and the check and the start are one step.
 //! * **A sample** is the time from the start of a holder to its end, as this process sees them. It
 //!   is ignored unless the holder said otherwise. One whose time is over counts as dropped, unless
 //!   it has no name by which a caller could have ended it.
@@ -23,8 +23,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rategate::adaptive::Outcome;
 use rategate::policy::portable::RestoreContext;
 use rategate::store::{Key, LeaseId, MemoryStore, ReservationId};
-use rategate::{AdaptiveConcurrency, Clock, Concurrency};
+use rategate::{AdaptiveConcurrency, Clock, Concurrency, Share};
 
+pub(super) use self::answer::InShare;
 pub(crate) use self::tally::OUTCOMES;
 pub use self::tally::{AdaptiveStatus, AdaptiveTally};
 use self::tracked::{Ending, Tracked};
@@ -207,20 +208,20 @@ impl Inner {
         Some(tracked)
     }
 
-    /// Returns the number of permits that would fit for a key.
-    fn room(&mut self, key: &[u8]) -> u64 {
+    /// Returns the number of permits that would fit into a share of a key's limit.
+    fn room(&mut self, key: &[u8], share: Share) -> u64 {
         if self.is_restoring {
             return u64::MAX;
         }
         let (policy, now_ns) = (self.policy, self.now_ns);
-        let fresh = || u64::from(policy.adaptation().bounds().first());
-        self.known(key).map_or_else(fresh, |tracked| tracked.room(now_ns))
+        let fresh = || share.of(policy.adaptation().bounds().first().into());
+        self.known(key).map_or_else(fresh, |tracked| tracked.room(now_ns, share))
     }
 
     /// Returns the wait until so many permits fit by time alone, unless the limit changes.
-    fn wait_ns(&mut self, key: &[u8], permits: u64) -> Option<NonZeroU64> {
+    fn wait_ns(&mut self, key: &[u8], permits: u64, share: Share) -> Option<NonZeroU64> {
         let now_ns = self.now_ns;
-        self.known(key).and_then(|tracked| tracked.wait_ns(now_ns, permits))
+        self.known(key).and_then(|tracked| tracked.wait_ns(now_ns, permits, share))
     }
 
     /// Starts a holder.
@@ -305,7 +306,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         });
     }
 
-    /// Returns the limit of a rule for these values now, if it follows measurements.
+    /// Returns the whole limit of a rule for these values now, if it follows measurements.
     #[must_use]
     pub fn adaptive(&self, rule: &str, values: &[&[u8]]) -> Option<AdaptiveStatus> {
         let live = self.inner.live.load();

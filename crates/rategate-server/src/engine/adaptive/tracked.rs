@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 
-use rategate::AdaptiveConcurrency;
 use rategate::adaptive::{Outcome, Reason};
+use rategate::{AdaptiveConcurrency, Share};
 use rategate_core::policy::{Ended, Policy, Taken};
 use rategate_core::portable::{RestoreContext, RestoreTarget, numbers_of, save_state};
 
@@ -116,15 +116,16 @@ impl Tracked {
         self.policy.max_in_flight(&self.state, now_ns).unwrap_or(0)
     }
 
-    /// Returns the number of permits that fit.
-    pub(super) fn room(&self, now_ns: u64) -> u64 {
-        self.limit(now_ns).saturating_sub(self.policy.in_flight(&self.state))
+    /// Returns the number of permits that fit into a share of the limit.
+    pub(super) fn room(&self, now_ns: u64, share: Share) -> u64 {
+        share.of(self.limit(now_ns)).saturating_sub(self.policy.in_flight(&self.state))
     }
 
     /// Returns the wait until so many permits fit, if no holder is renewed and the limit stays.
     /// `None` if they fit now or never will.
-    pub(super) fn wait_ns(&self, now_ns: u64, permits: u64) -> Option<NonZeroU64> {
-        let mut excess = permits.saturating_sub(self.room(now_ns));
+    pub(super) fn wait_ns(&self, now_ns: u64, permits: u64, share: Share) -> Option<NonZeroU64> {
+        let in_flight = self.policy.in_flight(&self.state).saturating_add(permits);
+        let mut excess = in_flight.saturating_sub(share.of(self.limit(now_ns)));
         if excess == 0 {
             return None;
         }
