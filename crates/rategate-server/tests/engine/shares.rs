@@ -235,7 +235,7 @@ fn play(seed: u64, world: &mut World, max_permits: u64, change: impl Fn(&mut Wor
 
 #[test]
 fn a_start_fits_into_its_share_of_what_all_priorities_hold() {
-    for seed in 0..40 {
+    for seed in 0..10 {
         let mut world = World::new(seed % 9 + 3, "", &SHARES);
         play(seed, &mut world, 3, |world, rng| {
             let (limit, shares) = (rng.u64(3..=12), SHARES.map(|(of, _)| (of, rng.u64(1..=100))));
@@ -248,7 +248,7 @@ fn a_start_fits_into_its_share_of_what_all_priorities_hold() {
 /// Its limit is what the engine says of it, which the tests of the core check.
 #[test]
 fn a_share_of_an_adaptive_limit_is_of_the_present_one() {
-    for seed in 0..40 {
+    for seed in 0..10 {
         let adaptive = "adaptive = { floor = 2, first = 7, method = \"aimd\" }";
         play(seed, &mut World::new(30, adaptive, &SHARES), 2, |_, _| ());
     }
