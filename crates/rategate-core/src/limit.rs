@@ -167,7 +167,11 @@ pub trait Limit {
         self.end_holds(now_ns);
         let Some(room) = self.room_in_share(now_ns, share) else { return Ok(None) };
         let Some(over) = NonZeroU64::new(permits).filter(|_| permits > room) else {
-            return self.try_acquire(now_ns, permits).map(Some);
+            let mut verdict = self.try_acquire(now_ns, permits)?;
+            if let Verdict::Granted(grant) = &mut verdict {
+                grant.ticket.fills_share = permits == room;
+            }
+            return Ok(Some(verdict));
         };
         match self.opening_of_try(now_ns, over) {
             Err(Refusal::Exceeds(error)) => Err(error),

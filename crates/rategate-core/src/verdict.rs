@@ -83,6 +83,8 @@ pub struct Ticket {
     pub(crate) epoch: RefundEpoch,
     /// The number of permits in flight with the grant, if the limit counts them.
     pub(crate) in_flight: u32,
+    /// `true` if the grant took all that its share had left.
+    pub(crate) fills_share: bool,
 }
 
 impl Ticket {
@@ -91,7 +93,7 @@ impl Ticket {
     #[must_use]
     pub const fn booked(start_ns: u64, busy_until_ns: u64, epoch: RefundEpoch) -> Self {
         let rest = RefundBasis::BusyUntil(busy_until_ns);
-        Self { start_ns, serial: STARTED, rest, epoch, in_flight: 0 }
+        Self { start_ns, serial: STARTED, rest, epoch, in_flight: 0, fills_share: false }
     }
 
     /// Returns until when the limit could not have been at rest without the grant, as far as is

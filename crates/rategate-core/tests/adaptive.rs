@@ -17,7 +17,7 @@ use rategate_core::verdict::{Grant, Verdict};
 const MS: u64 = 1_000_000;
 
 fn sample(latency_ns: u64, in_flight: u32, outcome: Outcome) -> Sample {
-    Sample { start_ns: 0, end_ns: latency_ns, in_flight, outcome }
+    Sample { start_ns: 0, end_ns: latency_ns, in_flight, fills_share: false, outcome }
 }
 
 /// Returns the limits after each of these served samples.
@@ -136,7 +136,7 @@ fn hostile(rng: &mut Rng, now_ns: &mut u64, limit: u32, is_mad: bool) -> Sample 
         1..4 => Outcome::Dropped,
         _ => Outcome::Served,
     };
-    Sample { start_ns, end_ns, in_flight, outcome }
+    Sample { start_ns, end_ns, in_flight, fills_share: false, outcome }
 }
 
 /// The sequences of hostile samples. `RATEGATE_SAMPLES` says how many for each controller.
@@ -198,7 +198,13 @@ fn the_limits_of_a_tape_are_these() {
         let latency_ns = (random >> 40) % (40 * MS);
         let in_flight = u32::try_from(random >> 60).unwrap() * knee.limit() / 15;
         let end_ns = now_ns + latency_ns;
-        knee.sample(Sample { start_ns: now_ns, end_ns, in_flight, outcome: Outcome::Served });
+        knee.sample(Sample {
+            start_ns: now_ns,
+            end_ns,
+            in_flight,
+            fills_share: false,
+            outcome: Outcome::Served,
+        });
         sum = sum.wrapping_mul(31).wrapping_add(knee.limit().into());
     }
     assert_eq!((knee.limit(), sum), (35, 17_473_044_112_285_731_654));
@@ -218,7 +224,13 @@ fn an_instant_of_the_future_does_not_stop_a_controller() {
             let latency_ns = if nth < 500 { 10 * MS } else { 300 * MS };
             let (start_ns, end_ns) = (now_ns - latency_ns, now_ns + wrong_ns);
             let in_flight = knee.limit();
-            knee.sample(Sample { start_ns, end_ns, in_flight, outcome: Outcome::Served });
+            knee.sample(Sample {
+                start_ns,
+                end_ns,
+                in_flight,
+                fills_share: false,
+                outcome: Outcome::Served,
+            });
             limits.push(knee.limit());
         }
         limits.dedup();
@@ -239,7 +251,13 @@ fn a_limit_that_is_not_reached_does_not_grow() {
             now_ns += rng.u64(..4 * MS);
             let end_ns = now_ns + rng.u64(MS..30 * MS);
             let outcome = if rng.u32(..20) == 0 { Outcome::Dropped } else { Outcome::Served };
-            controller.sample(Sample { start_ns: now_ns, end_ns, in_flight, outcome });
+            controller.sample(Sample {
+                start_ns: now_ns,
+                end_ns,
+                in_flight,
+                fills_share: false,
+                outcome,
+            });
             quiet = if is_reached { 0 } else { quiet + 1 };
             // The windows in which it was reached, and a probe, are over after a second.
             if quiet > 600 {
@@ -264,7 +282,13 @@ fn where_all_is_dropped_the_limit_falls_by_a_fifth_a_window() {
     while knee.limit() > 1 {
         now_ns += 4 * MS;
         let (start_ns, end_ns) = (now_ns, now_ns + 2 * MS);
-        knee.sample(Sample { start_ns, end_ns, in_flight: 1, outcome: Outcome::Dropped });
+        knee.sample(Sample {
+            start_ns,
+            end_ns,
+            in_flight: 1,
+            fills_share: false,
+            outcome: Outcome::Dropped,
+        });
         // ln 500 / ln 1.25 = 27.9 windows, of 33 samples each: one ends it, and 32 are in it.
         assert!(now_ns <= 29 * 33 * 4 * MS, "{knee:?}");
     }

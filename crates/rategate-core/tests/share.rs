@@ -1,7 +1,9 @@
 //! Shares of limits on operations in flight, against plain counts.
 
+use std::collections::VecDeque;
+
 use fastrand::Rng;
-use rategate_core::adaptive::{AdaptiveConcurrency, Outcome};
+use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, Bounds, Outcome};
 use rategate_core::all_of::{AllOf, AllOfLedger};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
@@ -95,4 +97,52 @@ fn more_than_the_limit_is_an_error_in_every_share() {
         let nothing = limit.try_acquire_in_share(0, 0, share).unwrap();
         assert!(matches!(nothing, Some(Verdict::Granted(_))));
     }
+}
+
+/// Returns the limits of a server that works on six calls at once, each of which takes 10 ms, while
+/// so many callers call it again and again, as far as their share has room.
+fn limits_in_share(percent: u8, first: u32, callers: usize) -> Vec<u64> {
+    let adaptation = Adaptation::new(Bounds::new(1, first, 500));
+    let mut limit = Ledger::new(AdaptiveConcurrency::following(adaptation), 0);
+    let (mut now_ns, mut in_flight) = (0, VecDeque::<Grant>::new());
+    let mut limits = Vec::new();
+    for nth in 0..40_000_u64 {
+        let share = Share::percent(percent);
+        while in_flight.len() < callers {
+            match limit.try_acquire_in_share(now_ns, 1, share).unwrap() {
+                Some(Verdict::Granted(grant)) => in_flight.push_back(grant),
+                _ => break,
+            }
+        }
+        // With fewer than six in flight, each still takes 10 ms.
+        let workers = u64::try_from(in_flight.len().min(6)).unwrap();
+        now_ns += 10 * MS / workers + nth % 3;
+        let grant = in_flight.pop_front().unwrap();
+        limit.release_with_outcome(now_ns, &grant, 1, Outcome::Served);
+        limits.push(limit.max_in_flight(now_ns).unwrap());
+    }
+    limits
+}
+
+/// The limit is then above what the server bears, so that the share of it is.
+#[test]
+fn a_share_that_is_reached_moves_the_limit_where_it_is_a_half_at_least() {
+    let last = |percent, first| {
+        let limits = limits_in_share(percent, first, 500);
+        let mut last = limits[limits.len() / 2..].to_vec();
+        last.sort_unstable();
+        last[last.len() / 2]
+    };
+    // The goal for six is 12.25 in flight, whatever the share of the limit they are.
+    for (percent, of) in [(100, 11..=13), (80, 14..=17), (60, 18..=22), (50, 22..=26)] {
+        for first in [4, 20, 200] {
+            let found = last(percent, first);
+            assert!(of.contains(&found), "{percent} % from {first}: {found}");
+        }
+    }
+    // A share with room moves none.
+    assert_eq!(limits_in_share(80, 10, 6).into_iter().max(), Some(10));
+    // A smaller share lets none grow, and cuts one whose share is a queue.
+    assert_eq!(limits_in_share(40, 10, 500).into_iter().max(), Some(10));
+    assert!((25..=32).contains(&last(40, 200)), "{}", last(40, 200));
 }

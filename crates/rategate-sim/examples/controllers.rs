@@ -123,7 +123,7 @@ fn back(file: &ServerFile, at_ms: u64, latency_ms: u64) -> String {
     file.setup.measures = after_ms
         .map(|after_ms| {
             let from_ns = at_ms.saturating_add(after_ms).saturating_mul(MS);
-            Measure { from_ns, to_ns: from_ns.saturating_add(1_000 * MS) }
+            Measure::of_all(from_ns, from_ns.saturating_add(1_000 * MS))
         })
         .collect();
     let mut all: Vec<Option<u64>> = SEEDS
@@ -149,7 +149,7 @@ fn shared(callers: u64, controller: ControllerKind) -> Result<String, Box<dyn Er
     let mut file = read("share")?;
     let rate = Rate::new(CALLS_PER_S, std::time::Duration::from_secs(callers))?;
     file.setup.clients = (0..callers).map(|_| Client::constant(rate)).collect();
-    let measure = Measure { from_ns: 30_000 * MS, to_ns: 60_000 * MS };
+    let measure = Measure::of_all(30_000 * MS, 60_000 * MS);
     file.setup.measures = vec![measure, measure];
     Ok(cell("share", &file, controller))
 }

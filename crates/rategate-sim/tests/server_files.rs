@@ -1,6 +1,7 @@
 //! Files about servers: what is wrong in one is said with its line, and what would be right.
 
-use rategate_sim::server::{ControllerKind, ServerFile};
+use rategate_core::adaptive::{Bounds, Knee};
+use rategate_sim::server::{ControllerKind, Measure, Seen, ServerFile, Setup};
 
 const GOOD: &str = "\
 title = \"t\"
@@ -70,6 +71,16 @@ fn nonsense_is_refused_with_its_line() {
             "exceed 128 bits",
         ),
         ("rate = \"100/s\"", "rate = \"1/s\"\nshape = \"constant:5/s\"", 8, "leave out one"),
+        ("rate = \"100/s\"", "rate = \"1/s\"\nshare = 0", 9, "1 to 100"),
+        ("rate = \"100/s\"", "rate = \"1/s\"\nshare = 356", 9, "1 to 100"),
+        (
+            "rate = \"100/s\"",
+            "rate = \"1/s\"\nlimit_of = 1",
+            9,
+            "above, from 1, of which there are 0",
+        ),
+        ("to = \"2s\"", "to = \"2s\"\nclient = 0", 12, "of which there are 1"),
+        ("to = \"2s\"", "to = \"2s\"\nclient = 2", 12, "of which there are 1"),
         ("to = \"2s\"", "to = \"1s\"", 11, "must be after `from`"),
         ("to = \"2s\"", "to = \"61min\"", 11, "at most \"1h\""),
         ("to = \"2s\"", "to = \"2s\"\ngoodput = \"all\"", 12, "a number"),
@@ -88,6 +99,41 @@ fn nonsense_is_refused_with_its_line() {
         assert!(error.message.contains("needs"), "{error}");
     }
     assert!(ServerFile::is_meant(GOOD) && !ServerFile::is_meant("[limit]\npolicy = \"gcra\"\n"));
+}
+
+/// Two clients of one limit, of which one has a share of it: together they are never more than it,
+/// and those of the second start while fewer than its share are in flight.
+#[test]
+fn clients_can_have_one_limit_and_shares_of_it() {
+    let two = "rate = \"600/s\"\n[[client]]\nrate = \"2000/s\"\nlimit_of = 1\nshare = 25\n";
+    let text = GOOD.replace("rate = \"100/s\"\n", two);
+    let run = ServerFile::parse(&text).unwrap().run();
+    let setup = ServerFile::parse(&text).unwrap().setup;
+    let fixed = setup.run(|_| Knee::new(Bounds::new(8, 8, 8), 1));
+    assert!(run.seen.len() > 100 && fixed.seen.len() > 100);
+    let most = |client| fixed.seen.iter().filter(move |seen| seen.client == client);
+    let most = |client| most(client).map(|seen| seen.sample.in_flight).max();
+    assert_eq!((most(0), most(1)), (Some(8), Some(2)));
+    let fills = |seen: &&Seen| seen.sample.fills_share;
+    assert!(
+        fixed.seen.iter().filter(fills).all(|seen| seen.client == 1 && seen.sample.in_flight == 2)
+    );
+    assert!(fixed.seen.iter().any(|seen| seen.sample.fills_share));
+    // A measure of one client counts no calls of the other.
+    let of_one = |client| {
+        let measure = Measure { client, ..setup.measures[0] };
+        let setup = Setup { measures: vec![measure], ..setup.clone() };
+        setup.run(|_| Knee::new(Bounds::new(8, 8, 8), 1)).measured[0].clone()
+    };
+    let (all, one, other) = (of_one(None), of_one(Some(0)), of_one(Some(1)));
+    assert_eq!((all.made, all.sent), (one.made + other.made, one.sent + other.sent));
+    assert!(one.sent > other.sent && other.sent > 10, "{} and {}", one.sent, other.sent);
+    let chain = format!(
+        "{}[[client]]\nrate = \"1/s\"\nlimit_of = 2\n",
+        text.split("[[measure]]").next().unwrap()
+    );
+    let error = ServerFile::parse(&format!("{chain}[[measure]]\nfrom = \"1s\"\nto = \"2s\"\n"));
+    assert!(error.unwrap_err().message.contains("no limit of its own"));
 }
 
 /// Calls along a shape come at its instants, and what they could have been is its rate.

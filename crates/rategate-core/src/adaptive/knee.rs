@@ -48,6 +48,10 @@ const LONG_AGO: u8 = u8::MAX;
 ///   three deviations.
 /// * A cut below three quarters of the last limit that a probe has confirmed needs another probe,
 ///   and so a network that becomes slow is not taken for a queue.
+/// * Where [shares](crate::share) of the limit are reached and the limit is not, the maximum in
+///   flight stands for it: it is what has the queue or the headroom, and the limit moves by the
+///   same ratio. So operations of a low priority alone find what the server bears, and the limit
+///   is then above it. A share of less than a half lets no limit grow.
 /// * Where more than a tenth is dropped, the limit is cut by a fifth. After that it doubles up to
 ///   three quarters of what it was.
 ///
@@ -65,7 +69,7 @@ const LONG_AGO: u8 = u8::MAX;
 /// // All is refused for a second.
 /// for start_ns in (0..1_000_000_000).step_by(1_000_000) {
 ///     let (end_ns, outcome) = (start_ns + 200_000, Outcome::Dropped);
-///     knee.sample(Sample { start_ns, end_ns, in_flight: 1, outcome });
+///     knee.sample(Sample { start_ns, end_ns, in_flight: 1, fills_share: false, outcome });
 /// }
 /// assert!(knee.limit() < 10);
 /// ```
@@ -112,8 +116,9 @@ pub struct Knee {
 enum Phase {
     Open,
     Probe {
-        /// The limit, the throughput and the mean latency before.
+        /// The limit, what is full of it, the throughput and the mean latency before.
         back: u64,
+        full: u64,
         before: Throughput,
         mean: u64,
         /// `true` if a queue stands, so that the limit is cut after the probe.
@@ -178,15 +183,6 @@ impl Knee {
         }
     }
 
-    fn headroom(&self) -> u64 {
-        HEADROOM.max(self.limit.saturating_mul(ONE).isqrt())
-    }
-
-    /// Returns the limit for a server that works on so many operations.
-    fn goal(&self, worked_on: u64) -> u64 {
-        (worked_on / 8).saturating_mul(9).saturating_add(self.headroom())
-    }
-
     fn end_window(&mut self) {
         let averages = self.window.averages();
         self.window = Window::new(self.latest_ns);
@@ -197,9 +193,9 @@ impl Knee {
         let was_dropping = mem::replace(&mut self.is_dropping, averages.is_dropping);
         match mem::replace(&mut self.phase, Phase::Open) {
             Phase::Probe { back, .. } if averages.is_dropping => self.shed(back, was_dropping),
-            Phase::Probe { back, before, mean, is_cut } => {
+            Phase::Probe { back, full, before, mean, is_cut } => {
                 self.find_base(averages, mean);
-                self.end_probe(back, before, is_cut);
+                self.end_probe(back, full, before, is_cut);
             }
             Phase::Open if averages.is_dropping => self.shed(self.limit, was_dropping),
             Phase::Open => self.follow(averages, was_cut_off),
@@ -216,7 +212,7 @@ impl Knee {
     }
 
     fn follow(&mut self, averages: Averages, was_cut_off: bool) {
-        let Averages { mean, error, in_flight, most, .. } = averages;
+        let Averages { mean, error, in_flight, most, most_in_share, .. } = averages;
         let noise = error.saturating_mul(2);
         if self.base == 0 {
             self.base = mean;
@@ -224,43 +220,50 @@ impl Knee {
             self.base = self.base.midpoint(mean.saturating_add(error));
         }
         let has_queue = mean > self.base.saturating_add(noise.max(self.base / 64));
-        let is_reached = u64::from(most) >= self.limit / ONE;
+        let is_whole = u64::from(most) >= self.limit / ONE;
+        let is_reached = is_whole || most_in_share > 0;
+        let may_grow = is_whole || parts(most_in_share) >= self.limit / 2;
+        let full = if is_whole { self.limit } else { parts(most).max(1) };
         let busy = u128::from(in_flight).saturating_mul(self.base.into());
         let worked_on = ratio(busy, mean.max(1).into());
-        let goal = self.goal(worked_on);
+        let goal = goal(worked_on, full);
         let next = |ago: u8, is_now: bool| if is_now { 0 } else { ago.saturating_add(1) };
         self.reached = if is_reached { self.reached.saturating_add(1) } else { 0 };
-        self.reached_ago = next(self.reached_ago, is_reached);
-        self.queue_ago = next(self.queue_ago, has_queue && (!is_reached || goal < self.limit));
+        self.reached_ago = next(self.reached_ago, may_grow);
+        self.queue_ago = next(self.queue_ago, has_queue && (!is_reached || goal < full));
         if !is_reached {
             self.standing = 0;
             if !has_queue && self.reached_ago <= BURST && self.queue_ago <= BURST {
                 (self.reached_ago, self.queue_ago) = (LONG_AGO, LONG_AGO);
                 self.set(self.limit.saturating_add(self.limit / 2), Reason::Reached);
             }
-        } else if !has_queue || goal >= self.limit {
+        } else if !has_queue || goal >= full {
             self.standing = 0;
-            let missing = goal.saturating_sub(self.limit).min(self.headroom());
-            let double = self.limit.saturating_mul(2).min(self.doubles_to);
-            self.set(self.limit.saturating_add(missing).max(double), Reason::Reached);
+            if may_grow {
+                let missing = goal.saturating_sub(full).min(headroom(full));
+                let double = self.limit.saturating_mul(2).min(self.doubles_to);
+                let grown = moved(self.limit, full.saturating_add(missing), full);
+                self.set(grown.max(double), Reason::Reached);
+            }
         } else {
             self.standing = self.standing.saturating_add(1);
             if self.standing >= STANDING {
                 (self.standing, self.doubles_to) = (0, 0);
-                if self.confirmed == 0 || goal < (self.confirmed / 4).saturating_mul(3) {
-                    return self.probe(averages, true);
+                let cut = moved(self.limit, goal, full);
+                if self.confirmed == 0 || cut < (self.confirmed / 4).saturating_mul(3) {
+                    return self.probe(averages, full, true);
                 }
-                self.set(goal, Reason::Queue);
+                self.set(cut, Reason::Queue);
             }
         }
         if self.reached >= REACHED && self.latest_ns >= self.probe_ns {
-            self.probe(averages, false);
+            self.probe(averages, full, false);
         }
     }
 
-    fn probe(&mut self, averages: Averages, is_cut: bool) {
+    fn probe(&mut self, averages: Averages, full: u64, is_cut: bool) {
         let Averages { mean, throughput: before, .. } = averages;
-        self.phase = Phase::Probe { back: self.limit, before, mean, is_cut };
+        self.phase = Phase::Probe { back: self.limit, full, before, mean, is_cut };
         self.set(self.limit / 4, Reason::Probe);
     }
 
@@ -283,10 +286,11 @@ impl Knee {
         self.every_ns = every_ns.clamp(least_ns, least_ns.saturating_mul(16));
     }
 
-    fn end_probe(&mut self, back: u64, before: Throughput, is_cut: bool) {
+    fn end_probe(&mut self, back: u64, full: u64, before: Throughput, is_cut: bool) {
         self.set(back, Reason::Probe);
         if is_cut {
-            self.set(self.goal(before.worked_on(self.base)).min(back), Reason::Queue);
+            let goal = goal(before.worked_on(self.base), full);
+            self.set(moved(self.limit, goal, full).min(back), Reason::Queue);
         }
         (self.changed_ns, self.is_cut_off) = (self.latest_ns, true);
         self.confirmed = self.limit;
@@ -315,6 +319,22 @@ impl Knee {
         self.window = Window::new(self.changed_ns);
         (self.standing, self.reached) = (0, 0);
     }
+}
+
+/// Returns the room for a queue beside the operations that are worked on, where so many are in
+/// flight.
+fn headroom(full: u64) -> u64 {
+    HEADROOM.max(full.saturating_mul(ONE).isqrt())
+}
+
+/// Returns the operations in flight for a server that works on so many, where `full` are now.
+fn goal(worked_on: u64, full: u64) -> u64 {
+    (worked_on / 8).saturating_mul(9).saturating_add(headroom(full))
+}
+
+/// Returns a limit moved by the ratio of two numbers of operations.
+fn moved(limit: u64, to: u64, from: u64) -> u64 {
+    ratio(u128::from(limit).saturating_mul(to.into()), from.into())
 }
 
 impl Controller for Knee {

@@ -35,7 +35,8 @@
 //!     let start_ns = call / 20 * 10_000_000;
 //!     let in_flight = u32::try_from(call % 20 + 1)?;
 //!     let end_ns = start_ns + 10_000_000;
-//!     knee.sample(Sample { start_ns, end_ns, in_flight, outcome: Outcome::Served });
+//!     let (fills_share, outcome) = (false, Outcome::Served);
+//!     knee.sample(Sample { start_ns, end_ns, in_flight, fills_share, outcome });
 //! }
 //! assert!(knee.limit() > 20);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
@@ -96,6 +97,9 @@ pub struct Sample {
     /// The number of operations in flight when it started, itself included: of permits, where an
     /// operation takes several.
     pub in_flight: u32,
+    /// `true` if it took all that its [share](crate::share) of the limit had left, so that the
+    /// share was reached although the limit was not.
+    pub fills_share: bool,
     /// The way in which it ended.
     pub outcome: Outcome,
 }

@@ -14,6 +14,8 @@ pub(super) struct Window {
     squares: u128,
     in_flight: u64,
     most: u32,
+    /// The maximum in flight at the start of one that filled its share; 0 for none.
+    most_in_share: u32,
 }
 
 /// The averages of a window.
@@ -28,6 +30,8 @@ pub(super) struct Averages {
     /// The mean number of operations in flight, in 256ths, and the maximum.
     pub(super) in_flight: u64,
     pub(super) most: u32,
+    /// The maximum in flight with which a share of the limit was reached; 0 for none.
+    pub(super) most_in_share: u32,
     /// `true` if more than a tenth was dropped.
     pub(super) is_dropping: bool,
 }
@@ -49,6 +53,9 @@ impl Window {
         self.samples = self.samples.saturating_add(1);
         self.last_ns = now_ns;
         self.most = self.most.max(sample.in_flight);
+        if sample.fills_share {
+            self.most_in_share = self.most_in_share.max(sample.in_flight);
+        }
         if sample.outcome != Outcome::Served {
             return;
         }
@@ -86,6 +93,7 @@ impl Window {
             error: ratio(variance.checked_div(served).unwrap_or(0).isqrt(), 1),
             in_flight: ratio(u128::from(self.in_flight).saturating_mul(one), served),
             most: self.most,
+            most_in_share: self.most_in_share,
             is_dropping: u64::from(dropped).saturating_mul(10) > self.samples.into(),
         }
     }

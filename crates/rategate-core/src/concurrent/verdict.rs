@@ -70,6 +70,7 @@ enum Amount {
         permits: u64,
         busy_until_ns: u64,
         in_flight: u32,
+        fills_share: bool,
     },
 }
 
@@ -89,15 +90,16 @@ impl Leftover {
     /// Without that grant, the limit could not have been at rest before `busy_until_ns`.
     #[must_use]
     pub const fn booked(permits: u64, busy_until_ns: u64) -> Self {
-        let left = Amount::Permits { permits, busy_until_ns, in_flight: 0 };
+        let left = Amount::Permits { permits, busy_until_ns, in_flight: 0, fills_share: false };
         Self { left, epoch: RefundEpoch::UNKNOWN }
     }
 
     /// Returns what a grant has left of `permits`, as its ticket says.
     #[must_use]
     pub const fn of_ticket(permits: u64, ticket: &Ticket) -> Self {
-        let (busy_until_ns, in_flight) = (ticket.busy_until_ns(), ticket.in_flight);
-        let left = Amount::Permits { permits, busy_until_ns, in_flight };
+        let busy_until_ns = ticket.busy_until_ns();
+        let (in_flight, fills_share) = (ticket.in_flight, ticket.fills_share);
+        let left = Amount::Permits { permits, busy_until_ns, in_flight, fills_share };
         Self { left, epoch: ticket.epoch }
     }
 
@@ -116,15 +118,15 @@ impl Leftover {
     /// Returns the ticket of a grant that started at `start_ns` and left these permits.
     #[must_use]
     pub const fn ticket(self, start_ns: u64) -> Ticket {
-        let (rest, in_flight) = match self.left {
+        let (rest, in_flight, fills_share) = match self.left {
             Amount::Parts { parts, parts_per_permit } => {
-                (RefundBasis::Leftover { parts, parts_per_permit }, 0)
+                (RefundBasis::Leftover { parts, parts_per_permit }, 0, false)
             }
-            Amount::Permits { busy_until_ns, in_flight, .. } => {
-                (RefundBasis::BusyUntil(busy_until_ns), in_flight)
+            Amount::Permits { busy_until_ns, in_flight, fills_share, .. } => {
+                (RefundBasis::BusyUntil(busy_until_ns), in_flight, fills_share)
             }
         };
-        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch, in_flight }
+        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch, in_flight, fills_share }
     }
 
     /// Returns `true` if fewer than `permits` whole permits are left. Costs no division.

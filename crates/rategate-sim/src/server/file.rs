@@ -15,6 +15,12 @@
 //! [[client]]
 //! rate = "1500/s"
 //!
+//! # Calls of a low priority, which may fill 60 % of the first client's limit.
+//! [[client]]
+//! rate = "300/s"
+//! limit_of = 1
+//! share = 60
+//!
 //! # Or a load of any shape: `shape = "poisson(ramp:0/s>3000/s@1min),seed=7"`.
 //!
 //! [[measure]]
@@ -22,10 +28,18 @@
 //! to = "60s"
 //! goodput = 98
 //! p99 = "60ms"
+//!
+//! # Of the first client's calls alone.
+//! [[measure]]
+//! client = 1
+//! from = "10s"
+//! to = "60s"
+//! goodput = 65
 //! ```
 
 use rategate_core::adaptive::{Aimd, Bounds, Gradient, Knee, Vegas};
 use rategate_core::rate::Rate;
+use rategate_core::share::Share;
 use rategate_core::span;
 use toml::de::DeTable;
 
@@ -118,13 +132,21 @@ impl ServerFile {
         let (controller, bounds) = read_limit(limit)?;
         let server = fields.need("server", "{ workers = 10, service = { mean = \"10ms\" } }")?;
         let server = read_server(server.table("[server]")?)?;
-        let clients = fields.tables("client", "[[client]]", read_client)?;
+        // The callers so far, and whether each has a limit of its own.
+        let mut own = Vec::new();
+        let clients = fields.tables("client", "[[client]]", |fields| {
+            let client = read_client(fields, &own)?;
+            own.push(client.limit_of.is_none());
+            Ok(client)
+        })?;
         if clients.is_empty() || clients.len() > MAX_CLIENTS {
             let message = format!("needs from 1 to {MAX_CLIENTS} [[client]]s");
             return Err(fields.error(message));
         }
+        let among = clients.len();
+        let read = |fields: Fields<'_>| read_measure(fields, among);
         let (measures, goals): (Vec<Measure>, Vec<_>) =
-            fields.tables("measure", "[[measure]]", read_measure)?.into_iter().unzip();
+            fields.tables("measure", "[[measure]]", read)?.into_iter().unzip();
         if measures.is_empty() {
             return Err(fields.error("no [[measure]]; a file needs at least one"));
         }
@@ -269,7 +291,33 @@ fn read_pause(mut fields: Fields<'_>) -> Result<Pause, ScenarioError> {
     Ok(Pause { every_ns, for_ns })
 }
 
-fn read_client(mut fields: Fields<'_>) -> Result<Client, ScenarioError> {
+/// Reads a client, behind others of which it is known whether they have limits of their own.
+fn read_client(mut fields: Fields<'_>, own: &[bool]) -> Result<Client, ScenarioError> {
+    let share = fields.read("share", |field| {
+        let percent = u8::try_from(field.count()?).unwrap_or(u8::MAX);
+        Share::try_percent(percent).map_err(|error| field.error(error))
+    })?;
+    let limit_of = fields.read("limit_of", |field| {
+        let client = read_index(field, own.len(), "the number of a [[client]] above")?;
+        match own.get(client) {
+            Some(true) => Ok(client),
+            _ => Err(field.error("names a client that has no limit of its own")),
+        }
+    })?;
+    let client = read_calls(fields)?.in_share(share.unwrap_or(Share::WHOLE));
+    Ok(limit_of.map_or(client.clone(), |of| client.under_limit_of(of)))
+}
+
+/// Reads the number of a client, which counts from 1, as its index.
+fn read_index(field: &Field<'_>, clients: usize, what: &str) -> Result<usize, ScenarioError> {
+    let number = field.count()?;
+    let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    index.filter(|&index| index < clients).ok_or_else(|| {
+        field.error(format!("is {number}; it must be {what}, from 1, of which there are {clients}"))
+    })
+}
+
+fn read_calls(mut fields: Fields<'_>) -> Result<Client, ScenarioError> {
     if let Some(client) = fields.read("shape", read_load)? {
         if fields.has("rate") {
             let message = "the shape has its own rate; leave out one of the two";
@@ -294,7 +342,7 @@ fn read_load(shape: &Field<'_>) -> Result<Client, ScenarioError> {
     Client::of(shape.load()?).map_err(|error| shape.error(error))
 }
 
-fn read_measure(mut fields: Fields<'_>) -> Result<(Measure, Goal), ScenarioError> {
+fn read_measure(mut fields: Fields<'_>, clients: usize) -> Result<(Measure, Goal), ScenarioError> {
     let from_ns = fields.need("from", "\"10s\"")?.duration()?;
     let to = fields.need("to", "\"60s\"")?;
     let to_ns = to.duration()?;
@@ -319,8 +367,10 @@ fn read_measure(mut fields: Fields<'_>) -> Result<(Measure, Goal), ScenarioError
         refused_per_mille: fields.read("refused", percent)?,
         shed_per_mille: fields.read("shed", percent)?,
     };
+    let read = |field: &Field<'_>| read_index(field, clients, "the number of a [[client]]");
+    let client = fields.read("client", read)?;
     fields.finish()?;
-    Ok((Measure { from_ns, to_ns }, goal))
+    Ok((Measure { from_ns, to_ns, client }, goal))
 }
 
 /// Reads one value, or the values from some instants on: `[{ from = "0s", is = 20 }, …]`.

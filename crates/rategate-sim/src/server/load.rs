@@ -3,13 +3,17 @@
 use rategate_core::random::Random;
 use rategate_core::rate::Rate;
 use rategate_core::shape::{DueInstants, Factor, Load, Operations, Shape, ShapeError};
+use rategate_core::share::Share;
 
 use super::Steps;
 
-/// A caller: when its calls come.
+/// A caller: when its calls come, and the limit that they have.
 #[derive(Clone, Debug)]
 pub struct Client {
     calls: Calls,
+    pub(super) share: Share,
+    /// The index of another caller, if its limit is the limit of these calls.
+    pub(super) limit_of: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ impl Client {
     /// Creates a caller whose calls are a Poisson process of a rate that changes at some instants.
     #[must_use]
     pub const fn changing(rate: Steps<Rate>) -> Self {
-        Self { calls: Calls::Random(rate) }
+        Self::making(Calls::Random(rate))
     }
 
     /// Creates a caller whose calls are a load, with the seed of the load if it is random.
@@ -59,7 +63,24 @@ impl Client {
         // A load is no trace, and so has a shape.
         let shape = operations.shape().cloned().ok_or(ShapeError::TooFine)?;
         let millionths = shape.with_rate_times(Factor::new(1_000_000, 1)?)?;
-        Ok(Self { calls: Calls::Load(Box::new(operations), Millionths(Box::new(millionths))) })
+        Ok(Self::making(Calls::Load(Box::new(operations), Millionths(Box::new(millionths)))))
+    }
+
+    const fn making(calls: Calls) -> Self {
+        Self { calls, share: Share::WHOLE, limit_of: None }
+    }
+
+    /// Limits the calls to a share of their limit.
+    #[must_use]
+    pub fn in_share(self, share: Share) -> Self {
+        Self { share, ..self }
+    }
+
+    /// Puts the calls under the limit of another caller, given by its index. Without that caller,
+    /// they have a limit of their own.
+    #[must_use]
+    pub fn under_limit_of(self, client: usize) -> Self {
+        Self { limit_of: Some(client), ..self }
     }
 
     /// Returns the mean of the calls in the time from an instant on, in thousandths a second.

@@ -9,6 +9,21 @@ pub struct Measure {
     pub from_ns: u64,
     /// Its end.
     pub to_ns: u64,
+    /// The index of the client whose calls alone it measures. `None` for those of all.
+    pub client: Option<usize>,
+}
+
+impl Measure {
+    /// Creates a measure of the calls of all clients.
+    #[must_use]
+    pub const fn of_all(from_ns: u64, to_ns: u64) -> Self {
+        Self { from_ns, to_ns, client: None }
+    }
+
+    /// Returns `true` if it measures the calls of a client.
+    pub(super) fn is_of(&self, client: usize) -> bool {
+        self.client.is_none_or(|only| only == client)
+    }
 }
 
 /// The calls that ended in a [`Measure`].

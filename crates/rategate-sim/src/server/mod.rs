@@ -18,7 +18,7 @@
 //! let setup = Setup {
 //!     server: Server::new(10, Service::exponential(10 * MS)),
 //!     clients: vec![Client::constant(Rate::per_second(1_500))],
-//!     measures: vec![Measure { from_ns: 5_000 * MS, to_ns: 20_000 * MS }],
+//!     measures: vec![Measure::of_all(5_000 * MS, 20_000 * MS)],
 //!     seed: 1,
 //! };
 //! let run = setup.run(|client| Knee::new(Bounds::new(1, 20, 1_000), client));

@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rategate_core::adaptive::{Controller, Outcome, Sample};
 use rategate_core::random::Random;
+use rategate_core::share::Share;
 
 use super::load::Instants;
 use super::{Client, Measured, Server, Setup};
@@ -51,6 +52,7 @@ struct Call {
     client: usize,
     start_ns: u64,
     in_flight: u32,
+    fills_share: bool,
     work_ns: u64,
     is_refused: bool,
     is_over: bool,
@@ -59,6 +61,8 @@ struct Call {
 struct Caller<'s, C> {
     controller: C,
     in_flight: u32,
+    /// The index of the caller whose limit its calls have: its own, or that of another.
+    limit: usize,
     instants: Instants<'s>,
     /// Draws its calls, unless a load has them, and their work.
     random: Random,
@@ -86,7 +90,9 @@ impl Setup {
             // Far apart, so that no two callers draw the same.
             let mut seeds = Random::new(self.seed.wrapping_add(client << 32));
             let random = Random::new(seeds.bits());
-            Caller { controller: new(client), in_flight: 0, instants: of.instants(), random }
+            let own = usize::try_from(client).unwrap_or(usize::MAX);
+            let limit = of.limit_of.filter(|&other| other < self.clients.len()).unwrap_or(own);
+            Caller { controller: new(client), in_flight: 0, limit, instants: of.instants(), random }
         };
         let mut world = World {
             setup: self,
@@ -115,7 +121,9 @@ impl Setup {
         let measured = |measure: &super::Measure| {
             let (mut at_ns, mut possible) = (measure.from_ns, 0_u128);
             while at_ns < measure.to_ns {
-                let made = self.clients.iter().map(|client| client.per_1000_s(at_ns, STEP_NS));
+                let clients = self.clients.iter().enumerate();
+                let made = clients.filter(|(client, _)| measure.is_of(*client));
+                let made = made.map(|(_, client)| client.per_1000_s(at_ns, STEP_NS));
                 let made = made.fold(0, u64::saturating_add);
                 possible = possible.saturating_add(made.min(self.server.capacity(at_ns)).into());
                 at_ns = at_ns.saturating_add(STEP_NS);
@@ -174,10 +182,11 @@ impl<C: Controller> World<'_, C> {
         }
     }
 
-    /// Counts something in the measures of now.
-    fn count(&mut self, count: impl Fn(&mut Measured)) {
+    /// Counts something of a client in the measures of now.
+    fn count(&mut self, client: usize, count: impl Fn(&mut Measured)) {
         for (measure, measured) in self.setup.measures.iter().zip(&mut self.run.measured) {
-            if (measure.from_ns..measure.to_ns).contains(&self.now_ns) {
+            let is_now = (measure.from_ns..measure.to_ns).contains(&self.now_ns);
+            if is_now && measure.is_of(client) {
                 count(measured);
             }
         }
@@ -186,16 +195,21 @@ impl<C: Controller> World<'_, C> {
     /// Makes a call, and sends it if the limit has room.
     fn make(&mut self, client: usize) {
         self.call_next(client);
-        self.count(|measured| measured.made = measured.made.saturating_add(1));
+        self.count(client, |measured| measured.made = measured.made.saturating_add(1));
         let Some(caller) = self.callers.get_mut(client) else { return };
         // Drawn for calls that are not sent, too.
         let work_ns = self.setup.server.service.draw_ns(&mut caller.random);
-        if caller.in_flight >= caller.controller.limit() {
+        let limit = caller.limit;
+        let share = self.setup.clients.get(client).map_or(Share::WHOLE, |client| client.share);
+        let Some(limit) = self.callers.get_mut(limit) else { return };
+        let in_share = share.of(limit.controller.limit().into());
+        if u64::from(limit.in_flight) >= in_share {
             return;
         }
-        caller.in_flight = caller.in_flight.saturating_add(1);
-        let (in_flight, call) = (caller.in_flight, self.calls.len());
-        self.count(|measured| measured.sent = measured.sent.saturating_add(1));
+        limit.in_flight = limit.in_flight.saturating_add(1);
+        let fills_share = !share.is_whole() && u64::from(limit.in_flight) == in_share;
+        let (in_flight, call) = (limit.in_flight, self.calls.len());
+        self.count(client, |measured| measured.sent = measured.sent.saturating_add(1));
         let slowness = u128::from(self.server().slowness.between(self.now_ns));
         let work_ns = u128::from(work_ns).saturating_mul(slowness) / 1_000;
         let work_ns = u64::try_from(work_ns).unwrap_or(u64::MAX);
@@ -204,7 +218,9 @@ impl<C: Controller> World<'_, C> {
         let is_busy = is_paused || self.busy >= self.server().workers.at(self.now_ns);
         let is_refused = is_full && is_busy;
         let (start_ns, is_over) = (self.now_ns, false);
-        self.calls.push(Call { client, start_ns, in_flight, work_ns, is_refused, is_over });
+        let call_of =
+            Call { client, start_ns, in_flight, fills_share, work_ns, is_refused, is_over };
+        self.calls.push(call_of);
         let deadline_ns = self.now_ns.saturating_add(self.server().deadline_ns);
         self.cause(deadline_ns, Event::GiveUp { call });
         if is_refused { self.reply(call) } else { self.queue.push_back(call) }
@@ -250,9 +266,10 @@ impl<C: Controller> World<'_, C> {
         let is_dropped = is_late || is_refused;
         let outcome = if is_dropped { Outcome::Dropped } else { Outcome::Served };
         let (start_ns, end_ns, in_flight) = (call.start_ns, self.now_ns, call.in_flight);
-        let sample = Sample { start_ns, end_ns, in_flight, outcome };
+        let fills_share = call.fills_share;
+        let sample = Sample { start_ns, end_ns, in_flight, fills_share, outcome };
         let latency_ns = end_ns.saturating_sub(start_ns);
-        self.count(|measured| {
+        self.count(client, |measured| {
             if is_refused {
                 measured.refused = measured.refused.saturating_add(1);
             } else {
@@ -264,9 +281,10 @@ impl<C: Controller> World<'_, C> {
                 *served = served.saturating_add(1);
             }
         });
-        let Some(caller) = self.callers.get_mut(client) else { return };
-        caller.in_flight = caller.in_flight.saturating_sub(1);
-        caller.controller.sample(sample);
-        self.run.seen.push(Seen { client, sample, limit: caller.controller.limit() });
+        let limit = self.callers.get(client).map_or(client, |caller| caller.limit);
+        let Some(limit) = self.callers.get_mut(limit) else { return };
+        limit.in_flight = limit.in_flight.saturating_sub(1);
+        limit.controller.sample(sample);
+        self.run.seen.push(Seen { client, sample, limit: limit.controller.limit() });
     }
 }

@@ -200,7 +200,8 @@ impl Tracked {
         let outcome = held.outcome.unwrap_or(by_default);
         let outcome = if held.is_measured { outcome } else { Outcome::Ignored };
         let (start_ns, permits, in_flight) = (held.start_ns, held.permits, held.in_flight);
-        let ended = Ended { start_ns, now_ns: end_ns, permits, in_flight, outcome };
+        let fills_share = false;
+        let ended = Ended { start_ns, now_ns: end_ns, permits, in_flight, fills_share, outcome };
         self.policy.release_with_outcome(&mut self.state, ended);
         let (until_ns, latency_ns) = (held.until_ns, end_ns.saturating_sub(start_ns));
         Some(EndedHolder { until_ns, outcome, latency_ns, reason: self.changed(end_ns) })

@@ -158,7 +158,13 @@ mod tests {
             for _ in 0..calls {
                 let (start_ns, end_ns) = (self.now_ns - latency_ms * MS, self.now_ns);
                 let outcome = Outcome::Served;
-                self.envoy.sample(Sample { start_ns, end_ns, in_flight: 1, outcome });
+                self.envoy.sample(Sample {
+                    start_ns,
+                    end_ns,
+                    in_flight: 1,
+                    fills_share: false,
+                    outcome,
+                });
             }
             self.now_ns += 101 * MS;
             self.envoy.run_timers(self.now_ns);

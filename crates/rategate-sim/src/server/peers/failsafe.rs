@@ -223,7 +223,13 @@ mod tests {
         move |latency_ms, in_flight| {
             end_ns += 2_000 * MS;
             let start_ns = end_ns.saturating_sub(latency_ms * MS);
-            limiter.sample(Sample { start_ns, end_ns, in_flight, outcome: Outcome::Served });
+            limiter.sample(Sample {
+                start_ns,
+                end_ns,
+                in_flight,
+                fills_share: false,
+                outcome: Outcome::Served,
+            });
             limiter.clone()
         }
     }

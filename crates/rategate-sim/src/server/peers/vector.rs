@@ -153,7 +153,13 @@ mod tests {
             let start_ns = now_ns;
             now_ns += 100 * MS;
             for in_flight in 1..=in_flight {
-                vector.sample(Sample { start_ns, end_ns: now_ns, in_flight, outcome });
+                vector.sample(Sample {
+                    start_ns,
+                    end_ns: now_ns,
+                    in_flight,
+                    fills_share: false,
+                    outcome,
+                });
             }
             in_flight = vector.limit().min(left);
             left -= in_flight;
@@ -168,7 +174,7 @@ mod tests {
         let mut vector = Vector::new(Bounds::new(1, 100, 200));
         let mut sample = |end_ns, outcome| {
             let start_ns = end_ns - 10 * MS;
-            vector.sample(Sample { start_ns, end_ns, in_flight: 100, outcome });
+            vector.sample(Sample { start_ns, end_ns, in_flight: 100, fills_share: false, outcome });
             vector.limit()
         };
         assert_eq!(sample(10 * MS, Outcome::Served), 100);

@@ -71,7 +71,7 @@ impl Controller for Windowed {
             // The rule does not look at drops.
             let outcome = Outcome::Served;
             let in_flight = window.in_flight;
-            self.inner.sample(Sample { start_ns, end_ns, in_flight, outcome });
+            self.inner.sample(Sample { start_ns, end_ns, in_flight, fills_share: false, outcome });
         }
     }
 }
@@ -101,7 +101,13 @@ mod tests {
         let mut sample = |end_ns, latency_ns| {
             let start_ns = end_ns - latency_ns;
             let outcome = Outcome::Served;
-            windowed.sample(Sample { start_ns, end_ns, in_flight: 20, outcome });
+            windowed.sample(Sample {
+                start_ns,
+                end_ns,
+                in_flight: 20,
+                fills_share: false,
+                outcome,
+            });
             windowed.limit()
         };
         // The first sample begins the windows.
