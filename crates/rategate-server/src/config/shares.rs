@@ -1,11 +1,13 @@
 //! The shares of a limit on permits in flight, by the value of an entry.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rategate::Share;
 
 use super::limit::{Algorithm, Written};
 use super::naming::MAX_TEXT_BYTES;
+use super::node::Node;
 use super::rules::{KnownAlgorithm, Reader};
 use super::tables::RuleTable;
 use super::text::Text;
@@ -21,8 +23,8 @@ impl Reader<'_> {
         shares: impl Iterator<Item = (&'t String, &'t Text<Share>)>,
     ) -> Value {
         let shares = shares.map(|(value, share)| (Arc::from(value.as_str()), share.0));
-        let shares: std::collections::BTreeMap<Arc<str>, Share> = shares.collect();
-        let is_right = self.node.child("shares").is_some_and(super::node::Node::is_right);
+        let shares: BTreeMap<Arc<str>, Share> = shares.collect();
+        let is_right = self.node.child("shares").is_some_and(Node::is_right);
         if shares.is_empty() && is_right {
             self.complain("shares", "no shares; write shares = { batch = \"30%\" }");
         }

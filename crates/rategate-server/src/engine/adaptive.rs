@@ -218,6 +218,13 @@ impl Inner {
         self.known(key).map_or_else(fresh, |tracked| tracked.room(now_ns, share))
     }
 
+    /// Returns `None` if so many permits do not fit into a share of a key's limit; else `true` if the
+    /// share is smaller than the limit, and they fill it.
+    fn fit(&mut self, key: &[u8], permits: NonZeroU64, share: Share) -> Option<bool> {
+        let room = self.room(key, share);
+        (permits.get() <= room).then_some(permits.get() == room && !share.is_whole())
+    }
+
     /// Returns the wait until so many permits fit by time alone, unless the limit changes.
     fn wait_ns(&mut self, key: &[u8], permits: u64, share: Share) -> Option<NonZeroU64> {
         let now_ns = self.now_ns;
@@ -225,7 +232,13 @@ impl Inner {
     }
 
     /// Starts a holder.
-    fn begin(&mut self, key: &Key, holder: Holder, (permits, until_ns): (NonZeroU64, u64)) {
+    fn begin(
+        &mut self,
+        key: &Key,
+        holder: Holder,
+        (permits, until_ns): (NonZeroU64, u64),
+        fills_share: bool,
+    ) {
         if self.known(key).is_none() {
             self.evict_some();
             self.keys.insert(Key::clone(key), Tracked::new(self.policy, self.now_ns));
@@ -233,7 +246,7 @@ impl Inner {
         }
         let now_ns = self.now_ns;
         let Some(tracked) = self.keys.get_mut(key) else { return };
-        if let Some(reason) = tracked.begin(holder, (permits, until_ns), now_ns) {
+        if let Some(reason) = tracked.begin(holder, (permits, until_ns), fills_share, now_ns) {
             self.tally.note_change(reason);
         }
         if self.is_restoring {
@@ -263,7 +276,7 @@ impl Inner {
                 self.due.remove(&(before_ns, Key::clone(key), holder));
                 self.due.insert((until_ns, Key::clone(key), holder));
             }
-            None => self.begin(key, holder, (permits, until_ns)),
+            None => self.begin(key, holder, (permits, until_ns), false),
         }
     }
 
@@ -341,7 +354,7 @@ mod tests {
         let one = (NonZeroU64::MIN, 60_000_000_000);
         let holder = Holder::Lease([0; 16], 1);
         for nth in 0..100 {
-            store.lock().begin(&key(nth), holder, one);
+            store.lock().begin(&key(nth), holder, one, false);
             // One of ten is still held.
             if nth % 10 > 0 {
                 store.lock().end(&key(nth), holder, Ending::Ended);
@@ -362,13 +375,13 @@ mod tests {
         let store = AdaptiveStore::new(clock.clone(), (100, 100), (policy, 1_000));
         let holder = Holder::Reservation([0; 16]);
         for nth in 0..50_u8 {
-            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, 1_000));
+            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, 1_000), false);
             store.lock().end(&Key::from([nth]), holder, Ending::Ended);
         }
         assert_eq!(store.keys(), 50, "what was learned is kept");
         clock.advance(std::time::Duration::from_secs(600));
         for nth in 50..100_u8 {
-            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, u64::MAX));
+            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, u64::MAX), false);
         }
         assert_eq!(store.keys(), 50, "those of before are gone");
     }

@@ -286,10 +286,10 @@ impl<C: Clock + Clone> Live<C> {
         // An entry that varies in a rule may be fixed in its tier.
         let mut varying = smallvec::SmallVec::<[&[u8]; 4]>::new();
         let mut share = Share::WHOLE;
-        for (tier, (_, value)) in found.entries.iter().zip(&entries) {
+        for ((entry, tier), (_, value)) in rule.entries.iter().zip(&found.entries).zip(&entries) {
             match &tier.value {
                 Value::Shares(shares) => share = shares.of(value),
-                own if own.varies() => varying.push(value),
+                own if own.varies() && entry.value.varies() => varying.push(value),
                 _ => {}
             }
         }

@@ -118,6 +118,10 @@ fn they_are_written_and_explained() {
     let text = to_toml(&RuleSet { rules: rules.clone(), hash: "".into() }).unwrap();
     let again = load_text("b.toml", &text).unwrap().rules.rules.clone();
     assert_eq!(again[0].entries, rules[0].entries, "{text}");
+    let odd = load(&with(r#"{ "a\nb\"c" = "1%", "'" = "2%", "" = "3%" }"#)).unwrap();
+    let text = to_toml(&RuleSet { rules: odd.clone(), hash: "".into() }).unwrap();
+    let again = load(&text).unwrap_or_else(|report| panic!("{text}: {report}"));
+    assert_eq!(again[0].entries, odd[0].entries, "{text}");
     let explained = |rules: Vec<Rule>| {
         let compiled = Compiled::new(RuleSet { rules, hash: "".into() }).unwrap();
         explain(&compiled, "default", &[("user", "u"), ("priority", "x")]).to_string()

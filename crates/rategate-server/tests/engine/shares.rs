@@ -408,3 +408,24 @@ fn permits_in_flight_of_all_priorities_are_known() {
         assert_eq!(status, (!more.is_empty()).then_some((10, 7)));
     }
 }
+
+/// Where a low priority alone keeps the server busy, its full share says so.
+#[test]
+fn a_limit_moves_where_only_a_share_of_it_is_reached() {
+    for (priority, grows) in [("crawler", true), ("batch", false)] {
+        let world = World::new(200, "adaptive = { first = 20 }", &SHARES);
+        for round in 0..100 {
+            let numbers = (1..=200).map(|nth| round * 1_000 + nth);
+            let held = numbers.take_while(|&number| takes(&world.engine, number, &["a", priority]));
+            let held = held.collect::<Vec<_>>();
+            world.clock.advance(Duration::from_millis(10));
+            for number in held {
+                let served = LeaseVerb::Release(Outcome::Served);
+                lease(&world.engine, served, number, &["a"], 1).unwrap();
+            }
+        }
+        let limit = world.engine.adaptive("calls", &[b"a"]).unwrap().limit;
+        // A share below a half lets no limit grow.
+        assert!(if grows { limit > 60 } else { limit <= 20 }, "{priority}: {limit}");
+    }
+}

@@ -51,8 +51,7 @@ fn each_protocol_starts_calls_within_their_shares() {
         (&json!(10), &json!(0), &json!("100%"))
     );
     let entries = |of: &str| {
-        let item =
-            format!(r#"{{"domain":"default","descriptor":{{"priority":"{of}"}}}}"#);
+        let item = format!(r#"{{"domain":"default","descriptor":{{"priority":"{of}"}}}}"#);
         check(&service, &format!(r#"{{"verb":"peek","items":[{item}]}}"#))
     };
     assert_eq!(entries("high")["allowed"], false, "ten are in flight");

@@ -72,9 +72,9 @@ impl<C: Clock + 'static> AdaptiveStore<C> {
                     && matches!(reserved.verdict, ReserveVerdict::Held { .. })
                     && !reserved.is_repeated
                 {
-                    if inner.room(&key, share) >= permits.get() {
+                    if let Some(fills_share) = inner.fit(&key, permits, share) {
                         let holder = Holder::reservation(id);
-                        inner.begin(&key, holder, (permits, until_ns));
+                        inner.begin(&key, holder, (permits, until_ns), fills_share);
                     } else {
                         let retry_after_ns = inner.wait_ns(&key, permits.get(), share);
                         reserved.verdict = ReserveVerdict::Denied { retry_after_ns };
@@ -143,9 +143,9 @@ impl<C: Clock + 'static> AdaptiveStore<C> {
         let Reply::Verdict(Verdict::Granted(grant)) = &reply.reply else { return Ok(reply) };
         if grant.is_repeated {
             inner.renew(key, holder, permits);
-        } else if inner.room(key, share) >= permits.get() {
+        } else if let Some(fills_share) = inner.fit(key, permits, share) {
             let until_ns = inner.now_ns.saturating_add(inner.held_ns);
-            inner.begin(key, holder, (permits, until_ns));
+            inner.begin(key, holder, (permits, until_ns), fills_share);
         } else {
             let key_again = Key::clone(key);
             self.ask(StoreRequest::Release { plan: own, key: key_again, permits, lease })?;

@@ -30,6 +30,8 @@ struct Held {
     permits: u64,
     /// The number in flight at the start, these included.
     in_flight: u32,
+    /// `true` if these took all that their share of the limit had left.
+    fills_share: bool,
     /// The outcome that the holder has stated.
     outcome: Option<Outcome>,
     /// `false` if its start is unknown, so that it is no sample.
@@ -144,6 +146,7 @@ impl Tracked {
         &mut self,
         holder: Holder,
         (permits, until_ns): (NonZeroU64, u64),
+        fills_share: bool,
         now_ns: u64,
     ) -> Option<Reason> {
         self.policy.take(&mut self.state, Taken { from_ns: now_ns, start_ns: now_ns, permits });
@@ -153,6 +156,7 @@ impl Tracked {
             until_ns,
             permits: permits.get(),
             in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
+            fills_share,
             outcome: None,
             is_measured: true,
         };
@@ -199,8 +203,7 @@ impl Tracked {
         };
         let outcome = held.outcome.unwrap_or(by_default);
         let outcome = if held.is_measured { outcome } else { Outcome::Ignored };
-        let (start_ns, permits, in_flight) = (held.start_ns, held.permits, held.in_flight);
-        let fills_share = false;
+        let Held { start_ns, permits, in_flight, fills_share, .. } = held;
         let ended = Ended { start_ns, now_ns: end_ns, permits, in_flight, fills_share, outcome };
         self.policy.release_with_outcome(&mut self.state, ended);
         let (until_ns, latency_ns) = (held.until_ns, end_ns.saturating_sub(start_ns));

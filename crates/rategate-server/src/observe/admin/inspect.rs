@@ -187,16 +187,13 @@ fn sentence(result: &ItemResult) -> String {
             let changed = changed.map(|last| format!(" {}", summary::of_change(last)));
             let changed = changed.unwrap_or_default();
             let limit = result.limit;
-            let full = match result.share().filter(|share| !share.is_whole()) {
-                Some(share) => {
-                    let whole =
-                        whole.map_or_else(|| "the limit".to_owned(), |it| format!("what {it}"));
-                    format!("{limit} permits or more are in flight, {share} of {whole}")
-                }
-                None => {
-                    let whole = whole.map(|it| format!(" that {it}")).unwrap_or_default();
-                    format!("all {limit} permits{whole} are in flight")
-                }
+            let share = result.share().filter(|share| !share.is_whole());
+            let full = if let Some(share) = share {
+                let whole = whole.map_or_else(|| "the limit".to_owned(), |it| format!("what {it}"));
+                format!("{limit} permits or more are in flight, {share} of {whole}")
+            } else {
+                let whole = whole.map(|it| format!(" that {it}")).unwrap_or_default();
+                format!("all {limit} permits{whole} are in flight")
             };
             format!("{not}: {full}.{changed} One fits when a call ends{latest}.")
         }
