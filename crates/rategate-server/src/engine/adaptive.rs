@@ -218,8 +218,8 @@ impl Inner {
         self.known(key).map_or_else(fresh, |tracked| tracked.room(now_ns, share))
     }
 
-    /// Returns `None` if so many permits do not fit into a share of a key's limit; else `true` if the
-    /// share is smaller than the limit, and they fill it.
+    /// Returns `None` if so many permits do not fit into a share of a key's limit. `true` says that
+    /// the share is smaller than the limit, and they fill it.
     fn fit(&mut self, key: &[u8], permits: NonZeroU64, share: Share) -> Option<bool> {
         let room = self.room(key, share);
         (permits.get() <= room).then_some(permits.get() == room && !share.is_whole())

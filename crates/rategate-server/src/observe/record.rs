@@ -151,8 +151,8 @@ impl Record {
         lock(&self.warnings).clone()
     }
 
-    /// Returns the numbers of items that were denied, by their share of the limit; `true` where that
-    /// is enforced.
+    /// Returns the numbers of items that were denied, by their share of the limit; `true` where
+    /// that is enforced.
     pub(super) fn shed(&self) -> BTreeMap<(Share, bool), u64> {
         lock(&self.shed).clone()
     }

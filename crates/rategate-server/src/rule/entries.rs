@@ -114,8 +114,8 @@ impl Rule {
         })
     }
 
-    /// Returns the keys of the entries that say which counters it has, each with `true` if it has one
-    /// for each value. So a rule that gets shares keeps its counters.
+    /// Returns the keys of the entries that say which counters it has, each with `true` if it has
+    /// one for each value. So a rule that gets shares keeps its counters.
     pub(crate) fn counter_entries(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
         let entries = self.entries.iter();
         let entries = entries.filter(|entry| !matches!(entry.value, Value::Shares(_)));

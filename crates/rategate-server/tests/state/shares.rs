@@ -25,7 +25,7 @@ fn reserve(engine: &TestEngine, number: u8, values: &[&[u8]]) -> bool {
     now(engine.reserve(UniqueId([number; 16]), ttl, &items)).unwrap().answer.allowed
 }
 
-/// What is held goes on, also where the rule has got its shares meanwhile.
+/// Holders go on, also where the rule has got its shares meanwhile.
 #[test]
 fn what_is_held_fills_the_shares_after_a_restart() {
     let batch: &[&[u8]] = &[b"ann", b"batch"];
