@@ -103,6 +103,7 @@ fn contradictions_are_refused_with_a_way_out() {
         (vec!["5/s", "--catch-up", "1s", "--policy", "gcra"], "--catch-up", "--burst N alone"),
         (vec!["5/s", "--catch-up", "1s", "--policy", "strict"], "--catch-up", "leave out one"),
         (vec!["5/s", "--catch-up", "1s", "--policy", "warm-up=1s"], "--catch-up", "nothing"),
+        (vec!["unlimited", "--policy", "warm-up=1s"], "--policy", "warm at once"),
         (vec!["5/s", "-j", "2"], "--jobs", "-- echo {}"),
         (vec!["5kB/s", "--", "true"], "RATE", "a rate of lines"),
         (vec!["5kB/s", "--policy", "strict"], "--policy", "average"),

@@ -72,7 +72,7 @@ pub enum LimitError {
     },
     /// `period` is zero.
     ZeroPeriod,
-    /// `period` and `guard` together are over 584 years.
+    /// The period, with the guard if there is one, is over 584 years.
     PeriodTooLong,
     /// `resolution` is zero or longer than the period.
     Resolution,
@@ -214,7 +214,9 @@ impl fmt::Display for LimitError {
                 return write!(f, "too many credits: a window leaves at most {max}");
             }
             Self::ZeroPeriod => "the period must be at least 1ns",
-            Self::PeriodTooLong => "period and guard together are longer than 584 years",
+            Self::PeriodTooLong => {
+                "the period, with a guard if there is one, is longer than 584 years"
+            }
             Self::Resolution => "the resolution must be at least 1ns and at most the period",
             Self::Damping => {
                 "a damping lies between 0 and 1; write \"average\" for 0, \"strict\" for 1"

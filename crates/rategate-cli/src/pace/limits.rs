@@ -256,6 +256,10 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
         Choice::WarmUp(period_ns) => {
             let text = args.policy.as_deref().unwrap_or_default();
             let fail = |error| Failure::argument("--policy", text, error);
+            if rate == Rate::UNLIMITED {
+                let complaint = "an unlimited rate is warm at once; write a RATE, as in 100/s";
+                return Err(Failure::argument("--policy", text, complaint));
+            }
             WarmUp::new(rate, Duration::from_nanos(period_ns)).map_err(fail)?.into()
         }
         Choice::Gcra => {
