@@ -36,6 +36,8 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+use core::fmt;
+
 use crate::error::LimitError;
 
 /// A part of a limit, in whole percent.
@@ -88,5 +90,12 @@ impl Share {
     pub fn of(self, limit: u64) -> u64 {
         let part = u128::from(limit).saturating_mul(self.0.into()).div_ceil(100);
         u64::try_from(part).unwrap_or(limit)
+    }
+}
+
+/// Writes the percentage, as in `60%`.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
     }
 }

@@ -5,6 +5,7 @@ mod counted;
 mod counts;
 mod entries;
 mod hold_bounds;
+mod shares;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub use self::counts::{CostError, Counts, Dimension, Prices, Usage, Weight, Weig
 pub(crate) use self::entries::NamedEntries;
 pub use self::entries::{Entry, Value, is_like};
 pub use self::hold_bounds::HoldBounds;
+pub use self::shares::Shares;
 
 /// A set of rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

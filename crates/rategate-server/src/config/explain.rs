@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use rategate::AnyPolicy;
+use rategate::{AnyPolicy, Share};
 use rategate_core::span;
 
 use super::adaptive::Adaptive;
@@ -12,7 +12,7 @@ use super::limit::Algorithm;
 use crate::engine::Compiled;
 use crate::nearest::nearest;
 use crate::rule::{
-    CounterLocation, Counts, DisplayLimit, Enforcement, HoldBounds, Limit, Rule, threshold,
+    CounterLocation, Counts, DisplayLimit, Enforcement, HoldBounds, Limit, Rule, Shares, threshold,
 };
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
@@ -244,6 +244,11 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         writeln!(f, "at times:  {} from {from} to {to} in {}", names.join(" "), scheduled.zone)?;
         write_limit(f, "  limit:  ", &scheduled.limit, scheduled.display_limit)?;
     }
+    if let Some(shares) = rule.shares() {
+        let all: Vec<_> =
+            shares.iter().map(|(value, share)| share_text(rule, value, share)).collect();
+        writeln!(f, "shares:    {}", all.join(", "))?;
+    }
     match &rule.counts {
         Counts::Permits => {}
         Counts::Requests => f.write_str("counts:    one for each call\n")?,
@@ -298,6 +303,17 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         CounterLocation::StoreLeased { lease_ns } => {
             writeln!(f, "kept:      in the store, and leased from it for {}", span::Text(lease_ns))
         }
+    }
+}
+
+/// Returns the share of a value, with the permits that it is of a fixed limit.
+fn share_text(rule: &Rule, value: &str, share: Share) -> String {
+    let whom = if value == Shares::OTHERS { "others".to_owned() } else { format!("`{value}`") };
+    match rule.limit {
+        Limit::Policy(AnyPolicy::Concurrency(limit)) => {
+            format!("{whom} {share} ({})", share.of(limit.permits()))
+        }
+        _ => format!("{whom} {share}"),
     }
 }
 

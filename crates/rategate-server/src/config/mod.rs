@@ -27,6 +27,7 @@ mod naming;
 mod node;
 mod rules;
 pub mod settings;
+mod shares;
 mod source;
 mod tables;
 mod text;

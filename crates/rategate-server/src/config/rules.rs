@@ -184,7 +184,9 @@ impl Reader<'_> {
         }
         let hold_bounds = self.hold_bounds(HoldKeys::of_rule(table));
         let entries = table.entries.iter().zip(self.node.elements("match"));
-        let entries = entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
+        let entries: Vec<Entry> =
+            entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
+        self.check_shares(table, algorithm, &entries);
         Rule {
             name: name.into(),
             envoy_name: envoy_name.into(),
@@ -324,7 +326,7 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, entry: &EntryTable) -> Entry {
-        let EntryTable { key, value, values, shared } = entry;
+        let EntryTable { key, value, values, shared, shares } = entry;
         if key.is_empty() {
             self.complain("", "an entry's key is empty");
         }
@@ -339,6 +341,12 @@ impl Reader<'_> {
             self.complain("", message);
         }
         let value = match (value, values) {
+            (None, None) if shares.is_some() => self.shares(shares.iter().flatten()),
+            _ if shares.is_some() => {
+                let message = "shares are of any value; leave out `value` and `values`";
+                self.complain("shares", message);
+                Value::Any
+            }
             (Some(_), Some(_)) => {
                 self.complain("", "value or values, not both");
                 Value::Any

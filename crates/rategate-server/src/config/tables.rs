@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use rategate::Share;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -328,6 +329,25 @@ pub(crate) struct EntryTable {
     /// Share one counter among all values that match the pattern.
     #[serde(default)]
     pub(crate) shared: bool,
+    /// The share of the limit that the calls of each value may fill, for permits in flight: { batch
+    /// = "30%" }. All values share one counter. The value "*" stands for all others, which have the
+    /// whole limit by default.
+    pub(crate) shares: Option<BTreeMap<String, Text<Share>>>,
+}
+
+impl Grammar for Share {
+    const WHAT: &'static str = "a share of a limit on permits in flight";
+    const EXAMPLES: &'static [&'static str] = &["60%"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        let percent = percent(text, 2).filter(|of_ten_thousand| of_ten_thousand % 100 == 0);
+        let percent = percent.and_then(|of_ten_thousand| u8::try_from(of_ten_thousand / 100).ok());
+        percent.and_then(|percent| Self::try_percent(percent).ok()).ok_or_else(|| {
+            format!(
+                "{text:?} is no share of permits in flight: it is from \"1%\" to \"100%\", whole"
+            )
+        })
+    }
 }
 
 impl Grammar for EntryTable {

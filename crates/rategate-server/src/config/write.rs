@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::AnyPolicy;
+use rategate::{AnyPolicy, Share};
 use rategate_core::span;
 use toml::Value as Toml;
 
@@ -336,6 +336,12 @@ fn entry(entry: &Entry) -> String {
         Value::Pattern { text, shared } => {
             let shared = if *shared { ", shared = true" } else { "" };
             format!("{{ key = {key}, value = {}{shared} }}", quoted(text))
+        }
+        Value::Shares(shares) => {
+            let share =
+                |(value, share): (&str, Share)| (value.to_owned(), share.to_string().into());
+            let shares = Toml::Table(shares.iter().map(share).collect());
+            format!("{{ key = {key}, shares = {shares} }}")
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! * **Holders** are those of a [`MemoryStore`], which knows leases and reservations, repeats them
 //!   and ends them. What is added here is the limit: a start finds no more than that in flight with
-//!   it, and the check and the start are one step.
+//!   it, or than its share of it, and the check and the start are one step.
 //! * **A sample** is the time from the start of a holder to its end, as this process sees them. It
 //!   is ignored unless the holder said otherwise. One whose time is over counts as dropped, unless
 //!   it has no name by which a caller could have ended it.
@@ -23,8 +23,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rategate::adaptive::Outcome;
 use rategate::policy::portable::RestoreContext;
 use rategate::store::{Key, LeaseId, MemoryStore, ReservationId};
-use rategate::{AdaptiveConcurrency, Clock, Concurrency};
+use rategate::{AdaptiveConcurrency, Clock, Concurrency, Share};
 
+pub(super) use self::answer::InShare;
 pub(crate) use self::tally::OUTCOMES;
 pub use self::tally::{AdaptiveStatus, AdaptiveTally};
 use self::tracked::{Ending, Tracked};
@@ -207,24 +208,37 @@ impl Inner {
         Some(tracked)
     }
 
-    /// Returns the number of permits that would fit for a key.
-    fn room(&mut self, key: &[u8]) -> u64 {
+    /// Returns the number of permits that would fit into a share of a key's limit.
+    fn room(&mut self, key: &[u8], share: Share) -> u64 {
         if self.is_restoring {
             return u64::MAX;
         }
         let (policy, now_ns) = (self.policy, self.now_ns);
-        let fresh = || u64::from(policy.adaptation().bounds().first());
-        self.known(key).map_or_else(fresh, |tracked| tracked.room(now_ns))
+        let fresh = || share.of(policy.adaptation().bounds().first().into());
+        self.known(key).map_or_else(fresh, |tracked| tracked.room(now_ns, share))
+    }
+
+    /// Returns `None` if so many permits do not fit into a share of a key's limit; else `true` if the
+    /// share is smaller than the limit, and they fill it.
+    fn fit(&mut self, key: &[u8], permits: NonZeroU64, share: Share) -> Option<bool> {
+        let room = self.room(key, share);
+        (permits.get() <= room).then_some(permits.get() == room && !share.is_whole())
     }
 
     /// Returns the wait until so many permits fit by time alone, unless the limit changes.
-    fn wait_ns(&mut self, key: &[u8], permits: u64) -> Option<NonZeroU64> {
+    fn wait_ns(&mut self, key: &[u8], permits: u64, share: Share) -> Option<NonZeroU64> {
         let now_ns = self.now_ns;
-        self.known(key).and_then(|tracked| tracked.wait_ns(now_ns, permits))
+        self.known(key).and_then(|tracked| tracked.wait_ns(now_ns, permits, share))
     }
 
     /// Starts a holder.
-    fn begin(&mut self, key: &Key, holder: Holder, (permits, until_ns): (NonZeroU64, u64)) {
+    fn begin(
+        &mut self,
+        key: &Key,
+        holder: Holder,
+        (permits, until_ns): (NonZeroU64, u64),
+        fills_share: bool,
+    ) {
         if self.known(key).is_none() {
             self.evict_some();
             self.keys.insert(Key::clone(key), Tracked::new(self.policy, self.now_ns));
@@ -232,7 +246,7 @@ impl Inner {
         }
         let now_ns = self.now_ns;
         let Some(tracked) = self.keys.get_mut(key) else { return };
-        if let Some(reason) = tracked.begin(holder, (permits, until_ns), now_ns) {
+        if let Some(reason) = tracked.begin(holder, (permits, until_ns), fills_share, now_ns) {
             self.tally.note_change(reason);
         }
         if self.is_restoring {
@@ -262,7 +276,7 @@ impl Inner {
                 self.due.remove(&(before_ns, Key::clone(key), holder));
                 self.due.insert((until_ns, Key::clone(key), holder));
             }
-            None => self.begin(key, holder, (permits, until_ns)),
+            None => self.begin(key, holder, (permits, until_ns), false),
         }
     }
 
@@ -305,7 +319,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         });
     }
 
-    /// Returns the limit of a rule for these values now, if it follows measurements.
+    /// Returns the whole limit of a rule for these values now, if it follows measurements.
     #[must_use]
     pub fn adaptive(&self, rule: &str, values: &[&[u8]]) -> Option<AdaptiveStatus> {
         let live = self.inner.live.load();
@@ -340,7 +354,7 @@ mod tests {
         let one = (NonZeroU64::MIN, 60_000_000_000);
         let holder = Holder::Lease([0; 16], 1);
         for nth in 0..100 {
-            store.lock().begin(&key(nth), holder, one);
+            store.lock().begin(&key(nth), holder, one, false);
             // One of ten is still held.
             if nth % 10 > 0 {
                 store.lock().end(&key(nth), holder, Ending::Ended);
@@ -361,13 +375,13 @@ mod tests {
         let store = AdaptiveStore::new(clock.clone(), (100, 100), (policy, 1_000));
         let holder = Holder::Reservation([0; 16]);
         for nth in 0..50_u8 {
-            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, 1_000));
+            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, 1_000), false);
             store.lock().end(&Key::from([nth]), holder, Ending::Ended);
         }
         assert_eq!(store.keys(), 50, "what was learned is kept");
         clock.advance(std::time::Duration::from_secs(600));
         for nth in 50..100_u8 {
-            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, u64::MAX));
+            store.lock().begin(&Key::from([nth]), holder, (NonZeroU64::MIN, u64::MAX), false);
         }
         assert_eq!(store.keys(), 50, "those of before are gone");
     }

@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use rategate::Share;
 use rategate::charge::Settled;
 use smallvec::{SmallVec, smallvec};
 
@@ -62,6 +63,9 @@ pub struct Detail {
     pub warning: Option<u16>,
     /// The limit now, if it follows measurements.
     pub adaptive: Option<AdaptiveStatus>,
+    /// The share of the limit that the item may fill, of a rule that has shares. The result has the
+    /// limit and the remainder of the share.
+    pub share: Option<Share>,
     /// The results of all limits, if several decided the item. The item itself has the numbers of
     /// the strictest one: that with the longest wait, or else the one with the least remaining.
     pub parts: Vec<ItemResult>,
@@ -229,6 +233,12 @@ impl ItemResult {
     #[must_use]
     pub fn cost(&self) -> Option<u64> {
         self.detail.as_ref()?.cost
+    }
+
+    /// Returns the share of the limit that the item may fill, of a rule that has shares.
+    #[must_use]
+    pub fn share(&self) -> Option<Share> {
+        self.detail.as_ref()?.share
     }
 
     /// Returns the permits that the reservation of the request holds, if it lasts and the item is

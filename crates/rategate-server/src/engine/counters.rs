@@ -1,5 +1,6 @@
 //! The counters of a rule: a table of keys that outlives the configuration it was created for.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,7 +12,7 @@ use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::Policy;
 use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::SavedAt;
-use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
+use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Share, Status};
 use rategate_core::span::whole_ns;
 
 use super::adaptive::AdaptiveStore;
@@ -20,12 +21,14 @@ use super::counted::{self, OwnLimit};
 use super::error::EngineError;
 use super::exhausted::Exhausted;
 use super::key;
+use super::live::Located;
 use super::one_key::decide;
 use super::request::Verb;
 use super::snapshot::NotRestored;
 use super::stores::Remote;
 use crate::rule::{
-    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Over, Rule, Value,
+    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Over, Rule, Shares,
+    Value,
 };
 
 /// A rule with its counters.
@@ -44,14 +47,44 @@ pub(super) struct ActiveRule<C: Clock> {
 
 /// A limit that a store keeps.
 pub(super) struct RemoteHandle<C> {
-    pub(super) limit: Arc<dyn Remote>,
+    limit: Arc<dyn Remote>,
+    /// The limit as the calls of a smaller share see it.
+    in_shares: Arc<[(Share, Arc<dyn Remote>)]>,
     /// The store, if it is one of this process whose limits follow measurements.
     pub(super) adaptive: Option<Arc<AdaptiveStore<C>>>,
 }
 
+impl<C> RemoteHandle<C> {
+    /// Creates the handle of a rule, of whose limit `in_share` returns a share.
+    pub(super) fn new(
+        rule: &Rule,
+        adaptive: Option<Arc<AdaptiveStore<C>>>,
+        in_share: impl Fn(Share) -> Result<Arc<dyn Remote>, String>,
+    ) -> Result<Self, String> {
+        let shares = rule.shares().into_iter().flat_map(Shares::iter).map(|(_, share)| share);
+        let smaller: BTreeSet<Share> = shares.filter(|share| !share.is_whole()).collect();
+        let in_shares = smaller.into_iter().map(|share| Ok((share, in_share(share)?)));
+        let in_shares = in_shares.collect::<Result<_, String>>()?;
+        Ok(Self { limit: in_share(Share::WHOLE)?, in_shares, adaptive })
+    }
+
+    /// Returns the whole limit.
+    pub(super) fn whole(&self) -> &Arc<dyn Remote> {
+        &self.limit
+    }
+
+    /// Returns the limit as the calls of one of its shares see it.
+    pub(super) fn in_share(&self, share: Share) -> &Arc<dyn Remote> {
+        let mut all = self.in_shares.iter();
+        all.find(|(known, _)| *known == share).map_or(&self.limit, |(_, limit)| limit)
+    }
+}
+
 impl<C> Clone for RemoteHandle<C> {
     fn clone(&self) -> Self {
-        Self { limit: Arc::clone(&self.limit), adaptive: self.adaptive.clone() }
+        let Self { limit, in_shares, adaptive } = self;
+        let (limit, in_shares) = (Arc::clone(limit), Arc::clone(in_shares));
+        Self { limit, in_shares, adaptive: adaptive.clone() }
     }
 }
 
@@ -126,12 +159,28 @@ impl<C: Clock + Clone> ActiveRule<C> {
         self.remote.as_ref()?.adaptive.as_deref()
     }
 
-    /// Returns the result of an item with the limit of its key, if that follows measurements.
-    pub(super) fn with_limit_of(&self, key: &[u8], mut result: ItemResult) -> ItemResult {
+    /// Returns the maximum number of permits of one call in a share of the limit.
+    pub(super) fn capacity_in(&self, share: Share) -> u64 {
+        let capacity = self.counters.in_force().capacity;
+        // That of an adaptive limit is its floor: its shares are of the limit as it is now.
+        if self.adaptive().is_some() { capacity } else { share.of(capacity) }
+    }
+
+    /// Returns the result of an item with the limit of its key and its share of it, unless they are
+    /// those of the rule.
+    pub(super) fn with_limit_of(
+        &self,
+        Located { key, share, .. }: &Located,
+        mut result: ItemResult,
+    ) -> ItemResult {
         if let Some(adaptive) = self.adaptive() {
             let status = adaptive.status(&key::in_store(&self.rule.name, key));
             result.limit = status.limit;
             result.detail.get_or_insert_default().adaptive = Some(status);
+        }
+        if self.rule.shares().is_some() {
+            result.limit = share.of(result.limit);
+            result.detail.get_or_insert_default().share = Some(*share);
         }
         result
     }
@@ -145,11 +194,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
     /// same keys, both count in this process or both in a store, and the limits are compatible.
     pub(super) fn why_restarted(&self, rule: &Rule) -> Option<String> {
         let is_here = |rule: &Rule| rule.location == CounterLocation::Here;
-        let varies = |rule: &Rule| {
-            let entries = rule.entries.iter();
-            entries.map(|entry| (Arc::clone(&entry.key), entry.value.varies())).collect::<Vec<_>>()
-        };
-        if varies(&self.rule) != varies(rule) {
+        if self.rule.counter_entries().ne(rule.counter_entries()) {
             return Some("the keys of its entries change".to_owned());
         }
         // Counters cannot move between a store and this process.
@@ -167,13 +212,14 @@ impl<C: Clock + Clone> ActiveRule<C> {
 
     /// Returns `true` if the limits of `rule` are the same.
     pub(super) fn is_unchanged_by(&self, rule: &Rule) -> bool {
-        self.rule.limit == rule.limit && self.rule.schedule == rule.schedule
+        let of = |rule: &Rule| (rule.limit, rule.shares().cloned());
+        of(&self.rule) == of(rule) && self.rule.schedule == rule.schedule
     }
 
     /// Returns `true` if the store's limit for this rule can be used for `rule`.
     pub(super) fn has_same_storage(&self, rule: &Rule) -> bool {
         let of = |rule: &Rule| (rule.limit, rule.location, rule.held_ns, rule.on_unavailable);
-        of(&self.rule) == of(rule)
+        of(&self.rule) == of(rule) && self.rule.shares() == rule.shares()
     }
 
     /// Returns `true` if the rule is enforced for a key. The result is always the same for the

@@ -34,7 +34,7 @@ struct Layer<'a> {
 /// A rule of an item.
 struct Part<'a> {
     rule: &'a Arc<Rule>,
-    /// The values that select its counter.
+    /// The values that select its counter, and the share of its limit.
     values: SmallVec<[&'a [u8]; 4]>,
     /// The permits that the item counts.
     permits: u64,
@@ -215,9 +215,9 @@ fn rules_of<'a, C: Clock + Clone>(
                 if !has_usage && rule.also.is_empty() && rule.counts == Counts::Permits {
                     return Ok(None);
                 }
-                let Ok((index, _)) = live.index_of_name(name, values) else { return Ok(None) };
-                let entries = rule.entries_of(values);
-                return Ok(entries.map(|entries| (std::iter::once(index).collect(), entries)));
+                let Ok(located) = live.located(name, values) else { return Ok(None) };
+                let (all, entries) = (std::iter::once(located.rule), rule.entries_of(values));
+                return Ok(entries.map(|entries| (all.collect(), entries)));
             };
             let (needed, given) = (rule.values_needed(), values.len());
             let error = || EngineError::Values { rule: name.into(), needed, given };
@@ -228,8 +228,8 @@ fn rules_of<'a, C: Clock + Clone>(
 }
 
 impl Rule {
-    /// Returns the values among the entries of a call that select among the rule's counters. The
-    /// call may have further entries.
+    /// Returns the values among the entries of a call with which a call names the rule. The call may
+    /// have further entries.
     fn values_in<'e>(&self, entries: &[(&'e [u8], &'e [u8])]) -> Option<SmallVec<[&'e [u8]; 4]>> {
         let value = |(nth, entry): (usize, &crate::rule::Entry)| {
             let earlier = self.entries.iter().take(nth).filter(|one| one.key == entry.key).count();
@@ -238,8 +238,8 @@ impl Rule {
             let own = if self.descriptor.is_some() { own.next_back() } else { own.nth(earlier) };
             own.map(|(_, value)| *value)
         };
-        let varying = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());
-        varying.map(value).collect()
+        let stated = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.is_stated());
+        stated.map(value).collect()
     }
 
     /// Returns what an item counts in this limit. A refund returns no request: the call was made.

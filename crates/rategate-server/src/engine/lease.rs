@@ -16,21 +16,25 @@
 //! [`Concurrency`](rategate::Concurrency), or an
 //! [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency).
 
+use std::future::Future as _;
 use std::num::NonZeroU64;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use rategate::Clock;
 use rategate::adaptive::Outcome;
 use rategate::store::{LeaseId, StoreError};
+use rategate::{Clock, Share};
 
 use super::adaptive::Holder;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
 use super::key;
-use super::live::Live;
+use super::live::{Live, Located};
 use super::remote::{now_or_later, of_store, peeked, result_of};
 use super::unique_id::UniqueId;
 use super::{Engine, Inner};
+use crate::rule::CounterLocation;
 
 /// An operation on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +57,8 @@ pub struct Lease<'a> {
     pub name: UniqueId,
     /// The name of the rule.
     pub rule: &'a str,
-    /// The values of the rule's entries that have no value of their own, in their order.
+    /// The values of the rule's entries that have no value of their own, in their order. The one
+    /// with a share of the limit may be left out: it is then one of the others.
     pub values: &'a [&'a [u8]],
     /// The number of permits, the same in every operation on the lease.
     pub permits: u64,
@@ -74,7 +79,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let why = "has several limits, and a lease is of one that counts permits in flight";
             return Decided::Now(Err(EngineError::NotForItem { item: 0, rule, why }));
         }
-        let (rule, key) = match live.index_of_name(lease.rule, lease.values) {
+        let counter = match live.located(lease.rule, lease.values) {
             Ok(found) => found,
             Err(error) => return Decided::Now(Err(error)),
         };
@@ -84,17 +89,40 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         };
         let (inner, id) = (Arc::clone(&self.inner), LeaseId(lease.name.0));
         now_or_later(Box::pin(async move {
-            let result = leased(&inner, &live, verb, id, (rule, &key), permits).await?;
-            let watch = live.ruled.get(rule).and_then(|ruled| ruled.watch.as_ref());
+            let result = leased(&inner, &live, verb, id, &counter, permits).await?;
+            let watch = live.ruled.get(counter.rule).and_then(|ruled| ruled.watch.as_ref());
             // A renewal is not reported as a decision.
             if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release(_)) = (watch, verb) {
-                watch.decided(inner.clock.now_ns(), &key, permits.get(), &result);
+                watch.decided(inner.clock.now_ns(), &counter.key, permits.get(), &result);
             }
             Ok(Answer {
                 allowed: !result.verdict.is_over(),
                 results: [result].into_iter().collect(),
             })
         }))
+    }
+}
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Returns the number of permits in flight of a rule with one counter in this process.
+    #[must_use]
+    pub fn in_flight(&self, rule: &str) -> Option<u64> {
+        let live = self.inner.live.load();
+        let ruled = live.as_ref()?.ruled_by(rule).filter(|ruled| ruled.is_in_flight())?;
+        let is_here = ruled.rule.location == CounterLocation::Here;
+        let whole = ruled.remote.as_ref().filter(|_| is_here)?.whole();
+        if ruled.rule.values_counted() > 0 {
+            return None;
+        }
+        let key = key::in_store(&ruled.rule.name, b"");
+        if let Some(adaptive) = ruled.adaptive() {
+            return Some(adaptive.status(&key).in_flight);
+        }
+        // The memory of this process replies at once.
+        let mut peek = whole.peek(&key, 1);
+        let reply = Pin::new(&mut peek).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(decision)) = reply else { return None };
+        Some(ruled.capacity_in(Share::WHOLE).saturating_sub(decision.remaining()?))
     }
 }
 
@@ -115,11 +143,14 @@ async fn leased<C: Clock + Clone + 'static>(
     live: &Live<C>,
     verb: LeaseVerb,
     lease: LeaseId,
-    (rule, key): (usize, &[u8]),
+    counter: &Located,
     permits: NonZeroU64,
 ) -> Result<ItemResult, EngineError> {
-    let Some((ruled, remote)) = live.remote(rule).filter(|(ruled, _)| ruled.is_in_flight()) else {
-        let rule = live.ruled.get(rule).ok_or(EngineError::NotLoaded)?;
+    let Located { rule, key, share } = counter;
+    let ruled = live.ruled.get(*rule).filter(|ruled| ruled.is_in_flight());
+    let Some((ruled, handle)) = ruled.and_then(|ruled| Some((ruled, ruled.remote.as_ref()?)))
+    else {
+        let rule = live.ruled.get(*rule).ok_or(EngineError::NotLoaded)?;
         let rule = Arc::clone(&rule.rule.name);
         let why = "has no leases: those are of rules with the algorithm \"concurrency\"";
         return Err(EngineError::NotForItem { item: 0, rule, why });
@@ -127,12 +158,13 @@ async fn leased<C: Clock + Clone + 'static>(
     let named = key::in_store(&ruled.rule.name, key);
     let denied = |enforced| Verdict::Denied { retry_after_ns: None, enforced };
     let verdict = match verb {
-        LeaseVerb::Take => match remote.hold(&named, permits.get(), lease).await {
-            Ok(decision) => return Ok(result_of(inner, live, rule, key, &decision)),
+        LeaseVerb::Take => match handle.in_share(*share).hold(&named, permits.get(), lease).await {
+            Ok(decision) => return Ok(result_of(inner, live, counter, &decision)),
             Err(StoreError::Exceeds(_)) => denied(ruled.is_enforced(key)),
             Err(error) => return Err(of_store(&error)),
         },
-        LeaseVerb::Renew => match remote.renew(&named, permits, lease).await {
+        // What is held stays held, whatever its share is by now.
+        LeaseVerb::Renew => match handle.whole().renew(&named, permits, lease).await {
             Ok(0) | Err(StoreError::Exceeds(_)) => denied(true),
             Ok(_) => Verdict::Granted,
             Err(error) => return Err(of_store(&error)),
@@ -141,12 +173,12 @@ async fn leased<C: Clock + Clone + 'static>(
             if let Some(adaptive) = ruled.adaptive() {
                 adaptive.expect(&named, Holder::lease(lease, permits), outcome);
             }
-            match remote.release(&named, permits, lease).await {
+            match handle.whole().release(&named, permits, lease).await {
                 Ok(0) | Err(StoreError::Exceeds(_)) => Verdict::Refunded(0),
                 Ok(_) => Verdict::Refunded(permits.get()),
                 Err(error) => return Err(of_store(&error)),
             }
         }
     };
-    peeked(inner, live, (rule, key), verdict).await
+    peeked(inner, live, counter, verdict).await
 }

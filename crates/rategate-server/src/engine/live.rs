@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use rategate::calendar::Window;
-use rategate::{AnyPolicy, Calendar, Clock};
+use rategate::{AnyPolicy, Calendar, Clock, Share};
 
 use super::adaptive::AdaptiveStore;
 use super::answer::{ItemResult, Observer};
@@ -14,7 +14,7 @@ use super::key::{self, Key};
 use super::matcher::{LoadError, Matcher};
 use super::request::Target;
 use super::stores::Remote;
-use crate::rule::{CounterLocation, Limit, Rule, RuleSet};
+use crate::rule::{CounterLocation, Limit, Rule, RuleSet, Value};
 
 /// A compiled set of rules that can be in force together. Compiling is the slow half of a change;
 /// it needs no engine and can run on another thread. Clones share the same rules.
@@ -75,6 +75,22 @@ pub(super) struct Live<C: Clock> {
     pub(super) bounds_holds: bool,
 }
 
+/// A counter that a request is about, and the share of its limit that the request may fill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Located {
+    /// The index of the rule.
+    pub(super) rule: usize,
+    pub(super) key: Key,
+    pub(super) share: Share,
+}
+
+impl Located {
+    /// Returns `true` if both are one counter, be it in two shares.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.rule, &self.key) == (other.rule, &other.key)
+    }
+}
+
 /// The names of rules by what a change of the rules did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
@@ -122,7 +138,7 @@ impl<C: Clock + Clone> Live<C> {
         let mut loaded = Loaded::default();
         let found = rules.iter().map(|rule| {
             let old = before.and_then(|before| before.ruled_by(&rule.name));
-            let capacity = if rule.values_needed() == 0 { 1 } else { share };
+            let capacity = if rule.values_counted() == 0 { 1 } else { share };
             let capacity = rule.max_keys.unwrap_or(capacity);
             let why = old.and_then(|old| old.why_restarted(rule));
             let transferred = old.filter(|_| why.is_none());
@@ -213,26 +229,27 @@ impl<C: Clock + Clone> Live<C> {
         entries: &[(&[u8], &[u8])],
     ) -> Option<(&ActiveRule<C>, Key)> {
         let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
-        let key = key::of_values(rule.varying(entries), rule.values_needed());
+        let key = key::of_values(rule.varying(entries), rule.values_counted());
         Some((self.ruled.get(index)?, key))
     }
 
-    /// Returns the index of a target's rule, and the key; `None` if no rule matches.
-    pub(super) fn found(&self, target: &Target<'_>) -> Option<(usize, Key)> {
+    /// Returns the counter of a target; `None` if no rule matches.
+    pub(super) fn found(&self, target: &Target<'_>) -> Option<Located> {
         match *target {
-            Target::Rule { name, values } => self.index_of_name(name, values).ok(),
+            Target::Rule { name, values } => self.located(name, values).ok(),
             Target::Descriptor { domain, entries, limit: None } => {
                 let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
-                Some((index, key::of_values(rule.varying(entries), rule.values_needed())))
+                let key = key::of_values(rule.varying(entries), rule.values_counted());
+                Some(Located { rule: index, key, share: rule.share_in(entries) })
             }
             Target::Descriptor { .. } | Target::Inline { .. } => None,
         }
     }
 
-    /// Returns a rule whose counters are elsewhere, with the limit in its store.
-    pub(super) fn remote(&self, index: usize) -> Option<(&ActiveRule<C>, &Arc<dyn Remote>)> {
-        let ruled = self.ruled.get(index)?;
-        Some((ruled, &ruled.remote.as_ref()?.limit))
+    /// Returns a rule whose counters are elsewhere, with a share of the limit in its store.
+    pub(super) fn remote(&self, counter: &Located) -> Option<(&ActiveRule<C>, &Arc<dyn Remote>)> {
+        let ruled = self.ruled.get(counter.rule)?;
+        Some((ruled, ruled.remote.as_ref()?.in_share(counter.share)))
     }
 
     /// Returns the fault for a name that no rule has.
@@ -246,40 +263,38 @@ impl<C: Clock + Clone> Live<C> {
         name: &str,
         values: &[&[u8]],
     ) -> Result<(&ActiveRule<C>, Key), EngineError> {
-        let (index, key) = self.index_of_name(name, values)?;
-        Ok((self.ruled.get(index).ok_or_else(|| self.no_such_rule(name))?, key))
+        let Located { rule, key, .. } = self.located(name, values)?;
+        Ok((self.ruled.get(rule).ok_or_else(|| self.no_such_rule(name))?, key))
     }
 
-    /// Returns the index of a rule by its name, or of its tier for these values.
-    pub(super) fn index_of_name(
-        &self,
-        name: &str,
-        values: &[&[u8]],
-    ) -> Result<(usize, Key), EngineError> {
+    /// Returns the counter of a rule by its name, or of its tier for these values.
+    pub(super) fn located(&self, name: &str, values: &[&[u8]]) -> Result<Located, EngineError> {
         let (index, rule) = self.matcher.named(name).ok_or_else(|| self.no_such_rule(name))?;
-        let needed = rule.values_needed();
-        if needed != values.len() {
-            let (rule, given) = (Arc::clone(&rule.name), values.len());
+        let (needed, given) = (rule.values_needed(), values.len());
+        let entries = rule.entries_of(values);
+        let Some(entries) = entries.filter(|_| rule.takes_values(given)) else {
+            let rule = Arc::clone(&rule.name);
             return Err(EngineError::Values { rule, needed, given });
-        }
+        };
         let other = || {
-            let varying = rule.entries.iter().filter(|entry| entry.value.varies()).zip(values);
-            let entry = varying.into_iter().find(|(entry, value)| !entry.value.fits(value));
+            let mut all = rule.entries.iter().zip(&entries);
+            let entry = all.find(|(entry, (_, value))| !entry.value.fits(value));
             let entry = entry.map(|(entry, _)| Arc::clone(&entry.key)).unwrap_or_default();
             EngineError::OtherValue { rule: Arc::clone(&rule.name), entry }
         };
         let (index, found) = self.matcher.of_values(index, values).ok_or_else(other)?;
         // An entry that varies in a rule may be fixed in its tier.
-        let mut given = values.iter();
         let mut varying = smallvec::SmallVec::<[&[u8]; 4]>::new();
-        for (entry, tier) in rule.entries.iter().zip(&found.entries) {
-            let value = if entry.value.varies() { given.next() } else { None };
-            if let (true, Some(value)) = (tier.value.varies(), value) {
-                varying.push(value);
+        let mut share = Share::WHOLE;
+        for ((entry, tier), (_, value)) in rule.entries.iter().zip(&found.entries).zip(&entries) {
+            match &tier.value {
+                Value::Shares(shares) => share = shares.of(value),
+                own if own.varies() && entry.value.varies() => varying.push(value),
+                _ => {}
             }
         }
         let count = varying.len();
-        Ok((index, key::of_values(varying.into_iter(), count)))
+        Ok(Located { rule: index, key: key::of_values(varying.into_iter(), count), share })
     }
 }
 
@@ -289,7 +304,7 @@ const MAX_LEASED: usize = 1024;
 /// Returns the capacity of each rule without its own: an equal share of what the others leave.
 fn share_of(rules: &[Arc<Rule>], max_keys: usize) -> usize {
     let own = rules.iter().filter_map(|rule| rule.max_keys).fold(0, usize::saturating_add);
-    let sharing = rules.iter().filter(|rule| rule.values_needed() > 0 && rule.max_keys.is_none());
+    let sharing = rules.iter().filter(|rule| rule.values_counted() > 0 && rule.max_keys.is_none());
     let share = max_keys.saturating_sub(own).checked_div(sharing.count().max(1)).unwrap_or(1);
     share.max(MIN_KEYS).min(max_keys.max(1))
 }

@@ -18,8 +18,8 @@ use super::answer::{Answer, Decided, ItemResult, Later, Verdict};
 use super::counters::ActiveRule;
 use super::decide::Seen;
 use super::error::EngineError;
-use super::key::{self, Key};
-use super::live::Live;
+use super::key;
+use super::live::{Live, Located};
 use super::request::{Item, OwnedItem, Request, Verb};
 use super::{Engine, Inner};
 use crate::rule::{CounterLocation, Limit, Over};
@@ -28,9 +28,7 @@ use crate::rule::{CounterLocation, Limit, Over};
 struct RemoteItem {
     /// The item's index in the request.
     at: usize,
-    /// The index of the item's rule.
-    rule: usize,
-    key: Key,
+    counter: Located,
     permits: u64,
     verb: Verb,
     /// `true` if the item counts as a quota whatever its rule is.
@@ -42,7 +40,7 @@ struct RemoteItem {
 impl RemoteItem {
     /// Returns `true` if the item is of the same key as an earlier one that does something else.
     fn follows(&self, before: &Self) -> bool {
-        (self.rule, &self.key) == (before.rule, &before.key) && self.verb != before.verb
+        self.counter.is_same(&before.counter) && self.verb != before.verb
     }
 }
 
@@ -66,18 +64,18 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         request: &Request<'_>,
     ) -> Option<Decided> {
         // Errors in an item are reported by the code that decides local items.
-        let found: SmallVec<[Option<(usize, Key)>; 4]> =
+        let found: SmallVec<[Option<Located>; 4]> =
             request.items.iter().map(|item| live.found(&item.target)).collect();
-        if !found.iter().flatten().any(|(index, _)| live.remote(*index).is_some()) {
+        if !found.iter().flatten().any(|counter| live.remote(counter).is_some()) {
             return None;
         }
-        let rule_of = |index: usize| live.ruled.get(index);
-        let all = found.iter().flatten().filter_map(|(index, _)| rule_of(*index));
+        let rule_of = |counter: &Located| live.ruled.get(counter.rule);
+        let all = found.iter().flatten().filter_map(rule_of);
         let replaced: Vec<Arc<str>> =
             all.flat_map(|ruled| ruled.rule.replaces.iter().cloned()).collect();
         let mut split = Split::default();
         for ((at, item), found) in request.items.iter().enumerate().zip(found) {
-            let ruled = found.as_ref().and_then(|(index, _)| rule_of(*index));
+            let ruled = found.as_ref().and_then(rule_of);
             // What has no limit has none that another could replace.
             let is_replaced = |ruled: &&ActiveRule<C>| {
                 ruled.rule.limit != Limit::Unlimited && replaced.contains(&ruled.rule.name)
@@ -85,7 +83,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             if let Some(ruled) = ruled.filter(is_replaced) {
                 split.done.push((at, ruled.result(Verdict::Replaced)));
                 split.seen.add(item.quota, false);
-            } else if let (Some((rule, key)), Some(ruled)) =
+            } else if let (Some(counter), Some(ruled)) =
                 (found, ruled.filter(|ruled| ruled.remote.is_some()))
             {
                 let (verb, quota) = (item.verb(request.verb), item.quota);
@@ -94,7 +92,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     _ => item.permits,
                 };
                 let is_decision = item.is_decision(request.verb);
-                let item = RemoteItem { at, rule, key, permits, verb, quota, is_decision };
+                let item = RemoteItem { at, counter, permits, verb, quota, is_decision };
                 split.remote_items.push(item);
             } else {
                 split.here.push((at, OwnedItem::of(item)));
@@ -115,7 +113,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let ruled = live.iter().flat_map(|live| &live.ruled);
         ruled
             .filter_map(|ruled| {
-                Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.limit.health()))
+                Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.whole().health()))
             })
             .collect()
     }
@@ -127,8 +125,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut stored =
             live.ruled.iter().filter(|ruled| ruled.rule.location != CounterLocation::Here);
         let (name, remote) = stored.find_map(|it| Some((&it.rule.name, it.remote.as_ref()?)))?;
-        let decision = remote.limit.peek(&key::in_store(name, b""), 1).await.ok()?;
-        (decision.by() == DecidedBy::Fallback).then(|| remote.limit.health())
+        let decision = remote.whole().peek(&key::in_store(name, b""), 1).await.ok()?;
+        (decision.by() == DecidedBy::Fallback).then(|| remote.whole().health())
     }
 }
 
@@ -187,7 +185,7 @@ async fn decide<C: Clock + Clone + 'static>(
     let took = allowed || counts_denied;
     for (item, call) in remote_items.iter().zip(calls.into_iter().flatten()) {
         let Some(Some(result)) = results.get_mut(item.at) else { continue };
-        let counts_all = live.ruled.get(item.rule).is_some_and(|ruled| {
+        let counts_all = live.ruled.get(item.counter.rule).is_some_and(|ruled| {
             ruled.rule.over == Over::Charge || matches!(ruled.rule.limit, Limit::Counted(_))
         });
         if took || counts_all {
@@ -201,14 +199,14 @@ async fn decide<C: Clock + Clone + 'static>(
             result.warn(item.permits);
             result.note_saturation(item.permits);
         }
-        let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
+        let watch = live.ruled.get(item.counter.rule).and_then(|ruled| ruled.watch.as_ref());
         let is_refusal = result.verdict.is_refusal();
         let (is_noted, permits) = match item.verb {
             Verb::Peek => (item.is_decision && is_refusal, 0),
             _ => (took || counts_all || is_refusal, item.permits),
         };
         if let Some(watch) = watch.filter(|_| is_noted) {
-            watch.decided(inner.clock.now_ns(), &item.key, permits, result);
+            watch.decided(inner.clock.now_ns(), &item.counter.key, permits, result);
         }
     }
     Ok(Answer { allowed, results: results.into_iter().flatten().collect() })

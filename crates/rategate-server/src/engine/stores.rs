@@ -38,10 +38,12 @@ use rategate::store::{
     ReservationEnd, ReservationId, ReserveReply, Rule as StoreRule, Store, StoreError,
     StoreRequest,
 };
-use rategate::{AdaptiveConcurrency, AnyPolicy, Clock, ManualClock, SlidingLog};
+use rategate::{
+    AdaptiveConcurrency, AnyPolicy, Clock, Concurrency, ManualClock, Share, SlidingLog,
+};
 use rategate_redis::plan::Plan;
 
-use super::adaptive::{self, AdaptiveStore};
+use super::adaptive::{self, AdaptiveStore, InShare};
 use super::counters::RemoteHandle;
 use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
 
@@ -356,25 +358,34 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         max_keys: usize,
         clock: &C,
     ) -> Result<Option<RemoteHandle<C>>, String> {
-        let fixed = |limit| Some(RemoteHandle { limit, adaptive: None });
         let Some(policy) = rule.limit.policy() else { return Ok(None) };
         match rule.location {
             CounterLocation::Here => match policy {
-                AnyPolicy::Concurrency(_) => {
+                AnyPolicy::Concurrency(in_flight) => {
                     let store = Shared::new(self.here(rule, max_keys, clock), NonZeroU32::MIN);
-                    store.limit_of(rule, max_keys, clock).map(fixed)
+                    // The leases of a key are the same under each of these limits.
+                    let in_share = |share: Share| {
+                        let part = Concurrency::new(share.of(in_flight.permits()));
+                        let rule = Rule { limit: Limit::Policy(part.into()), ..rule.clone() };
+                        store.limit_of(&rule, max_keys, clock)
+                    };
+                    RemoteHandle::new(rule, None, in_share).map(Some)
                 }
                 AnyPolicy::AdaptiveConcurrency(policy) => {
                     let adaptive = self.adaptive(rule, policy, max_keys, clock);
-                    let store = Shared::new(Arc::clone(&adaptive), NonZeroU32::MIN);
-                    let limit = store.limit_of(rule, max_keys, clock)?;
-                    Ok(Some(RemoteHandle { limit, adaptive: Some(adaptive) }))
+                    let in_share = |share: Share| {
+                        let store = InShare { store: Arc::clone(&adaptive), share };
+                        let store = Shared::new(Arc::new(store), NonZeroU32::MIN);
+                        store.limit_of(rule, max_keys, clock)
+                    };
+                    RemoteHandle::new(rule, Some(Arc::clone(&adaptive)), in_share).map(Some)
                 }
                 _ => Ok(None),
             },
             CounterLocation::StoreExact | CounterLocation::StoreLeased { .. } => {
                 let store = self.store.as_ref().ok_or("no store is configured")?;
-                store.limit_of(rule, max_keys, clock).map(fixed)
+                let limit = |_| store.limit_of(rule, max_keys, clock);
+                RemoteHandle::new(rule, None, limit).map(Some)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rategate::keyed::{Hashing, Seeds};
-use rategate::{Gcra, Limiter, ManualClock};
+use rategate::{Gcra, Limiter, ManualClock, Share};
 
 use super::lock;
 use crate::config::settings::LogKeys;
@@ -28,6 +28,8 @@ pub(super) struct Denial {
     pub(super) name: Box<str>,
     pub(super) permits: u64,
     pub(super) why: Why,
+    /// The share of the limit that was full, of a rule that has shares.
+    pub(super) share: Option<Share>,
     pub(super) enforced: bool,
 }
 
@@ -107,7 +109,7 @@ impl Denials {
         if tracing::enabled!(target: "rategate", tracing::Level::INFO)
             && events.may_log(denial.at_ns)
         {
-            let Denial { name, permits, why, enforced, .. } = &denial;
+            let Denial { name, permits, why, share, enforced, .. } = &denial;
             let retry_after_ms = why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000));
             let reason = why.word();
             let plain = (events.keys == LogKeys::Plain).then(|| tracing::field::display(name));
@@ -119,6 +121,7 @@ impl Denials {
                 key_hash,
                 permits,
                 reason,
+                share = share.map(tracing::field::display),
                 retry_after_ms,
                 enforced,
                 "denied"
@@ -224,6 +227,7 @@ mod tests {
                 name: "key".into(),
                 permits: 1,
                 why: Why::Never,
+                share: None,
                 enforced: true,
             });
         }

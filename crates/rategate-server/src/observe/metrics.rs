@@ -109,6 +109,15 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
             text.line(&[("rule", &record.name), ("threshold", &threshold(share))], count);
         }
     }
+    let what = "Denied items of rules with shares, by the share of the limit that they might fill";
+    text.metric("rategate_share_denied_total", "counter", what);
+    for (record, _) in records {
+        for ((share, enforced), count) in record.shed() {
+            let outcome = if enforced { "denied" } else { "shadow_denied" };
+            let share = share.to_string();
+            text.line(&[("rule", &record.name), ("share", &share), ("outcome", outcome)], count);
+        }
+    }
     let what = "Granted items that left less than a tenth of the limit";
     text.metric("rategate_near_limit_total", "counter", what);
     text.each("rule", records.iter().map(|(record, sum)| (&*record.name, sum.calls(Kind::Near))));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arc_swap::ArcSwapOption;
+use rategate::Share;
 use rategate::keyed::{Hashing, Seeds};
 
 use super::adaptive_series::AdaptiveSeries;
@@ -38,6 +39,9 @@ pub(super) struct Record {
     pub(super) denials: Denials,
     /// The numbers of items that reached a share of the limit, by the share.
     warnings: Mutex<BTreeMap<u16, u64>>,
+    /// The numbers of items that were denied, by their share of the limit; `true` where that is
+    /// enforced.
+    shed: Mutex<BTreeMap<(Share, bool), u64>>,
     /// The permits of debts that were forgiven.
     forgiven: WideCounter,
     /// The takes that charged, and left their limit exceeded.
@@ -79,6 +83,7 @@ impl Record {
             recorder,
             denials: Denials::default(),
             warnings: Mutex::default(),
+            shed: Mutex::default(),
             forgiven: WideCounter::default(),
             taken_over: AtomicU64::new(0),
             holds: OnceLock::new(),
@@ -146,6 +151,12 @@ impl Record {
         lock(&self.warnings).clone()
     }
 
+    /// Returns the numbers of items that were denied, by their share of the limit; `true` where that
+    /// is enforced.
+    pub(super) fn shed(&self) -> BTreeMap<(Share, bool), u64> {
+        lock(&self.shed).clone()
+    }
+
     /// Returns the number of permits of debts that were forgiven.
     pub(super) fn forgiven(&self) -> u128 {
         self.forgiven.read(Ordering::Relaxed)
@@ -172,17 +183,28 @@ impl Record {
     }
 
     fn name_of(&self, key: &[u8]) -> String {
-        let values = self.rule.load().as_deref().map_or(1, Rule::values_needed);
+        let values = self.rule.load().as_deref().map_or(1, Rule::values_counted);
         name::of_key(key, values)
     }
 
     #[cold]
-    fn note_denial(&self, now_ns: u64, key: &[u8], permits: u64, why: Why, enforced: bool) {
+    fn note_denial(
+        &self,
+        now_ns: u64,
+        (key, share): (&[u8], Option<Share>),
+        (permits, why, enforced): (u64, Why, bool),
+    ) {
+        if let Some(share) = share {
+            let mut shed = lock(&self.shed);
+            let count = shed.entry((share, enforced)).or_default();
+            *count = count.saturating_add(1);
+        }
         self.denials.note(now_ns, &self.name, key, &self.events, || Denial {
             at_ns: now_ns,
             name: self.name_of(key).into(),
             permits,
             why,
+            share,
             enforced,
         });
     }
@@ -227,6 +249,7 @@ impl Watch for Record {
         }
         let weight = if is_denial { Weight::Denied } else { Weight::Used(permits) };
         self.top_keys.note(number, id, weight, || self.name_of(key));
+        let share = result.share();
         match result.verdict {
             Verdict::Denied { retry_after_ns, enforced } => {
                 if enforced {
@@ -234,10 +257,10 @@ impl Watch for Record {
                 }
                 let not_yet = |retry_after_ns| Why::NotYet { retry_after_ns };
                 let why = retry_after_ns.map_or(Why::Never, not_yet);
-                self.note_denial(now_ns, key, permits, why, enforced);
+                self.note_denial(now_ns, (key, share), (permits, why, enforced));
             }
             Verdict::Unavailable { admitted: false, .. } => {
-                self.note_denial(now_ns, key, permits, Why::Unavailable, true);
+                self.note_denial(now_ns, (key, None), (permits, Why::Unavailable, true));
             }
             _ if kind == Kind::Near => {
                 let left = result.remaining.unwrap_or(0);

@@ -67,7 +67,7 @@ pub(super) fn of_minute(minute: &Second, denied: &Ranking) -> String {
 
 /// Returns the limit of a rule in words.
 pub(super) fn of_rule(rule: &Rule) -> String {
-    let whom = match rule.values_needed() {
+    let whom = match rule.values_counted() {
         0 => "in all",
         _ => "for each key",
     };
@@ -98,7 +98,8 @@ pub(super) fn of_rule(rule: &Rule) -> String {
         }
     };
     let scheduled = if rule.schedule.is_empty() { "" } else { ", another limit at certain times" };
-    format!("{limit}{enforced}{scheduled}")
+    let shares = if rule.shares().is_some() { ", in shares by priority" } else { "" };
+    format!("{limit}{shares}{enforced}{scheduled}")
 }
 
 /// Returns the permits that a window leaves to the next.

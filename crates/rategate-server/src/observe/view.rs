@@ -32,6 +32,11 @@ pub trait View: Send + Sync + Debug {
         None
     }
 
+    /// Returns the number of permits in flight of a rule with one counter in this process.
+    fn in_flight(&self, _rule: &str) -> Option<u64> {
+        None
+    }
+
     /// Returns the numbers of reservations.
     fn reservations(&self) -> ReservationCounts {
         ReservationCounts::default()
@@ -74,6 +79,10 @@ impl<C: Clock + Clone + 'static> View for Engine<C> {
 
     fn adaptive(&self, rule: &str) -> Option<(AdaptiveTally, Option<AdaptiveStatus>)> {
         Some((self.adaptive_tally(rule)?, self.adaptive(rule, &[])))
+    }
+
+    fn in_flight(&self, rule: &str) -> Option<u64> {
+        self.in_flight(rule)
     }
 
     fn reservations(&self) -> ReservationCounts {

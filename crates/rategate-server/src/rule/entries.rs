@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use memchr::memmem;
+use rategate::Share;
 use smallvec::SmallVec;
 
-use super::Rule;
+use super::{Rule, Shares};
 
 /// An entry of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +36,8 @@ pub enum Value {
         /// `true` if all matching values share one counter.
         shared: bool,
     },
+    /// Every value, all on one counter: each value has a share of the limit.
+    Shares(Shares),
 }
 
 /// The entries of a request that names a rule.
@@ -42,13 +45,15 @@ pub(crate) type NamedEntries<'a> = SmallVec<[(&'a [u8], &'a [u8]); 4]>;
 
 impl Rule {
     /// Returns the entries of a request that names the rule with these values, if they are
-    /// enough.
+    /// enough. One that leaves out the value with a share is one of the [others](Shares::OTHERS).
     pub(crate) fn entries_of<'e>(&'e self, values: &[&'e [u8]]) -> Option<NamedEntries<'e>> {
+        let has_share = values.len() >= self.values_needed();
         let mut values = values.iter();
         let entry = |entry: &'e Entry| {
             let value = match &entry.value {
                 Value::Exact(value) => value.as_bytes(),
                 Value::Pattern { text, shared: true } => text.as_bytes(),
+                Value::Shares(_) if !has_share => Shares::OTHERS.as_bytes(),
                 _ => *values.next()?,
             };
             Some((entry.key.as_bytes(), value))
@@ -87,6 +92,36 @@ impl Rule {
         })
     }
 
+    /// Returns the share of the limit that a call with these entries may fill.
+    pub(crate) fn share_in(&self, entries: &[(&[u8], &[u8])]) -> Share {
+        let share = self.entries.iter().enumerate().find_map(|(nth, entry)| {
+            let Value::Shares(shares) = &entry.value else { return None };
+            let value = match self.descriptor {
+                Some(_) => value_of(entries, entry),
+                None => entries.get(nth).map(|(_, value)| *value),
+            };
+            value.map(|value| shares.of(value))
+        });
+        share.unwrap_or(Share::WHOLE)
+    }
+
+    /// Returns the shares of its limit, if an entry has any.
+    #[must_use]
+    pub fn shares(&self) -> Option<&Shares> {
+        self.entries.iter().find_map(|entry| match &entry.value {
+            Value::Shares(shares) => Some(shares),
+            _ => None,
+        })
+    }
+
+    /// Returns the keys of the entries that say which counters it has, each with `true` if it has one
+    /// for each value. So a rule that gets shares keeps its counters.
+    pub(crate) fn counter_entries(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
+        let entries = self.entries.iter();
+        let entries = entries.filter(|entry| !matches!(entry.value, Value::Shares(_)));
+        entries.map(|entry| (&entry.key, entry.value.varies()))
+    }
+
     /// Returns `true` if the rule has that name, or is a limit of the rule of that name.
     #[must_use]
     pub fn is_of(&self, name: &str) -> bool {
@@ -114,7 +149,7 @@ impl Rule {
                 ));
             };
             let is_any = match &entry.value {
-                Value::Any => true,
+                Value::Any | Value::Shares(_) => true,
                 Value::Pattern { text, .. } => **text == *"*",
                 Value::Exact(_) | Value::OneOf(_) => false,
             };
@@ -128,9 +163,21 @@ impl Rule {
         Ok(())
     }
 
-    /// Returns the number of values in a request that names the rule.
+    /// Returns the number of values in a request that names the rule. Only one with a
+    /// [share](Value::Shares) may be left out.
     #[must_use]
     pub fn values_needed(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.value.is_stated()).count()
+    }
+
+    /// Returns `true` if a request that names the rule may state so many values.
+    pub(crate) fn takes_values(&self, given: usize) -> bool {
+        given == self.values_needed() || given == self.values_counted()
+    }
+
+    /// Returns the number of values that select among its counters.
+    #[must_use]
+    pub fn values_counted(&self) -> usize {
         self.entries.iter().filter(|entry| entry.value.varies()).count()
     }
 }
@@ -140,7 +187,7 @@ impl Value {
     #[must_use]
     pub fn fits(&self, value: &[u8]) -> bool {
         match self {
-            Self::Any => true,
+            Self::Any | Self::Shares(_) => true,
             Self::Exact(exact) => exact.as_bytes() == value,
             Self::OneOf(values) => values.iter().any(|exact| exact.as_bytes() == value),
             // The text of the pattern, which names the shared counter itself, matches too.
@@ -152,6 +199,12 @@ impl Value {
     #[must_use]
     pub const fn varies(&self) -> bool {
         matches!(self, Self::Any | Self::OneOf(_) | Self::Pattern { shared: false, .. })
+    }
+
+    /// Returns `true` if a call that names the rule states the value.
+    #[must_use]
+    pub const fn is_stated(&self) -> bool {
+        self.varies() || matches!(self, Self::Shares(_))
     }
 }
 
@@ -165,6 +218,7 @@ impl fmt::Display for Value {
             Self::Pattern { text, shared: true } => {
                 write!(f, "a value like `{text}`, all together")
             }
+            Self::Shares(_) => f.write_str("any value, all together, with a share each"),
         }
     }
 }

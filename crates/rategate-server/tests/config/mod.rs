@@ -19,6 +19,7 @@ mod names;
 mod native;
 mod ratelimit_format;
 mod several;
+mod shares;
 mod values;
 mod watch;
 

@@ -13,5 +13,6 @@ mod reload;
 mod reservation;
 mod rules;
 mod several;
+mod shares;
 mod stories;
 mod together;

@@ -18,4 +18,5 @@ mod page;
 mod page_rules;
 #[cfg(feature = "dashboard")]
 mod replay;
+mod shares;
 mod sums;

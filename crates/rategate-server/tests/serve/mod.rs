@@ -16,6 +16,7 @@ mod receiver;
 mod reservations;
 mod restart;
 mod rules;
+mod shares;
 #[cfg(feature = "otlp")]
 mod spans;
 mod tokens;

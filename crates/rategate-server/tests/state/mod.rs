@@ -7,6 +7,7 @@ mod kill;
 mod laws;
 mod reservations;
 mod restart;
+mod shares;
 mod versions;
 
 use std::io::Cursor;

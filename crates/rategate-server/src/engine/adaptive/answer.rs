@@ -3,7 +3,6 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate::Clock;
 use rategate::charge::Debt;
 use rategate::error::ExceedsCapacity;
 use rategate::store::{
@@ -11,9 +10,16 @@ use rategate::store::{
     ReserveVerdict, Rule as StoreRule, Store, StoreError, StoreReply, StoreRequest, Unavailable,
     Verdict,
 };
+use rategate::{Clock, Share};
 
 use super::tracked::Ending;
 use super::{AdaptiveStore, Holder, Inner};
+
+/// An adaptive store as the calls of one share of its limits see it.
+pub(in crate::engine) struct InShare<C> {
+    pub(in crate::engine) store: Arc<AdaptiveStore<C>>,
+    pub(in crate::engine) share: Share,
+}
 
 impl<C: Clock + 'static> AdaptiveStore<C> {
     /// Asks the store of the holders, which replies at once.
@@ -28,18 +34,23 @@ impl<C: Clock + 'static> AdaptiveStore<C> {
         receiver.try_recv().unwrap_or_else(|_| Err(none()))
     }
 
-    fn answer(&self, request: StoreRequest<MemoryPlan>) -> Result<StoreReply, StoreError> {
+    /// Replies to a request whose start has to fit into a share of the limit.
+    fn answer(
+        &self,
+        request: StoreRequest<MemoryPlan>,
+        share: Share,
+    ) -> Result<StoreReply, StoreError> {
         let mut inner = self.lock();
         let key = Key::clone(request.key());
         let mut reply = match request {
             StoreRequest::Decide { plan, key, permits, lease: Some(lease) } => {
-                self.decide(&mut inner, (plan, &key), permits, lease)?
+                self.decide(&mut inner, (plan, &key), (permits, share), lease)?
             }
             StoreRequest::Peek { plan, key, permits } => {
                 let mut reply =
                     self.ask(StoreRequest::Peek { plan, key: Key::clone(&key), permits })?;
-                if inner.room(&key) < permits.get() {
-                    let retry_after_ns = inner.wait_ns(&key, permits.get());
+                if inner.room(&key, share) < permits.get() {
+                    let retry_after_ns = inner.wait_ns(&key, permits.get(), share);
                     reply.reply = denied(retry_after_ns);
                 }
                 reply
@@ -61,11 +72,11 @@ impl<C: Clock + 'static> AdaptiveStore<C> {
                     && matches!(reserved.verdict, ReserveVerdict::Held { .. })
                     && !reserved.is_repeated
                 {
-                    if inner.room(&key) >= permits.get() {
+                    if let Some(fills_share) = inner.fit(&key, permits, share) {
                         let holder = Holder::reservation(id);
-                        inner.begin(&key, holder, (permits, until_ns));
+                        inner.begin(&key, holder, (permits, until_ns), fills_share);
                     } else {
-                        let retry_after_ns = inner.wait_ns(&key, permits.get());
+                        let retry_after_ns = inner.wait_ns(&key, permits.get(), share);
                         reserved.verdict = ReserveVerdict::Denied { retry_after_ns };
                         let (key, end) = (Key::clone(&key), ReservationEnd::Withdraw);
                         self.ask(StoreRequest::End { plan: own, key, id, end, debt })?;
@@ -105,7 +116,7 @@ impl<C: Clock + 'static> AdaptiveStore<C> {
             }
             other => self.ask(other)?,
         };
-        let room = inner.room(&key);
+        let room = inner.room(&key, share);
         drop(inner);
         match &mut reply.reply {
             Reply::Verdict(Verdict::Granted(grant)) => grant.remaining = room,
@@ -121,7 +132,7 @@ impl<C: Clock + 'static> AdaptiveStore<C> {
         &self,
         inner: &mut Inner,
         (plan, key): (Arc<MemoryPlan>, &Key),
-        permits: NonZeroU64,
+        (permits, share): (NonZeroU64, Share),
         lease: LeaseId,
     ) -> Result<StoreReply, StoreError> {
         inner.check(permits)?;
@@ -132,13 +143,13 @@ impl<C: Clock + 'static> AdaptiveStore<C> {
         let Reply::Verdict(Verdict::Granted(grant)) = &reply.reply else { return Ok(reply) };
         if grant.is_repeated {
             inner.renew(key, holder, permits);
-        } else if inner.room(key) >= permits.get() {
+        } else if let Some(fills_share) = inner.fit(key, permits, share) {
             let until_ns = inner.now_ns.saturating_add(inner.held_ns);
-            inner.begin(key, holder, (permits, until_ns));
+            inner.begin(key, holder, (permits, until_ns), fills_share);
         } else {
             let key_again = Key::clone(key);
             self.ask(StoreRequest::Release { plan: own, key: key_again, permits, lease })?;
-            reply.reply = denied(inner.wait_ns(key, permits.get()));
+            reply.reply = denied(inner.wait_ns(key, permits.get(), share));
         }
         Ok(reply)
     }
@@ -159,15 +170,15 @@ const fn denied(retry_after_ns: Option<NonZeroU64>) -> Reply {
     Reply::Verdict(Verdict::Denied(Denial { retry_after_ns, remaining: 0, debt: 0 }))
 }
 
-impl<C: Clock + 'static> Store for AdaptiveStore<C> {
+impl<C: Clock + 'static> Store for InShare<C> {
     type Plan = MemoryPlan;
 
     fn plan(&self, rules: &[(&str, StoreRule)]) -> Result<MemoryPlan, PlanError> {
-        self.store.plan(rules)
+        self.store.store.plan(rules)
     }
 
     /// Calls `callback` before it returns, with no lock held.
     fn submit(&self, request: StoreRequest<MemoryPlan>, callback: Callback) {
-        callback(self.answer(request));
+        callback(self.store.answer(request, self.share));
     }
 }

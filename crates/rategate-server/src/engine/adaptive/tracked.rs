@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 
-use rategate::AdaptiveConcurrency;
 use rategate::adaptive::{Outcome, Reason};
+use rategate::{AdaptiveConcurrency, Share};
 use rategate_core::policy::{Ended, Policy, Taken};
 use rategate_core::portable::{RestoreContext, RestoreTarget, numbers_of, save_state};
 
@@ -30,6 +30,8 @@ struct Held {
     permits: u64,
     /// The number in flight at the start, these included.
     in_flight: u32,
+    /// `true` if these took all that their share of the limit had left.
+    fills_share: bool,
     /// The outcome that the holder has stated.
     outcome: Option<Outcome>,
     /// `false` if its start is unknown, so that it is no sample.
@@ -116,15 +118,16 @@ impl Tracked {
         self.policy.max_in_flight(&self.state, now_ns).unwrap_or(0)
     }
 
-    /// Returns the number of permits that fit.
-    pub(super) fn room(&self, now_ns: u64) -> u64 {
-        self.limit(now_ns).saturating_sub(self.policy.in_flight(&self.state))
+    /// Returns the number of permits that fit into a share of the limit.
+    pub(super) fn room(&self, now_ns: u64, share: Share) -> u64 {
+        share.of(self.limit(now_ns)).saturating_sub(self.policy.in_flight(&self.state))
     }
 
     /// Returns the wait until so many permits fit, if no holder is renewed and the limit stays.
     /// `None` if they fit now or never will.
-    pub(super) fn wait_ns(&self, now_ns: u64, permits: u64) -> Option<NonZeroU64> {
-        let mut excess = permits.saturating_sub(self.room(now_ns));
+    pub(super) fn wait_ns(&self, now_ns: u64, permits: u64, share: Share) -> Option<NonZeroU64> {
+        let in_flight = self.policy.in_flight(&self.state).saturating_add(permits);
+        let mut excess = in_flight.saturating_sub(share.of(self.limit(now_ns)));
         if excess == 0 {
             return None;
         }
@@ -143,6 +146,7 @@ impl Tracked {
         &mut self,
         holder: Holder,
         (permits, until_ns): (NonZeroU64, u64),
+        fills_share: bool,
         now_ns: u64,
     ) -> Option<Reason> {
         self.policy.take(&mut self.state, Taken { from_ns: now_ns, start_ns: now_ns, permits });
@@ -152,6 +156,7 @@ impl Tracked {
             until_ns,
             permits: permits.get(),
             in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
+            fills_share,
             outcome: None,
             is_measured: true,
         };
@@ -198,8 +203,7 @@ impl Tracked {
         };
         let outcome = held.outcome.unwrap_or(by_default);
         let outcome = if held.is_measured { outcome } else { Outcome::Ignored };
-        let (start_ns, permits, in_flight) = (held.start_ns, held.permits, held.in_flight);
-        let fills_share = false;
+        let Held { start_ns, permits, in_flight, fills_share, .. } = held;
         let ended = Ended { start_ns, now_ns: end_ns, permits, in_flight, fills_share, outcome };
         self.policy.release_with_outcome(&mut self.state, ended);
         let (until_ns, latency_ns) = (held.until_ns, end_ns.saturating_sub(start_ns));

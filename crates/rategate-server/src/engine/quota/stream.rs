@@ -220,7 +220,7 @@ impl<C: Clock + Clone + 'static> Stream<C> {
         for ruled in rules.iter().filter_map(|rule| live.ruled.get(*rule)) {
             check_assignable(ruled)?;
             let rule = &ruled.rule;
-            let key = key::of_values(rule.varying(&entries), rule.values_needed());
+            let key = key::of_values(rule.varying(&entries), rule.values_counted());
             let in_force = ruled.counters.in_force();
             match in_force.limit {
                 _ if !ruled.is_enforced(&key) => {}

@@ -76,9 +76,12 @@ pub(super) fn call<C: Clock + Clone + 'static>(
     live: &Live<C>,
     item: &RemoteItem,
 ) -> Result<RemoteCall, EngineError> {
-    let Some((ruled, remote)) = live.remote(item.rule) else { return Err(EngineError::NotLoaded) };
-    let key = key::in_store(&ruled.rule.name, &item.key);
-    let never = Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
+    let Some((ruled, remote)) = live.remote(&item.counter) else {
+        return Err(EngineError::NotLoaded);
+    };
+    let key = key::in_store(&ruled.rule.name, &item.counter.key);
+    let never =
+        Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.counter.key) };
     let is_counted = matches!(ruled.rule.limit, Limit::Counted(_));
     let is_exact = ruled.rule.location == CounterLocation::StoreExact;
     let state = match item.verb {
@@ -102,7 +105,7 @@ pub(super) fn call<C: Clock + Clone + 'static>(
         Verb::Take if ruled.rule.over == Over::Charge => {
             State::DecisionFuture(remote.take_or_charge(&key, item.permits))
         }
-        Verb::Take | Verb::Peek if item.permits > ruled.counters.in_force().capacity => {
+        Verb::Take | Verb::Peek if item.permits > ruled.capacity_in(item.counter.share) => {
             State::Peeking(remote.peek(&key, 1), Some(never))
         }
         // A limit of permits in flight has no debt that could deny a request for none.

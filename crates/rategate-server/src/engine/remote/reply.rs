@@ -12,7 +12,7 @@ use crate::engine::counted;
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
 use crate::engine::key;
-use crate::engine::live::Live;
+use crate::engine::live::{Live, Located};
 use crate::engine::request::Verb;
 use crate::engine::stores::reset_after_ns;
 use crate::rule::{Enforcement, Limit, OnUnavailable, Rule};
@@ -25,12 +25,12 @@ pub(super) async fn reply<C: Clock + Clone + 'static>(
     item: &RemoteItem,
     call: &mut RemoteCall,
 ) -> Result<ItemResult, EngineError> {
-    let Some(ruled) = live.ruled.get(item.rule) else { return Err(EngineError::NotLoaded) };
+    let Some(ruled) = live.ruled.get(item.counter.rule) else { return Err(EngineError::NotLoaded) };
     let (decision, verdict) = match std::mem::replace(&mut call.state, State::Settled) {
         State::Peeking(deciding, verdict) => (deciding.await, verdict),
         State::Resetting(request) => {
             request.await.map_err(|error| of_store(&error))?;
-            let result = ruled.with_limit_of(&item.key, ruled.result(Verdict::Reset));
+            let result = ruled.with_limit_of(&item.counter, ruled.result(Verdict::Reset));
             return Ok(ItemResult { remaining: Some(result.limit), ..result });
         }
         State::Crediting(request) => {
@@ -40,7 +40,7 @@ pub(super) async fn reply<C: Clock + Clone + 'static>(
                 Err(StoreError::Unavailable(_)) => 0,
                 Err(error) => return Err(of_store(&error)),
             };
-            return peeked(inner, live, (item.rule, &item.key), Verdict::Refunded(credited)).await;
+            return peeked(inner, live, &item.counter, Verdict::Refunded(credited)).await;
         }
         State::Charging(request) => return charged(inner, ruled, request).await,
         other => {
@@ -59,9 +59,9 @@ pub(super) async fn reply<C: Clock + Clone + 'static>(
         }
     };
     let decision = decision.map_err(|error| of_store(&error))?;
-    let result = result_of(inner, live, item.rule, &item.key, &decision);
+    let result = result_of(inner, live, &item.counter, &decision);
     let request = (item.verb, item.permits);
-    let result = recounted(ruled, &item.key, result, request, inner.clock.now_ns());
+    let result = recounted(ruled, &item.counter.key, result, request, inner.clock.now_ns());
     Ok(ItemResult { verdict: verdict.unwrap_or(result.verdict), ..result })
 }
 
@@ -89,14 +89,14 @@ async fn charged<C: Clock + Clone + 'static>(
 pub(in crate::engine) async fn peeked<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
-    (rule, key): (usize, &[u8]),
+    counter: &Located,
     verdict: Verdict,
 ) -> Result<ItemResult, EngineError> {
-    let Some((ruled, remote)) = live.remote(rule) else { return Err(EngineError::NotLoaded) };
-    let status = remote.peek(&key::in_store(&ruled.rule.name, key), 1).await;
+    let Some((ruled, remote)) = live.remote(counter) else { return Err(EngineError::NotLoaded) };
+    let status = remote.peek(&key::in_store(&ruled.rule.name, &counter.key), 1).await;
     let status = status.map_err(|error| of_store(&error))?;
-    let result = result_of(inner, live, rule, key, &status);
-    let result = recounted(ruled, key, result, (Verb::Peek, 0), inner.clock.now_ns());
+    let result = result_of(inner, live, counter, &status);
+    let result = recounted(ruled, &counter.key, result, (Verb::Peek, 0), inner.clock.now_ns());
     Ok(ItemResult { verdict, ..result })
 }
 
@@ -131,13 +131,12 @@ fn recounted<C: Clock + Clone>(
 pub(in crate::engine) fn result_of<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
-    index: usize,
-    key: &[u8],
+    counter: &Located,
     decision: &Decision,
 ) -> ItemResult {
-    let Some(ruled) = live.ruled.get(index) else { return ItemResult::UNMATCHED };
+    let Some(ruled) = live.ruled.get(counter.rule) else { return ItemResult::UNMATCHED };
     let rule = &ruled.rule;
-    let is_enforced = rule.enforcement == Enforcement::All || ruled.is_enforced(key);
+    let is_enforced = rule.enforcement == Enforcement::All || ruled.is_enforced(&counter.key);
     let fallback = (decision.by() == DecidedBy::Fallback).then_some(rule.on_unavailable);
     let retry_after_ns = match decision {
         Decision::Granted(_) => None,
@@ -156,7 +155,7 @@ pub(in crate::engine) fn result_of<C: Clock + Clone + 'static>(
         (_, Decision::Granted(_)) => Verdict::Granted,
         (_, Decision::Denied(_)) => Verdict::Denied { retry_after_ns, enforced: is_enforced },
     };
-    let mut result = ruled.result(verdict);
+    let mut result = ruled.with_limit_of(counter, ruled.result(verdict));
     // The remainder of this server's lease is not the remainder of the limit.
     result.remaining = decision.remaining().filter(|_| decision.by() != DecidedBy::Lease);
     if let Decision::Denied(denial) = decision {
@@ -165,7 +164,7 @@ pub(in crate::engine) fn result_of<C: Clock + Clone + 'static>(
     result.store_ns = decision.store_ns();
     let now_ns = result.store_ns.unwrap_or_else(|| inner.clock.now_ns());
     set_reset(rule, &mut result, now_ns);
-    ruled.with_limit_of(key, result)
+    result
 }
 
 /// Sets the time until nothing of the limit is in use, from an instant on the clock that decides.

@@ -142,7 +142,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
                 Ok(Estimated::Decided(mut estimate)) => {
                     if is_never {
                         let verdict = estimate.result.verdict;
-                        let status = peeked(inner, &self.live, (item.rule, &item.key), verdict);
+                        let status = peeked(inner, &self.live, &item.counter, verdict);
                         // What other replies hold has to be known to be withdrawn.
                         match status.await {
                             Ok(result) => estimate.result = item.with_cost(result),

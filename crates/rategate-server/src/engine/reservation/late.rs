@@ -78,7 +78,6 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 impl<C: Clock + Clone + 'static> Live<C> {
     /// Returns the name of the rule of a counter. `None` where a limit of the call stands for it.
     fn rule_of(&self, target: &Target<'_>) -> Option<Arc<str>> {
-        let (index, _) = self.found(target)?;
-        Some(Arc::clone(&self.ruled.get(index)?.rule.name))
+        Some(Arc::clone(&self.ruled.get(self.found(target)?.rule)?.rule.name))
     }
 }

@@ -208,13 +208,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ) -> Result<(ItemResult, bool), EngineError> {
         let (ruled, _) = split.remote(item)?;
         let inner = &*self.inner;
-        let peek =
-            async |verdict| peeked(inner, &split.live, (item.rule, &item.key), verdict).await;
+        let peek = async |verdict| peeked(inner, &split.live, &item.counter, verdict).await;
         let (mut result, is_repeated) = match sent {
             Sent::Charge(charge) => match charge.await {
                 Ok(ChargeReply { charged, is_repeated, remaining, .. }) => {
                     let verdict = Verdict::Charged(charged.booked);
-                    (status(inner, ruled, verdict, (remaining, charged.debt)), is_repeated)
+                    (status(inner, ruled, item, verdict, (remaining, charged.debt)), is_repeated)
                 }
                 Err(error) => return no_reply(ruled, &error),
             },

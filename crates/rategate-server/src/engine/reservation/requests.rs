@@ -9,7 +9,6 @@ use rategate::store::{
     EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, StoreError,
     Unavailable,
 };
-
 use smallvec::SmallVec;
 
 use super::End;
@@ -110,8 +109,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut ended = Vec::with_capacity(replies.len());
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            let mut own = of_end(inner, ruled, reply.await)?;
-            own.result = ruled.with_limit_of(&item.key, own.result);
+            let own = of_end(inner, ruled, item, reply.await)?;
             ended.push(own);
         }
         Ok(ended)
@@ -125,9 +123,9 @@ impl<C: Clock + Clone + 'static> Split<C> {
         permits: u64,
         result: &ItemResult,
     ) {
-        let watch = self.live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
+        let watch = self.live.ruled.get(item.counter.rule).and_then(|ruled| ruled.watch.as_ref());
         if let Some(watch) = watch {
-            watch.decided(inner.clock.now_ns(), &item.key, permits, result);
+            watch.decided(inner.clock.now_ns(), &item.counter.key, permits, result);
         }
     }
 
@@ -149,7 +147,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
 
     /// Reports a change of a reservation to the watcher of an item's rule.
     pub(super) fn report(&self, item: &StoredItem, change: &HoldChange) {
-        let watch = self.live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
+        let watch = self.live.ruled.get(item.counter.rule).and_then(|ruled| ruled.watch.as_ref());
         if let Some(watch) = watch {
             watch.reservation(change);
         }
@@ -157,14 +155,17 @@ impl<C: Clock + Clone + 'static> Split<C> {
 
     /// Returns `true` if the rule of an item is enforced for its key.
     pub(super) fn is_enforced(&self, item: &StoredItem) -> bool {
-        self.live.ruled.get(item.rule).is_none_or(|ruled| ruled.is_enforced(&item.key))
+        self.live
+            .ruled
+            .get(item.counter.rule)
+            .is_none_or(|ruled| ruled.is_enforced(&item.counter.key))
     }
 
     pub(super) fn remote(
         &self,
         item: &StoredItem,
     ) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
-        let (ruled, remote) = self.live.remote(item.rule).ok_or(EngineError::NotLoaded)?;
+        let (ruled, remote) = self.live.remote(&item.counter).ok_or(EngineError::NotLoaded)?;
         Ok((ruled, &**remote))
     }
 }
@@ -189,7 +190,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 pub(super) fn in_store<C: Clock + Clone>(ruled: &ActiveRule<C>, item: &StoredItem) -> Vec<u8> {
-    key::in_store(&ruled.rule.name, &item.key).to_vec()
+    key::in_store(&ruled.rule.name, &item.counter.key).to_vec()
 }
 
 impl Estimate {
@@ -201,7 +202,7 @@ impl Estimate {
         permits: u64,
         reply: Result<ReserveReply, StoreError>,
     ) -> Result<Estimated, EngineError> {
-        let enforced = ruled.is_enforced(&item.key);
+        let enforced = ruled.is_enforced(&item.counter.key);
         let decided = |result: ItemResult, ends_in_ns: Option<NonZeroU64>| Self {
             result: item.with_cost(result),
             ends_in_ns,
@@ -238,8 +239,7 @@ impl Estimate {
             ReserveVerdict::Ended => (Verdict::Late(0), None, true),
             ReserveVerdict::OtherPermits { permits } => return Ok(Estimated::Other(permits)),
         };
-        let result = status(inner, ruled, verdict, (left, debt));
-        let result = ruled.with_limit_of(&item.key, result);
+        let result = status(inner, ruled, item, verdict, (left, debt));
         let left = left.saturating_sub(spared(ruled));
         let decided = decided(result, ends_in_ns);
         Ok(Estimated::Decided(Self { left, is_repeated, is_over, ..decided }))
@@ -268,12 +268,13 @@ impl StoredItem {
 fn of_end<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
+    item: &StoredItem,
     reply: Result<EndReply, StoreError>,
 ) -> Result<Ended, EngineError> {
     let EndReply { outcome, is_repeated, remaining, debt } = match reply {
         Ok(reply) => reply,
         Err(StoreError::Unavailable(_)) => {
-            let result = ruled.result(unavailable(false));
+            let result = ruled.with_limit_of(&item.counter, ruled.result(unavailable(false)));
             let result = ItemResult { remaining: None, ..result };
             return Ok(Ended { result, is_repeated: false, change: None });
         }
@@ -285,7 +286,7 @@ fn of_end<C: Clock + Clone>(
         EndOutcome::Late(charged) => Verdict::Late(charged.booked),
         EndOutcome::Unknown => Verdict::Unknown,
     };
-    let mut result = status(inner, ruled, verdict, (remaining, debt));
+    let mut result = status(inner, ruled, item, verdict, (remaining, debt));
     if let EndOutcome::Late(charged) = outcome
         && ruled.rule.is_saturated_by(charged)
     {
@@ -306,6 +307,7 @@ pub(super) fn spared<C: Clock + Clone>(ruled: &ActiveRule<C>) -> u64 {
 pub(super) fn status<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
+    item: &StoredItem,
     verdict: Verdict,
     (remaining, debt): (u64, u64),
 ) -> ItemResult {
@@ -318,7 +320,8 @@ pub(super) fn status<C: Clock + Clone>(
     // The remainder of this server's lease is not the remainder of the limit.
     let is_leased = matches!(ruled.rule.location, CounterLocation::StoreLeased { .. });
     let remaining = (!is_leased).then_some(remaining);
-    let mut result = ItemResult { remaining, debt, ..ruled.result(verdict) };
+    let result = ruled.with_limit_of(&item.counter, ruled.result(verdict));
+    let mut result = ItemResult { remaining, debt, ..result };
     set_reset(&ruled.rule, &mut result, inner.clock.now_ns());
     result
 }

@@ -14,9 +14,8 @@ use crate::engine::Engine;
 use crate::engine::answer::{ItemResult, Verdict};
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
-use crate::engine::key::Key;
 use crate::engine::layered::{Layers, PartOf};
-use crate::engine::live::Live;
+use crate::engine::live::{Live, Located};
 use crate::engine::request::{Item, OwnedItem, Request, Target, Verb};
 use crate::rule::{CounterLocation, Limit};
 
@@ -51,9 +50,7 @@ pub(super) struct Split<C: Clock> {
 pub(super) struct StoredItem {
     /// The index of the item.
     pub(super) at: usize,
-    /// The index of the rule.
-    pub(super) rule: usize,
-    pub(super) key: Key,
+    pub(super) counter: Located,
     /// The minimum and the maximum number of permits to hold.
     pub(super) least: u64,
     pub(super) most: u64,
@@ -71,9 +68,7 @@ pub(super) struct StoredItem {
 
 /// A rule that an item comes under.
 struct Found {
-    /// The index of the rule.
-    rule: usize,
-    key: Key,
+    counter: Located,
     permits: u64,
     at_most: Option<u64>,
     cost: Option<u64>,
@@ -101,7 +96,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let Some(live) = self.inner.live.load_full() else { return Ok(None) };
         // Errors in an item are reported by the code for local items.
         let found = live.rules_of(items, verb)?;
-        let all = || found.iter().flatten().filter_map(|found| live.ruled.get(found.rule));
+        let all = || found.iter().flatten().filter_map(|found| live.ruled.get(found.counter.rule));
         if !all().any(is_stored) {
             return Ok(None);
         }
@@ -129,7 +124,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 impl<C: Clock + Clone + 'static> Split<C> {
     fn add(&mut self, at: usize, item: &Item<'_>, mut found: AllFound) -> Result<(), EngineError> {
         let live = Arc::clone(&self.live);
-        let ruled = |found: &Found| live.ruled.get(found.rule);
+        let ruled = |found: &Found| live.ruled.get(found.counter.rule);
         let replaced = &self.replaced_rules;
         let is_replaced =
             |found: &Found| ruled(found).is_some_and(|it| replaced.contains(&it.rule.name));
@@ -161,23 +156,22 @@ impl<C: Clock + Clone + 'static> Split<C> {
             return Err(IN_PARTS);
         }
         for found in found {
-            let Found { rule, permits, at_most, cost, alone, .. } = found;
-            let is_it = |other: &&StoredItem| other.rule == rule && other.key == found.key;
+            let Found { counter, permits, at_most, cost, alone } = found;
+            let is_it = |other: &&StoredItem| other.counter.is_same(&counter);
             if let Some(same) = self.stored.iter().find(is_it) {
                 return Err(EngineError::DuplicateItem { first: same.at, second: at });
             }
-            let Some(ruled) = live.ruled.get(rule) else { continue };
-            let (bounds, capacity) = (ruled.rule.hold_bounds, ruled.counters.in_force().capacity);
+            let Some(ruled) = live.ruled.get(counter.rule) else { continue };
+            let (bounds, capacity) = (ruled.rule.hold_bounds, ruled.capacity_in(counter.share));
             let least = bounds.cut(permits, capacity);
-            let (key, requested) = (found.key, at_most.unwrap_or(permits));
+            let requested = at_most.unwrap_or(permits);
             let (most, is_cut) = (bounds.cut(requested, capacity), bounds.max_held.is_some());
             // More than the capacity never fits.
             let first = if most > capacity { capacity } else { u64::MAX };
-            let first = if ruled.is_enforced(&key) { first } else { u64::MAX };
+            let first = if ruled.is_enforced(&counter.key) { first } else { u64::MAX };
             self.stored.push(StoredItem {
                 at,
-                rule,
-                key,
+                counter,
                 least,
                 most,
                 first,
@@ -193,7 +187,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Checks that a store can hold the estimates.
     pub(super) fn check_estimates(&self) -> Result<(), EngineError> {
         let Some(none) = self.stored.iter().find(|item| item.least == 0) else { return Ok(()) };
-        let ruled = self.live.ruled.get(none.rule).ok_or(EngineError::NotLoaded)?;
+        let ruled = self.live.ruled.get(none.counter.rule).ok_or(EngineError::NotLoaded)?;
         Err(EngineError::NoPermits { item: none.at, rule: Arc::clone(&ruled.rule.name) })
     }
 
@@ -201,7 +195,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// flight, and leased permits take no charge.
     pub(super) fn check_once(&self, verb: Verb) -> Result<(), EngineError> {
         for item in &self.stored {
-            let Some(ruled) = self.live.ruled.get(item.rule) else { continue };
+            let Some(ruled) = self.live.ruled.get(item.counter.rule) else { continue };
             if ruled.is_in_flight() {
                 let rule = Arc::clone(&ruled.rule.name);
                 return Err(EngineError::NotForItem { item: item.at, rule, why: IN_FLIGHT });
@@ -227,14 +221,14 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Returns `true` for an item of permits in flight in this process.
     pub(super) fn is_in_flight_here(&self, item: &StoredItem) -> bool {
         let is_here = |ruled: &ActiveRule<C>| ruled.rule.location == CounterLocation::Here;
-        self.live.ruled.get(item.rule).is_some_and(is_here)
+        self.live.ruled.get(item.counter.rule).is_some_and(is_here)
     }
 
     /// Returns the permits in flight of this process that are held since `sent_ns`.
     pub(super) fn in_flight(&self, estimates: &[Estimate], sent_ns: u64) -> Holds<C> {
         let held = |(item, estimate): (&StoredItem, &Estimate)| {
             let ends_ns = sent_ns.saturating_add(estimate.ends_in_ns?.get());
-            let rule = Arc::clone(&self.live.ruled.get(item.rule)?.rule);
+            let rule = Arc::clone(&self.live.ruled.get(item.counter.rule)?.rule);
             let (permits, ends_at) = (estimate.permits, Duration::from_nanos(ends_ns));
             let held = HeldPermits::InFlight { rule, permits, ends_at };
             Some(HeldItem::new(item.at, item.alone, held))
@@ -250,7 +244,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         end: End,
     ) -> Result<Vec<Option<u64>>, EngineError> {
         let used = |item: &StoredItem| {
-            let Some(ruled) = self.live.ruled.get(item.rule) else { return Ok(None) };
+            let Some(ruled) = self.live.ruled.get(item.counter.rule) else { return Ok(None) };
             end.used((item.at, costs), (Some(&ruled.rule), item.alone))
         };
         self.stored.iter().map(used).collect()
@@ -287,10 +281,9 @@ impl<C: Clock + Clone + 'static> Live<C> {
             layers.as_ref().map_or_else(|| (0..items.len()).map(plain).collect(), Layers::origins);
         let mut all: Vec<AllFound> = items.iter().map(|_| AllFound::new()).collect();
         for (item, PartOf { origin, alone, cost }) in layered.iter().zip(origins) {
-            if let (Some(own), Some((rule, key))) = (all.get_mut(origin), self.found(&item.target))
-            {
+            if let (Some(own), Some(counter)) = (all.get_mut(origin), self.found(&item.target)) {
                 let Item { permits, at_most, .. } = *item;
-                own.push(Found { rule, key, permits, at_most, cost, alone });
+                own.push(Found { counter, permits, at_most, cost, alone });
             }
         }
         Ok(all)

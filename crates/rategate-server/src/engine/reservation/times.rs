@@ -67,8 +67,7 @@ impl<C: Clock + Clone> Live<C> {
         let layered = layers.as_ref().map_or_else(|| items.to_vec(), Layers::items);
         let rules = layered.iter().filter_map(|item| match item.target {
             Target::Rule { name, values } => {
-                let (index, _) = self.index_of_name(name, values).ok()?;
-                self.matcher.rules().get(index)
+                self.matcher.rules().get(self.located(name, values).ok()?.rule)
             }
             Target::Descriptor { domain, entries, .. } => {
                 Some(self.matcher.find(domain.as_bytes(), entries)?.1)

@@ -95,7 +95,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 let remote = ruled.remote.as_ref().ok_or(NotRestored::OtherPolicy)?;
                 let hold_all = || {
                     let not_held =
-                        all.iter().filter(|held| !hold(&*remote.limit, held, elapsed_ns));
+                        all.iter().filter(|held| !hold(&**remote.whole(), held, elapsed_ns));
                     not_held.map(|held| held.permits.get()).fold(0, u64::saturating_add)
                 };
                 let permits = match ruled.adaptive() {

@@ -381,8 +381,8 @@ fn read_lists<R: Read + Seek>(
 }
 
 fn of_rule(rule: &Rule) -> TableOwner {
-    let entries = rule.entries.iter();
-    let entries = entries.map(|entry| (entry.key.to_string(), entry.value.varies())).collect();
+    let entries = rule.counter_entries();
+    let entries = entries.map(|(key, varies)| (key.to_string(), varies)).collect();
     TableOwner::Rule { name: rule.name.to_string(), entries }
 }
 

@@ -48,6 +48,9 @@ struct KeyStatus {
     /// The limit now, of a rule whose limit follows measurements.
     #[serde(skip_serializing_if = "Option::is_none")]
     adaptive: Option<Adaptive>,
+    /// The share that the limit and the permits left are of, of a rule that has shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +75,7 @@ pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, P
     };
     let mut values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
     // A rule with one counter has a key without values.
-    if values == [b""] && view.rule(&rule).is_some_and(|rule| rule.values_needed() == 0) {
+    if values == [b""] && view.rule(&rule).is_some_and(|rule| rule.values_counted() == 0) {
         values.clear();
     }
     let result = evaluate(view, Target::Rule { name: &rule, values: &values }).await?;
@@ -128,6 +131,7 @@ impl KeyStatus {
             reset_after_ms: result.reset_after().map(|ns| ns.div_ceil(1_000_000)),
             sentence: sentence(result),
             adaptive: adaptive(result).map(Adaptive::of),
+            share: result.share().map(|share| share.to_string()),
         }
     }
 }
@@ -171,18 +175,27 @@ fn sentence(result: &ItemResult) -> String {
             let latest =
                 retry_after_ns.map(|wait| format!(", in {} at the latest", span(wait.get())));
             let latest = latest.unwrap_or_default();
-            let (allowed, changed) = adaptive(result).map_or_else(Default::default, |now| {
+            let whole = adaptive(result).map(|now| {
                 let bounds = now.adaptation.bounds();
-                let (floor, ceiling) = (bounds.floor(), bounds.ceiling());
-                let changed = now.last.map(|last| format!(" {}", summary::of_change(last)));
-                let allowed = format!(" that an adaptive limit of {floor} to {ceiling} allows now");
-                (allowed, changed.unwrap_or_default())
+                format!(
+                    "an adaptive limit of {} to {} allows now",
+                    bounds.floor(),
+                    bounds.ceiling()
+                )
             });
-            format!(
-                "{not}: all {} permits{allowed} are in flight.{changed} One fits when a call \
-                 ends{latest}.",
-                result.limit
-            )
+            let changed = adaptive(result).and_then(|now| now.last);
+            let changed = changed.map(|last| format!(" {}", summary::of_change(last)));
+            let changed = changed.unwrap_or_default();
+            let limit = result.limit;
+            let share = result.share().filter(|share| !share.is_whole());
+            let full = if let Some(share) = share {
+                let whole = whole.map_or_else(|| "the limit".to_owned(), |it| format!("what {it}"));
+                format!("{limit} permits or more are in flight, {share} of {whole}")
+            } else {
+                let whole = whole.map(|it| format!(" that {it}")).unwrap_or_default();
+                format!("all {limit} permits{whole} are in flight")
+            };
+            format!("{not}: {full}.{changed} One fits when a call ends{latest}.")
         }
         Verdict::Denied { retry_after_ns: Some(wait), enforced } => {
             let not = if enforced { "Denied" } else { "Over the limit, which is not enforced" };

@@ -12,8 +12,7 @@ use super::super::view::View;
 use super::super::waits::ENDS_MS;
 use super::super::{Observe, summary};
 use super::adaptive::{Adaptive, AdaptiveCurve};
-use crate::engine::{Decided, Item, Request, Target, Verb};
-use crate::rule::{CounterLocation, Enforcement, Rule, RuleSet, Value};
+use crate::rule::{Enforcement, Rule, RuleSet, Value};
 
 /// The number of seconds of a rule in an event, so that a late event leaves no gap.
 const FEW_SECONDS: usize = 10;
@@ -162,6 +161,9 @@ struct DeniedCall {
     permits: u64,
     why: &'static str,
     retry_after_ms: Option<u64>,
+    /// The share of the limit that was full, of a rule that has shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
     enforced: bool,
 }
 
@@ -266,14 +268,14 @@ impl Live {
             limit: rule
                 .as_deref()
                 .map_or_else(|| "limits of several kinds".to_owned(), summary::of_rule),
-            per_key: rule.as_deref().is_none_or(|rule| rule.values_needed() > 0),
+            per_key: rule.as_deref().is_none_or(|rule| rule.values_counted() > 0),
             enforcement: rule.as_deref().map_or("all", enforcement),
             sentence: record.sentence().to_string(),
             kind: rule.as_deref().map_or("several", summary::algorithm),
             keys: taken.map(|taken| taken.keys),
             in_flight: match &adaptive {
                 Some(now) => Some(now.in_flight),
-                None => rule.as_deref().and_then(|rule| in_flight(rule, view)),
+                None => view.in_flight(&record.name),
             },
             adaptive: adaptive.as_ref().map(Adaptive::of),
             overflows: taken.map(|taken| taken.overflows),
@@ -281,21 +283,6 @@ impl Live {
             minute,
         }
     }
-}
-
-/// Returns the number of permits in flight, if one local counter has it.
-fn in_flight(rule: &Rule, view: &dyn View) -> Option<u64> {
-    if !summary::counts_in_flight(rule)
-        || rule.values_needed() > 0
-        || rule.location != CounterLocation::Here
-    {
-        return None;
-    }
-    let items = [Item::of(Target::Rule { name: &rule.name, values: &[] }, 1)];
-    let peek = Request { verb: Verb::Peek, items: &items, counts_denied: false };
-    let Decided::Now(Ok(answer)) = view.evaluate(&peek) else { return None };
-    let result = answer.results.first()?;
-    Some(result.limit.saturating_sub(result.remaining?))
 }
 
 impl Detail {
@@ -306,6 +293,7 @@ impl Detail {
             permits: denial.permits,
             why: denial.why.word(),
             retry_after_ms: denial.why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000)),
+            share: denial.share.map(|share| share.to_string()),
             enforced: denial.enforced,
         };
         let waits = Waits { ends_ms: &ENDS_MS, counts: record.recent_waits().to_vec() };
@@ -382,7 +370,7 @@ impl Written {
         let entry = |entry: &crate::rule::Entry| Entry {
             key: entry.key.to_string(),
             value: match &entry.value {
-                Value::Any => "*".to_owned(),
+                Value::Any | Value::Shares(_) => "*".to_owned(),
                 Value::Exact(text) | Value::Pattern { text, .. } => text.to_string(),
                 Value::OneOf(values) => format!("one of {}", values.len()),
             },

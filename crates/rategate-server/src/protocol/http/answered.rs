@@ -93,6 +93,9 @@ struct AnsweredItem<'a> {
     /// The highest share of the limit that this item reached and is to be warned of.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
+    /// The share that the limit and the remainder are of, where the rule has shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
     /// All limits that decided the item, if it was more than one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     limits: Vec<Self>,
@@ -178,6 +181,7 @@ impl<'a> AnsweredItem<'a> {
             cost: result.cost(),
             held: result.held(),
             warning: result.warning().map(threshold),
+            share: result.share().map(|share| share.to_string()),
             limits: result.parts().iter().map(|part| Self::of(part, of, now_ns)).collect(),
         }
     }

@@ -242,9 +242,11 @@ impl<C: Clock + Clone + 'static> Api<C> {
                 if fault == EngineError::NotLoaded { String::new() } else { pointer() + "/rule" };
             return Err(Refused::EngineError(fault, pointer));
         };
-        let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
+        let entries = || rule.entries.iter().filter(|entry| entry.value.is_stated());
         let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);
-        let values = entries().map(|entry| find(&entry.key).map(|(_, value)| &*value.0));
+        // A value with a share may be left out.
+        let values = entries().filter(|entry| entry.value.varies() || find(&entry.key).is_some());
+        let values = values.map(|entry| find(&entry.key).map(|(_, value)| &*value.0));
         match values.collect::<Option<SmallVec<_>>>() {
             Some(values) if values.len() == named.len() => Ok(values),
             _ => {

@@ -142,6 +142,10 @@ impl<C: Clock + Clone + 'static> Resp<C> {
                 Value::Exact(value) => format!("{}={value}", entry.key),
                 Value::OneOf(values) => format!("{}={}", entry.key, values.join("|")),
                 Value::Pattern { text, .. } => format!("{}={text}", entry.key),
+                Value::Shares(shares) => {
+                    let each = shares.iter().map(|(value, share)| format!("{value}:{share}"));
+                    format!("{}={}", entry.key, each.collect::<Vec<_>>().join("|"))
+                }
             };
             reply.bulk(text.as_bytes());
         }
