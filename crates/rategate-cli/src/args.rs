@@ -134,6 +134,13 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "NAME", allow_hyphen_values = true, verbatim_doc_comment)]
     pub(crate) policy: Option<String>,
 
+    /// Begin at a tenth of the rate, and reach it in DUR, as in 30s
+    ///
+    /// The factor on the rate rises in a straight line from the first permit on. Windows of
+    /// --at-most hold from the start.
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub(crate) slow_start: Option<String>,
+
     /// Run up to N commands at a time, or FLOOR..CEILING as their times allow [default: 1]
     ///
     /// With 1..50, up to 20 run at first: then more while each takes as long as ever, and fewer

@@ -66,6 +66,16 @@ fn a_warm_up_begins_slowly() {
     assert!(starts_ms.windows(2).all(|of| of[1] - of[0] >= 9), "{starts_ms:?}");
 }
 
+/// A slow start of 200 ms to 100/s: eleven lines in the period in place of twenty, and then one
+/// each 10 ms.
+#[test]
+fn a_slow_start_begins_slowly() {
+    let records = paced("slow_start", &["100/s", "--slow-start", "200ms"], &seq(16));
+    assert_eq!(records.len(), 16);
+    let starts_ms: Vec<u64> = records.iter().map(|record| record.start_ns / 1_000_000).collect();
+    assert!(starts_ms[1] >= 48 && starts_ms[5] >= 128 && starts_ms[11] >= 199, "{starts_ms:?}");
+}
+
 #[test]
 fn strict_starts_are_a_slice_apart() {
     let records = paced("strict", &["1000/s", "--policy", "strict"], &seq(200));

@@ -47,11 +47,16 @@ fn lines_keep_the_window() {
     assert!(!keeps_the_window(&["pace", "unlimited", "--at-most", "40/50ms"]));
 }
 
+/// Returns `true` if the lines keep the instants of a shape.
+fn keeps_the_shape(shape: &str, due: impl Fn(f64) -> f64) -> bool {
+    keeps_instants(&["pace", "--shape", shape], due)
+}
+
 /// Returns `true` if in one of several runs nine lines in ten come from 2 ms before to 10 ms after
 /// their instants, in seconds since the first line, which may be late itself.
-fn keeps_the_shape(shape: &str, due: impl Fn(f64) -> f64) -> bool {
+fn keeps_instants(arguments: &[&str], due: impl Fn(f64) -> f64) -> bool {
     (0..12).any(|_| {
-        let Grants(arrivals) = arrivals(&["pace", "--shape", shape]);
+        let Grants(arrivals) = arrivals(arguments);
         let first_ns = arrivals[0].0;
         let off = (0_u32..).zip(&arrivals).filter(|(n, (at_ns, _))| {
             let since_first = Duration::from_nanos(at_ns - first_ns).as_secs_f64();
@@ -77,4 +82,14 @@ fn lines_keep_the_shape() {
     assert!(keeps_the_shape("ramp:0/s>400/s@2s", ramp));
     assert!(keeps_the_shape("sine:100/s,100/s,800ms", sine));
     assert!(!keeps_the_shape("constant:400/s", sine));
+}
+
+/// A cold limit spaces its first lines by three intervals, and has let 50 pass after its second,
+/// half of what the rate has. From then on it spaces them by one interval.
+#[test]
+fn lines_keep_the_warm_up() {
+    let warm = |n: f64| if n < 50.0 { 0.5 - 0.0002 * (50.0 - n).powi(2) } else { 0.5 };
+    let due = |n: f64| 0.01 * n + warm(n);
+    assert!(keeps_instants(&["pace", "100/s", "--policy", "warm-up=1s"], due));
+    assert!(!keeps_instants(&["pace", "400/s"], due));
 }

@@ -71,6 +71,8 @@ fn a_wrong_option_is_named_with_what_would_be_right() {
         (vec!["--policy", "warm-up"], "--policy \"warm-up\"", "warm-up=30s"),
         (vec!["--policy", "warm-up=30"], "--policy \"warm-up=30\"", "needs a unit"),
         (vec!["--policy", "warm-up=0s"], "--policy \"warm-up=0s\"", "at least 1ns"),
+        (vec!["--slow-start", "30"], "--slow-start \"30\"", "needs a unit"),
+        (vec!["--slow-start", "0s"], "--slow-start \"0s\"", "at least 1ns"),
         (vec!["--policy", "strict=1"], "--policy \"strict=1\"", "takes no number"),
         (vec!["--burst", "0"], "--burst \"0\"", "at least 1"),
         (vec!["--burst", "-1"], "--burst \"-1\"", "not an amount"),
@@ -103,6 +105,10 @@ fn contradictions_are_refused_with_a_way_out() {
         (vec!["5/s", "--catch-up", "1s", "--policy", "gcra"], "--catch-up", "--burst N alone"),
         (vec!["5/s", "--catch-up", "1s", "--policy", "strict"], "--catch-up", "leave out one"),
         (vec!["5/s", "--catch-up", "1s", "--policy", "warm-up=1s"], "--catch-up", "nothing"),
+        (vec!["unlimited", "--policy", "warm-up=1s"], "--policy", "warm at once"),
+        (vec!["5/s", "--slow-start", "1s", "--policy", "warm-up=1s"], "--slow-start", "by itself"),
+        (vec!["unlimited", "--slow-start", "1s"], "--slow-start", "write a RATE"),
+        (vec!["--shape", "constant:5/s", "--slow-start", "1s"], "--slow-start", "leave out one"),
         (vec!["5/s", "-j", "2"], "--jobs", "-- echo {}"),
         (vec!["5kB/s", "--", "true"], "RATE", "a rate of lines"),
         (vec!["5kB/s", "--policy", "strict"], "--policy", "average"),
@@ -149,6 +155,8 @@ fn every_policy_copies() {
         vec!["--policy", "gcra", "--burst", "5"],
         vec!["--policy", "pacer", "--catch-up", "0s"],
         vec!["--policy", "warm-up=1ms"],
+        vec!["--slow-start", "1ms"],
+        vec!["--slow-start", "1ms", "--policy", "gcra", "--burst", "5"],
         vec!["--at-most", "5/1ms", "--at-most", "100/min"],
     ] {
         let output = run(&[&["pace", "1000/s"], options.as_slice()].concat(), b"a\nb\nc");

@@ -72,7 +72,7 @@ pub enum LimitError {
     },
     /// `period` is zero.
     ZeroPeriod,
-    /// `period` and `guard` together are over 584 years.
+    /// The period, with the guard if there is one, is over 584 years.
     PeriodTooLong,
     /// `resolution` is zero or longer than the period.
     Resolution,
@@ -90,6 +90,10 @@ pub enum LimitError {
     RateBounds,
     /// A share of a limit is not from 1 to 100 percent.
     Share,
+    /// A slow start is set on a policy whose permits do not come with time.
+    NotTimed,
+    /// A slow start is set on a fixed window on the clock's grid, whose borders it would move.
+    WindowOnClock,
     /// A reconfiguration names another policy, to which no state can be carried over.
     OtherPolicy,
 }
@@ -214,7 +218,9 @@ impl fmt::Display for LimitError {
                 return write!(f, "too many credits: a window leaves at most {max}");
             }
             Self::ZeroPeriod => "the period must be at least 1ns",
-            Self::PeriodTooLong => "period and guard together are longer than 584 years",
+            Self::PeriodTooLong => {
+                "the period, with a guard if there is one, is longer than 584 years"
+            }
             Self::Resolution => "the resolution must be at least 1ns and at most the period",
             Self::Damping => {
                 "a damping lies between 0 and 1; write \"average\" for 0, \"strict\" for 1"
@@ -223,6 +229,14 @@ impl fmt::Display for LimitError {
             Self::Bounds => "the bounds of the limit are not 1 <= floor <= first <= ceiling",
             Self::RateBounds => "the bounds of the rate are not 0 < floor <= ceiling, and finite",
             Self::Share => "a share of a limit is from 1 to 100 percent",
+            Self::NotTimed => {
+                "a slow start is for limits whose permits come with time, counted from any \
+                 instant: a bucket, a log, a window, a schedule or a pool"
+            }
+            Self::WindowOnClock => {
+                "a slow start would move the borders of a window on the clock's grid; anchor it at \
+                 the first call, or use a sliding log"
+            }
             Self::RampTooLong => {
                 "a ramp this long at these rates exceeds 128 bits; split it into several"
             }

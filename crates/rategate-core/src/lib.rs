@@ -15,6 +15,7 @@
 //! | operations evenly spaced, with the wait time of each | [`two_timeline`] |
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a rate that a server at rest reaches over a period | [`warm_up`] |
+//! | any of these, at a part of its rate while a server is slow at first | [`slow_start`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
 //! | less of such a limit for operations of a lower priority | [`share`] |
@@ -87,6 +88,7 @@ pub mod schedule;
 pub mod shape;
 pub mod share;
 pub mod sliding_log;
+pub mod slow_start;
 pub mod span;
 pub mod two_timeline;
 pub mod verdict;

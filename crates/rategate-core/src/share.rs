@@ -54,6 +54,9 @@ impl Share {
     /// All of a limit.
     pub const WHOLE: Self = Self(100);
 
+    /// The share of the rate at which a slow start begins, unless another one is set.
+    pub(crate) const TENTH: Self = Self(10);
+
     /// Creates a share of so many percent.
     ///
     /// # Panics
@@ -77,6 +80,12 @@ impl Share {
             return Err(LimitError::Share);
         }
         Ok(Self(percent))
+    }
+
+    /// Returns the number of percent.
+    #[must_use]
+    pub const fn as_percent(self) -> u8 {
+        self.0
     }
 
     /// Returns `true` if it is all of a limit.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{S, granted, rate, retry, start};
+use crate::common::{S, granted, rate, retry, slowed, start};
 use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
@@ -87,7 +87,7 @@ fn retry_after_is_exact_for_any_mixture() {
     for seed in 1..150 {
         let mut random = Rng::with_seed(seed);
         let pace = Rate::new(random.u64(1..=5), Duration::from_nanos(random.u64(1..=50))).unwrap();
-        let all: [AnyPolicy; 7] = [
+        let all: [AnyPolicy; 8] = [
             Gcra::new(pace, random.u64(1..=5)).unwrap().into(),
             log(random.u64(1..=5), random.u64(1..=60)).into(),
             FixedWindow::new(
@@ -104,6 +104,7 @@ fn retry_after_is_exact_for_any_mixture() {
             .into(),
             TwoTimeline::new(pace, Mode::Strict, None).into(),
             WarmUp::new(pace, Duration::from_nanos(random.u64(1..=200))).unwrap().into(),
+            slowed(Gcra::new(pace, random.u64(1..=3)).unwrap(), &mut random),
             TwoTimeline::new(pace, Mode::Average, Some(Duration::from_nanos(random.u64(0..=50))))
                 .into(),
         ];

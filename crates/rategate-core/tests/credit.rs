@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::{MS, S};
 use fastrand::Rng;
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::compact_log::CompactLog;
@@ -20,6 +20,7 @@ use rategate_core::pacer::Pacer;
 use rategate_core::policy::Policy;
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -58,7 +59,14 @@ fn policies() -> Vec<AnyPolicy> {
         TwoTimeline::new(rate, Mode::Average, None).into(),
         TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(2 * PERIOD_NS))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
+        slow(Gcra::new(rate, MAX_PERMITS).unwrap()),
+        slow(CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))),
+        slow(Pacer::new(rate, Duration::from_nanos(0), None)),
     ]
+}
+
+fn slow(policy: impl Into<AnyTimed>) -> AnyPolicy {
+    SlowStart::new(policy.into(), Duration::from_nanos(PERIOD_NS)).unwrap().into()
 }
 
 /// A fresh limit has no permits out, and stays fresh.

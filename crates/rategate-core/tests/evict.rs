@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{MS, S};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::commit_log::CommitLog;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
@@ -17,6 +17,7 @@ use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::slow_start::SlowStart;
 use rategate_core::verdict::{Grant, Verdict};
 use rategate_core::warm_up::WarmUp;
 
@@ -25,7 +26,12 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         .choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "unlimited", "never"])
         .unwrap();
     let (permits, period_ns) = (random.u64(1..=6), random.choice([7, MS, S]).unwrap());
-    match random.u64(0..=8) {
+    match random.u64(0..=10) {
+        9 | 10 => {
+            let bucket = Gcra::new(rate.parse().unwrap(), permits).unwrap().into();
+            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns)).into();
+            slow(random.choice([bucket, log]).unwrap(), period_ns).into()
+        }
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
         7 => AdaptiveRate::new("1/s".parse().unwrap(), "1000/s".parse().unwrap())
             .burst(permits)
@@ -43,6 +49,11 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         5 => Concurrency::new(permits).into(),
         _ => CommitLog::new(permits, Duration::from_nanos(period_ns)).into(),
     }
+}
+
+/// Returns a limit with a slow start of so many nanoseconds.
+fn slow(policy: AnyTimed, period_ns: u64) -> SlowStart<AnyTimed> {
+    SlowStart::new(policy, Duration::from_nanos(period_ns)).unwrap()
 }
 
 /// One limit is dropped whenever it may be, another never, and their decisions agree.
@@ -108,7 +119,7 @@ fn visible(verdict: Verdict) -> Option<(u64, u64)> {
 /// An idle limit may be dropped once all it remembers has expired, and not a nanosecond sooner.
 #[test]
 fn a_limit_is_evicted_when_its_time_has_come() {
-    let cases: [(AnyPolicy, u64); 5] = [
+    let cases: [(AnyPolicy, u64); 6] = [
         (Gcra::new("3/s".parse().unwrap(), 2).unwrap().into(), 1_000 + 666_666_667),
         (
             SlidingLog::new(2, Duration::from_nanos(S))
@@ -120,6 +131,8 @@ fn a_limit_is_evicted_when_its_time_has_come() {
         (CompactLog::new(2, Duration::from_nanos(S)).into(), S + MS),
         (FixedWindow::new(2, Duration::from_nanos(S), Anchor::Epoch).into(), S),
         (CommitLog::new(2, Duration::from_nanos(S)).into(), S + 2_000),
+        // After the second by its slow clock, which is longer than its period.
+        (slow(SlidingLog::new(2, Duration::from_nanos(S)).into(), S).into(), S + 450 * MS + 1_000),
     ];
     for (policy, fresh_ns) in cases {
         let mut limit = Ledger::new(policy, 1_000);
@@ -264,7 +277,7 @@ fn evicts_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], context: &mut (u32,
 /// Promises are kept, cancelled and started early; grants of any age are refunded.
 #[test]
 fn evicting_credits_no_permit() {
-    let (mut buckets, mut logs, mut windows) = ((0, 0), (0, 0), (0, 0));
+    let (mut buckets, mut logs, mut windows, mut slows) = ((0, 0), (0, 0), (0, 0), (0, 0));
     for seed in 0..3_000 {
         let mut random = Rng::with_seed(seed);
         let period_ns = random.choice([7, MS, S]).unwrap();
@@ -274,16 +287,20 @@ fn evicting_credits_no_permit() {
                 .unwrap()
         };
         evicts_unnoticed(seed, &[bucket(), bucket(), bucket()], &mut buckets);
+        let mut slow_bucket = || slow(bucket().into(), period_ns);
+        evicts_unnoticed(seed, &[slow_bucket(), slow_bucket(), slow_bucket()], &mut slows);
         let mut permits = || random.u64(1..=6);
         let mut log = || CompactLog::new(permits(), Duration::from_nanos(period_ns));
         evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
         let mut log = || SlidingLog::new(permits(), Duration::from_nanos(period_ns));
         evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
+        let mut slow_log = || slow(log().into(), period_ns);
+        evicts_unnoticed(seed, &[slow_log(), slow_log(), slow_log()], &mut slows);
         let mut window =
             || FixedWindow::new(permits(), Duration::from_nanos(period_ns), Anchor::Epoch);
         evicts_unnoticed(seed, &[window(), window(), window()], &mut windows);
     }
-    for (evicted, came_back) in [buckets, logs, windows] {
+    for (evicted, came_back) in [buckets, logs, windows, slows] {
         assert!(evicted > 5_000 && came_back > 2_000, "{evicted} {came_back}");
     }
 }

@@ -59,6 +59,7 @@ mod several_lock_free;
 mod shape;
 mod share;
 mod sliding_log;
+mod slow_start;
 mod taking;
 mod taking_promises;
 mod taking_reported;

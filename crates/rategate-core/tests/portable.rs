@@ -6,11 +6,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::common::{Answer, S};
+use crate::common::{Answer, S, slowed};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::compact_log::CompactLog;
@@ -35,10 +35,11 @@ use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
 use rategate_sim::oracle::Grants;
 
-const KINDS: u64 = 18;
+const KINDS: u64 = 21;
 const COMMIT_LOG: u64 = 15;
 const POOL: u64 = 13;
 const WINDOWS: RangeInclusive<u64> = 5..=6;
+const SLOW: RangeInclusive<u64> = 18..=20;
 
 /// The calls that charge.
 const CHARGES: RangeInclusive<u64> = 18..=19;
@@ -112,6 +113,11 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
         17 => {
             let warm_up = WarmUp::new(rate, Duration::from_nanos(random.u64(1..=200))).unwrap();
             (warm_up.with_max_request(permits).unwrap().into(), 1)
+        }
+        18..=20 => {
+            let inside = [0, 3, 9].into_iter().zip(18..).find(|&(_, slow)| slow == kind).unwrap();
+            let (policy, grid_ns) = policy(inside.0, random);
+            (slowed(AnyTimed::try_from(policy).unwrap(), random), grid_ns)
         }
         16 => (AdaptiveRate::new(paced, paced).burst(permits).into(), 1),
         _ => (
@@ -203,8 +209,10 @@ fn what_is_restored_decides_as_what_was_saved() {
         // Operations in flight have ended.
         limit.release(now_ns, u64::MAX);
         let step_ns = random.choice([2, 9, 40]).unwrap();
-        // A saved window has one count: with promises in it, a charge counts in theirs.
-        let is_charged = limit.promised() == 0 || !WINDOWS.contains(&kind);
+        // A saved window has one count, and a slow start one ramp: with promises in it, a charge
+        // counts in theirs.
+        let is_one = WINDOWS.contains(&kind) || SLOW.contains(&kind);
+        let is_charged = limit.promised() == 0 || !is_one;
         for call in 0..60 {
             now_ns += random.u64(0..=step_ns);
             let (what, permits) = (random.u64(0..=21), random.u64(1..=3));

@@ -8,7 +8,7 @@ use crate::common::{MS, S};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -17,6 +17,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::queue::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
 use rategate_core::warm_up::WarmUp;
@@ -75,7 +76,7 @@ fn policies(random: &mut Rng) -> AnyPolicy {
     let rate =
         random.choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "4000000000/s"]).unwrap();
     let rate = rate.parse().unwrap();
-    match random.u64(0..=8) {
+    match random.u64(0..=9) {
         0 => Gcra::new(rate, 1).unwrap().into(),
         7 => AdaptiveRate::new(rate, rate).burst(random.u64(1..=3)).into(),
         1 => Gcra::new(rate, random.u64(1..=9)).unwrap().into(),
@@ -92,6 +93,11 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         .into(),
         4 => TwoTimeline::new(rate, Mode::Average, None).into(),
         5 => TwoTimeline::new(rate, Mode::Strict, None).into(),
+        9 => {
+            let bucket = Gcra::new(rate, random.u64(1..=3)).unwrap().into();
+            let period = Duration::from_nanos(random.choice([MS, S]).unwrap());
+            SlowStart::<AnyTimed>::new(bucket, period).unwrap().into()
+        }
         8 => WarmUp::new(rate, Duration::from_nanos(random.choice([MS, S]).unwrap()))
             .unwrap()
             .with_max_request(random.u64(1..=2))

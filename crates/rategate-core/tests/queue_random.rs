@@ -22,6 +22,7 @@ use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, Request, WaiterId, Wakes, WhenFull,
 };
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 use rategate_core::warm_up::WarmUp;
@@ -401,6 +402,13 @@ fn strict_schedule() {
 fn warm_up() {
     let warm_up = WarmUp::new("1/7ns".parse().unwrap(), Duration::from_nanos(90)).unwrap();
     play_all(|| ledger_of(warm_up), None);
+}
+
+#[test]
+fn slow_start() {
+    let bucket = Gcra::new("1/7ns".parse().unwrap(), 2).unwrap();
+    let slow = SlowStart::new(bucket, Duration::from_nanos(200)).unwrap();
+    play_all(|| ledger_of(slow), Some((7, 2)));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::{MS, S, rate, start};
 use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
@@ -21,6 +21,7 @@ use rategate_core::provisional::Provisional;
 use rategate_core::queue::{MIN_GRACE_NS, Outcome, Request};
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
@@ -51,7 +52,7 @@ fn bounds(random: &mut Rng) -> Bound {
         };
         windows.map(|window| (window, max(window))).to_vec()
     };
-    let (policies, at_most) = match random.u64(0..=8) {
+    let (policies, at_most) = match random.u64(0..=9) {
         0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
         1 => {
             let log = CompactLog::new(permits, Duration::from_nanos(period_ns));
@@ -64,6 +65,11 @@ fn bounds(random: &mut Rng) -> Bound {
         3 => (vec![Gcra::new(rate, 1).unwrap().into()], bucket(1)),
         4 => (vec![Gcra::new(rate, burst).unwrap().into()], bucket(burst)),
         5 => (vec![TwoTimeline::new(rate, Mode::Strict, None).into()], bucket(1)),
+        8 => {
+            let period = Duration::from_nanos(10 * period_ns);
+            let slow = SlowStart::<AnyTimed>::new(Gcra::new(rate, burst).unwrap().into(), period);
+            (vec![slow.unwrap().into()], bucket(burst))
+        }
         7 => {
             let period = Duration::from_nanos(10 * period_ns);
             (vec![WarmUp::new(rate, period).unwrap().into()], bucket(1))

@@ -41,6 +41,10 @@ fn describe(limit: &AnyPolicy) -> String {
             let period = span::Text(warm_up.period_ns());
             format!("warm-up: {} after {period}", warm_up.rate())
         }
+        AnyPolicy::SlowStart(slow) => {
+            let (period, percent) = (span::Text(slow.period_ns()), slow.first_share().as_percent());
+            format!("{}, from {percent} % in {period}", describe(&(*slow.policy()).into()))
+        }
         AnyPolicy::BackfillPool(_) => "backfill pool".to_owned(),
         AnyPolicy::Concurrency(_) => "concurrency".to_owned(),
         AnyPolicy::CommitLog(log) => {
@@ -60,6 +64,7 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         AnyPolicy::Gcra(gcra) => line(gcra.rate(), gcra.burst_size().get()),
         AnyPolicy::Pacer(pacer) => line(pacer.rate(), 1),
         AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
+        AnyPolicy::SlowStart(slow) => allowance(&(*slow.policy()).into()),
         AnyPolicy::WarmUp(warm_up) => line(warm_up.rate(), warm_up.max_request()),
         AnyPolicy::SlidingLog(log) => {
             Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })

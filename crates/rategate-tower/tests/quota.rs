@@ -10,8 +10,8 @@ use http::{HeaderMap, Request, Response};
 use rategate::keyed::{Capacity, Hashing};
 use rategate::policy::Anchor;
 use rategate::{
-    AllOf, AnyPolicy, BackfillPool, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Keyed,
-    Limiter, ManualClock, SlidingLog, WarmUp,
+    AllOf, AnyPolicy, AnyTimed, BackfillPool, CommitLog, CompactLog, Concurrency, FixedWindow,
+    Gcra, Keyed, Limiter, ManualClock, SlidingLog, SlowStart, WarmUp,
 };
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{RateLimitLayer, key};
@@ -76,7 +76,8 @@ fn a_policy_that_is_given_later_is_right_again() {
 #[test]
 fn every_kind_of_limit_has_its_own_numbers() {
     let warm_up = WarmUp::new("2/s".parse().unwrap(), Duration::from_secs(60)).unwrap();
-    let table: [(AnyPolicy, (String, String)); 8] = [
+    let slow = SlowStart::<AnyTimed>::new(gcra("1/s", 9).into(), Duration::from_secs(60)).unwrap();
+    let table: [(AnyPolicy, (String, String)); 9] = [
         (gcra("1/s", 9).into(), expected(9, 9)),
         (SlidingLog::new(4, Duration::from_nanos(60 * S)).into(), expected(4, 60)),
         (CompactLog::new(5, Duration::from_nanos(30 * S)).into(), expected(5, 30)),
@@ -86,6 +87,8 @@ fn every_kind_of_limit_has_its_own_numbers() {
         ),
         (warm_up.with_max_request(10).unwrap().into(), expected(10, 5)),
         (CommitLog::new(8, Duration::from_nanos(2 * S)).into(), expected(8, 2)),
+        // Those that hold once the slow start is over.
+        (slow.into(), expected(9, 9)),
         // Permits in flight have no window, so the configured one stays.
         (Concurrency::new(3).into(), expected(3, 70)),
         // This policy has no such numbers.

@@ -33,6 +33,7 @@
 //! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | slower at first and after a rest, while a server warms up | [`WarmUp`] |
+//! | one of those above, slower while a server is cold | [`SlowStart`] |
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
 //! | at most N *effects* in any window, however late they come | [`CommitLog`] |
@@ -217,7 +218,7 @@ pub use local::Local;
 pub use permit::Permit;
 pub use rategate_core::adaptive::{AdaptiveConcurrency, AdaptiveRate};
 pub use rategate_core::all_of::AllOf;
-pub use rategate_core::any_policy::AnyPolicy;
+pub use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compact_log::CompactLog;
@@ -228,6 +229,7 @@ pub use rategate_core::pacer::Pacer;
 pub use rategate_core::rate::Rate;
 pub use rategate_core::share::Share;
 pub use rategate_core::sliding_log::SlidingLog;
+pub use rategate_core::slow_start::SlowStart;
 pub use rategate_core::two_timeline::TwoTimeline;
 pub use rategate_core::warm_up::WarmUp;
 pub use reservation::Reservation;

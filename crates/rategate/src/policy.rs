@@ -13,4 +13,5 @@ pub use rategate_core::policy::Policy;
 pub use rategate_core::portable;
 pub use rategate_core::ratio::Ratio;
 pub use rategate_core::schedule::Schedule;
+pub use rategate_core::slow_start::Timed;
 pub use rategate_core::two_timeline::Mode;

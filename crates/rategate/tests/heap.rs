@@ -18,7 +18,8 @@ use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::{Anchor, Limit, LimiterPolicy, Mode, Policy};
 use rategate::{
     AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock, Concurrency,
-    FixedWindow, Gcra, Keyed, Limiter, ManualClock, Rate, SlidingLog, TwoTimeline, WarmUp,
+    FixedWindow, Gcra, Keyed, Limiter, ManualClock, Rate, SlidingLog, SlowStart, TwoTimeline,
+    WarmUp,
 };
 use rategate_core::holds::{HoldVerdict, Holding};
 use rategate_core::ledger::Ledger;
@@ -109,6 +110,9 @@ fn idle_limiters_are_small() {
     let warm_up = WarmUp::new("10/s".parse().unwrap(), Duration::from_secs(10)).unwrap();
     let warm_up = bytes_of_idle(|| Limiter::new(warm_up));
     assert!(warm_up <= 448, "{warm_up}");
+    let slow = SlowStart::new(bucket(), Duration::from_secs(10)).unwrap();
+    let slow = bytes_of_idle(|| Limiter::new(slow));
+    assert!(slow <= 448, "{slow}");
     for permits in [1, 10, 1_000] {
         let bytes = bytes_of_idle(|| Limiter::new(log(permits)));
         let max_heap_bytes = 768 + 8 * i64::try_from(permits.next_power_of_two()).unwrap();

@@ -285,7 +285,7 @@ fn a_share_counts_waiters_whose_start_has_come() {
     let mut waiting = [(); 5].map(|()| Task::new(limiter.permit(1)));
     waiting.iter_mut().for_each(Task::run);
     drop(all);
-    let batch = |_| limiter.limiter().try_permit_in_share(1, Share::percent(60)).unwrap().ok();
+    let batch = |_| limiter.try_permit_in_share(1, Share::percent(60)).unwrap().ok();
     let granted: Vec<_> = (0..8).filter_map(batch).collect();
     assert_eq!(granted.len(), 1, "five of six are those of waiters");
     waiting.iter_mut().for_each(Task::run);

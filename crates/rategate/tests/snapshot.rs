@@ -22,9 +22,9 @@ use rategate::snapshot::{
 };
 use rategate::wait::CancelToken;
 use rategate::{
-    AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog,
-    Concurrency, Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate,
-    SlidingLog, SystemClock, TwoTimeline, WarmUp,
+    AdaptiveRate, AllOf, AnyPolicy, AnyTimed, AsyncLimiter, BackfillPool, Clock, CommitLog,
+    CompactLog, Concurrency, Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock,
+    Pacer, Rate, SlidingLog, SlowStart, SystemClock, TwoTimeline, WarmUp,
 };
 use rategate_testkit::ns;
 
@@ -82,6 +82,16 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
             WarmUp::new(rate, Duration::from_secs(4)).unwrap().with_max_request(2).unwrap().into(),
         ),
         ("warm_up_never", WarmUp::new(Rate::NEVER, Duration::from_secs(4)).unwrap().into()),
+        (
+            "slow_start",
+            SlowStart::<AnyTimed>::new(log.into(), Duration::from_secs(40)).unwrap().into(),
+        ),
+        (
+            "slow_start_timeline",
+            SlowStart::<AnyTimed>::new(timeline(Mode::Average).into(), Duration::from_secs(40))
+                .unwrap()
+                .into(),
+        ),
         ("backfill_pool", BackfillPool::new(4, ratio, Some(rate)).unwrap().into()),
         ("backfill_pool_by_hand", BackfillPool::new(4, ratio, None).unwrap().into()),
         ("concurrency", Concurrency::new(4).into()),

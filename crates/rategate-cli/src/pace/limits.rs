@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rategate::error::{LimitError, PolicyTextError, RateError};
 use rategate::policy::{AllOfLedger, DampingShift, Limit as _, Mode, Ratio};
-use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, TwoTimeline, WarmUp};
+use rategate::{
+    AnyPolicy, AnyTimed, Gcra, Pacer, Rate, SlidingLog, SlowStart, TwoTimeline, WarmUp,
+};
 use rategate_analyze::{Amount, AmountError};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
@@ -65,9 +67,12 @@ impl Settings {
 
     /// Paces lines by a shape, which leaves no choice of a policy.
     fn of_shape(args: &PaceArgs, shape: &str) -> Result<Self, Failure> {
-        for (name, value) in
-            [("--burst", &args.burst), ("--catch-up", &args.catch_up), ("--policy", &args.policy)]
-        {
+        for (name, value) in [
+            ("--burst", &args.burst),
+            ("--catch-up", &args.catch_up),
+            ("--policy", &args.policy),
+            ("--slow-start", &args.slow_start),
+        ] {
             if let Some(value) = value {
                 let complaint = "it belongs to a RATE; a shape says when each line is due, and \
                                  what is late passes at once, in order; leave out one of the two";
@@ -93,6 +98,10 @@ impl Settings {
             let complaint = "nothing would ever pass; write a rate above zero, as in \"5/s\"";
             return Err(Failure::argument("RATE", text, complaint));
         }
+        if let (Some(slow_start), true) = (&args.slow_start, rate == Rate::UNLIMITED) {
+            let complaint = "an unlimited rate cannot begin slowly; write a RATE, as in \"5/s\"";
+            return Err(Failure::argument("--slow-start", slow_start, complaint));
+        }
         let choice = choice(args)?;
         check_together(args, unit, choice)?;
         let jobs = jobs(args)?;
@@ -102,7 +111,7 @@ impl Settings {
             return Err(Failure::argument("RATE", text, complaint));
         }
 
-        let mut policies = vec![policy(args, rate, unit, choice)?];
+        let mut policies = vec![slow(args, policy(args, rate, unit, choice)?)?];
         let worth = ten_ms_worth(rate);
         if let (Some(catch_up), Unit::Bytes) = (&args.catch_up, unit)
             && largest_chunk(&policies, worth) < worth
@@ -256,6 +265,10 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
         Choice::WarmUp(period_ns) => {
             let text = args.policy.as_deref().unwrap_or_default();
             let fail = |error| Failure::argument("--policy", text, error);
+            if rate == Rate::UNLIMITED {
+                let complaint = "an unlimited rate is warm at once; write a RATE, as in 100/s";
+                return Err(Failure::argument("--policy", text, complaint));
+            }
             WarmUp::new(rate, Duration::from_nanos(period_ns)).map_err(fail)?.into()
         }
         Choice::Gcra => {
@@ -269,6 +282,18 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
             Gcra::new(rate, burst).map_err(fail)?.into()
         }
     })
+}
+
+/// Returns the policy with the slow start of the arguments, if they have one.
+fn slow(args: &PaceArgs, policy: AnyPolicy) -> Result<AnyPolicy, Failure> {
+    let Some(text) = args.slow_start.as_deref() else { return Ok(policy) };
+    let fail =
+        |complaint: &dyn std::fmt::Display| Failure::argument("--slow-start", text, complaint);
+    let policy = AnyTimed::try_from(policy)
+        .map_err(|_| fail(&"a warm-up begins slowly by itself; leave out one of the two"))?;
+    let period_ns = span::parse(text).map_err(|error| fail(&error))?;
+    let slow = SlowStart::new(policy, Duration::from_nanos(period_ns));
+    Ok(slow.map_err(|error| fail(&error))?.into())
 }
 
 /// Parses `N/PERIOD`, or `N per any PERIOD`, as a window.

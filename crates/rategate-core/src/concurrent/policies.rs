@@ -16,6 +16,7 @@ use crate::pacer::Pacer;
 use crate::packed::{self, Borders, Cells, Packed};
 use crate::rate::Kind;
 use crate::sliding_log::SlidingLog;
+use crate::slow_start::{SlowStart, Timed};
 use crate::two_timeline::TwoTimeline;
 use crate::warm_up::WarmUp;
 
@@ -88,6 +89,10 @@ impl HasLockFree for Pacer {
 }
 
 impl HasLockFree for WarmUp {
+    type LockFree = Locked;
+}
+
+impl<P: Timed + Send> HasLockFree for SlowStart<P> {
     type LockFree = Locked;
 }
 

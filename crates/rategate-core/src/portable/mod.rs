@@ -112,12 +112,17 @@ pub(crate) mod tag {
     pub(crate) const ADAPTIVE_CONCURRENCY: u16 = 13;
     pub(crate) const ADAPTIVE_RATE: u16 = 14;
     pub(crate) const WARM_UP: u16 = 15;
+    /// A slow start has the tag of the policy inside, and this more.
+    pub(crate) const SLOW_START: u16 = 500;
+    pub(crate) const LAST_SLOW_START: u16 = 999;
 
     /// Returns the tag of the same policy without credits, from which it can continue.
     pub(crate) const fn without_credits(of: u16) -> u16 {
+        const SLOW_WINDOW_WITH_CREDITS: u16 = SLOW_START + WINDOW_WITH_CREDITS;
         match of {
             WINDOW_WITH_CREDITS => FIXED_WINDOW,
             CALENDAR_WITH_CREDITS => CALENDAR,
+            SLOW_WINDOW_WITH_CREDITS => SLOW_START + FIXED_WINDOW,
             other => other,
         }
     }
@@ -214,6 +219,7 @@ fn policy_of(tag: u16) -> &'static str {
         tag::ADAPTIVE_CONCURRENCY => "concurrency that follows measurements",
         tag::ADAPTIVE_RATE => "rate that follows refusals",
         tag::WARM_UP => "warm-up",
+        tag::SLOW_START..=tag::LAST_SLOW_START => "slow start of some policy",
         _ => "one that is not known here",
     }
 }

@@ -5,9 +5,14 @@ pub(crate) mod queued;
 #[cfg_attr(rategate_without_atomics, allow(dead_code, reason = "one file uses a part"))]
 pub(crate) mod with_lock_free;
 
+use std::time::Duration;
+
 use fastrand::Rng;
+use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::rate::Rate;
+use rategate_core::share::Share;
+use rategate_core::slow_start::SlowStart;
 use rategate_core::verdict::{Grant, Verdict};
 
 pub(crate) const US: u64 = 1_000;
@@ -15,6 +20,13 @@ pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const S: u64 = 1_000_000_000;
 
 pub(crate) type Answer = Result<Verdict, ExceedsCapacity>;
+
+/// Returns a limit with a slow start of random small numbers.
+pub(crate) fn slowed(policy: impl Into<AnyTimed>, random: &mut Rng) -> AnyPolicy {
+    let period = Duration::from_nanos(random.choice([1, 30, 200, 1_000]).unwrap());
+    let slow = SlowStart::new(policy.into(), period).unwrap();
+    slow.with_first_share(Share::percent(random.u8(1..=100))).into()
+}
 
 /// Returns the grant, if the verdict is one.
 pub(crate) fn granted(answer: Answer) -> Option<Grant> {
@@ -79,7 +91,7 @@ impl Profile {
         let period_ns = random.choice([1, 2, 3, 5, 10, 12, 20, 30, 60, 60]).unwrap();
         let permits = random.u64(1..=9);
         self.0.push((since_ns, u128::from(permits * (60 / period_ns))));
-        Rate::new(permits, std::time::Duration::from_nanos(period_ns)).unwrap()
+        Rate::new(permits, Duration::from_nanos(period_ns)).unwrap()
     }
 
     /// Returns the sixtieths earned from `from_ns` to `to_ns`; none before the first rate.

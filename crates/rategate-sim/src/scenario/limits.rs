@@ -5,7 +5,7 @@ use std::time::Duration;
 use rategate_core::adaptive::{
     Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method, RateMethod,
 };
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::compensation::DampingShift;
@@ -16,7 +16,9 @@ use rategate_core::gcra::Gcra;
 use rategate_core::pacer::{self, Pacer};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
+use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::warm_up::WarmUp;
 use toml::de::DeTable;
@@ -26,18 +28,21 @@ use super::fields::{Field, Fields, Source};
 
 /// The policies, each with the keys that it takes besides `policy`.
 const POLICIES: [(&str, &[&str]); 11] = [
-    ("gcra", &["rate", "burst"]),
-    ("sliding-log", &["permits", "period", "guard", "resolution"]),
-    ("fixed-window", &["permits", "credits", "period", "anchor"]),
-    ("pacer", &["rate", "min_sleep", "catch_up"]),
-    ("two-timeline", &["rate", "mode", "catch_up"]),
+    ("gcra", &["rate", "burst", SLOW, SLOW_FROM]),
+    ("sliding-log", &["permits", "period", "guard", "resolution", SLOW, SLOW_FROM]),
+    ("fixed-window", &["permits", "credits", "period", "anchor", SLOW, SLOW_FROM]),
+    ("pacer", &["rate", "min_sleep", "catch_up", SLOW, SLOW_FROM]),
+    ("two-timeline", &["rate", "mode", "catch_up", SLOW, SLOW_FROM]),
     ("warm-up", &["rate", "period", "cold_factor", "max_request"]),
-    ("backfill-pool", &["pool", "burst_ratio", "rate"]),
+    ("backfill-pool", &["pool", "burst_ratio", "rate", SLOW, SLOW_FROM]),
     ("concurrency", &["permits"]),
     ("commit-log", &["permits", "period", "guard"]),
     (ADAPTIVE, &["floor", "first", "ceiling", "method", "seed"]),
     (ADAPTIVE_RATE, &["floor", "ceiling", "burst", "method"]),
 ];
+/// The keys of a slow start.
+const SLOW: &str = "slow_start";
+const SLOW_FROM: &str = "slow_start_from";
 const ADAPTIVE: &str = "adaptive";
 const ADAPTIVE_RATE: &str = "adaptive-rate";
 
@@ -86,6 +91,8 @@ pub(super) struct LimitTable {
     burst_ratio: Option<Ratio>,
     cold_factor: Option<Ratio>,
     max_request: Option<u64>,
+    slow_start: Option<u64>,
+    slow_start_from: Option<Share>,
     floor: Option<u32>,
     first: Option<u32>,
     ceiling: Option<u32>,
@@ -176,6 +183,8 @@ impl LimitTable {
             "mode" => self.mode = Some(mode(field)?),
             "pool" => self.pool = Some(field.count()?),
             "cold_factor" => self.cold_factor = Some(ratio(field)?),
+            SLOW => self.slow_start = Some(field.duration()?),
+            SLOW_FROM => self.slow_start_from = Some(share(field)?),
             "max_request" => self.max_request = Some(field.count()?),
             "floor" if self.is_a_rate() => self.floor_rate = Some(field.parse()?),
             "ceiling" if self.is_a_rate() => self.ceiling_rate = Some(field.parse()?),
@@ -206,7 +215,7 @@ impl LimitTable {
         let rate = || self.rate.ok_or_else(|| missing("rate", "rate = \"5/s\""));
         let permits = || self.permits.ok_or_else(|| missing("permits", "permits = 5"));
         let period = || self.period.ok_or_else(|| missing("period", "period = \"1s\""));
-        Ok(match policy {
+        let limit: AnyPolicy = match policy {
             "gcra" => Gcra::new(rate()?, self.burst.unwrap_or(1)).map_err(refused)?.into(),
             "sliding-log" => {
                 let log = SlidingLog::try_new(permits()?, Duration::from_nanos(period()?))
@@ -281,7 +290,17 @@ impl LimitTable {
                 }
             }
             _ => Concurrency::try_new(permits()?).map_err(refused)?.into(),
-        })
+        };
+        match (self.slow_start, self.slow_start_from) {
+            (None, None) => Ok(limit),
+            (None, Some(_)) => Err(missing(SLOW, "slow_start = \"30s\"")),
+            (Some(period_ns), first) => {
+                let limit = AnyTimed::try_from(limit).map_err(refused)?;
+                let slow = SlowStart::new(limit, Duration::from_nanos(period_ns));
+                let slow = slow.map_err(refused)?;
+                Ok(first.map_or(slow, |share| slow.with_first_share(share)).into())
+            }
+        }
     }
 }
 
@@ -292,6 +311,13 @@ fn names() -> String {
 
 fn anchor(field: &Field<'_>) -> Result<Anchor, ScenarioError> {
     field.one_of(&[("epoch", Anchor::Epoch), ("first-call", Anchor::FirstCall)])
+}
+
+fn share(field: &Field<'_>) -> Result<Share, ScenarioError> {
+    let text = field.text()?;
+    let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
+    let share = percent.and_then(|percent| Share::try_percent(percent).ok());
+    share.ok_or_else(|| field.error(format!("is \"{text}\"; it is from \"1%\" to \"100%\"")))
 }
 
 fn ratio(field: &Field<'_>) -> Result<Ratio, ScenarioError> {

@@ -60,6 +60,7 @@ pub const SKIPPED: &[(&str, Skip)] = &[
     ("pacer-explicit-batches", Skip::Policy),
     ("pacer-remaining-after-a-pause", Skip::Policy),
     ("picture-backfill-pool", Skip::Policy),
+    ("picture-slow-start", Skip::Policy),
     ("picture-two-timeline-burst", Skip::Policy),
     ("picture-two-timeline-strict", Skip::Policy),
     ("picture-warm-up", Skip::Policy),

@@ -9,7 +9,7 @@ use rategate::adaptive::Outcome;
 use rategate::policy::{Ledger, LimiterPolicy};
 use rategate::{
     BackfillPool, Clock, CompactLog, FixedWindow, Gcra, Grant, Limiter, Pacer, Permit, SlidingLog,
-    TwoTimeline, WarmUp,
+    SlowStart, TwoTimeline, WarmUp,
 };
 
 /// The permits that a request has taken.
@@ -109,6 +109,13 @@ pub(super) fn may_count_in_flight<P: 'static>() -> bool {
         TypeId::of::<Ledger<TwoTimeline>>(),
         TypeId::of::<Ledger<WarmUp>>(),
         TypeId::of::<Ledger<BackfillPool>>(),
+        TypeId::of::<Ledger<SlowStart<Gcra>>>(),
+        TypeId::of::<Ledger<SlowStart<SlidingLog>>>(),
+        TypeId::of::<Ledger<SlowStart<CompactLog>>>(),
+        TypeId::of::<Ledger<SlowStart<FixedWindow>>>(),
+        TypeId::of::<Ledger<SlowStart<Pacer>>>(),
+        TypeId::of::<Ledger<SlowStart<TwoTimeline>>>(),
+        TypeId::of::<Ledger<SlowStart<BackfillPool>>>(),
     ];
     !never.contains(&TypeId::of::<P>())
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rategate::policy::{AllOfLedger, Ledger};
 use rategate::{
-    AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog, WarmUp,
+    AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog, SlowStart,
+    WarmUp,
 };
 
 use super::QuotaPolicy;
@@ -33,6 +34,10 @@ impl Numbers {
             .or_else(|| Self::of_ledger::<CompactLog>(limit))
             .or_else(|| Self::of_ledger::<FixedWindow>(limit))
             .or_else(|| Self::of_ledger::<WarmUp>(limit))
+            .or_else(|| Self::of_ledger::<SlowStart<Gcra>>(limit))
+            .or_else(|| Self::of_ledger::<SlowStart<SlidingLog>>(limit))
+            .or_else(|| Self::of_ledger::<SlowStart<CompactLog>>(limit))
+            .or_else(|| Self::of_ledger::<SlowStart<FixedWindow>>(limit))
             .or_else(|| Self::of_ledger::<Concurrency>(limit))
             .or_else(|| Self::of_ledger::<CommitLog>(limit))
             .or_else(|| Self::of_ledger::<AnyPolicy>(limit))
@@ -71,8 +76,20 @@ impl Numbers {
         if let Some(log) = policy.downcast_ref::<CommitLog>() {
             return Some(within(log.permits(), log.cools_for_ns()));
         }
+        let slow = Self::of_slow::<Gcra>(policy)
+            .or_else(|| Self::of_slow::<SlidingLog>(policy))
+            .or_else(|| Self::of_slow::<CompactLog>(policy))
+            .or_else(|| Self::of_slow::<FixedWindow>(policy));
+        if slow.is_some() {
+            return slow;
+        }
         let in_flight = policy.downcast_ref::<Concurrency>()?;
         Some(Self { quota: in_flight.permits(), window: None })
+    }
+
+    /// Returns the numbers of a limit with a slow start: those that hold once it is over.
+    fn of_slow<P: 'static>(policy: &dyn Any) -> Option<Self> {
+        Self::of_policy(policy.downcast_ref::<SlowStart<P>>()?.policy())
     }
 
     fn of_any(policy: &AnyPolicy) -> Option<Self> {
@@ -84,6 +101,7 @@ impl Numbers {
             AnyPolicy::CommitLog(policy) => Self::of_policy(policy),
             AnyPolicy::WarmUp(policy) => Self::of_policy(policy),
             AnyPolicy::Concurrency(policy) => Self::of_policy(policy),
+            AnyPolicy::SlowStart(slow) => Self::of_any(&(*slow.policy()).into()),
             _ => None,
         }
     }

@@ -5,12 +5,15 @@ use std::time::Duration;
 use rategate_core::adaptive::Outcome;
 use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::debt::Charged;
+use rategate_core::share::Share;
 use rategate_core::verdict::Settled;
 
 use super::limiter::AsyncLimiter;
 use crate::clock::Clock;
 use crate::decision::{Decision, Denial, Grant};
-use crate::error::{ChargeError, ClassError, Closed, ReconfigureError, TryAcquireError};
+use crate::error::{
+    ChargeError, ClassError, Closed, ReconfigureError, ShareError, TryAcquireError,
+};
 use crate::hold::Hold;
 use crate::permit::Permit;
 use crate::stats::LimitStats;
@@ -41,6 +44,20 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         permits: u64,
     ) -> Result<Result<Permit<P, C>, Denial>, TryAcquireError> {
         self.limiter().try_permit(permits)
+    }
+
+    /// Takes `permits` at once if a share of the limit has room for them: see
+    /// [`Limiter::try_permit_in_share`](crate::Limiter::try_permit_in_share).
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError`].
+    pub fn try_permit_in_share(
+        &self,
+        permits: u64,
+        share: Share,
+    ) -> Result<Result<Permit<P, C>, Denial>, ShareError> {
+        self.limiter().try_permit_in_share(permits, share)
     }
 
     /// Holds an estimate of `permits` until the true cost is known, or reports a denial.

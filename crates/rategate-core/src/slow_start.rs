@@ -1,0 +1,341 @@
+//! Slow start: a factor on a limit whose permits come with time, for servers that are slow at
+//! first.
+//!
+//! A server that has just started, or has been idle, has empty caches and few connections. A limit
+//! with a slow start brings permits at a tenth of its rate at first, and at the whole rate after a
+//! period. This is the slow start of Envoy, whose factor here rises in a straight line.
+//!
+//! ```text
+//!   factor
+//!        1 |            ___________         the rate of the limit inside
+//!          |         _-
+//!          |      _-                        permits come as if the limit's clock
+//!      0.1 |   _-                           went slowly at first
+//!          +---+--------+-----------> time
+//!           first     first permit + P
+//! ```
+//!
+//! The limit inside decides by a clock of its own, which goes at the factor. From the end of the
+//! ramp on that clock is the true one, so every decision is that of the limit inside.
+//!
+//! [`WarmUp`](crate::warm_up::WarmUp) is another limit for such servers. It spaces single permits,
+//! and each permit warms it. A slow start leaves bursts and windows as they are, and the server is
+//! warm by time.
+//!
+//! # Contract
+//!
+//! * **Units.** Nanoseconds. The clock of the limit inside shows whole ones, rounded down; the
+//!   rounding never adds up.
+//! * **Ceiling.** That of the limit inside, in every window: its clock never goes faster than time
+//!   (docs/theory.md, section 1.6).
+//! * **Ramp.** Permits that take a time `D` to come take the same time by the slow clock. Within
+//!   `d` of the first permit it advances by `f d + (1 - f) d^2 / 2P`, with `f` the first factor.
+//! * **Begin.** A ramp begins with the first permit, whenever that comes, and with the first one
+//!   after a rest. A rest is a period `P` without a permit, at the end of which the limit inside
+//!   has fully recovered. Denials and reads begin no ramp, and end no rest.
+//! * **Schedules** and pools do not recover by time alone. Their ramp begins where they do, once.
+//!   So does that of a window that is anchored at its first grant, with that grant.
+//! * **Full at first.** What the limit inside grants at once, it grants at once to a cold server
+//!   too: its burst, or all of a window. A burst of 1 leaves the rate alone.
+//! * **Starts.** As those of the limit inside.
+//! * **Retry.** Exact: one nanosecond sooner the request is still denied.
+//! * **Refund.** As the limit inside, for grants of the present ramp and after it. The ramp goes
+//!   on, as the server has been in use. What a [hold](crate::holds) has left over comes back as by
+//!   a refund.
+//! * **Charge.** As the limit inside. The bound on a debt counts by its clock, so that within a
+//!   ramp a debt may last longer than that.
+//! * **Change.** A ramp that has begun goes on as it began. A new period and first factor hold from
+//!   the next ramp on. The limit inside changes as it does alone.
+//! * **Restoring.** The ramp goes on. A rest before the clock's zero counts from zero only.
+//! * **Clock.** Nothing wraps. A ramp ends with the clock at the latest.
+//! * **Cost.** 32 bytes more than the limit inside. In a ramp a product and a division of 128 bits,
+//!   and a search of at most 128 such steps for the instant that a denial names.
+//!
+//! # Example
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::slow_start::SlowStart;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let slow = SlowStart::new(Gcra::per_second(1), Duration::from_secs(10))?;
+//! let mut limit = Ledger::new(slow, 0);
+//! let starts = [0; 8].map(|now_ns| match limit.reserve(now_ns, 1, None) {
+//!     Ok(Verdict::Granted(grant)) => grant.start_ns / 1_000_000,
+//!     other => unreachable!("{other:?}"),
+//! });
+//! assert_eq!(starts, [0, 3_732, 5_647, 7_129, 8_382, 9_488, 10_500, 11_500]);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+mod ramp;
+mod timed;
+mod words;
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use self::ramp::Ramp;
+pub use self::timed::Timed;
+use crate::debt::{Charge, Charged};
+use crate::error::LimitError;
+use crate::policy::{Policy, Taken};
+use crate::refund::Refund;
+use crate::share::Share;
+use crate::span::exact_ns;
+use crate::verdict::{Opening, Refusal};
+
+/// A limit, and the period after its first permit in which it reaches its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowStart<P> {
+    policy: P,
+    period_ns: NonZeroU64,
+    first: Share,
+}
+
+/// The state of the limit inside, by its own clock, and the ramp that the clock follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State<S> {
+    inner: S,
+    /// `None` before the first permit.
+    ramp: Option<Ramp>,
+    /// The instant of the newest permit.
+    used_ns: u64,
+}
+
+impl<P: Timed> SlowStart<P> {
+    /// Creates a limit that begins at a tenth of the rate of `policy`, and reaches it after
+    /// `period`.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPeriod`], [`LimitError::PeriodTooLong`], or [`LimitError::WindowOnClock`]
+    /// for a fixed window on the clock's grid.
+    pub fn new(policy: P, period: Duration) -> Result<Self, LimitError> {
+        policy.check_timed()?;
+        let period_ns = exact_ns(period).ok_or(LimitError::PeriodTooLong)?;
+        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
+        Ok(Self { policy, period_ns, first: Share::TENTH })
+    }
+}
+
+impl<P> SlowStart<P> {
+    /// Begins at this share of the rate; 10 % by default. With all of it there is no slow start.
+    #[must_use]
+    pub const fn with_first_share(mut self, share: Share) -> Self {
+        self.first = share;
+        self
+    }
+
+    /// Returns the limit inside.
+    #[must_use]
+    pub const fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    /// Returns the period in which the limit reaches its rate, in nanoseconds.
+    #[must_use]
+    pub const fn period_ns(&self) -> u64 {
+        self.period_ns.get()
+    }
+
+    /// Returns the share of the rate at which a ramp begins.
+    #[must_use]
+    pub const fn first_share(&self) -> Share {
+        self.first
+    }
+}
+
+impl<P: Timed> SlowStart<P> {
+    /// Returns the factor on the rate at `now_ns`, in millionths and rounded down: a million after
+    /// the ramp, and the first share of it for a limit whose next permit begins one.
+    #[must_use]
+    pub fn factor_millionths(&self, state: &State<P::State>, now_ns: u64) -> u64 {
+        self.read(state, now_ns, |_, ramp| ramp.millionths(now_ns))
+    }
+
+    /// Returns the ramp that the clock follows at `at_ns`, or `None` if a permit then begins one.
+    fn ramp_at(&self, state: &State<P::State>, at_ns: u64) -> Option<Ramp> {
+        let ramp = state.ramp?;
+        let has_rested = self.rested_ns(state).is_some_and(|rested_ns| rested_ns <= at_ns)
+            && self.policy.is_as_fresh(&state.inner, ramp.inner_ns(at_ns));
+        (!has_rested).then_some(ramp)
+    }
+
+    /// Returns the end of a period without a permit, if it is on the clock.
+    const fn rested_ns(&self, state: &State<P::State>) -> Option<u64> {
+        state.used_ns.checked_add(self.period_ns())
+    }
+
+    /// Returns the limit inside and its ramp, as a permit at `at_ns` begins both.
+    fn begun(&self, at_ns: u64) -> (P::State, Ramp) {
+        let ramp = Ramp::from(at_ns, self.period_ns, self.first);
+        (self.policy.fresh(ramp.inner_ns(at_ns)), ramp)
+    }
+
+    /// Reads the limit inside as a permit at `at_ns` would find it. Nothing is written, so the
+    /// ramp does not begin.
+    fn read<T>(
+        &self,
+        state: &State<P::State>,
+        at_ns: u64,
+        read: impl FnOnce(&P::State, Ramp) -> T,
+    ) -> T {
+        if let Some(ramp) = self.ramp_at(state, at_ns) {
+            return read(&state.inner, ramp);
+        }
+        let (inner, ramp) = self.begun(at_ns);
+        read(&inner, ramp)
+    }
+}
+
+impl<P: Timed> Policy for SlowStart<P> {
+    type State = State<P::State>;
+
+    fn fresh(&self, now_ns: u64) -> State<P::State> {
+        let inner = self.policy.fresh(now_ns);
+        if self.policy.is_as_fresh(&inner, now_ns) {
+            return State { inner, ramp: None, used_ns: now_ns };
+        }
+        let (inner, ramp) = self.begun(now_ns);
+        State { inner, ramp: Some(ramp), used_ns: now_ns }
+    }
+
+    fn opening(
+        &self,
+        state: &State<P::State>,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        self.read(state, from_ns, |inner, ramp| {
+            let inner_from_ns = ramp.inner_ns(from_ns);
+            let lead_ns = inner_from_ns.saturating_sub(from_ns);
+            let opening = self.policy.opening(inner, inner_from_ns, permits);
+            let opening = opening.map_err(|refusal| refusal.seen_from(lead_ns))?;
+            let start_ns = ramp.outer_ns(opening.start_ns, from_ns);
+            let opens_ns = match opening.opens_ns {
+                same_ns if same_ns == opening.start_ns => start_ns,
+                other_ns => ramp.outer_ns(other_ns, from_ns),
+            };
+            let scheduled_ns = opening.scheduled_ns.map(|scheduled_ns| {
+                // The slow clock stands still for a while, and that is no wait.
+                if scheduled_ns >= ramp.inner_ns(start_ns) {
+                    start_ns
+                } else {
+                    ramp.outer_ns(scheduled_ns, 0)
+                }
+            });
+            Ok(Opening { start_ns, opens_ns, scheduled_ns })
+        })
+    }
+
+    fn keeps_schedule(&self) -> bool {
+        self.policy.keeps_schedule()
+    }
+
+    fn take(&self, state: &mut State<P::State>, grant: Taken) {
+        let ramp = self.ramp_at(state, grant.start_ns).unwrap_or_else(|| {
+            let (inner, ramp) = self.begun(grant.start_ns);
+            state.inner = inner;
+            ramp
+        });
+        self.policy.take(&mut state.inner, ramp.taken(grant));
+        state.ramp = Some(ramp);
+        state.used_ns = state.used_ns.max(grant.start_ns);
+    }
+
+    fn remaining(&self, state: &State<P::State>, now_ns: u64) -> u64 {
+        self.read(state, now_ns, |inner, ramp| self.policy.remaining(inner, ramp.inner_ns(now_ns)))
+    }
+
+    /// Returns the end of the rest after which a permit begins a ramp.
+    fn fresh_at_ns(&self, state: &State<P::State>) -> Option<u64> {
+        let Some(ramp) = state.ramp else { return Some(0) };
+        let rested_ns = self.rested_ns(state)?;
+        Some(ramp.outer_ns(self.policy.fresh_at_ns(&state.inner)?, rested_ns))
+    }
+
+    fn heap_bytes(&self, state: &State<P::State>) -> usize {
+        self.policy.heap_bytes(&state.inner)
+    }
+
+    /// Carries the limit inside over, by its clock. The ramp goes on as it began.
+    fn rebase(&self, state: &mut State<P::State>, old: &Self, now_ns: u64) {
+        match old.ramp_at(state, now_ns) {
+            Some(ramp) => {
+                self.policy.rebase(&mut state.inner, &old.policy, ramp.inner_ns(now_ns));
+            }
+            None => *state = self.fresh(now_ns),
+        }
+    }
+
+    /// Returns the slack of the limit inside, which a ramp could only lengthen.
+    fn slack_ns(&self) -> u64 {
+        self.policy.slack_ns()
+    }
+
+    fn refill(&self, state: &mut State<P::State>, now_ns: u64, permits: u64) -> bool {
+        state.ramp.is_some_and(|ramp| {
+            self.policy.refill(&mut state.inner, ramp.inner_ns(now_ns), permits)
+        })
+    }
+
+    /// Returns the instant by the clock inside, by which a refund is judged. Never before the true
+    /// one, it takes nothing from other limits of which the earliest instant counts.
+    fn busy_until_ns(&self, state: &State<P::State>, grant: Taken) -> u64 {
+        self.read(state, grant.start_ns, |inner, ramp| {
+            self.policy.busy_until_ns(inner, ramp.taken(grant))
+        })
+    }
+
+    /// Takes back permits of the present ramp. Those of an earlier one had been made up for before
+    /// this one began.
+    fn refund(&self, state: &mut State<P::State>, refund: Refund) -> u64 {
+        self.ramp_at(state, refund.now_ns).map_or(0, |ramp| {
+            let now_ns = ramp.inner_ns(refund.now_ns);
+            let start_ns = ramp.inner_ns(refund.start_ns);
+            self.policy.refund(&mut state.inner, Refund { now_ns, start_ns, ..refund })
+        })
+    }
+
+    /// Credits the limit inside. One whose next permit begins a ramp is full.
+    fn credit(&self, state: &mut State<P::State>, now_ns: u64, permits: u64) -> u64 {
+        self.ramp_at(state, now_ns)
+            .map_or(0, |ramp| self.policy.credit(&mut state.inner, ramp.inner_ns(now_ns), permits))
+    }
+
+    /// Charges the limit inside. A charge begins a ramp as a grant does.
+    fn charge(&self, state: &mut State<P::State>, charge: Charge) -> Option<Charged> {
+        let now_ns = charge.now_ns;
+        let (charged, ramp) = if let Some(ramp) = self.ramp_at(state, now_ns) {
+            (self.policy.charge(&mut state.inner, ramp.charge(charge))?, ramp)
+        } else {
+            let (mut inner, ramp) = self.begun(now_ns);
+            let charged = self.policy.charge(&mut inner, ramp.charge(charge))?;
+            if charged.booked > 0 {
+                state.inner = inner;
+            }
+            (charged, ramp)
+        };
+        if charged.booked > 0 {
+            state.ramp = Some(ramp);
+            state.used_ns = state.used_ns.max(now_ns);
+        }
+        Some(charged)
+    }
+
+    fn debt(&self, state: &State<P::State>, now_ns: u64) -> u64 {
+        self.read(state, now_ns, |inner, ramp| self.policy.debt(inner, ramp.inner_ns(now_ns)))
+    }
+
+    fn debt_ends_ns(&self, state: &State<P::State>, from_ns: u64) -> Option<u64> {
+        self.read(state, from_ns, |inner, ramp| {
+            let ends_ns = self.policy.debt_ends_ns(inner, ramp.inner_ns(from_ns))?;
+            Some(ramp.outer_ns(ends_ns, from_ns))
+        })
+    }
+}
