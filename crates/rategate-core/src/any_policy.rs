@@ -55,7 +55,9 @@ macro_rules! any_policy {
             type State = $any_state;
 
             fn fresh(&self, now_ns: u64) -> $any_state {
-                match self { $(Self::$name(policy) => $any_state::$name(policy.fresh(now_ns).into()),)* }
+                match self {
+                    $(Self::$name(policy) => $any_state::$name(policy.fresh(now_ns).into()),)*
+                }
             }
 
             fn opening(
@@ -102,7 +104,9 @@ macro_rules! any_policy {
 
             fn take(&self, state: &mut $any_state, grant: Taken) {
                 match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => policy.take(state, grant),)*
+                    $((Self::$name(policy), $any_state::$name(state)) => {
+                        policy.take(state, grant);
+                    })*
                     _ => {}
                 }
             }
@@ -118,7 +122,9 @@ macro_rules! any_policy {
 
             fn fresh_at_ns(&self, state: &$any_state) -> Option<u64> {
                 match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => policy.fresh_at_ns(state),)*
+                    $((Self::$name(policy), $any_state::$name(state)) => {
+                        policy.fresh_at_ns(state)
+                    })*
                     _ => None,
                 }
             }
@@ -332,7 +338,8 @@ any_policy! {
     CommitLog(tag::COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
     Calendar(tag::CALENDAR | tag::CALENDAR_WITH_CREDITS): calendar::State, "A calendar quota: at most N in each day, week or month.";
     // In a box, as a state with another one in it would make all others larger.
-    SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START): Box<slow_start::State<AnyTimedState>>, "A limit that begins at a part of its rate.";
+    SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START):
+        Box<slow_start::State<AnyTimedState>>, "A limit that begins at a part of its rate.";
 }
 
 any_policy! {

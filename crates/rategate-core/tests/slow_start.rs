@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{MS, S, granted, rate, retry, start};
 use fastrand::Rng;
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::{AnyPolicy, AnyState, AnyTimed, AnyTimedState};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
@@ -21,7 +21,7 @@ use rategate_core::portable::{RestoreContext, WordsError, restore};
 use rategate_core::rate::Rate;
 use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
-use rategate_core::slow_start::{SlowStart, Timed};
+use rategate_core::slow_start::{SlowStart, State, Timed};
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
@@ -148,16 +148,16 @@ fn a_log_decides_as_a_plain_list_by_the_slow_clock() {
             if random.u64(..tries) > 0 {
                 continue;
             }
-            let asked = random.u64(1..=permits);
-            match limit.try_acquire(now_ns, asked).unwrap() {
+            let wanted = random.u64(1..=permits);
+            match limit.try_acquire(now_ns, wanted).unwrap() {
                 Verdict::Granted(_) => {
-                    assert!(plain.fits(now_ns, asked), "{what}");
+                    assert!(plain.fits(now_ns, wanted), "{what}");
                     ramps += u32::from(plain.clock.is_none());
-                    plain.take(now_ns, asked);
+                    plain.take(now_ns, wanted);
                 }
                 Verdict::Denied(denial) => {
                     let opens_ns =
-                        (now_ns..=u64::MAX).find(|&at_ns| plain.fits(at_ns, asked)).unwrap();
+                        (now_ns..=u64::MAX).find(|&at_ns| plain.fits(at_ns, wanted)).unwrap();
                     let wait_ns = denial.retry_after_ns.unwrap().get();
                     assert_eq!(now_ns + wait_ns, opens_ns, "{what}");
                 }
@@ -585,6 +585,7 @@ fn any_policy_holds_a_slow_start() {
     assert!(restore(&log, &saved, since).is_ok());
     let refused = restore(&bucket("1/s"), &saved, since).unwrap_err();
     assert_eq!(refused, WordsError::OtherPolicy { tag: 502 });
+    assert!(size_of::<AnyState>() < size_of::<State<AnyTimedState>>(), "it is in a box");
     // The box of the state counts as what a key has on the heap.
     assert!(log.heap_bytes(&log.fresh(0)) > plain.heap_bytes(&plain.fresh(0)));
     let credited = FixedWindow::new(3, period, Anchor::FirstCall).with_credits(1).unwrap();
