@@ -137,7 +137,8 @@ pub(crate) struct PaceArgs {
     /// Begin at a tenth of the rate, and reach it in DUR, as in 30s
     ///
     /// The factor on the rate rises in a straight line from the first permit on. Windows of
-    /// --at-most hold from the start.
+    /// --at-most hold from the start. With --policy gcra another ramp begins after a pause of DUR,
+    /// once the burst has come back; the other policies are schedules, and have one ramp.
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub(crate) slow_start: Option<String>,
 

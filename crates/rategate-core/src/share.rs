@@ -43,10 +43,10 @@ use crate::error::LimitError;
 /// A part of a limit, in whole percent.
 ///
 /// Give those of the highest priority the [whole](Self::WHOLE) limit, and the others at least a
-/// half. Where their share alone is reached, a limit that [follows measurements](crate::adaptive)
-/// moves so that the share is what the server bears; the limit is then above that, until operations
-/// of a higher priority fill it. In a share below a half no limit grows. Rounding up favours small
-/// shares of small limits: 60 % of two is two.
+/// quarter. Where their share alone is reached, a limit that [follows
+/// measurements](crate::adaptive) moves so that the share is what the server bears; the limit is
+/// then above that, until operations of a higher priority fill it. In a share below a quarter no
+/// limit grows. Rounding up favours small shares of small limits: 60 % of two is two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u8);
 

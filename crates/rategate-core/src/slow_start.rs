@@ -31,10 +31,11 @@
 //! * **Ramp.** Permits that take a time `D` to come take the same time by the slow clock. Within
 //!   `d` of the first permit it advances by `f d + (1 - f) d^2 / 2P`, with `f` the first factor.
 //! * **Begin.** A ramp begins with the first permit, whenever that comes, and with the first one
-//!   after a rest. A rest is a period `P` without a permit, at the end of which the limit inside
-//!   has fully recovered. Denials and reads begin no ramp, and end no rest.
-//! * **Schedules** and pools do not recover by time alone. Their ramp begins where they do, once.
-//!   So does that of a window that is anchored at its first grant, with that grant.
+//!   after a rest. A rest is a period `P` or more without a permit since the limit inside has fully
+//!   recovered. Denials and reads begin no ramp, and end no rest.
+//! * **Schedules** and pools do not recover by time alone. Their ramp begins once: when the limiter
+//!   is made, or the key of a table is first used. So create such a limiter when the work begins.
+//!   That of a window anchored at its first grant begins once, with that grant.
 //! * **Full at first.** What the limit inside grants at once, it grants at once to a cold server
 //!   too: its burst, or all of a window. A burst of 1 leaves the rate alone.
 //! * **Starts.** As those of the limit inside.
@@ -89,7 +90,8 @@ use crate::share::Share;
 use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal};
 
-/// A limit, and the period after its first permit in which it reaches its rate.
+/// A limit, and the period in which it reaches its rate: after its first permit, or after its
+/// creation for [schedules and pools](self#contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowStart<P> {
     policy: P,
@@ -103,8 +105,9 @@ pub struct State<S> {
     inner: S,
     /// `None` before the first permit.
     ramp: Option<Ramp>,
-    /// The instant of the newest permit.
-    used_ns: u64,
+    /// The instant from which the limit inside is full if no permit is taken, as of the newest one.
+    /// A state inside need not keep what has left it.
+    full_ns: u64,
 }
 
 impl<P: Timed> SlowStart<P> {
@@ -160,15 +163,24 @@ impl<P: Timed> SlowStart<P> {
 
     /// Returns the ramp that the clock follows at `at_ns`, or `None` if a permit then begins one.
     fn ramp_at(&self, state: &State<P::State>, at_ns: u64) -> Option<Ramp> {
-        let ramp = state.ramp?;
-        let has_rested = self.rested_ns(state).is_some_and(|rested_ns| rested_ns <= at_ns)
-            && self.policy.is_as_fresh(&state.inner, ramp.inner_ns(at_ns));
-        (!has_rested).then_some(ramp)
+        let has_rested = self.rested_ns(state).is_some_and(|rested_ns| rested_ns <= at_ns);
+        state.ramp.filter(|_| !has_rested)
     }
 
-    /// Returns the end of a period without a permit, if it is on the clock.
-    const fn rested_ns(&self, state: &State<P::State>) -> Option<u64> {
-        state.used_ns.checked_add(self.period_ns())
+    /// Returns the end of a period without a permit in which the limit inside was full, if it is on
+    /// the clock.
+    ///
+    /// It counts from full recovery. The time before that is no rest: a slow limit in full use has
+    /// only such gaps.
+    fn rested_ns(&self, state: &State<P::State>) -> Option<u64> {
+        self.policy.fresh_at_ns(&state.inner)?;
+        state.full_ns.checked_add(self.period_ns())
+    }
+
+    /// Returns the instant, not before `from_ns`, from which the limit inside is full. A schedule,
+    /// of which no time makes a fresh one, has none.
+    fn full_ns(&self, inner: &P::State, ramp: Ramp, from_ns: u64) -> u64 {
+        self.policy.fresh_at_ns(inner).map_or(from_ns, |full_ns| ramp.outer_ns(full_ns, from_ns))
     }
 
     /// Returns the limit inside and its ramp, as a permit at `at_ns` begins both.
@@ -199,10 +211,10 @@ impl<P: Timed> Policy for SlowStart<P> {
     fn fresh(&self, now_ns: u64) -> State<P::State> {
         let inner = self.policy.fresh(now_ns);
         if self.policy.is_as_fresh(&inner, now_ns) {
-            return State { inner, ramp: None, used_ns: now_ns };
+            return State { inner, ramp: None, full_ns: now_ns };
         }
         let (inner, ramp) = self.begun(now_ns);
-        State { inner, ramp: Some(ramp), used_ns: now_ns }
+        State { inner, ramp: Some(ramp), full_ns: now_ns }
     }
 
     fn opening(
@@ -245,7 +257,7 @@ impl<P: Timed> Policy for SlowStart<P> {
         });
         self.policy.take(&mut state.inner, ramp.taken(grant));
         state.ramp = Some(ramp);
-        state.used_ns = state.used_ns.max(grant.start_ns);
+        state.full_ns = self.full_ns(&state.inner, ramp, grant.start_ns);
     }
 
     fn remaining(&self, state: &State<P::State>, now_ns: u64) -> u64 {
@@ -254,9 +266,7 @@ impl<P: Timed> Policy for SlowStart<P> {
 
     /// Returns the end of the rest after which a permit begins a ramp.
     fn fresh_at_ns(&self, state: &State<P::State>) -> Option<u64> {
-        let Some(ramp) = state.ramp else { return Some(0) };
-        let rested_ns = self.rested_ns(state)?;
-        Some(ramp.outer_ns(self.policy.fresh_at_ns(&state.inner)?, rested_ns))
+        if state.ramp.is_none() { Some(0) } else { self.rested_ns(state) }
     }
 
     fn heap_bytes(&self, state: &State<P::State>) -> usize {
@@ -268,6 +278,9 @@ impl<P: Timed> Policy for SlowStart<P> {
         match old.ramp_at(state, now_ns) {
             Some(ramp) => {
                 self.policy.rebase(&mut state.inner, &old.policy, ramp.inner_ns(now_ns));
+                let full_ns = self.full_ns(&state.inner, ramp, now_ns);
+                // One that is full has been so since the instant known, at the latest since now.
+                state.full_ns = if full_ns > now_ns { full_ns } else { state.full_ns.min(now_ns) };
             }
             None => *state = self.fresh(now_ns),
         }
@@ -323,7 +336,7 @@ impl<P: Timed> Policy for SlowStart<P> {
         };
         if charged.booked > 0 {
             state.ramp = Some(ramp);
-            state.used_ns = state.used_ns.max(now_ns);
+            state.full_ns = self.full_ns(&state.inner, ramp, now_ns);
         }
         Some(charged)
     }

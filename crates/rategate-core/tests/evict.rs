@@ -131,8 +131,11 @@ fn a_limit_is_evicted_when_its_time_has_come() {
         (CompactLog::new(2, Duration::from_nanos(S)).into(), S + MS),
         (FixedWindow::new(2, Duration::from_nanos(S), Anchor::Epoch).into(), S),
         (CommitLog::new(2, Duration::from_nanos(S)).into(), S + 2_000),
-        // After the second by its slow clock, which is longer than its period.
-        (slow(SlidingLog::new(2, Duration::from_nanos(S)).into(), S).into(), S + 450 * MS + 1_000),
+        // A period after the second by its slow clock.
+        (
+            slow(SlidingLog::new(2, Duration::from_nanos(S)).into(), S).into(),
+            2 * S + 450 * MS + 1_000,
+        ),
     ];
     for (policy, fresh_ns) in cases {
         let mut limit = Ledger::new(policy, 1_000);

@@ -110,10 +110,13 @@ impl PlainLog {
         sum <= self.permits
     }
 
-    /// Forgets the ramp if the log is empty, and no permit has been granted for a period.
+    /// Forgets the ramp if the log has been empty for a period, without a permit in it.
     fn rest(&mut self, at_ns: u64) {
         let is_old = |&(start_ns, _): &(u64, u64)| start_ns + self.period_ns <= at_ns;
-        if self.grants.iter().all(is_old) && self.fits(at_ns, self.permits) {
+        let was_empty = |then_ns| self.fits(then_ns, self.permits);
+        if self.grants.iter().all(is_old)
+            && at_ns.checked_sub(self.period_ns).is_some_and(was_empty)
+        {
             (self.clock, self.grants) = (None, Vec::new());
         }
     }
@@ -366,22 +369,41 @@ fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
     // In use more often than each ten seconds, it gets warm.
     now_ns += 9 * S;
     assert!((S..2 * S).contains(&wait_at(&mut limit, now_ns)), "nearly");
+    now_ns += 10 * S;
     for _ in 0..5 {
-        now_ns += 10 * S - 1;
+        // It is full a second after each permit, and ten seconds from then on are a rest.
         assert_eq!(wait_at(&mut limit, now_ns), S);
+        now_ns += 11 * S - 1;
     }
-    let last_ns = now_ns;
-    assert_eq!(limit.fresh_at_ns(now_ns), Some(last_ns + 10 * S));
-    assert_eq!(wait_at(&mut limit.clone(), last_ns + 10 * S - 1), S, "not quite a rest");
-    assert!(!limit.clone().may_be_evicted(last_ns + 10 * S - 1));
-    assert!(limit.may_be_evicted(last_ns + 10 * S));
-    assert_eq!(wait_at(&mut limit, last_ns + 10 * S), cold_ns);
+    let last_ns = now_ns - (11 * S - 1);
+    assert_eq!(limit.fresh_at_ns(now_ns), Some(last_ns + 11 * S));
+    assert_eq!(wait_at(&mut limit.clone(), last_ns + 11 * S - 1), S, "not quite a rest");
+    assert!(!limit.clone().may_be_evicted(last_ns + 11 * S - 1));
+    assert!(limit.may_be_evicted(last_ns + 11 * S));
+    assert_eq!(wait_at(&mut limit, last_ns + 11 * S), cold_ns);
 
-    // One that takes longer to recover has not rested before it has.
+    // The rest of one that takes long to recover begins when it has.
     let mut limit = Ledger::new(slow(Gcra::new(rate("1/s"), 20).unwrap(), 10 * S, 10), 0);
     assert_eq!(start(limit.try_acquire(0, 20)), 0);
-    assert_eq!(limit.fresh_at_ns(0), Some(24_500 * MS));
+    assert_eq!(limit.fresh_at_ns(0), Some(34_500 * MS));
     assert_eq!(limit.peek(15 * S, 20), Ok(Some(9_500 * MS)));
+
+    // A limit in full use gets warm, however long its permits take to come.
+    for period_ns in [S, 10 * S, 30 * S, 90 * S, 200 * S] {
+        let log = SlidingLog::new(3, Duration::from_secs(60));
+        let mut limit = Ledger::new(slow(log, period_ns, 10), 0);
+        let mut now_ns = 0;
+        let mut next_window = || {
+            let from_ns = now_ns;
+            for _ in 0..3 {
+                let Ok(Verdict::Granted(grant)) = limit.reserve(now_ns, 1, None) else { panic!() };
+                now_ns = now_ns.max(grant.start_ns);
+            }
+            now_ns - from_ns
+        };
+        let windows: Vec<_> = (0..12).map(|_| next_window()).collect();
+        assert!(windows[11] == 60 * S && windows[1] > 60 * S, "{period_ns}: {windows:?}");
+    }
 
     // Permits that come back make no rest of the time in which the server was in use.
     let log = slow(SlidingLog::new(300, Duration::from_secs(1)), 10 * S, 10);
@@ -393,8 +415,8 @@ fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
     let factor = |limit: &Ledger<SlowStart<SlidingLog>>, now_ns| {
         limit.policy().factor_millionths(limit.state(), now_ns)
     };
-    assert_eq!(factor(&limit, 49 * S - 1), 1_000_000);
-    assert_eq!(factor(&limit, 49 * S), 100_000, "a period after the last permit");
+    assert_eq!(factor(&limit, 50 * S - 1), 1_000_000);
+    assert_eq!(factor(&limit, 50 * S), 100_000, "a period after the window of the last permit");
 }
 
 /// A charge of what was used begins a ramp, as a grant does. One of nothing does not.

@@ -33,8 +33,8 @@
 //! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | slower at first and after a rest, while a server warms up | [`WarmUp`] |
-//! | one of those above, slower while a server is cold | [`SlowStart`] |
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
+//! | a bucket, a log, a schedule or a pool, slower while a server is cold | [`SlowStart`] |
 //! | at most N at the same time | [`Concurrency`] |
 //! | at most N *effects* in any window, however late they come | [`CommitLog`] |
 //! | several of these together | [`AllOf`] |

@@ -51,7 +51,7 @@ const LONG_AGO: u8 = u8::MAX;
 /// * Where [shares](crate::share) of the limit are reached and the limit is not, the maximum in
 ///   flight stands for it: it is what has the queue or the headroom, and the limit moves by the
 ///   same ratio. So operations of a low priority alone find what the server bears, and the limit
-///   is then above it. A share of less than a half lets no limit grow.
+///   is then above it. A share of less than a quarter lets no limit grow.
 /// * Where more than a tenth is dropped, the limit is cut by a fifth. After that it doubles up to
 ///   three quarters of what it was.
 ///
@@ -222,7 +222,7 @@ impl Knee {
         let has_queue = mean > self.base.saturating_add(noise.max(self.base / 64));
         let is_whole = u64::from(most) >= self.limit / ONE;
         let is_reached = is_whole || most_in_share > 0;
-        let may_grow = is_whole || parts(most_in_share) >= self.limit / 2;
+        let may_grow = is_whole || parts(most_in_share) >= self.limit / 4;
         let full = if is_whole { self.limit } else { parts(most).max(1) };
         let busy = u128::from(in_flight).saturating_mul(self.base.into());
         let worked_on = ratio(busy, mean.max(1).into());

@@ -21,7 +21,8 @@
 //! * **Deterministic.** Equal samples give equal limits on every machine: all is in whole numbers,
 //!   and what is random comes from a seed.
 //! * **Growth.** A limit of which less than a half was in flight does not grow. That of [`Knee`]
-//!   was reached within its last three windows, or comes back from a probe.
+//!   was reached within its last three windows, or comes back from a probe, or a
+//!   [share](crate::share) of a quarter of it was reached.
 //!
 //! # Example
 //!

@@ -9,7 +9,7 @@ use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::share::Share;
 
 /// The words are the period, the first share and those of the limit inside; and of a state its
-/// ramp, if it has begun, the newest permit, and the state inside. The tag is 500 above that of
+/// ramp, if it has begun, the instant from which it is full, and the state inside. The tag is 500 above that of
 /// the limit inside.
 ///
 /// The instants inside are by another clock. All instants move alike where a state is restored, so
@@ -40,7 +40,7 @@ impl<P: Timed + Portable> Portable for SlowStart<P> {
         if let Some(Ramp { end_ns, period_ns, first }) = state.ramp {
             words.instant(end_ns.into());
             write_shape(period_ns, first, words);
-            words.instant(state.used_ns.into());
+            words.instant(state.full_ns.into());
             self.policy.write_state(&state.inner, words);
         }
     }
@@ -51,9 +51,9 @@ impl<P: Timed + Portable> Portable for SlowStart<P> {
         }
         let end_ns = words.instant()?.on_clock();
         let (period_ns, first) = read_shape(words)?;
-        let used_ns = words.instant()?.on_clock();
+        let full_ns = words.instant()?.on_clock();
         let inner = self.policy.read_state(words)?;
-        Ok(State { inner, ramp: Some(Ramp { end_ns, period_ns, first }), used_ns })
+        Ok(State { inner, ramp: Some(Ramp { end_ns, period_ns, first }), full_ns })
     }
 }
 

@@ -335,10 +335,17 @@ impl Reader<'_> {
             self.complain("", "a key or value has at most 4096 bytes");
         }
         let is_pattern = value.as_ref().is_some_and(|value| value.contains('*'));
-        if *shared && !is_pattern {
-            let message =
-                "shared is for patterns: write value = \"*\" for all values on one counter";
-            self.complain("", message);
+        match (*shared, shares, is_pattern) {
+            (true, Some(_), _) => {
+                let message = "values with shares have one counter anyway; leave out `shared`";
+                self.complain("shared", message);
+            }
+            (true, None, false) => {
+                let message =
+                    "shared is for patterns: write value = \"*\" for all values on one counter";
+                self.complain("", message);
+            }
+            _ => {}
         }
         let value = match (value, values) {
             (None, None) if shares.is_some() => self.shares(shares.iter().flatten()),

@@ -31,6 +31,12 @@ impl Reader<'_> {
         if shares.len() > MAX_SHARES {
             self.complain("shares", format!("at most {MAX_SHARES} values have a share"));
         }
+        let is_pattern = |value: &&Arc<str>| value.contains('*') && ***value != *Shares::OTHERS;
+        if let Some(value) = shares.keys().find(is_pattern) {
+            let message =
+                format!("{value:?} is no pattern here: name each value, and all others by \"*\"");
+            self.complain("shares", message);
+        }
         if shares.keys().any(|value| value.len() > MAX_TEXT_BYTES) {
             self.complain("shares", "a value has at most 4096 bytes");
         }

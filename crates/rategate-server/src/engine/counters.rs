@@ -206,7 +206,12 @@ impl<C: Clock + Clone> ActiveRule<C> {
         if self.counters.can_become(&InForce::new(rule.limit, rule.display_limit)) {
             return None;
         }
-        let of = |rule: &Rule| format!("{} ({})", rule.limit.algorithm(), rule.display_limit);
+        let of = |rule: &Rule| {
+            let is_adaptive =
+                matches!(rule.limit, Limit::Policy(AnyPolicy::AdaptiveConcurrency(_)));
+            let adaptive = if is_adaptive { "adaptive " } else { "" };
+            format!("{adaptive}{} ({})", rule.limit.algorithm(), rule.display_limit)
+        };
         Some(format!("the kind of its limit changes from {} to {}", of(&self.rule), of(rule)))
     }
 

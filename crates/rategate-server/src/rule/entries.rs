@@ -115,10 +115,13 @@ impl Rule {
     }
 
     /// Returns the keys of the entries that say which counters it has, each with `true` if it has
-    /// one for each value. So a rule that gets shares keeps its counters.
+    /// one for each value. An entry whose values share one counter says nothing of that, so a rule
+    /// that gets shares keeps its counters.
     pub(crate) fn counter_entries(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
         let entries = self.entries.iter();
-        let entries = entries.filter(|entry| !matches!(entry.value, Value::Shares(_)));
+        let is_one =
+            |value: &Value| matches!(value, Value::Shares(_) | Value::Pattern { shared: true, .. });
+        let entries = entries.filter(move |entry| !is_one(&entry.value));
         entries.map(|entry| (&entry.key, entry.value.varies()))
     }
 

@@ -49,6 +49,7 @@ fn nonsense_is_refused_with_its_line() {
         (with(r#"{ batch = "2.5%" }"#), "5:", "\"2.5%\" is no share"),
         (with("{ batch = 30 }"), "5:", "a share of a limit on permits in flight"),
         (with("\"30%\""), "5:", "shares"),
+        (with(r#"{ "b*" = "30%" }"#), "5:", "is no pattern here"),
         (with(&format!("{{ {} }}", many.join(", "))), "5:", "at most 64 values have a share"),
         (
             format!("{RULE}match = [{{ key = \"p\", value = \"x\", shares = {right} }}]"),
@@ -63,7 +64,7 @@ fn nonsense_is_refused_with_its_line() {
         (
             format!("{RULE}match = [{{ key = \"p\", shared = true, shares = {right} }}]"),
             "5:",
-            "shared is for patterns",
+            "leave out `shared`",
         ),
         (
             format!(

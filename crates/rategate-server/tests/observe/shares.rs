@@ -53,8 +53,8 @@ fn a_denial_says_which_share_is_full() {
     let status = bench.json("/v1/keys/fixed/a/crawler");
     assert_eq!(
         status["sentence"],
-        "Denied: 6 permits or more are in flight, 60% of the limit. One fits when a call ends, in \
-         1 min 0 s at the latest."
+        "Denied: 6 permits or more are in flight, 60% of the limit. One fits when fewer than 6 \
+         are, in 1 min 0 s at the latest."
     );
     assert_eq!((&status["share"], &status["limit_permits"]), (&"60%".into(), &6.into()));
     // The key of its counter alone is shown as the others see it.

@@ -188,14 +188,16 @@ fn sentence(result: &ItemResult) -> String {
             let changed = changed.unwrap_or_default();
             let limit = result.limit;
             let share = result.share().filter(|share| !share.is_whole());
-            let full = if let Some(share) = share {
+            let (full, fits) = if let Some(share) = share {
                 let whole = whole.map_or_else(|| "the limit".to_owned(), |it| format!("what {it}"));
-                format!("{limit} permits or more are in flight, {share} of {whole}")
+                let full = format!("{limit} permits or more are in flight, {share} of {whole}");
+                (full, format!("One fits when fewer than {limit} are"))
             } else {
                 let whole = whole.map(|it| format!(" that {it}")).unwrap_or_default();
-                format!("all {limit} permits{whole} are in flight")
+                let full = format!("all {limit} permits{whole} are in flight");
+                (full, "One fits when a call ends".to_owned())
             };
-            format!("{not}: {full}.{changed} One fits when a call ends{latest}.")
+            format!("{not}: {full}.{changed} {fits}{latest}.")
         }
         Verdict::Denied { retry_after_ns: Some(wait), enforced } => {
             let not = if enforced { "Denied" } else { "Over the limit, which is not enforced" };
