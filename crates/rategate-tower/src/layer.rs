@@ -292,8 +292,8 @@ impl RateLimitLayer {
     /// others. A share is a part of the limit as it is now, rounded up. A request whose share is
     /// full is refused at once: only those with the whole limit [wait](Self::wait_within).
     ///
-    /// Give the most important requests the whole limit, and the others at least a quarter.
-    /// Where requests with a share alone keep the service busy, a limit that follows measurements moves
+    /// Give the most important requests the whole limit, and the others at least a quarter. Where
+    /// requests with a share alone keep the service busy, a limit that follows measurements moves
     /// so that the share is what the service bears. In a share below a quarter no limit grows.
     ///
     /// This is for limits on requests in flight in this process, such as an

@@ -9,8 +9,8 @@ use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::share::Share;
 
 /// The words are the period, the first share and those of the limit inside; and of a state its
-/// ramp, if it has begun, the instant from which it is full, and the state inside. The tag is 500 above that of
-/// the limit inside.
+/// ramp, if it has begun, the instant from which it is full, and the state inside. The tag is 500
+/// above that of the limit inside.
 ///
 /// The instants inside are by another clock. All instants move alike where a state is restored, so
 /// they stay as far from the ramp as they were.

@@ -228,8 +228,8 @@ fn rules_of<'a, C: Clock + Clone>(
 }
 
 impl Rule {
-    /// Returns the values among the entries of a call with which a call names the rule. There may be
-    /// further entries.
+    /// Returns the values among the entries of a call with which a call names the rule. There
+    /// may be further entries.
     fn values_in<'e>(&self, entries: &[(&'e [u8], &'e [u8])]) -> Option<SmallVec<[&'e [u8]; 4]>> {
         let value = |(nth, entry): (usize, &crate::rule::Entry)| {
             let earlier = self.entries.iter().take(nth).filter(|one| one.key == entry.key).count();

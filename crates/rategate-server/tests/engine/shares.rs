@@ -412,8 +412,9 @@ fn permits_in_flight_of_all_priorities_are_known() {
 /// Where a low priority alone keeps the server busy, its full share says so.
 #[test]
 fn a_limit_moves_where_only_a_share_of_it_is_reached() {
-    for (priority, grows) in [("crawler", true), ("batch", false)] {
-        let world = World::new(200, "adaptive = { first = 20 }", &SHARES);
+    for (priority, grows) in [("crawler", true), ("batch", true), ("mirror", false)] {
+        let shares = [("crawler", 60), ("batch", 30), ("mirror", 20), ("*", 100)];
+        let world = World::new(200, "adaptive = { first = 20 }", &shares);
         for round in 0..100 {
             let numbers = (1..=200).map(|nth| round * 1_000 + nth);
             let held = numbers.take_while(|&number| takes(&world.engine, number, &["a", priority]));
@@ -425,7 +426,7 @@ fn a_limit_moves_where_only_a_share_of_it_is_reached() {
             }
         }
         let limit = world.engine.adaptive("calls", &[b"a"]).unwrap().limit;
-        // A share below a half lets no limit grow.
+        // A share below a quarter lets no limit grow.
         assert!(if grows { limit > 60 } else { limit <= 20 }, "{priority}: {limit}");
     }
 }

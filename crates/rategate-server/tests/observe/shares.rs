@@ -86,7 +86,7 @@ fn a_share_of_an_adaptive_limit_says_why_it_is_small() {
         format!(
             "Denied: 2 permits or more are in flight, 50% of what an adaptive limit of 2 to 100 \
              allows now. It was cut from 4 to {limit} as too much was dropped, 2.0 s ago. One fits \
-             when a call ends, in 1 min 0 s at the latest."
+             when fewer than 2 are, in 1 min 0 s at the latest."
         )
     );
     // The gauge of a rule with one counter is of the whole limit.
