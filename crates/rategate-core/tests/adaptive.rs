@@ -136,7 +136,8 @@ fn hostile(rng: &mut Rng, now_ns: &mut u64, limit: u32, is_mad: bool) -> Sample 
         1..4 => Outcome::Dropped,
         _ => Outcome::Served,
     };
-    Sample { start_ns, end_ns, in_flight, fills_share: false, outcome }
+    let fills_share = rng.u32(..4) == 0;
+    Sample { start_ns, end_ns, in_flight, fills_share, outcome }
 }
 
 /// The sequences of hostile samples. `RATEGATE_SAMPLES` says how many for each controller.
