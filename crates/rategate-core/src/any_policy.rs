@@ -343,7 +343,8 @@ any_policy! {
 }
 
 any_policy! {
-    /// Any of the policies whose permits come with time, inside a [`SlowStart`].
+    /// Any of the policies whose permits come with time, inside a
+    /// [`SlowStart`](slow_start::SlowStart).
     AnyTimed,
     /// The state of any of the policies whose permits come with time.
     AnyTimedState:

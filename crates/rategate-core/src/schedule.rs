@@ -31,6 +31,8 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+use core::num::NonZeroU64;
+
 use crate::decimal::gcd;
 use crate::error::LimitError;
 use crate::rate::{Kind, Rate};
@@ -52,10 +54,9 @@ pub(crate) struct Ramp {
     /// The rate at the start; `from` and `to` are permits per the same period.
     pub(crate) from: u128,
     pub(crate) to: u128,
-    pub(crate) over_ns: u64,
+    pub(crate) over_ns: NonZeroU64,
     /// One permit in the units of [`Ramp::earned`]: `2 * over * period`.
     pub(crate) permit: u128,
-    pub(crate) then: Rate,
 }
 
 impl Schedule {
@@ -83,34 +84,34 @@ impl Schedule {
             Kind::Unlimited => Err(LimitError::Ramp),
         };
         let ((from, from_ns), (end, end_ns)) = (fraction(from)?, fraction(to)?);
-        if over_ns == 0 || (from == 0 && end == 0) {
+        let over_ns = NonZeroU64::new(over_ns).ok_or(LimitError::Ramp)?;
+        if from == 0 && end == 0 {
             return Err(LimitError::Ramp);
         }
-        Self::ramp_of((from, from_ns), (end, end_ns), over_ns, to).ok_or(LimitError::RampTooLong)
+        Self::ramp_of((from, from_ns), (end, end_ns), over_ns).ok_or(LimitError::RampTooLong)
     }
 
     fn ramp_of(
         (from, from_ns): (u128, u128),
         (to, to_ns): (u128, u128),
-        over_ns: u64,
-        then: Rate,
+        over_ns: NonZeroU64,
     ) -> Option<Self> {
-        let over = u128::from(over_ns);
+        let over = u128::from(over_ns.get());
         let period = from_ns.checked_div(gcd(from_ns, to_ns))?.checked_mul(to_ns)?;
         let from = from.checked_mul(period.checked_div(from_ns)?)?;
         let to = to.checked_mul(period.checked_div(to_ns)?)?;
         let permit = over.checked_mul(2)?.checked_mul(period)?;
         // The largest number that `earned` and its use below can reach.
         over.checked_mul(over)?.checked_mul(from.max(to))?.checked_mul(4)?.checked_add(permit)?;
-        Some(Self(Form::Ramp(Ramp { from, to, over_ns, permit, then })))
+        Some(Self(Form::Ramp(Ramp { from, to, over_ns, permit })))
     }
 
     /// Returns the rate once any ramp is over.
     #[must_use]
-    pub const fn final_rate(&self) -> Rate {
+    pub fn final_rate(&self) -> Rate {
         match self.0 {
             Form::Constant(rate) => rate,
-            Form::Ramp(ramp) => ramp.then,
+            Form::Ramp(ramp) => ramp.last_rate(),
         }
     }
 }
@@ -118,13 +119,29 @@ impl Schedule {
 impl Ramp {
     /// Returns the period of both rates.
     pub(crate) fn period_ns(&self) -> u128 {
-        self.permit.checked_div(u128::from(self.over_ns).wrapping_mul(2)).unwrap_or(1)
+        self.permit.checked_div(u128::from(self.over_ns.get()).wrapping_mul(2)).unwrap_or(1)
+    }
+
+    /// Returns the rate at the start of the ramp.
+    pub(crate) fn first_rate(&self) -> Rate {
+        self.rate(self.from)
+    }
+
+    /// Returns the rate at the end of the ramp and after it.
+    pub(crate) fn last_rate(&self) -> Rate {
+        self.rate(self.to)
+    }
+
+    /// Returns the rate of `permits` per period, which is one of the two that the ramp was built
+    /// from, so it fits; zero is never.
+    fn rate(&self, permits: u128) -> Rate {
+        Rate::from_fraction(permits, self.period_ns()).unwrap_or(Rate::NEVER)
     }
 
     /// Returns what the ramp has produced `t_ns` after its start, `t_ns <= over_ns`, in units of
     /// `1 / permit`: the integral of the rate, times `2 * over * period` to make it whole.
     pub(crate) fn earned(&self, t_ns: u128) -> u128 {
-        let (over, slope) = (u128::from(self.over_ns), self.to.abs_diff(self.from));
+        let (over, slope) = (u128::from(self.over_ns.get()), self.to.abs_diff(self.from));
         // `ramp_of` has shown that these fit.
         let line = self.from.wrapping_mul(2).wrapping_mul(over).wrapping_mul(t_ns);
         let bend = slope.wrapping_mul(t_ns).wrapping_mul(t_ns);

@@ -290,12 +290,12 @@ impl PieceKind {
             Self::Paced { pace, .. } => Self::Paced { next: Exact::at(at_ns), pace },
             Self::Ramp { ramp, start_ns, .. } => {
                 let since_ns = at_ns.saturating_sub(start_ns);
-                match ramp.then.kind() {
-                    Kind::Paced(pace) if since_ns > ramp.over_ns.into() => {
+                match ramp.last_rate().kind() {
+                    Kind::Paced(pace) if since_ns > ramp.over_ns.get().into() => {
                         Self::Paced { next: Exact::at(at_ns), pace }
                     }
                     _ => {
-                        let passed = ramp.earned(since_ns.min(ramp.over_ns.into()));
+                        let passed = ramp.earned(since_ns.min(ramp.over_ns.get().into()));
                         Self::Ramp { ramp, start_ns, passed }
                     }
                 }
@@ -339,7 +339,7 @@ impl PieceKind {
                 let ahead = ramp.permit.saturating_mul(operations.into());
                 *passed = passed.saturating_add(ahead);
                 // After the ramp, a constant rate says the same in smaller numbers.
-                if *passed > ramp.earned(ramp.over_ns.into()) {
+                if *passed > ramp.earned(ramp.over_ns.get().into()) {
                     *self = ramp.rest(*start_ns, *passed);
                 }
             }
@@ -355,14 +355,14 @@ impl PieceKind {
             }
             Self::Ramp { ramp, start_ns, passed } => {
                 let since_ns = at_ns.saturating_sub(start_ns);
-                let earned = ramp.earned(since_ns.min(ramp.over_ns.into()));
+                let earned = ramp.earned(since_ns.min(ramp.over_ns.get().into()));
                 let on_ramp = match earned.checked_sub(passed) {
                     Some(due) => due.checked_div(ramp.permit).unwrap_or(0).saturating_add(1),
                     None => 0,
                 };
                 let ahead = ramp.permit.saturating_mul(on_ramp).saturating_add(passed);
                 let after_ramp = match ramp.rest(start_ns, ahead) {
-                    rest @ Self::Paced { .. } if since_ns > ramp.over_ns.into() => {
+                    rest @ Self::Paced { .. } if since_ns > ramp.over_ns.get().into() => {
                         rest.due_by(at_ns).into()
                     }
                     _ => 0,
@@ -383,7 +383,7 @@ impl PieceKind {
                 Fraction::new(parts, pace.period_ns().get().into())
             }
             Self::Ramp { ramp, start_ns, passed } => {
-                let since_ns = at_ns.saturating_sub(start_ns).min(ramp.over_ns.into());
+                let since_ns = at_ns.saturating_sub(start_ns).min(ramp.over_ns.get().into());
                 Fraction::new(passed.saturating_sub(ramp.earned(since_ns)), ramp.permit)
             }
             Self::AtOnce => Fraction::NONE,
@@ -395,10 +395,10 @@ impl PieceKind {
 impl Ramp {
     /// Returns when the ramp, and the constant rate after it, have produced `wanted`.
     fn due(&self, start_ns: u128, wanted: u128) -> Due {
-        if wanted > self.earned(self.over_ns.into()) {
+        if wanted > self.earned(self.over_ns.get().into()) {
             return self.rest(start_ns, wanted).nth(0);
         }
-        let (mut low, mut high) = (0_u128, u128::from(self.over_ns));
+        let (mut low, mut high) = (0_u128, u128::from(self.over_ns.get()));
         while low < high {
             let middle = low.midpoint(high);
             if self.earned(middle) < wanted {
@@ -414,9 +414,9 @@ impl Ramp {
 
     /// Returns the constant rate after the ramp, from the operation that `wanted` belongs to.
     fn rest(&self, start_ns: u128, wanted: u128) -> PieceKind {
-        let end_ns = start_ns.saturating_add(self.over_ns.into());
-        let missing = wanted.saturating_sub(self.earned(self.over_ns.into()));
-        match self.then.kind() {
+        let end_ns = start_ns.saturating_add(self.over_ns.get().into());
+        let missing = wanted.saturating_sub(self.earned(self.over_ns.get().into()));
+        match self.last_rate().kind() {
             Kind::Paced(pace) => {
                 let parts = mul_div_ceil(missing, pace.period_ns().get(), self.permit);
                 let wait = pace.from_parts(parts.unwrap_or(u128::MAX));

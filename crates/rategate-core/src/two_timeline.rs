@@ -139,7 +139,7 @@ impl TwoTimeline {
 
     /// Returns the rate, once any ramp is over.
     #[must_use]
-    pub const fn rate(&self) -> Rate {
+    pub fn rate(&self) -> Rate {
         self.schedule.final_rate()
     }
 

@@ -368,9 +368,9 @@ impl TryFrom<Schedule> for Shape {
             schedule::Form::Constant(rate) => Self::constant(rate),
             schedule::Form::Ramp(ramp) => {
                 let end = |permits| Steady { permits, period: ramp.period_ns() };
-                let slope = Slope::new(end(ramp.from), end(ramp.to), ramp.over_ns.into())?;
+                let slope = Slope::new(end(ramp.from), end(ramp.to), ramp.over_ns.get().into())?;
                 let ramped = Self::simple(Curve::unending(Course::Slope(slope)));
-                ramped.lasting(ramp.over_ns)?.then(Self::constant(ramp.then)?)
+                ramped.lasting(ramp.over_ns.get())?.then(Self::constant(ramp.last_rate())?)
             }
         }
     }

@@ -5,8 +5,7 @@ use alloc::collections::VecDeque;
 use super::{Fraction, Piece, PieceKind, Track};
 use crate::exact::Exact;
 use crate::portable::{Moment, Reader, WordsError, Writer};
-use crate::rate::Rate;
-use crate::schedule::{Form, Ramp, Schedule};
+use crate::schedule::{Form, Schedule};
 
 impl Track {
     pub(crate) fn write(&self, words: &mut Writer) {
@@ -150,8 +149,8 @@ impl Schedule {
             Form::Ramp(ramp) => {
                 words.word(1);
                 words.rate(ramp.first_rate());
-                words.rate(ramp.then);
-                words.word(ramp.over_ns);
+                words.rate(ramp.last_rate());
+                words.word(ramp.over_ns.get());
             }
         }
     }
@@ -161,15 +160,5 @@ impl Schedule {
             return Ok(Self::constant(words.rate()?));
         }
         Ok(Self::ramp(words.rate()?, words.rate()?, words.word()?)?)
-    }
-}
-
-impl Ramp {
-    /// Returns the rate at the start of the ramp.
-    fn first_rate(&self) -> Rate {
-        let twice_over = u128::from(self.over_ns).wrapping_mul(2);
-        let period_ns = self.permit.checked_div(twice_over).unwrap_or(0);
-        // The ramp was built from this rate, so it fits; zero is never.
-        Rate::from_fraction(self.from, period_ns).unwrap_or(Rate::NEVER)
     }
 }
