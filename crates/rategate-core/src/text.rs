@@ -1,15 +1,15 @@
-//! The text grammar of limits, for configuration. The service and the command read rates by it,
-//! and have words of their own for the rest.
+//! The text grammar of limits, for configuration and for other languages. The service and the
+//! command read rates by it, and have words of their own for the rest.
 //!
 //! ```text
-//! RATE                  100/min    1k/s    3 per 2 hours    a bucket, one permit at once
+//! RATE                  100/min    1k/s    3 per 2 hours    a bucket, with a burst of N
 //! RATE burst B          100/min burst 20                    a bucket
 //! N per any PERIOD      100 per any 1min                    a sliding log
 //! LIMIT; LIMIT          10/s burst 5; 100 per any 1min      all of them
 //! ```
 //!
-//! Without `burst` a bucket lets one permit pass at once. A rule of the service is written in two
-//! keys, `limit` and `burst`, and has as large a burst as its limit has permits unless it says one.
+//! Without `burst` a bucket grants at once, after silence, as many permits as are written, as a
+//! rule of the service does: 100 for `100/min`. `100/min burst 1` spaces them.
 //!
 //! ```
 //! use rategate_core::any_policy::AnyPolicy;
@@ -36,22 +36,24 @@ use crate::span;
 impl FromStr for Gcra {
     type Err = PolicyTextError;
 
-    /// Reads a rate, and a burst if it is not 1: `"10/s"`, `"100/min burst 20"`.
+    /// Reads a rate, and a burst: `"100/min burst 20"`. Without a burst it is as large as the
+    /// number of permits: `"10/s"` grants 10 at once after silence, `"10/s burst 1"` spaces them.
     fn from_str(text: &str) -> Result<Self, PolicyTextError> {
         let (rate, burst) = match text.split_once(" burst ") {
             Some((rate, burst)) => {
-                (rate, burst.trim().parse().map_err(|_| PolicyTextError::Burst)?)
+                (rate, Some(burst.trim().parse().map_err(|_| PolicyTextError::Burst)?))
             }
-            None => (text, 1),
+            None => (text, None),
         };
-        Ok(Self::new(rate.trim().parse::<Rate>()?, burst)?)
+        let (rate, written) = Rate::read(rate.trim())?;
+        Ok(Self::new(rate, burst.unwrap_or(written))?)
     }
 }
 
 impl fmt::Display for Gcra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.burst_size().get() {
-            1 => write!(f, "{}", self.rate()),
+            burst if burst == self.rate().printed_permits() => write!(f, "{}", self.rate()),
             burst => write!(f, "{} burst {burst}", self.rate()),
         }
     }

@@ -12,11 +12,15 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn what_is_written_is_read_and_printed() {
-    let cases: [(&str, AnyPolicy); 8] = [
-        ("10/s", Gcra::per_second(10).into()),
+    let cases: [(&str, AnyPolicy); 12] = [
+        ("10/s", Gcra::per_second(10).burst(10).into()),
+        ("10/s burst 1", Gcra::per_second(10).into()),
+        ("1/s", Gcra::per_second(1).into()),
+        ("0.5/s", Gcra::new("0.5/s".parse().unwrap(), 1).unwrap().into()),
+        ("1000/10s", Gcra::new("1000/10s".parse().unwrap(), 1_000).unwrap().into()),
         ("10/s burst 5", Gcra::per_second(10).burst(5).into()),
         ("100/min burst 20", Gcra::per_minute(100).burst(20).into()),
-        ("7/h", Gcra::per_hour(7).into()),
+        ("7/h", Gcra::per_hour(7).burst(7).into()),
         ("never", Gcra::spaced(Rate::NEVER).into()),
         ("100 per any 1min", SlidingLog::new(100, 60 * SECOND).into()),
         ("3 per any 1.5s", SlidingLog::new(3, Duration::from_millis(1_500)).into()),

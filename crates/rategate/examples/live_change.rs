@@ -8,7 +8,7 @@ use std::time::Duration;
 use rategate::{Error, Gcra, Limiter};
 
 fn main() -> Result<(), Error> {
-    let limiter = Limiter::new("2/s".parse::<Gcra>()?);
+    let limiter = Limiter::new("2/s burst 1".parse::<Gcra>()?);
 
     let worker = limiter.clone();
     let worker = thread::spawn(move || {

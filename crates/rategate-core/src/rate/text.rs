@@ -17,9 +17,17 @@ impl FromStr for Rate {
     /// Reads `"5/s"`, `"0.5/s"`, `"100/min"`, `"1k/s"`, `"1000/10s"`, `"5/minute"`,
     /// `"1 per second"`, `"3 per 2 hours"`, `"unlimited"` and `"never"`. Decimals are read exactly.
     fn from_str(text: &str) -> Result<Self, RateError> {
+        Self::read(text).map(|(rate, _)| rate)
+    }
+}
+
+impl Rate {
+    /// Reads a rate, and the permits that are written in it, rounded up: 5 in `5/min`. A rate
+    /// without a number has 1.
+    pub(crate) fn read(text: &str) -> Result<(Self, u64), RateError> {
         match text {
-            "never" => return Ok(Self::NEVER),
-            "unlimited" => return Ok(Self::UNLIMITED),
+            "never" => return Ok((Self::NEVER, 1)),
+            "unlimited" => return Ok((Self::UNLIMITED, 1)),
             _ => {}
         }
         let parts = text.split_once('/').or_else(|| text.split_once(" per "));
@@ -33,7 +41,19 @@ impl FromStr for Rate {
         let period_ns = span::parse_period(period).map_err(RateError::Period)?;
         let scaled = permits.divisor.checked_mul(period_ns.into());
         let scaled = scaled.ok_or(RateError::NotRepresentable)?;
-        Ok(Self::from_fraction(permits.mantissa, scaled)?.written_per(period_ns))
+        let rate = Self::from_fraction(permits.mantissa, scaled)?.written_per(period_ns);
+        let whole = permits.mantissa.div_ceil(permits.divisor.max(1));
+        Ok((rate, u64::try_from(whole).unwrap_or(u64::MAX)))
+    }
+
+    /// Returns the permits in the text that this rate prints, rounded up.
+    pub(crate) fn printed_permits(self) -> u64 {
+        let Some((permits, period_ns)) = self.fraction() else { return 1 };
+        match (self.as_written(), unit_of(permits, period_ns)) {
+            (Some((_, billionths)), _) => billionths.div_ceil(GIGA),
+            (None, Some((_, periods))) => permits.saturating_mul(periods),
+            (None, None) => permits,
+        }
     }
 }
 
