@@ -1,0 +1,301 @@
+//! The waits of an event loop.
+//!
+//! A loop cannot block, and no other thread may call it. So it begins a wait here and goes on. When
+//! the wait may have ended, the thread that finds out puts it on a list and notifies the loop, once
+//! for all that are on it. The loop then [drains](Hub::drain) the list.
+//!
+//! ```text
+//!   loop            begin ............................... drain -> (id, grant), in order
+//!                     |                                     ^
+//!   limiter's queue   o--- waits --- due: wake --> list --- | notify, if the list was empty
+//! ```
+//!
+//! # Order
+//!
+//! A loop that was busy learns late which of its waits were granted, and their callers go on later
+//! still. A call that is granted permits at once meanwhile would go on before them. So it is put on
+//! the list behind them ([`Begun::Waits`]), and is delivered in order.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::mem::take;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use rategate::{AcquireError, Grant};
+
+use crate::limiter::{Limiter, Waiting};
+
+/// A wait of a hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WaitId(pub u64);
+
+/// The result of a call that takes permits or waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// The permits were free.
+    Granted(Grant),
+    /// The hub will deliver the end of the wait.
+    Waits(WaitId),
+}
+
+/// The waits of one event loop.
+///
+/// Any thread may call it, but the order in which waits end is that of one loop. Dropped, it
+/// withdraws its waits.
+pub struct Hub {
+    list: Arc<List>,
+    waits: Mutex<Waits>,
+}
+
+#[derive(Default)]
+struct Waits {
+    last_id: u64,
+    by_id: HashMap<u64, Wait>,
+}
+
+/// A wait whose caller has not gone on.
+struct Wait {
+    state: State,
+    mark: Arc<Mark>,
+    limiter: Limiter,
+}
+
+enum State {
+    Waiting(Waiting),
+    /// Granted at once, behind others whose callers have not gone on.
+    Granted(Grant),
+    /// Delivered to the loop, and the caller has not gone on.
+    Delivered(Grant),
+}
+
+/// The state of a caller whose grant has been delivered to its loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// The caller has gone on.
+    Taken,
+    /// The caller will go on later, and the loop calls [`Hub::taken`] then.
+    Later,
+}
+
+/// The waits that may have ended.
+struct List {
+    ready: Mutex<Vec<u64>>,
+    /// Called after the first was put on an empty list, by whichever thread did.
+    notify: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The waker of a wait, and the mark that its caller should go on.
+struct Mark {
+    id: u64,
+    list: Arc<List>,
+    /// `true` from when the wait may have ended until it is seen that it has not. It stays so for
+    /// a wait that has ended.
+    is_set: AtomicBool,
+    /// The limiter's count of marks that are set, of waits whose callers have not gone on.
+    untaken: Arc<AtomicUsize>,
+}
+
+impl Hub {
+    /// Creates a hub, which calls `notify` when its loop should [drain](Self::drain) it.
+    ///
+    /// Any thread may call `notify`, also the one that calls the hub. It must not block, nor call
+    /// the hub, and is called once until the next drain.
+    pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Self {
+        let list = List { ready: Mutex::default(), notify: Box::new(notify) };
+        Self { list: Arc::new(list), waits: Mutex::default() }
+    }
+
+    /// Takes `permits`, or begins to wait for them; refuses at once if they could start only after
+    /// `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::AsyncLimiter::acquire_within`].
+    pub fn begin(
+        &self,
+        limiter: &Limiter,
+        permits: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Begun, AcquireError> {
+        let mut waits = self.waits();
+        waits.last_id = waits.last_id.wrapping_add(1);
+        let id = waits.last_id;
+        let mut waiting = limiter.wait(permits, timeout);
+        let mark = Arc::new(Mark {
+            id,
+            list: Arc::clone(&self.list),
+            is_set: AtomicBool::new(false),
+            untaken: Arc::clone(limiter.untaken()),
+        });
+        let waker = Waker::from(Arc::clone(&mark));
+        let state = match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(Ok(grant)) if !limiter.has_untaken() => return Ok(Begun::Granted(grant)),
+            Poll::Ready(Ok(grant)) => State::Granted(grant),
+            Poll::Ready(Err(error)) => return Err(error),
+            Poll::Pending => State::Waiting(waiting),
+        };
+        if matches!(state, State::Granted(_)) {
+            mark.put();
+        }
+        waits.by_id.insert(id, Wait { state, mark, limiter: limiter.clone() });
+        Ok(Begun::Waits(WaitId(id)))
+    }
+
+    /// Withdraws a wait. What it held, or was granted and its caller has not taken, is refunded;
+    /// those behind it move up. Returns `false` if the wait has ended.
+    pub fn cancel(&self, id: WaitId) -> bool {
+        let wait = self.waits().by_id.remove(&id.0);
+        wait.is_some_and(|wait| {
+            wait.withdraw();
+            true
+        })
+    }
+
+    /// Records that the caller of a delivered grant has gone on: the permits are its own.
+    pub fn taken(&self, id: WaitId) {
+        if let Some(wait) = self.waits().by_id.remove(&id.0) {
+            wait.mark.withdraw();
+        }
+    }
+
+    /// Delivers the ends of the waits that are on the list now, in order. Those that come meanwhile
+    /// notify again.
+    ///
+    /// `deliver` may begin and cancel waits, and says whether the caller goes on at once. A wait
+    /// that is cancelled before that is refunded, and is not delivered any more.
+    pub fn drain(&self, mut deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered) {
+        // One pass: at a high rate each wait that ends makes the next one due, and the loop has
+        // more to do.
+        let ready = take(&mut *self.list.ready());
+        for id in ready {
+            let Some(end) = self.check(id) else { continue };
+            let then = deliver(WaitId(id), end);
+            if end.is_ok() && then == Delivered::Taken {
+                self.taken(WaitId(id));
+            }
+        }
+    }
+
+    /// Returns the number of waits whose callers have not gone on.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waits().by_id.len()
+    }
+
+    /// Looks at a wait from the list. Returns its end, if it has ended.
+    fn check(&self, id: u64) -> Option<Result<Grant, AcquireError>> {
+        let mut waits = self.waits();
+        let wait = waits.by_id.get_mut(&id)?;
+        let end = match &mut wait.state {
+            State::Delivered(_) => return None,
+            State::Granted(grant) => Ok(*grant),
+            State::Waiting(waiting) => {
+                // Before the poll: a wake from then on puts the wait on the list again.
+                wait.mark.unset();
+                let waker = Waker::from(Arc::clone(&wait.mark));
+                match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(end) => end,
+                    Poll::Pending => return None,
+                }
+            }
+        };
+        wait.mark.set();
+        match end {
+            Ok(grant) => wait.state = State::Delivered(grant),
+            Err(_) => drop(waits.by_id.remove(&id).map(|wait| wait.mark.withdraw())),
+        }
+        Some(end)
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        for (_, wait) in take(&mut self.waits().by_id) {
+            wait.withdraw();
+        }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+impl Wait {
+    fn withdraw(self) {
+        self.mark.withdraw();
+        match self.state {
+            // Its drop leaves the wait queue, and refunds what was held.
+            State::Waiting(waiting) => drop(waiting),
+            // A closed limiter needs nothing back.
+            State::Granted(grant) | State::Delivered(grant) => {
+                let _ = self.limiter.refund(&grant, grant.permits());
+            }
+        }
+    }
+}
+
+impl List {
+    fn ready(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, id: u64) {
+        let mut ready = self.ready();
+        let is_first = ready.is_empty();
+        ready.push(id);
+        drop(ready);
+        if is_first {
+            (self.notify)();
+        }
+    }
+}
+
+impl Mark {
+    /// Puts the wait on the list, unless it is there.
+    fn put(&self) {
+        if self.set() {
+            self.list.put(self.id);
+        }
+    }
+
+    /// Returns `true` if it was not set.
+    fn set(&self) -> bool {
+        let is_first = !self.is_set.swap(true, Ordering::AcqRel);
+        if is_first {
+            self.untaken.fetch_add(1, Ordering::Relaxed);
+        }
+        is_first
+    }
+
+    fn unset(&self) {
+        if self.is_set.swap(false, Ordering::AcqRel) {
+            self.untaken.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes further wakes count for nothing.
+    fn withdraw(&self) {
+        if self.is_set.swap(true, Ordering::AcqRel) {
+            self.untaken.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Wake for Mark {
+    fn wake(self: Arc<Self>) {
+        self.put();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.put();
+    }
+}

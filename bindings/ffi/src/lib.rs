@@ -1,0 +1,28 @@
+//! The part of rategate that its packages for Python, Node and C share.
+//!
+//! Another language cannot name Rust's types, poll its futures, or be called by its threads. So
+//! this crate has:
+//!
+//! * [`Limiter`]: a limiter of any policy behind one type, whose try is the lock-free one of its
+//!   policy where there is one;
+//! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
+//!   delivers their ends in order;
+//! * [`Signal`]: a file descriptor that a loop can watch;
+//! * [`Clock`]: real time, or a clock that tests move;
+//! * [`Code`]: the number that an error has in every language.
+//!
+//! It has no `unsafe` and knows no other language: the packages do.
+
+mod clock;
+mod code;
+mod hub;
+mod limiter;
+#[cfg(unix)]
+mod signal;
+
+pub use self::clock::Clock;
+pub use self::code::Code;
+pub use self::hub::{Begun, Delivered, Hub, WaitId};
+pub use self::limiter::{Limiter, Policies, Reserved};
+#[cfg(unix)]
+pub use self::signal::Signal;

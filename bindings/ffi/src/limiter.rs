@@ -1,0 +1,387 @@
+//! A limiter of any policy behind one type.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rategate::charge::{Charged, Debt, Settled};
+use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, TryAcquireError};
+use rategate::stats::LimitStats;
+use rategate::wait::QueueBounds;
+use rategate::{
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Gcra, Grant, SlidingLog,
+    Status,
+};
+
+use crate::clock::Clock;
+
+/// The policies of a limiter: at least one, and a call passes all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policies(AllOf);
+
+/// A limiter of any [`Policies`], for threads and tasks, on any [`Clock`].
+///
+/// Clones are handles of the same limiter.
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    kind: Kind,
+    /// The waits in event loops that may have ended, and whose callers have not gone on.
+    untaken: Arc<AtomicUsize>,
+}
+
+/// The limiters whose policy has a lock-free form, each with that form; and one of several.
+///
+/// `AnyPolicy` has none, so a limiter of it would take a lock in each try.
+#[derive(Clone, Debug)]
+enum Kind {
+    Bucket(AsyncLimiter<Gcra, Clock>),
+    Log(AsyncLimiter<SlidingLog, Clock>),
+    InFlight(AsyncLimiter<Concurrency, Clock>),
+    Any(AsyncLimiter<AnyPolicy, Clock>),
+    Several(AsyncLimiter<AllOf, Clock>),
+}
+
+/// A wait that has begun, and its end.
+pub(crate) type Waiting = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send>>;
+
+macro_rules! each {
+    ($self:ident, $limiter:ident => $body:expr) => {
+        match &$self.kind {
+            Kind::Bucket($limiter) => $body,
+            Kind::Log($limiter) => $body,
+            Kind::InFlight($limiter) => $body,
+            Kind::Any($limiter) => $body,
+            Kind::Several($limiter) => $body,
+        }
+    };
+}
+
+impl Policies {
+    /// Collects policies. `None` without any: nothing would be limited.
+    #[must_use]
+    pub fn new(policies: impl IntoIterator<Item = AnyPolicy>) -> Option<Self> {
+        let all = AllOf::new(policies);
+        (!all.policies().is_empty()).then_some(Self(all))
+    }
+
+    /// Returns the policies, in order.
+    #[must_use]
+    pub fn policies(&self) -> &[AnyPolicy] {
+        self.0.policies()
+    }
+}
+
+impl From<AnyPolicy> for Policies {
+    fn from(policy: AnyPolicy) -> Self {
+        Self(AllOf::new([policy]))
+    }
+}
+
+impl FromStr for Policies {
+    type Err = PolicyTextError;
+
+    /// Reads `"10/s burst 5"`, `"100 per any minute"`, and several of them between semicolons.
+    fn from_str(text: &str) -> Result<Self, PolicyTextError> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Limiter {
+    /// Creates a limiter.
+    #[must_use]
+    pub fn new(policies: &Policies, clock: Clock) -> Self {
+        let kind = match *policies.policies() {
+            [AnyPolicy::Gcra(policy)] => Kind::Bucket(AsyncLimiter::with_clock(policy, clock)),
+            [AnyPolicy::SlidingLog(policy)] => Kind::Log(AsyncLimiter::with_clock(policy, clock)),
+            [AnyPolicy::Concurrency(policy)] => {
+                Kind::InFlight(AsyncLimiter::with_clock(policy, clock))
+            }
+            [policy] => Kind::Any(AsyncLimiter::with_clock(policy, clock)),
+            _ => Kind::Several(rategate::Limiter::with_clock(policies.0.clone(), clock).into()),
+        };
+        Self { kind, untaken: Arc::default() }
+    }
+
+    /// Returns the limiter, once the debts of its charges are bounded or carried.
+    #[must_use]
+    pub fn with_debt(self, debt: Debt) -> Self {
+        // The debt is of the limiter that all handles share.
+        each!(self, limiter => drop(limiter.limiter().clone().with_debt(debt)));
+        self
+    }
+
+    /// Counts what the limit grants and denies, under `name`.
+    #[must_use]
+    pub fn with_stats(self, name: &str) -> Self {
+        each!(self, limiter => drop(limiter.clone().with_stats(name)));
+        self
+    }
+
+    /// Returns the limit's statistics, if it counts.
+    #[must_use]
+    pub fn stats(&self) -> Option<&LimitStats> {
+        each!(self, limiter => limiter.stats())
+    }
+
+    /// Takes `permits` at once, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::try_acquire`].
+    #[inline]
+    pub fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
+        each!(self, limiter => limiter.try_acquire(permits))
+    }
+
+    /// Takes `permits` and blocks the thread until they may start, or refuses at once if that is
+    /// after `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::acquire_within`].
+    pub fn acquire(&self, permits: u64, timeout: Option<Duration>) -> Result<Grant, AcquireError> {
+        each!(self, limiter => match timeout {
+            Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
+            None => limiter.limiter().acquire(permits),
+        })
+    }
+
+    /// Returns the wait of a task, which takes its place when it is first polled.
+    pub(crate) fn wait(&self, permits: u64, timeout: Option<Duration>) -> Waiting {
+        each!(self, limiter => {
+            let limiter = limiter.clone();
+            match timeout {
+                Some(timeout) => Box::pin(async move {
+                    limiter.acquire_within(permits, timeout).await
+                }),
+                None => Box::pin(limiter.acquire_owned(permits)),
+            }
+        })
+    }
+
+    /// Takes `permits` for the first instant at which they may start, behind all waiters, and does
+    /// not wait for it: the caller does. Returns what cancels it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::reserve_within`].
+    pub fn reserve(
+        &self,
+        permits: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Box<dyn Reserved>, AcquireError> {
+        each!(self, limiter => {
+            let limiter = limiter.limiter();
+            let reserved = match timeout {
+                Some(timeout) => limiter.reserve_within(permits, timeout)?,
+                None => limiter.reserve(permits)?,
+            };
+            Ok(Box::new(reserved))
+        })
+    }
+
+    /// Returns how long `permits` would have to wait now: `None` if no time helps.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::peek`].
+    pub fn peek(&self, permits: u64) -> Result<Option<Duration>, TryAcquireError> {
+        each!(self, limiter => limiter.peek(permits))
+    }
+
+    /// Returns the most permits that a try could take now.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn remaining(&self) -> Result<u64, Closed> {
+        each!(self, limiter => limiter.remaining())
+    }
+
+    /// Returns the limit's numbers now. `None` for several policies, which have no numbers in
+    /// common.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn status(&self) -> Result<Option<Status>, Closed> {
+        match &self.kind {
+            Kind::Bucket(limiter) => limiter.status().map(Some),
+            Kind::Log(limiter) => limiter.status().map(Some),
+            Kind::InFlight(limiter) => limiter.status().map(Some),
+            Kind::Any(limiter) => limiter.status().map(Some),
+            Kind::Several(limiter) => limiter.remaining().map(|_| None),
+        }
+    }
+
+    /// Returns the number of threads and tasks that wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn waiting(&self) -> Result<u32, Closed> {
+        each!(self, limiter => limiter.waiting())
+    }
+
+    /// Brings permits of a grant back. Returns as many as the limit could prove unused.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
+        each!(self, limiter => limiter.refund(grant, permits))
+    }
+
+    /// Corrects a grant to what was really used.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::settle`].
+    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, ChargeError> {
+        each!(self, limiter => limiter.settle(grant, actual))
+    }
+
+    /// Counts what has been used already, whether it fits or not.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::charge`].
+    pub fn charge(&self, permits: u64) -> Result<Charged, ChargeError> {
+        each!(self, limiter => limiter.charge(permits))
+    }
+
+    /// Ends operations in flight. Returns `false` if the limit counts none.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn release(&self, permits: u64) -> Result<bool, Closed> {
+        each!(self, limiter => limiter.release(permits))
+    }
+
+    /// Adds permits to a pool that is refilled from outside. Returns `false` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
+        each!(self, limiter => limiter.refill(permits))
+    }
+
+    /// Forgets all grants and promises. Returns `true` if that changes anything.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn reset(&self) -> Result<bool, Closed> {
+        each!(self, limiter => limiter.reset())
+    }
+
+    /// Bounds the wait queue, for waiters that come from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
+        each!(self, limiter => limiter.bound_queue(bounds))
+    }
+
+    /// Puts other numbers into force, for the same policies in the same order.
+    ///
+    /// # Errors
+    ///
+    /// [`ReconfigureError`]; nothing changes then.
+    pub fn reconfigure(&self, policies: &Policies) -> Result<(), ReconfigureError> {
+        let other = ReconfigureError::Limit(rategate::error::LimitError::OtherPolicy);
+        match (&self.kind, policies.policies()) {
+            (Kind::Bucket(limiter), [AnyPolicy::Gcra(policy)]) => limiter.reconfigure(*policy),
+            (Kind::Log(limiter), [AnyPolicy::SlidingLog(policy)]) => limiter.reconfigure(*policy),
+            (Kind::InFlight(limiter), [AnyPolicy::Concurrency(policy)]) => {
+                limiter.reconfigure(*policy)
+            }
+            (Kind::Any(limiter), [policy]) => limiter.reconfigure(*policy),
+            (Kind::Several(limiter), [_, _, ..]) => limiter.reconfigure(policies.0.clone()),
+            _ => Err(other),
+        }
+    }
+
+    /// Closes the limiter: it grants nothing any more, and all waits end.
+    pub fn close(&self) {
+        each!(self, limiter => limiter.close());
+    }
+
+    /// Returns `true` if the limiter is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        each!(self, limiter => limiter.is_closed())
+    }
+
+    /// Returns the time since the origin of the limiter's clock.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        each!(self, limiter => limiter.now())
+    }
+
+    /// Returns `true` if a wait in an event loop may have ended, and its caller has not gone on.
+    ///
+    /// A call in a loop should then not go on at once, but [begin](crate::Hub::begin) a wait.
+    #[inline]
+    #[must_use]
+    pub fn has_untaken(&self) -> bool {
+        self.untaken.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) const fn untaken(&self) -> &Arc<AtomicUsize> {
+        &self.untaken
+    }
+}
+
+/// A promised start.
+pub trait Reserved: Send + fmt::Debug {
+    /// Returns the instant from which the operation may start, on the limiter's clock.
+    fn promised_at(&self) -> Duration;
+
+    /// Blocks the thread until then.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Reservation::wait`].
+    fn wait(self: Box<Self>) -> Result<Grant, AcquireError>;
+
+    /// Returns the grant; the caller waits on its own.
+    fn keep(self: Box<Self>) -> Grant;
+
+    /// Returns the permits. Returns `true` if that came before the start.
+    fn cancel(self: Box<Self>) -> bool;
+}
+
+impl<P> Reserved for rategate::Reservation<P, Clock>
+where
+    P: rategate::policy::LimiterPolicy<Limit: Send>,
+{
+    fn promised_at(&self) -> Duration {
+        self.promised_at()
+    }
+
+    fn wait(self: Box<Self>) -> Result<Grant, AcquireError> {
+        (*self).wait()
+    }
+
+    fn keep(self: Box<Self>) -> Grant {
+        (*self).keep()
+    }
+
+    fn cancel(self: Box<Self>) -> bool {
+        (*self).cancel()
+    }
+}

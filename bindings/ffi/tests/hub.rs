@@ -1,0 +1,261 @@
+//! Hubs: which ends are delivered to a loop, in which order, and what comes back.
+
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate::wait::QueueBounds;
+use rategate::{AcquireError, ManualClock};
+use rategate_ffi::{Begun, Clock, Delivered, Hub, Limiter, WaitId};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A loop with a clock that the test moves.
+struct Loop {
+    clock: ManualClock,
+    hub: Hub,
+    notified: Arc<AtomicUsize>,
+}
+
+impl Loop {
+    fn new() -> Self {
+        let notified = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&notified);
+        let hub = Hub::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        Self { clock: ManualClock::stepped(), hub, notified }
+    }
+
+    fn limiter(&self, text: &str) -> Limiter {
+        Limiter::new(&text.parse().unwrap(), Clock::Manual(self.clock.clone()))
+    }
+
+    fn begin(&self, limiter: &Limiter) -> WaitId {
+        match self.hub.begin(limiter, 1, None).unwrap() {
+            Begun::Waits(id) => id,
+            Begun::Granted(grant) => panic!("{grant:?}"),
+        }
+    }
+
+    /// Drains until nothing notifies any more. Returns the ids whose permits were granted.
+    fn granted(&self, then: Delivered) -> Vec<WaitId> {
+        let mut granted = Vec::new();
+        while self.notified.swap(0, Ordering::SeqCst) > 0 {
+            self.hub.drain(|id, end| {
+                end.unwrap();
+                granted.push(id);
+                then
+            });
+        }
+        granted
+    }
+}
+
+#[test]
+fn permits_that_are_free_need_no_wait() {
+    let at = Loop::new();
+    let limiter = at.limiter("2/s");
+    for _ in 0..2 {
+        assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
+    }
+    assert_eq!(at.hub.waiting(), 0);
+    at.begin(&limiter);
+    assert_eq!((at.hub.waiting(), limiter.waiting()), (1, Ok(1)));
+}
+
+#[test]
+fn waits_end_at_their_instants_in_order() {
+    for text in ["1/s", "1 per any second", "1/s; 100 per any minute"] {
+        let at = Loop::new();
+        let limiter = at.limiter(text);
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let ids = [(); 3].map(|()| at.begin(&limiter));
+        for id in ids {
+            at.clock.advance(Duration::from_nanos(999_999_999));
+            assert_eq!(at.granted(Delivered::Taken), [], "{text}");
+            at.clock.advance(Duration::from_nanos(1));
+            assert_eq!(at.granted(Delivered::Taken), [id], "{text}");
+        }
+        assert_eq!((at.hub.waiting(), limiter.waiting()), (0, Ok(0)));
+    }
+}
+
+/// All that end together notify once, and the next drain delivers all.
+#[test]
+fn one_notification_is_enough() {
+    let at = Loop::new();
+    let limiter = at.limiter("3 per any second");
+    assert!(limiter.try_acquire(3).unwrap().is_granted());
+    let ids = [(); 3].map(|()| at.begin(&limiter));
+    at.clock.advance(SECOND);
+    assert_eq!(at.notified.load(Ordering::SeqCst), 1);
+    assert_eq!(at.granted(Delivered::Taken), ids);
+}
+
+/// A call that is granted at once goes on behind those whose callers have not gone on; not behind
+/// those of another limiter.
+#[test]
+fn no_caller_goes_on_before_an_earlier_one() {
+    let at = Loop::new();
+    let (limiter, other) = (at.limiter("1/s burst 3"), at.limiter("1/s burst 3"));
+    assert!(limiter.try_acquire(3).unwrap().is_granted());
+    let first = at.begin(&limiter);
+    // The loop is busy: a second becomes free, and a third.
+    at.clock.advance(3 * SECOND);
+    assert!(limiter.has_untaken());
+    let second = at.begin(&limiter);
+    assert!(matches!(at.hub.begin(&other, 1, None), Ok(Begun::Granted(_))));
+    assert_eq!(at.granted(Delivered::Later), [first, second]);
+    let third = at.begin(&limiter);
+    at.hub.taken(first);
+    assert!(limiter.has_untaken());
+    at.hub.taken(second);
+    assert_eq!(at.granted(Delivered::Later), [third]);
+    at.hub.taken(third);
+    assert!(!limiter.has_untaken());
+    at.clock.advance(SECOND);
+    assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
+}
+
+#[test]
+fn a_cancelled_wait_gives_way_and_leaves_nothing() {
+    let at = Loop::new();
+    let limiter = at.limiter("1/s");
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let [first, second, third] = [(); 3].map(|()| at.begin(&limiter));
+    assert!(at.hub.cancel(first));
+    assert!(!at.hub.cancel(first));
+    at.clock.advance(SECOND);
+    // The second is due, and is cancelled before it is delivered: the third moves up.
+    assert!(at.hub.cancel(second));
+    assert_eq!(at.granted(Delivered::Taken), [third]);
+    assert!(!at.hub.cancel(third));
+    assert_eq!((at.hub.waiting(), limiter.waiting()), (0, Ok(0)));
+    assert!(!limiter.has_untaken());
+}
+
+/// Permits come back when the caller leaves after the delivery and before it goes on.
+#[test]
+fn what_is_delivered_and_not_taken_is_refunded() {
+    for text in ["1/s burst 2", "2 per any second"] {
+        let at = Loop::new();
+        let limiter = at.limiter(text);
+        assert!(limiter.try_acquire(2).unwrap().is_granted());
+        let [first, second] = [(); 2].map(|()| at.begin(&limiter));
+        at.clock.advance(2 * SECOND);
+        assert_eq!(at.granted(Delivered::Later), [first, second]);
+        let before = limiter.remaining().unwrap();
+        assert!(at.hub.cancel(first));
+        assert_eq!(limiter.remaining(), Ok(before + 1), "{text}");
+        at.hub.taken(second);
+        assert!(!at.hub.cancel(second));
+        assert_eq!(limiter.remaining(), Ok(before + 1), "{text}");
+    }
+}
+
+#[test]
+fn permits_in_flight_come_back_from_a_caller_that_leaves() {
+    let at = Loop::new();
+    let policy = rategate::AnyPolicy::from(rategate::Concurrency::new(1));
+    let limiter = Limiter::new(&policy.into(), Clock::Manual(at.clock.clone()));
+    assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
+    let [first, second] = [(); 2].map(|()| at.begin(&limiter));
+    assert_eq!(at.granted(Delivered::Later), []);
+    assert_eq!(limiter.release(1), Ok(true));
+    assert_eq!(at.granted(Delivered::Later), [first]);
+    assert!(at.hub.cancel(first));
+    assert_eq!(at.granted(Delivered::Taken), [second]);
+}
+
+#[test]
+fn a_start_past_the_timeout_is_refused_at_once() {
+    let at = Loop::new();
+    let limiter = at.limiter("1/s");
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let half = Some(Duration::from_millis(500));
+    let Err(AcquireError::TooLong(late)) = at.hub.begin(&limiter, 1, half) else { panic!() };
+    assert_eq!(late.retry_after(), Duration::from_millis(500));
+    assert!(matches!(at.hub.begin(&limiter, 1, Some(SECOND)), Ok(Begun::Waits(_))));
+    assert!(matches!(at.hub.begin(&limiter, 2, None), Err(AcquireError::ExceedsCapacity(_))));
+    limiter.bound_queue(QueueBounds::new(1)).unwrap();
+    assert_eq!(at.hub.begin(&limiter, 1, None), Err(AcquireError::QueueFull));
+    assert_eq!(at.hub.waiting(), 1);
+}
+
+#[test]
+fn closing_ends_all_waits() {
+    let at = Loop::new();
+    let limiter = at.limiter("1/h");
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let ids = [(); 2].map(|()| at.begin(&limiter));
+    limiter.close();
+    let mut ended = Vec::new();
+    at.hub.drain(|id, end| {
+        assert_eq!(end, Err(AcquireError::Closed));
+        ended.push(id);
+        Delivered::Later
+    });
+    assert_eq!(ended, ids);
+    assert_eq!(at.hub.waiting(), 0);
+    assert!(!limiter.has_untaken());
+    assert_eq!(at.hub.begin(&limiter, 1, None), Err(AcquireError::Closed));
+}
+
+#[test]
+fn a_dropped_hub_withdraws_its_waits() {
+    let (at, beside) = (Loop::new(), Loop::new());
+    let limiter = Limiter::new(&"1/s".parse().unwrap(), Clock::Manual(beside.clock.clone()));
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let _left = at.begin(&limiter);
+    let stays = beside.begin(&limiter);
+    drop(at);
+    assert_eq!(limiter.waiting(), Ok(1));
+    beside.clock.advance(SECOND);
+    assert_eq!(beside.granted(Delivered::Taken), [stays]);
+}
+
+/// Two loops and four threads share one line, and together never exceed the limit.
+#[cfg(unix)]
+#[test]
+fn loops_and_threads_share_one_line() {
+    use rategate_ffi::Signal;
+
+    const EACH: usize = 60;
+    let limiter = Limiter::new(&"1000/s burst 1".parse().unwrap(), Clock::real());
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..EACH).for_each(|_| assert!(limiter.acquire(1, None).is_ok())));
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let signal = Arc::new(Signal::new().unwrap());
+                let raise = Arc::clone(&signal);
+                let hub = Hub::new(move || raise.raise());
+                let mut left: Vec<_> = (0..EACH)
+                    .filter_map(|_| match hub.begin(&limiter, 1, None).unwrap() {
+                        Begun::Waits(id) => Some(id),
+                        Begun::Granted(_) => None,
+                    })
+                    .collect();
+                left.reverse();
+                while !left.is_empty() {
+                    signal.wait().unwrap();
+                    signal.lower();
+                    hub.drain(|id, end| {
+                        assert!(end.unwrap().released_at() >= end.unwrap().promised_at());
+                        assert_eq!(Some(id), left.pop(), "in order");
+                        Delivered::Taken
+                    });
+                }
+            });
+        }
+    });
+    assert!(begin.elapsed() >= Duration::from_millis(6 * 60 - 1));
+    assert_eq!(limiter.waiting(), Ok(0));
+    assert!(!limiter.has_untaken());
+}
