@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rategate_sim::scenario::Scenario;
 use rategate_sim::world;
 
-fn suite() -> Vec<PathBuf> {
+pub(crate) fn suite() -> Vec<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
     let mut files: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
