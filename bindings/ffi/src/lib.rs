@@ -26,3 +26,4 @@ pub use self::hub::{Begun, Delivered, Hub, WaitId};
 pub use self::limiter::{Limiter, Policies, Reserved};
 #[cfg(unix)]
 pub use self::signal::Signal;
+pub use rategate_sim::scenario::ScenarioError;
