@@ -24,6 +24,7 @@ mod servers;
 mod services;
 mod source;
 mod stress;
+mod tapes;
 mod tidy;
 mod trace;
 
@@ -51,7 +52,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 20] = [
+static COMMANDS: [Command; 21] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -78,6 +79,11 @@ static COMMANDS: [Command; 20] = [
         help: "draws the pictures of the guides, and the tables of docs/distributed.md and\n\
                docs/adaptive.md",
         run: |at, _| pictures::draw(&at.root),
+    },
+    Command {
+        forms: &["tapes"],
+        help: "writes scenarios as tapes into target/tapes, for players in other languages",
+        run: |at, _| tapes::write(&at.root, &at.target),
     },
     Command {
         forms: &["book"],
