@@ -11,8 +11,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,6 +20,7 @@ use rategate::error::ChargeError;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, Decision, Grant, ManualClock, TryAcquireError};
 use rategate_ffi::{Begun, Clock, Delivered, Hub, Limiter, Policies, Reserved, WaitId};
+use rategate_sim::suite;
 use rategate_testkit::scenario::{LeftOut, Scenario, random, tape};
 
 /// Plays a tape, and once more with each limit twice, which decides the same.
@@ -32,17 +31,12 @@ fn assert_plays(tape: &str) {
 
 #[test]
 fn every_tape_plays() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
-    let mut played = 0;
-    for file in fs::read_dir(folder).unwrap() {
-        let file = file.unwrap().path();
-        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        if let Ok(tape) = tape(file.file_stem().unwrap().to_str().unwrap(), &scenario) {
-            assert_plays(&tape);
-            played += 1;
-        }
-    }
-    assert!(played > 40, "{played}");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
+    let played =
+        suite::each(folder, |name, scenario| tape(name, &scenario).map(|tape| assert_plays(&tape)));
+    let played = played.unwrap();
+    assert!(played.played.len() > 40, "{played:?}");
+    played.record("ffi").unwrap();
 }
 
 #[test]

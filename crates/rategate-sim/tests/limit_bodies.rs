@@ -23,9 +23,9 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::warm_up::WarmUp;
-use rategate_sim::scenario::{Call, Scenario, policy_body, policy_from};
+use rategate_sim::scenario::{Call, policy_body, policy_from};
 
-use crate::scenarios::suite;
+use crate::scenarios;
 
 fn assert_reads_back(policy: AnyPolicy) {
     let body = policy_body(&policy).unwrap_or_else(|| panic!("no body of {policy:?}"));
@@ -37,8 +37,7 @@ fn assert_reads_back(policy: AnyPolicy) {
 #[test]
 fn every_limit_of_the_suite_reads_back() {
     let mut policies = 0;
-    for file in suite() {
-        let scenario = Scenario::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
+    scenarios::each(|_, scenario| {
         let set = scenario.steps.iter().filter_map(|step| match &step.call {
             Call::Set { limits } => Some(limits.as_slice()),
             _ => None,
@@ -47,7 +46,7 @@ fn every_limit_of_the_suite_reads_back() {
             assert_reads_back(*limit);
             policies += 1;
         }
-    }
+    });
     assert!(policies > 100, "{policies}");
 }
 

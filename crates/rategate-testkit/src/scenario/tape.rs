@@ -32,11 +32,11 @@ pub enum LeftOut {
 impl Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Callers => "its callers loop or arrive at a rate, and a tape has single calls",
-            Self::Classes => "its waiters are in classes, and the packages have none",
-            Self::Holds => "it holds estimates, and the packages have no holds",
-            Self::Outcomes => "it reports how operations end, which the packages cannot",
-            Self::Policy => "a policy of it has no table",
+            Self::Callers => "callers in loops, or arrivals, which a world plays",
+            Self::Classes => "waiters in classes, for which tapes have no words yet",
+            Self::Holds => "holds, for which tapes have no words yet",
+            Self::Outcomes => "operations with outcomes, for which tapes have no words yet",
+            Self::Policy => "a policy without a table",
         })
     }
 }
