@@ -1,4 +1,4 @@
-//! What is written of a policy reads as that policy: those of the suite, and random ones.
+//! Tables of policies read as the policies that they were written from.
 
 use std::time::Duration;
 
