@@ -13,6 +13,7 @@ mod bench;
 mod book;
 mod cargo;
 mod check;
+mod conformance;
 mod deny;
 mod fleet;
 mod fuzz;
@@ -25,6 +26,7 @@ mod servers;
 mod services;
 mod source;
 mod stress;
+mod tapes;
 mod tidy;
 mod trace;
 
@@ -52,7 +54,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 21] = [
+static COMMANDS: [Command; 23] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -79,6 +81,17 @@ static COMMANDS: [Command; 21] = [
         help: "draws the pictures of the guides, and the tables of docs/distributed.md and\n\
                docs/adaptive.md",
         run: |at, _| pictures::draw(&at.root),
+    },
+    Command {
+        forms: &["tapes"],
+        help: "writes scenarios as tapes into target/tapes, for players in other languages",
+        run: |at, _| tapes::write(&at.root, &at.target),
+    },
+    Command {
+        forms: &["conformance"],
+        help: "plays the scenario files on every engine, and writes which plays which to\n\
+               docs/conformance.md",
+        run: |at, _| conformance::write(&at.root, &at.target),
     },
     Command {
         forms: &["book"],
