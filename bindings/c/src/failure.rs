@@ -7,6 +7,7 @@ use std::ffi::c_char;
 use std::fmt::{self, Write};
 use std::io;
 
+use rategate::error::PolicyTextError;
 use rategate_ffi::Code;
 
 use crate::status::number;
@@ -79,6 +80,8 @@ pub(crate) enum Failure {
     Range(&'static str, usize, usize),
     /// A number that stands for nothing to do with new keys.
     WhenFull(i32),
+    /// A text that is no policy.
+    Policy(String, PolicyTextError),
     /// A table of a limit that is wrong.
     Table(String),
     /// A decision that grants nothing.
@@ -137,6 +140,7 @@ impl fmt::Display for Failure {
                 f,
                 "`when_full` is {value}: it must be RATEGATE_SHARE, RATEGATE_REFUSE or RATEGATE_ADMIT"
             ),
+            Self::Policy(text, error) => write!(f, "\"{text}\": {error}"),
             Self::Table(text) => f.write_str(text),
             Self::NoGrant(status) => {
                 write!(f, "the decision grants nothing: its status is {status}, not 1")

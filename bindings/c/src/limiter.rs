@@ -102,8 +102,9 @@ pub extern "C" fn rategate_limiter_free(limiter: Option<Box<Limiter>>) {
 
 /// Takes `permits` at once, or not at all: returns `RATEGATE_GRANTED` or `RATEGATE_DENIED`.
 ///
-/// It takes no memory, and no lock for a bucket, a log, or a limit on operations in flight while
-/// no other caller waits. It never passes a caller that waits.
+/// It never passes a caller that waits. For a bucket, a log, or a limit on operations in flight it
+/// takes no lock while no caller waits, and no memory. The first call that does need a limiter's
+/// lock, such as a refund or a try for more than its capacity, sets aside 240 bytes, once.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_try_acquire(limiter: Option<&Limiter>, permits: u64) -> i32 {
     with(limiter, |limiter| Ok(i32::from(limiter.try_acquire(permits)?.is_granted())))
@@ -175,7 +176,7 @@ pub extern "C" fn rategate_limiter_reserve(
 
 /// Brings `permits` of a grant back, which were not used. Writes as many as came back.
 ///
-/// Each permit can come back once. Fewer may: as many as the limit can prove unused. `refunded`
+/// Bring each permit back once. Fewer may come back: as many as the limit can prove unused. `refunded`
 /// may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_refund(

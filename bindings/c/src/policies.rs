@@ -14,7 +14,7 @@ const HEADER: &str = "[[limit]]";
 pub(crate) fn read(text: &Text) -> Result<Policies, Failure> {
     let text = text.read("policies")?;
     if !text.contains('=') {
-        return Ok(text.parse()?);
+        return text.parse().map_err(|error| Failure::Policy(text.to_owned(), error));
     }
     let mut tables = vec![String::new()];
     for line in text.lines() {
