@@ -547,8 +547,8 @@ void rategate_limiter_free(struct rategate_limiter *limiter);
 /*
  Takes `permits` at once, or not at all: returns `RATEGATE_GRANTED` or `RATEGATE_DENIED`.
 
- It takes no memory, and no lock for a bucket, a log, or a limit on operations in flight while
- no other caller waits. It never passes a caller that waits.
+ It never passes a caller that waits. For a bucket, a log, or a limit on operations in flight it
+ takes no lock and no memory while no caller waits, unless it is for more than the capacity.
  */
 int32_t rategate_limiter_try_acquire(const struct rategate_limiter *limiter, uint64_t permits);
 
@@ -595,7 +595,7 @@ int32_t rategate_limiter_reserve(const struct rategate_limiter *limiter,
 /*
  Brings `permits` of a grant back, which were not used. Writes as many as came back.
 
- Each permit can come back once. Fewer may: as many as the limit can prove unused. `refunded`
+ Bring each permit back once. Fewer may come back: as many as the limit can prove unused. `refunded`
  may be null.
  */
 int32_t rategate_limiter_refund(const struct rategate_limiter *limiter,

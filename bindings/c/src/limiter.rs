@@ -103,8 +103,7 @@ pub extern "C" fn rategate_limiter_free(limiter: Option<Box<Limiter>>) {
 /// Takes `permits` at once, or not at all: returns `RATEGATE_GRANTED` or `RATEGATE_DENIED`.
 ///
 /// It never passes a caller that waits. For a bucket, a log, or a limit on operations in flight it
-/// takes no lock while no caller waits, and no memory. The first call that does need a limiter's
-/// lock, such as a refund or a try for more than its capacity, sets aside 240 bytes, once.
+/// takes no lock and no memory while no caller waits, unless it is for more than the capacity.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_try_acquire(limiter: Option<&Limiter>, permits: u64) -> i32 {
     with(limiter, |limiter| Ok(i32::from(limiter.try_acquire(permits)?.is_granted())))
