@@ -1,8 +1,8 @@
 //! The structures that calls fill.
 
+use rategate::Grant;
 use rategate::charge::{Charged, Settled};
 use rategate::error::AcquireError;
-use rategate::{Error, Grant};
 
 use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
 use crate::ns;
@@ -133,11 +133,14 @@ impl Decision {
         Self { retry_after_ns, ..Self::with_status(failure.number()) }
     }
 
-    /// Returns the end of a wait of a hub.
+    /// Returns the end of a wait of a hub. The text of an error becomes that of the thread.
     pub(crate) fn ended(wait: u64, end: Result<Grant, AcquireError>) -> Self {
-        let decision = match end {
+        let decision = match end.map_err(Failure::from) {
             Ok(grant) => Self::granted(&grant),
-            Err(error) => Self::failed(&Failure::Error(Error::Acquire(error))),
+            Err(failure) => {
+                failure.report();
+                Self::failed(&failure)
+            }
         };
         Self { wait, ..decision }
     }

@@ -132,8 +132,9 @@ pub extern "C" fn rategate_hub_taken(hub: Option<&Hub>, wait: u64) -> i32 {
 /// Writes the waits that have ended, in order, and returns their number.
 ///
 /// `ends` is an array of `capacity` structures, and `size` is `sizeof(rategate_decision)`. Each
-/// says its wait, and the status that it ended with. The descriptor stays readable while there is
-/// more. Of a decision that is a grant, call `rategate_hub_taken` when its caller goes on.
+/// says its wait, and the status that it ended with; `rategate_last_error` has the text of the last
+/// that is an error. The descriptor stays readable while there is more. Of a grant, call
+/// `rategate_hub_taken` when its caller goes on.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_hub_drain(
     hub: Option<&Hub>,

@@ -156,18 +156,23 @@ pub extern "C" fn rategate_limiter_acquire(
 /// Takes `permits` for the first instant at which they may start, behind all callers that wait,
 /// and does not wait for it.
 ///
-/// Returns `RATEGATE_TOO_LONG` if that is later than in `timeout_ns`; with `RATEGATE_FOREVER`
-/// there is no bound.
+/// Returns `RATEGATE_TOO_LONG` if that is later than in `timeout_ns`, and writes the time until the
+/// same call would pass; with `RATEGATE_FOREVER` there is no bound. `retry_after_ns` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_reserve(
     limiter: Option<&Limiter>,
     permits: u64,
     timeout_ns: u64,
     reservation: Out<'_, Box<Reservation>>,
+    retry_after_ns: Out<'_, u64>,
 ) -> i32 {
     with(limiter, |limiter| {
         let reservation = reservation.ok_or(Failure::Null("reservation"))?;
-        let reserved = limiter.reserve(permits, timeout(timeout_ns))?;
+        let reserved = limiter.reserve(permits, timeout(timeout_ns)).map_err(|error| {
+            let failure = Failure::from(error);
+            put(retry_after_ns, Decision::failed(&failure).retry_after_ns);
+            failure
+        })?;
         reservation.write(Box::new(Reservation(reserved)));
         Ok(RATEGATE_GRANTED)
     })

@@ -81,8 +81,8 @@ static void null_is_a_status_everywhere(void)
     SAME(rategate_limiter_check(NULL, 1, &decision), invalid);
     SAME(rategate_limiter_peek(NULL, 1, NULL), invalid);
     SAME(rategate_limiter_acquire(NULL, 1, 0, NULL), invalid);
-    SAME(rategate_limiter_reserve(NULL, 1, 0, NULL), invalid);
-    SAME(rategate_limiter_reserve(limiter, 1, 0, NULL), invalid);
+    SAME(rategate_limiter_reserve(NULL, 1, 0, NULL, NULL), invalid);
+    SAME(rategate_limiter_reserve(limiter, 1, 0, NULL, NULL), invalid);
     SAME(rategate_limiter_refund(NULL, &decision, 1, NULL), invalid);
     SAME(rategate_limiter_refund(limiter, NULL, 1, NULL), invalid);
     SAME(rategate_limiter_settle(NULL, &decision, 1, NULL), invalid);
@@ -171,7 +171,7 @@ static void huge_numbers_are_defined(void)
     SAME(decision.status, RATEGATE_NEVER);
     SAME(rategate_limiter_peek(limiter, UINT64_MAX, &number), RATEGATE_NEVER);
     SAME(rategate_limiter_acquire(limiter, 6, UINT64_MAX - 1, NULL), RATEGATE_NEVER);
-    SAME(rategate_limiter_reserve(limiter, 6, UINT64_MAX, &reservation), RATEGATE_NEVER);
+    SAME(rategate_limiter_reserve(limiter, 6, UINT64_MAX, &reservation, NULL), RATEGATE_NEVER);
     CHECK(reservation == NULL);
     SAME(rategate_limiter_charge(limiter, UINT64_MAX, NULL), RATEGATE_GRANTED);
     SAME(rategate_limiter_charge(limiter, UINT64_MAX, NULL), RATEGATE_GRANTED);

@@ -166,6 +166,7 @@ static void waits_end_with_errors_too(void)
     ends(first, RATEGATE_FULL);
     SAME(rategate_limiter_close(limiter), RATEGATE_GRANTED);
     ends(second, RATEGATE_CLOSED);
+    CHECK(strstr(rategate_last_error(), "closed") != NULL);
     SAME(waiting(), 0);
     rategate_limiter_free(limiter);
 }

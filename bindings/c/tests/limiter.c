@@ -68,10 +68,13 @@ static void reservations_are_kept_waited_for_or_cancelled(void)
     rategate_limiter *limiter = new_limiter("1/s", clock_);
     rategate_reservation *first = NULL, *second = NULL, *third = NULL;
     uint64_t from_ns = rategate_clock_now(clock_);
-    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &first), RATEGATE_GRANTED);
-    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &second), RATEGATE_GRANTED);
-    SAME(rategate_limiter_reserve(limiter, 1, 2 * SECOND - 1, &third), RATEGATE_TOO_LONG);
-    SAME(rategate_limiter_reserve(limiter, 1, 2 * SECOND, &third), RATEGATE_GRANTED);
+    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &first, NULL), RATEGATE_GRANTED);
+    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &second, NULL), RATEGATE_GRANTED);
+    uint64_t retry_after_ns = 0;
+    SAME(rategate_limiter_reserve(limiter, 1, 2 * SECOND - 1, &third, &retry_after_ns),
+         RATEGATE_TOO_LONG);
+    SAME(retry_after_ns, 1);
+    SAME(rategate_limiter_reserve(limiter, 1, 2 * SECOND, &third, NULL), RATEGATE_GRANTED);
     SAME(rategate_reservation_promised_ns(first), from_ns);
     SAME(rategate_reservation_promised_ns(second), from_ns + SECOND);
     SAME(rategate_reservation_promised_ns(third), from_ns + 2 * SECOND);
@@ -85,7 +88,7 @@ static void reservations_are_kept_waited_for_or_cancelled(void)
     SAME(rategate_limiter_peek(limiter, 1, &wait_ns), RATEGATE_DENIED);
     SAME(wait_ns, 2 * SECOND);
     /* After its start there is nothing to return. */
-    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &third), RATEGATE_GRANTED);
+    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &third, NULL), RATEGATE_GRANTED);
     rategate_clock_advance(clock_, 2 * SECOND);
     SAME(rategate_reservation_cancel(third), 0);
     rategate_limiter_free(limiter);
@@ -237,7 +240,7 @@ static void a_closed_limiter_grants_nothing(void)
     CHECK(decision.retry_after_ns == RATEGATE_FOREVER);
     SAME(rategate_limiter_acquire(limiter, 1, RATEGATE_FOREVER, NULL), RATEGATE_CLOSED);
     SAME(rategate_limiter_peek(limiter, 1, &number), RATEGATE_CLOSED);
-    SAME(rategate_limiter_reserve(limiter, 1, 0, &reservation), RATEGATE_CLOSED);
+    SAME(rategate_limiter_reserve(limiter, 1, 0, &reservation, NULL), RATEGATE_CLOSED);
     SAME(rategate_limiter_refund(limiter, &grant, 1, &number), RATEGATE_CLOSED);
     SAME(rategate_limiter_settle(limiter, &grant, 9, NULL), RATEGATE_CLOSED);
     SAME(rategate_limiter_charge(limiter, 1, NULL), RATEGATE_CLOSED);
@@ -276,7 +279,7 @@ static void handles_are_freed_in_any_order(void)
     rategate_reservation *reservation = NULL;
     rategate_clock_free(clock);
     SAME(rategate_limiter_try_acquire(limiter, 1), RATEGATE_GRANTED);
-    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &reservation), RATEGATE_GRANTED);
+    SAME(rategate_limiter_reserve(limiter, 1, RATEGATE_FOREVER, &reservation, NULL), RATEGATE_GRANTED);
     rategate_limiter_free(limiter);
     SAME(rategate_reservation_cancel(reservation), 1);
 }
