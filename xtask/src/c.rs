@@ -187,3 +187,17 @@ impl<'p> Installed<'p> {
         cargo::run(command.arg(self.folder.join(test)), &format!("{test} fails under valgrind"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::with_plain_pointers;
+
+    #[test]
+    fn types_of_pointers_become_pointers() {
+        let header = "#define ONE 1\n\n// A text.\ntypedef const char *Text;\n\n\
+                      typedef struct own own;\n\nint f(Text Texts,\n      Text other);\n";
+        let plain = "#define ONE 1\n\ntypedef struct own own;\n\n\
+                     int f(const char *Texts,\n      const char *other);\n";
+        assert_eq!(with_plain_pointers(header), plain);
+    }
+}

@@ -10,8 +10,9 @@ use rategate_ffi::Keyed as Inner;
 use crate::clock::Clock;
 use crate::decision::{Charge, Decision, Settlement, Status};
 use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
-use crate::limiter::{Limiter, debt, decide, fill};
+use crate::limiter::{Limiter, decide, fill};
 use crate::raw::{Filled, Given, Out, Start, Text, put};
+use crate::returns::debt;
 use crate::status::run;
 use crate::{ns, policies, timeout};
 

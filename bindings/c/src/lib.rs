@@ -15,6 +15,7 @@ pub mod limiter;
 mod policies;
 pub mod raw;
 pub mod reservation;
+pub mod returns;
 mod status;
 
 use std::time::Duration;

@@ -244,4 +244,19 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn words_are_the_leftover() {
+        for number in [0, 1, 1 << 32, u64::MAX] {
+            for (in_flight, fills_share) in [(0, false), (7, true), (u32::MAX, false)] {
+                let epoch = RefundEpoch::from_bits(number);
+                let ticket = Ticket { in_flight, fills_share, ..Ticket::booked(5, number, epoch) };
+                let booked = Leftover::of_ticket(number, &ticket);
+                let parts = Leftover::in_parts(number, 3).with_epoch(epoch);
+                for leftover in [booked, parts] {
+                    assert_eq!(Leftover::from_words(leftover.words()), leftover);
+                }
+            }
+        }
+    }
 }
