@@ -418,45 +418,6 @@ int32_t rategate_limiter_reserve(const struct rategate_limiter *limiter,
                                  struct rategate_reservation **reservation,
                                  uint64_t *retry_after_ns);
 
-// Brings `permits` of a grant back, which were not used. Writes as many as came back.
-//
-// Bring each permit back once. Fewer may come back: as many as the limit can prove unused. `refunded`
-// may be null.
-int32_t rategate_limiter_refund(const struct rategate_limiter *limiter,
-                                const struct rategate_decision *grant,
-                                uint64_t permits,
-                                uint64_t *refunded);
-
-// Corrects a grant to the permits that were really used: the rest comes back, or more is charged.
-//
-// Call it once for each grant. `settlement` may be null.
-int32_t rategate_limiter_settle(const struct rategate_limiter *limiter,
-                                const struct rategate_decision *grant,
-                                uint64_t used,
-                                struct rategate_settlement *settlement);
-
-// Charges `permits` that have been used already, whether they fit or not.
-//
-// `charge` may be null.
-int32_t rategate_limiter_charge(const struct rategate_limiter *limiter,
-                                uint64_t permits,
-                                struct rategate_charge *charge);
-
-// Sets how debts of charges end: with their window, or paid by later windows if `is_carried` is
-// not 0. What would last longer than `max_ns` is forgiven.
-int32_t rategate_limiter_set_debt(const struct rategate_limiter *limiter,
-                                  int32_t is_carried,
-                                  uint64_t max_ns);
-
-// Writes by how many permits the limit is exceeded, after charges.
-int32_t rategate_limiter_debt(const struct rategate_limiter *limiter, uint64_t *debt);
-
-// Ends operations in flight. Returns 0 if no policy counts them, else 1.
-int32_t rategate_limiter_release(const struct rategate_limiter *limiter, uint64_t permits);
-
-// Adds permits to a pool that is refilled from outside. Returns 0 if there is none, else 1.
-int32_t rategate_limiter_refill(const struct rategate_limiter *limiter, uint64_t permits);
-
 // Forgets all grants and promises. Returns 0 if that changes nothing, else 1.
 int32_t rategate_limiter_reset(const struct rategate_limiter *limiter);
 
@@ -511,6 +472,45 @@ int32_t rategate_reservation_keep(struct rategate_reservation *reservation,
 //
 // Returns 1 if that came before the promised start, else 0.
 int32_t rategate_reservation_cancel(struct rategate_reservation *reservation);
+
+// Brings `permits` of a grant back, which were not used. Writes as many as came back.
+//
+// Bring each permit back once. Fewer may come back: as many as the limit can prove unused. `refunded`
+// may be null.
+int32_t rategate_limiter_refund(const struct rategate_limiter *limiter,
+                                const struct rategate_decision *grant,
+                                uint64_t permits,
+                                uint64_t *refunded);
+
+// Corrects a grant to the permits that were really used: the rest comes back, or more is charged.
+//
+// Call it once for each grant. `settlement` may be null.
+int32_t rategate_limiter_settle(const struct rategate_limiter *limiter,
+                                const struct rategate_decision *grant,
+                                uint64_t used,
+                                struct rategate_settlement *settlement);
+
+// Charges `permits` that have been used already, whether they fit or not.
+//
+// `charge` may be null.
+int32_t rategate_limiter_charge(const struct rategate_limiter *limiter,
+                                uint64_t permits,
+                                struct rategate_charge *charge);
+
+// Sets how debts of charges end: with their window, or paid by later windows if `is_carried` is
+// not 0. What would last longer than `max_ns` is forgiven.
+int32_t rategate_limiter_set_debt(const struct rategate_limiter *limiter,
+                                  int32_t is_carried,
+                                  uint64_t max_ns);
+
+// Writes by how many permits the limit is exceeded, after charges.
+int32_t rategate_limiter_debt(const struct rategate_limiter *limiter, uint64_t *debt);
+
+// Ends operations in flight. Returns 0 if no policy counts them, else 1.
+int32_t rategate_limiter_release(const struct rategate_limiter *limiter, uint64_t permits);
+
+// Adds permits to a pool that is refilled from outside. Returns 0 if there is none, else 1.
+int32_t rategate_limiter_refill(const struct rategate_limiter *limiter, uint64_t permits);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use rategate::keyed::{Capacity, MAX_KEYS, Overflow};
-use rategate_ffi::Keyed as Inner;
+use rategate::AnyPolicy;
+use rategate::error::{LimitError, ReconfigureError};
+use rategate::keyed::MAX_KEYS;
+use rategate_ffi::{KeyRef, Keyed as Inner, Overflow};
 
 use crate::clock::Clock;
 use crate::decision::{Charge, Decision, Settlement, Status};
@@ -38,6 +40,19 @@ fn with(keyed: Option<&Keyed>, call: impl FnOnce(&Inner) -> Result<i32, Failure>
     run(|| call(&keyed.ok_or(Failure::Null("keyed"))?.0))
 }
 
+/// Returns the key. Null is a start of none.
+fn bytes(start: &Start, len: usize) -> Result<KeyRef<'_>, Failure> {
+    start.read(len).map(KeyRef::Bytes)
+}
+
+/// Reads a single policy.
+fn one(text: &Text) -> Result<AnyPolicy, Failure> {
+    match policies::read(text)?.policies() {
+        [policy] => Ok(*policy),
+        several => Err(Failure::SeveralForAKey(several.len())),
+    }
+}
+
 /// Creates a table of `max_keys` keys, each with a limit of the policy.
 ///
 /// `policy` is a text or a table as for `rategate_limiter_new`, of one policy. `max_keys` is from
@@ -53,7 +68,7 @@ pub extern "C" fn rategate_keyed_new(
 ) -> i32 {
     run(|| {
         let keyed = keyed.ok_or(Failure::Null("keyed"))?;
-        let policies = policies::read(&policy)?;
+        let policy = one(&policy)?;
         if !(1..=MAX_KEYS).contains(&max_keys) {
             return Err(Failure::Range("max_keys", max_keys, MAX_KEYS));
         }
@@ -63,9 +78,7 @@ pub extern "C" fn rategate_keyed_new(
             RATEGATE_ADMIT => Overflow::Admit,
             _ => return Err(Failure::WhenFull(when_full)),
         };
-        let capacity = Capacity::for_keys(max_keys).or_else(overflow);
-        let table = Inner::new(&policies, capacity, Clock::choose(clock))
-            .ok_or_else(|| Failure::SeveralForAKey(policies.policies().len()))?;
+        let table = Inner::new(policy, max_keys, overflow, Clock::choose(clock));
         keyed.write(Box::new(Keyed(table)));
         Ok(RATEGATE_GRANTED)
     })
@@ -92,7 +105,7 @@ pub extern "C" fn rategate_keyed_try_acquire(
     permits: u64,
 ) -> i32 {
     with(keyed, |keyed| {
-        let decision = keyed.try_acquire(key.read(key_len)?, permits)?;
+        let decision = keyed.try_acquire(bytes(&key, key_len)?, permits)?;
         Ok(i32::from(decision.is_granted()))
     })
 }
@@ -107,7 +120,7 @@ pub extern "C" fn rategate_keyed_check(
     decision: Filled<Decision>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let key = key.read(key_len)?;
+        let key = bytes(&key, key_len)?;
         decide(&decision, || Ok(Decision::of(&keyed.try_acquire(key, permits)?)))
     })
 }
@@ -122,7 +135,7 @@ pub extern "C" fn rategate_keyed_peek(
     wait_ns: Out<'_, u64>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let wait = keyed.peek(key.read(key_len)?, permits)?;
+        let wait = keyed.peek(bytes(&key, key_len)?, permits)?;
         put(wait_ns, ns(wait));
         Ok(if wait == Some(Duration::ZERO) { RATEGATE_GRANTED } else { RATEGATE_DENIED })
     })
@@ -140,7 +153,7 @@ pub extern "C" fn rategate_keyed_acquire(
     decision: Filled<Decision>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let key = key.read(key_len)?;
+        let key = bytes(&key, key_len)?;
         let acquire =
             || Ok(Decision::granted(&keyed.acquire(key, permits, timeout(timeout_ns))?));
         decide(&decision, acquire)
@@ -160,7 +173,7 @@ pub extern "C" fn rategate_keyed_limiter(
 ) -> i32 {
     with(keyed, |keyed| {
         let limiter = limiter.ok_or(Failure::Null("limiter"))?;
-        limiter.write(Box::new(Limiter(keyed.limiter(key.read(key_len)?)?)));
+        limiter.write(Box::new(Limiter(keyed.limiter(bytes(&key, key_len)?)?)));
         Ok(RATEGATE_GRANTED)
     })
 }
@@ -177,7 +190,7 @@ pub extern "C" fn rategate_keyed_refund(
 ) -> i32 {
     with(keyed, |keyed| {
         let grant = grant.read("grant")?.grant()?;
-        put(refunded, keyed.refund(key.read(key_len)?, &grant, permits)?);
+        put(refunded, keyed.refund(bytes(&key, key_len)?, &grant, permits)?);
         Ok(RATEGATE_GRANTED)
     })
 }
@@ -193,7 +206,7 @@ pub extern "C" fn rategate_keyed_settle(
     settlement: Filled<Settlement>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let (key, grant) = (key.read(key_len)?, grant.read("grant")?.grant()?);
+        let (key, grant) = (bytes(&key, key_len)?, grant.read("grant")?.grant()?);
         fill(&settlement, || Ok(keyed.settle(key, &grant, used)?.into()))
     })
 }
@@ -208,7 +221,7 @@ pub extern "C" fn rategate_keyed_charge(
     charge: Filled<Charge>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let key = key.read(key_len)?;
+        let key = bytes(&key, key_len)?;
         fill(&charge, || Ok(keyed.charge(key, permits)?.into()))
     })
 }
@@ -234,13 +247,13 @@ pub extern "C" fn rategate_keyed_release(
     key_len: usize,
     permits: u64,
 ) -> i32 {
-    with(keyed, |keyed| Ok(i32::from(keyed.release(key.read(key_len)?, permits)?)))
+    with(keyed, |keyed| Ok(i32::from(keyed.release(bytes(&key, key_len)?, permits)?)))
 }
 
 /// Forgets all grants to a key. Returns 0 if that changes nothing, else 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_keyed_reset(keyed: Option<&Keyed>, key: Start, key_len: usize) -> i32 {
-    with(keyed, |keyed| Ok(i32::from(keyed.reset(key.read(key_len)?)?)))
+    with(keyed, |keyed| Ok(i32::from(keyed.reset(bytes(&key, key_len)?)?)))
 }
 
 /// Writes the numbers of a key's limit now.
@@ -252,7 +265,7 @@ pub extern "C" fn rategate_keyed_status(
     status: Filled<Status>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let key = key.read(key_len)?;
+        let key = bytes(&key, key_len)?;
         fill(&status, || Ok(keyed.status(key)?.into()))
     })
 }
@@ -261,7 +274,8 @@ pub extern "C" fn rategate_keyed_status(
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_keyed_reconfigure(keyed: Option<&Keyed>, policy: Text) -> i32 {
     with(keyed, |keyed| {
-        keyed.reconfigure(&policies::read(&policy)?)?;
+        let other = ReconfigureError::Limit(LimitError::OtherPolicy);
+        keyed.reconfigure(one(&policy)?).ok_or(other)??;
         Ok(RATEGATE_GRANTED)
     })
 }

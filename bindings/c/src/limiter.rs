@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate_ffi::Limiter as Inner;
 
 use crate::clock::Clock;
-use crate::decision::{Charge, Decision, Settlement, Status};
+use crate::decision::{Decision, Status};
 use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
-use crate::raw::{Filled, Given, Out, Text, put};
+use crate::raw::{Filled, Out, Text, put};
 use crate::reservation::Reservation;
 use crate::status::{run, run_as_bool};
 use crate::{ns, policies, timeout};

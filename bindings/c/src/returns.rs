@@ -7,7 +7,7 @@ use std::time::Duration;
 use rategate::charge::Debt;
 
 use crate::decision::{Charge, Decision, Settlement};
-use crate::failure::{Failure, RATEGATE_GRANTED};
+use crate::failure::RATEGATE_GRANTED;
 use crate::limiter::{Limiter, fill, with};
 use crate::raw::{Filled, Given, Out, put};
 

@@ -113,7 +113,8 @@ static void numbers_change_for_all_keys(void)
         SAME(rategate_keyed_try_acquire(keyed, "ann", 3, 1), RATEGATE_GRANTED);
         SAME(rategate_keyed_try_acquire(keyed, "ann", 3, 1), RATEGATE_DENIED);
         SAME(rategate_keyed_try_acquire(keyed, "bob", 3, 3), RATEGATE_GRANTED);
-        FAILS(rategate_keyed_reconfigure(keyed, "1/s; 2/s"), RATEGATE_INVALID, "policy");
+        FAILS(rategate_keyed_reconfigure(keyed, "1/s; 2/s"), RATEGATE_INVALID, "2 policies");
+        FAILS(rategate_keyed_reconfigure(keyed, more[(n + 1) % 3]), RATEGATE_INVALID, "policy");
         rategate_keyed_free(keyed);
     }
 }

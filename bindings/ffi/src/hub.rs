@@ -15,11 +15,16 @@
 //! A loop that was busy learns late which of its waits were granted, and their callers go on later
 //! still. A call that is granted permits at once meanwhile would go on before them. So it is put on
 //! the list behind them ([`Begun::Waits`]), and is delivered in order.
+//!
+//! A loop may also be busy for longer than the [grace period](rategate::Limiter::with_grace), after
+//! which a waiter's permits go to the next. So a grant goes to the first caller of the hub that
+//! waits for as many permits of that limiter, and that caller's place in the queue to the one
+//! whose grant it was. A caller with a timeout keeps its place, which is made for that timeout.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::mem::take;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::mem::{swap, take};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -54,13 +59,26 @@ pub struct Hub {
 struct Waits {
     last_id: u64,
     by_id: HashMap<u64, Wait>,
+    /// The callers that wait for the same, in order.
+    alike: HashMap<Same, BTreeSet<u64>>,
 }
+
+/// A limiter, by the address of its count, and a number of permits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Same(usize, u64);
 
 /// A wait whose caller has not gone on.
 struct Wait {
+    place: Place,
+    limiter: Limiter,
+    /// Absent with a timeout.
+    same: Option<Same>,
+}
+
+/// A place in a limiter's queue, which callers that wait for the same may change with each other.
+struct Place {
     state: State,
     mark: Arc<Mark>,
-    limiter: Limiter,
 }
 
 enum State {
@@ -82,14 +100,15 @@ pub enum Delivered {
 
 /// The waits that may have ended.
 struct List {
-    ready: Mutex<Vec<u64>>,
+    ready: Mutex<Vec<Arc<Mark>>>,
     /// Called after the first was put on an empty list, by whichever thread did.
     notify: Box<dyn Fn() + Send + Sync>,
 }
 
 /// The waker of a wait, and the mark that its caller should go on.
 struct Mark {
-    id: u64,
+    /// The caller that has the place now. Changed with the waits locked.
+    id: AtomicU64,
     list: Arc<List>,
     /// `true` from when the wait may have ended until it is seen that it has not. It stays so for
     /// a wait that has ended.
@@ -125,7 +144,7 @@ impl Hub {
         let id = waits.last_id;
         let mut waiting = limiter.wait(permits, timeout);
         let mark = Arc::new(Mark {
-            id,
+            id: AtomicU64::new(id),
             list: Arc::clone(&self.list),
             is_set: AtomicBool::new(false),
             untaken: Arc::clone(limiter.untaken()),
@@ -140,14 +159,19 @@ impl Hub {
         if matches!(state, State::Granted(_)) {
             mark.put();
         }
-        waits.by_id.insert(id, Wait { state, mark, limiter: limiter.clone() });
+        let same = timeout.is_none().then(|| Same(Arc::as_ptr(limiter.untaken()).addr(), permits));
+        if let Some(same) = same {
+            waits.alike.entry(same).or_default().insert(id);
+        }
+        let wait = Wait { place: Place { state, mark }, limiter: limiter.clone(), same };
+        waits.by_id.insert(id, wait);
         Ok(Begun::Waits(WaitId(id)))
     }
 
     /// Withdraws a wait. What it held, or was granted and its caller has not taken, is refunded;
     /// those behind it move up. Returns `false` if the wait has ended.
     pub fn cancel(&self, id: WaitId) -> bool {
-        let wait = self.waits().by_id.remove(&id.0);
+        let wait = self.waits().remove(id.0);
         wait.is_some_and(|wait| {
             wait.withdraw();
             true
@@ -156,8 +180,8 @@ impl Hub {
 
     /// Records that the caller of a delivered grant has gone on: the permits are its own.
     pub fn taken(&self, id: WaitId) {
-        if let Some(wait) = self.waits().by_id.remove(&id.0) {
-            wait.mark.withdraw();
+        if let Some(wait) = self.waits().remove(id.0) {
+            wait.place.mark.withdraw();
         }
     }
 
@@ -182,12 +206,12 @@ impl Hub {
         let mut delivered = 0_usize;
         let mut ready = take(&mut *self.list.ready()).into_iter();
         while delivered < max {
-            let Some(id) = ready.next() else { return false };
-            let Some(end) = self.check(id) else { continue };
+            let Some(mark) = ready.next() else { return false };
+            let Some((id, end)) = self.check(&mark) else { continue };
             delivered = delivered.saturating_add(1);
-            let then = deliver(WaitId(id), end);
+            let then = deliver(id, end);
             if end.is_ok() && then == Delivered::Taken {
-                self.taken(WaitId(id));
+                self.taken(id);
             }
         }
         // Those that came meanwhile are behind.
@@ -201,29 +225,31 @@ impl Hub {
         self.waits().by_id.len()
     }
 
-    /// Looks at a wait from the list. Returns its end, if it has ended.
-    fn check(&self, id: u64) -> Option<Result<Grant, AcquireError>> {
+    /// Looks at a place from the list. Returns the caller that goes on, if there is one, and why.
+    fn check(&self, mark: &Arc<Mark>) -> Option<(WaitId, Result<Grant, AcquireError>)> {
         let mut waits = self.waits();
+        let id = mark.id.load(Ordering::Relaxed);
         let wait = waits.by_id.get_mut(&id)?;
-        let end = match &mut wait.state {
+        let end = match &mut wait.place.state {
             State::Delivered(_) => return None,
             State::Granted(grant) => Ok(*grant),
             State::Waiting(waiting) => {
-                // Before the poll: a wake from then on puts the wait on the list again.
-                wait.mark.unset();
-                let waker = Waker::from(Arc::clone(&wait.mark));
+                // Before the poll: a wake from then on puts the place on the list again.
+                mark.unset();
+                let waker = Waker::from(Arc::clone(mark));
                 match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(end) => end,
                     Poll::Pending => return None,
                 }
             }
         };
-        wait.mark.set();
-        match end {
-            Ok(grant) => wait.state = State::Delivered(grant),
-            Err(_) => drop(waits.by_id.remove(&id).map(|wait| wait.mark.withdraw())),
-        }
-        Some(end)
+        mark.set();
+        let Ok(grant) = end else {
+            waits.remove(id)?.place.mark.withdraw();
+            return Some((WaitId(id), end));
+        };
+        wait.place.state = State::Delivered(grant);
+        Some((WaitId(waits.hand_to_first(id)), end))
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -233,7 +259,7 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        for (_, wait) in take(&mut self.waits().by_id) {
+        for (_, wait) in take(&mut *self.waits()).by_id {
             wait.withdraw();
         }
     }
@@ -245,10 +271,45 @@ impl fmt::Debug for Hub {
     }
 }
 
+impl Waits {
+    fn remove(&mut self, id: u64) -> Option<Wait> {
+        let wait = self.by_id.remove(&id)?;
+        self.no_longer_waits(id, wait.same);
+        Some(wait)
+    }
+
+    fn no_longer_waits(&mut self, id: u64, same: Option<Same>) {
+        let Some(same) = same else { return };
+        if let Some(alike) = self.alike.get_mut(&same)
+            && alike.remove(&id)
+            && alike.is_empty()
+        {
+            self.alike.remove(&same);
+        }
+    }
+
+    /// Has the grant of a caller go to the first that waits for the same. Returns that caller.
+    fn hand_to_first(&mut self, id: u64) -> u64 {
+        let Some(wait) = self.by_id.get(&id) else { return id };
+        let same = wait.same;
+        let alike = same.and_then(|same| self.alike.get(&same));
+        let first = alike.and_then(|alike| alike.first().copied()).unwrap_or(id);
+        self.no_longer_waits(first, same);
+        if first != id
+            && let [Some(one), Some(other)] = self.by_id.get_disjoint_mut([&id, &first])
+        {
+            swap(&mut one.place, &mut other.place);
+            one.place.mark.id.store(id, Ordering::Relaxed);
+            other.place.mark.id.store(first, Ordering::Relaxed);
+        }
+        first
+    }
+}
+
 impl Wait {
     fn withdraw(self) {
-        self.mark.withdraw();
-        match self.state {
+        self.place.mark.withdraw();
+        match self.place.state {
             // Its drop leaves the wait queue, and refunds what was held.
             State::Waiting(waiting) => drop(waiting),
             // A closed limiter needs nothing back.
@@ -260,14 +321,14 @@ impl Wait {
 }
 
 impl List {
-    fn ready(&self) -> MutexGuard<'_, Vec<u64>> {
+    fn ready(&self) -> MutexGuard<'_, Vec<Arc<Mark>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, id: u64) {
+    fn put(&self, mark: Arc<Mark>) {
         let mut ready = self.ready();
         let is_first = ready.is_empty();
-        ready.push(id);
+        ready.push(mark);
         drop(ready);
         if is_first {
             (self.notify)();
@@ -277,9 +338,9 @@ impl List {
 
 impl Mark {
     /// Puts the wait on the list, unless it is there.
-    fn put(&self) {
+    fn put(self: &Arc<Self>) {
         if self.set() {
-            self.list.put(self.id);
+            self.list.put(Arc::clone(self));
         }
     }
 

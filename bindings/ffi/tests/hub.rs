@@ -145,6 +145,28 @@ fn no_caller_goes_on_before_an_earlier_one() {
     assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
 }
 
+/// A loop that is busy for longer than the grace period, whose waiters have lost their permits to
+/// each other: callers go on in order all the same, and none of the rate is lost besides.
+#[test]
+fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
+    let at = Loop::new();
+    let limiter = at.limiter("10/s burst 1");
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let ids: Vec<_> = (0..20).map(|_| at.begin(&limiter)).collect();
+    for _ in 0..77 {
+        at.clock.advance(Duration::from_millis(25));
+    }
+    // A caller that leaves now has the place that it was left with.
+    let mut order = at.granted(Delivered::Later);
+    assert!(at.hub.cancel(ids[19]));
+    for _ in 0..40 {
+        at.clock.advance(Duration::from_millis(100));
+        order.extend(at.granted(Delivered::Later));
+    }
+    assert_eq!(order, ids[..19]);
+    assert_eq!(limiter.waiting(), Ok(0));
+}
+
 #[test]
 fn a_cancelled_wait_gives_way_and_leaves_nothing() {
     let at = Loop::new();
