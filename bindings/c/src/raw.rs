@@ -46,7 +46,7 @@ pub unsafe trait Layout: Copy {
     const MIN_SIZE: usize;
 }
 
-/// What a reference of C's may point to that was never written.
+/// A place for a result, which C may never have written.
 pub type Out<'c, T> = Option<&'c mut MaybeUninit<T>>;
 
 /// Writes a result, unless the caller does not want it.

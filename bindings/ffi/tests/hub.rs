@@ -96,7 +96,7 @@ fn one_notification_is_enough() {
     assert_eq!(at.granted(Delivered::Taken), ids);
 }
 
-/// What there is no space for stays on the list, in order, before what comes meanwhile.
+/// The ends for which there is no space stay on the list, in order, before those that come.
 #[test]
 fn a_bounded_drain_leaves_the_rest() {
     let at = Loop::new();
