@@ -138,7 +138,7 @@ impl<'p> Installed<'p> {
         let mut flags = self.pkg_config(&["--static"])?;
         for flag in &mut flags {
             if flag == "-lrategate" {
-                *flag = "-l:librategate.a".to_owned();
+                "-l:librategate.a".clone_into(flag);
             }
         }
         Ok(flags)
