@@ -82,6 +82,13 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
         at.start(test, &[])?;
         println!("c: {test} passes");
     }
+    let tapes = target.join("tapes");
+    if tapes.is_dir() {
+        at.compile_test("tapes", "tapes", &[])?;
+        at.start("tapes", &[&tapes.to_string_lossy()])?;
+    } else {
+        println!("c: no tapes are played, because {} is missing", tapes.display());
+    }
     for example in EXAMPLES {
         let program = format!("example-{example}");
         let source = format!("examples/{example}.c");
