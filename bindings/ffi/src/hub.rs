@@ -25,7 +25,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::mem::{swap, take};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -109,7 +109,8 @@ struct List {
 struct Mark {
     /// The caller that has the place now. Changed with the waits locked.
     id: AtomicU64,
-    list: Arc<List>,
+    /// Weak: a list has marks, and may be dropped with some on it.
+    list: Weak<List>,
     /// `true` from when the wait may have ended until it is seen that it has not. It stays so for
     /// a wait that has ended.
     is_set: AtomicBool,
@@ -145,7 +146,7 @@ impl Hub {
         let mut waiting = limiter.wait(permits, timeout);
         let mark = Arc::new(Mark {
             id: AtomicU64::new(id),
-            list: Arc::clone(&self.list),
+            list: Arc::downgrade(&self.list),
             is_set: AtomicBool::new(false),
             untaken: Arc::clone(limiter.untaken()),
         });
@@ -190,17 +191,33 @@ impl Hub {
     ///
     /// `deliver` may begin and cancel waits, and says whether the caller goes on at once. A wait
     /// that is cancelled before that is refunded, and is not delivered any more.
-    pub fn drain(&self, mut deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered) {
+    pub fn drain(&self, deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered) {
+        self.drain_up_to(usize::MAX, deliver);
+    }
+
+    /// Delivers at most `max` ends, as [`drain`](Self::drain) does. Returns `true` if it has
+    /// delivered as many: the list may have more then, of which nothing notifies.
+    pub fn drain_up_to(
+        &self,
+        max: usize,
+        mut deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered,
+    ) -> bool {
         // One pass: at a high rate each wait that ends makes the next one due, and the loop has
         // more to do.
-        let ready = take(&mut *self.list.ready());
-        for mark in ready {
+        let mut delivered = 0_usize;
+        let mut ready = take(&mut *self.list.ready()).into_iter();
+        while delivered < max {
+            let Some(mark) = ready.next() else { return false };
             let Some((id, end)) = self.check(&mark) else { continue };
+            delivered = delivered.saturating_add(1);
             let then = deliver(id, end);
             if end.is_ok() && then == Delivered::Taken {
                 self.taken(id);
             }
         }
+        // Those that came meanwhile are behind.
+        self.list.ready().splice(..0, ready);
+        true
     }
 
     /// Returns the number of waits whose callers have not gone on.
@@ -323,8 +340,10 @@ impl List {
 impl Mark {
     /// Puts the wait on the list, unless it is there.
     fn put(self: &Arc<Self>) {
-        if self.set() {
-            self.list.put(Arc::clone(self));
+        if self.set()
+            && let Some(list) = self.list.upgrade()
+        {
+            list.put(Arc::clone(self));
         }
     }
 
