@@ -112,6 +112,14 @@ impl Limiter {
         Self { kind, untaken: Arc::default() }
     }
 
+    /// Wraps the limiter of a key, whose waits in event loops `untaken` counts.
+    pub(crate) fn of_key(
+        limiter: rategate::Limiter<AnyPolicy, Clock>,
+        untaken: Arc<AtomicUsize>,
+    ) -> Self {
+        Self { kind: Kind::Any(limiter.into()), untaken }
+    }
+
     /// Returns the limiter, once the debts of its charges are bounded or carried.
     #[must_use]
     pub fn with_debt(self, debt: Debt) -> Self {

@@ -1,0 +1,94 @@
+//! A limit for each key.
+
+use napi::Env;
+use napi::bindgen_prelude::{BigInt, Either, Unknown};
+use napi_derive::napi;
+use rategate::keyed::{Capacity, Overflow};
+
+use crate::clock::{self, ManualClock};
+use crate::failure::{Result, failed, of_node};
+use crate::grant::Grant;
+use crate::limiter::{Limiter, Tried};
+use crate::number::{double, ns, permits};
+use crate::policies::{self, Table};
+use crate::raw;
+
+/// A table of limits.
+#[napi]
+#[derive(Debug)]
+pub struct Keyed(rategate_ffi::Keyed);
+
+#[napi]
+impl Keyed {
+    #[napi(constructor, catch_unwind)]
+    pub fn new(
+        limits: Vec<Either<String, Table>>,
+        manual: Option<&ManualClock>,
+        max_keys: Option<u32>,
+        refuses_when_full: bool,
+    ) -> Result<Self> {
+        let mut capacity = Capacity::default();
+        if let Some(max_keys) = max_keys {
+            capacity.max_keys = usize::try_from(max_keys).unwrap_or(usize::MAX);
+        }
+        if refuses_when_full {
+            capacity.overflow = Overflow::Refuse;
+        }
+        let policy = policies::read_one(limits)?;
+        Ok(Self(rategate_ffi::Keyed::new(policy, capacity, clock::of(manual))))
+    }
+
+    /// Returns the function `(key, permits = 1) => remaining`, or minus the wait in nanoseconds,
+    /// or NaN for a call that [`check`](Self::check) decides.
+    #[napi(catch_unwind)]
+    pub fn fast_try<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
+        raw::keyed_function(env, self.0.clone()).map_err(|error| of_node(&error))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn check(&self, key: String, number: f64) -> Result<Tried> {
+        let decision = self.0.try_acquire(&key, permits(number)?).map_err(failed)?;
+        let status = self.0.table().status(&key).map_err(failed)?;
+        Tried::of(decision, status.fresh_in, || Ok(status.remaining))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn peek(&self, key: String, number: f64) -> Result<Option<BigInt>> {
+        Ok(self.0.table().peek(&key, permits(number)?).map_err(failed)?.map(ns))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn remaining(&self, key: String) -> Result<f64> {
+        self.0.table().remaining(&key).map(double).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn refund(&self, key: String, grant: &Grant, number: f64) -> Result<f64> {
+        self.0.table().refund(&key, &grant.0, permits(number)?).map(double).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reset(&self, key: String) -> Result<bool> {
+        self.0.table().reset(&key).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reconfigure(&self, limits: Vec<Either<String, Table>>) -> Result<()> {
+        self.0.table().reconfigure(policies::read_one(limits)?).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn limiter(&self, key: String) -> Result<Limiter> {
+        self.0.limiter(&key).map(Limiter).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn size(&self) -> f64 {
+        double(u64::try_from(self.0.table().len()).unwrap_or(u64::MAX))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn overflows(&self) -> f64 {
+        double(self.0.table().overflows())
+    }
+}
