@@ -15,11 +15,17 @@
 //! A loop that was busy learns late which of its waits were granted, and their callers go on later
 //! still. A call that is granted permits at once meanwhile would go on before them. So it is put on
 //! the list behind them ([`Begun::Waits`]), and is delivered in order.
+//!
+//! A waiter that is later than the limiter's grace period loses what was held for it, and the
+//! limiter serves those behind it first. For a caller of the loop that is no reason to be
+//! overtaken: it was not late, the loop was. So a grant goes to the earliest wait of the loop for as
+//! many permits, and the one that it was made for goes on with the wait of that. Waits with a
+//! timeout keep their own: their deadlines differ.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::mem::take;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -54,13 +60,20 @@ pub struct Hub {
 struct Waits {
     last_id: u64,
     by_id: HashMap<u64, Wait>,
+    /// The ids of those that wait, by what could be granted to one of them as to another.
+    lines: HashMap<Line, BTreeSet<u64>>,
 }
+
+/// A limiter, by the address of its count, and a number of permits.
+type Line = (usize, u64);
 
 /// A wait whose caller has not gone on.
 struct Wait {
     state: State,
     mark: Arc<Mark>,
     limiter: Limiter,
+    /// Its line, unless it has a timeout.
+    line: Option<Line>,
 }
 
 enum State {
@@ -89,7 +102,8 @@ struct List {
 
 /// The waker of a wait, and the mark that its caller should go on.
 struct Mark {
-    id: u64,
+    /// It changes where another grant is delivered to the caller.
+    id: AtomicU64,
     list: Arc<List>,
     /// `true` from when the wait may have ended until it is seen that it has not. It stays so for
     /// a wait that has ended.
@@ -125,7 +139,7 @@ impl Hub {
         let id = waits.last_id;
         let mut waiting = limiter.wait(permits, timeout);
         let mark = Arc::new(Mark {
-            id,
+            id: AtomicU64::new(id),
             list: Arc::clone(&self.list),
             is_set: AtomicBool::new(false),
             untaken: Arc::clone(limiter.untaken()),
@@ -137,17 +151,21 @@ impl Hub {
             Poll::Ready(Err(error)) => return Err(error),
             Poll::Pending => State::Waiting(waiting),
         };
+        let line = (Arc::as_ptr(limiter.untaken()).addr(), permits);
+        let line = timeout.is_none().then_some(line);
         if matches!(state, State::Granted(_)) {
             mark.put();
+        } else {
+            waits.enter(line, id);
         }
-        waits.by_id.insert(id, Wait { state, mark, limiter: limiter.clone() });
+        waits.by_id.insert(id, Wait { state, mark, limiter: limiter.clone(), line });
         Ok(Begun::Waits(WaitId(id)))
     }
 
     /// Withdraws a wait. What it held, or was granted and its caller has not taken, is refunded;
     /// those behind it move up. Returns `false` if the wait has ended.
     pub fn cancel(&self, id: WaitId) -> bool {
-        let wait = self.waits().by_id.remove(&id.0);
+        let wait = self.waits().remove(id.0);
         wait.is_some_and(|wait| {
             wait.withdraw();
             true
@@ -156,7 +174,7 @@ impl Hub {
 
     /// Records that the caller of a delivered grant has gone on: the permits are its own.
     pub fn taken(&self, id: WaitId) {
-        if let Some(wait) = self.waits().by_id.remove(&id.0) {
+        if let Some(wait) = self.waits().remove(id.0) {
             wait.mark.withdraw();
         }
     }
@@ -171,7 +189,7 @@ impl Hub {
         // more to do.
         let ready = take(&mut *self.list.ready());
         for id in ready {
-            let Some(end) = self.check(id) else { continue };
+            let Some((id, end)) = self.check(id) else { continue };
             let then = deliver(WaitId(id), end);
             if end.is_ok() && then == Delivered::Taken {
                 self.taken(WaitId(id));
@@ -185,8 +203,8 @@ impl Hub {
         self.waits().by_id.len()
     }
 
-    /// Looks at a wait from the list. Returns its end, if it has ended.
-    fn check(&self, id: u64) -> Option<Result<Grant, AcquireError>> {
+    /// Looks at a wait from the list. If it has ended, returns its end, and for whom it is.
+    fn check(&self, id: u64) -> Option<(u64, Result<Grant, AcquireError>)> {
         let mut waits = self.waits();
         let wait = waits.by_id.get_mut(&id)?;
         let end = match &mut wait.state {
@@ -203,15 +221,65 @@ impl Hub {
             }
         };
         wait.mark.set();
-        match end {
-            Ok(grant) => wait.state = State::Delivered(grant),
-            Err(_) => drop(waits.by_id.remove(&id).map(|wait| wait.mark.withdraw())),
+        let Ok(grant) = end else {
+            if let Some(wait) = waits.remove(id) {
+                wait.mark.withdraw();
+            }
+            return Some((id, end));
+        };
+        wait.state = State::Delivered(grant);
+        let line = wait.line;
+        let first = waits.leave(line, id);
+        if first < id {
+            waits.exchange(first, id);
+            waits.leave(line, first);
+            waits.enter(line, id);
+            // What woke its wait before has another id.
+            self.list.put(id);
         }
-        Some(end)
+        Some((first, end))
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waits {
+    fn enter(&mut self, line: Option<Line>, id: u64) {
+        if let Some(line) = line {
+            self.lines.entry(line).or_default().insert(id);
+        }
+    }
+
+    /// Takes a wait out of its line. Returns the first that was in it, or `id`.
+    fn leave(&mut self, line: Option<Line>, id: u64) -> u64 {
+        let Some(line) = line else { return id };
+        let Some(ids) = self.lines.get_mut(&line) else { return id };
+        let first = ids.first().copied().unwrap_or(id);
+        ids.remove(&id);
+        if ids.is_empty() {
+            self.lines.remove(&line);
+        }
+        first
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Wait> {
+        let wait = self.by_id.remove(&id)?;
+        self.leave(wait.line, id);
+        Some(wait)
+    }
+
+    /// Lets each of two callers go on with the wait of the other.
+    fn exchange(&mut self, one: u64, other: u64) {
+        let waits = [one, other].map(|id| self.by_id.remove(&id));
+        for (wait, id) in waits.into_iter().zip([other, one]) {
+            if let Some(wait) = wait {
+                wait.mark.id.store(id, Ordering::Release);
+                wait.mark.set();
+                self.by_id.insert(id, wait);
+            }
+        }
     }
 }
 
@@ -263,7 +331,7 @@ impl Mark {
     /// Puts the wait on the list, unless it is there.
     fn put(&self) {
         if self.set() {
-            self.list.put(self.id);
+            self.list.put(self.id.load(Ordering::Acquire));
         }
     }
 
