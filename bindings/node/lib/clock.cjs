@@ -35,7 +35,7 @@ class ManualClock {
     this.#native.advance(spanNs(span, 'the time'))
   }
 
-  /** Moves to the next instant that a wait lasts to. */
+  /** Moves to the next instant at which a wait may end. */
   step () {
     const ns = this.#native.step()
     return ns === null ? null : milliseconds(ns)

@@ -13,7 +13,6 @@ const MAX_KEYS = 2 ** 30
 class Keyed {
   #native
   #try
-  #clock
 
   constructor (limit, options) {
     const { clock, maxKeys, whenFull = 'share' } = optionsOf(options, ['clock', 'maxKeys', 'whenFull'])
@@ -26,7 +25,6 @@ class Keyed {
     const limits = limitsOf(limit)
     this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, whenFull === 'refuse'))
     this.#try = this.#native.fastTry()
-    this.#clock = clock
   }
 
   tryAcquire (key, permits) {
@@ -62,8 +60,7 @@ class Keyed {
   }
 
   limiter (key) {
-    const limiter = new Limiter(call(() => this.#native.limiter(keyOf(key))))
-    return this.#clock === undefined ? limiter : limiter.unref()
+    return new Limiter(call(() => this.#native.limiter(keyOf(key))))
   }
 
   reconfigure (limit) {

@@ -25,7 +25,7 @@ class Limiter {
   #native
   #try
   #peek
-  #waiting
+  #waiting = new Waiting()
   /** Set once it is known that the limit counts operations in flight, or that it does not. */
   #countsInFlight
 
@@ -49,8 +49,6 @@ class Limiter {
       }))
     this.#try = this.#native.fastTry()
     this.#peek = this.#native.fastPeek()
-    // A clock that no one moves would keep the process for ever.
-    this.#waiting = new Waiting(clock === undefined)
   }
 
   tryAcquire (permits) {

@@ -18,11 +18,7 @@ let keeping = 0
 /** The waits of one limiter: their number, and if they keep the process alive. */
 class Waiting {
   #count = 0
-  #keeps
-
-  constructor (keeps) {
-    this.#keeps = keeps
-  }
+  #keeps = true
 
   set keeps (keeps) {
     if (keeps === this.#keeps) return

@@ -6,7 +6,7 @@ use napi_derive::napi;
 use rategate::keyed::{Capacity, Overflow};
 
 use crate::clock::{self, ManualClock};
-use crate::failure::{Result, failed, of_node};
+use crate::failure::{Result, failed, invalid, of_node};
 use crate::grant::Grant;
 use crate::limiter::{Limiter, Tried};
 use crate::number::{double, ns, permits};
@@ -34,8 +34,11 @@ impl Keyed {
         if refuses_when_full {
             capacity.overflow = Overflow::Refuse;
         }
-        let policy = policies::read_one(limits)?;
-        Ok(Self(rategate_ffi::Keyed::new(policy, capacity, clock::of(manual))))
+        let policies = policies::read(limits)?;
+        let keyed = rategate_ffi::Keyed::new(&policies, capacity, clock::of(manual));
+        keyed.map(Self).ok_or_else(|| {
+            invalid(format_args!("there are several limits, {policies}; a table of keys has one"))
+        })
     }
 
     /// Returns the function `(key, permits = 1) => remaining`, or minus the wait in nanoseconds,
@@ -47,48 +50,48 @@ impl Keyed {
 
     #[napi(catch_unwind)]
     pub fn check(&self, key: String, number: f64) -> Result<Tried> {
-        let decision = self.0.try_acquire(&key, permits(number)?).map_err(failed)?;
-        let status = self.0.table().status(&key).map_err(failed)?;
+        let decision = self.0.try_acquire(key.as_bytes(), permits(number)?).map_err(failed)?;
+        let status = self.0.status(key.as_bytes()).map_err(failed)?;
         Tried::of(decision, status.fresh_in, || Ok(status.remaining))
     }
 
     #[napi(catch_unwind)]
     pub fn peek(&self, key: String, number: f64) -> Result<Option<BigInt>> {
-        Ok(self.0.table().peek(&key, permits(number)?).map_err(failed)?.map(ns))
+        Ok(self.0.peek(key.as_bytes(), permits(number)?).map_err(failed)?.map(ns))
     }
 
     #[napi(catch_unwind)]
     pub fn remaining(&self, key: String) -> Result<f64> {
-        self.0.table().remaining(&key).map(double).map_err(failed)
+        self.0.status(key.as_bytes()).map(|status| double(status.remaining)).map_err(failed)
     }
 
     #[napi(catch_unwind)]
     pub fn refund(&self, key: String, grant: &Grant, number: f64) -> Result<f64> {
-        self.0.table().refund(&key, &grant.0, permits(number)?).map(double).map_err(failed)
+        self.0.refund(key.as_bytes(), &grant.0, permits(number)?).map(double).map_err(failed)
     }
 
     #[napi(catch_unwind)]
     pub fn reset(&self, key: String) -> Result<bool> {
-        self.0.table().reset(&key).map_err(failed)
+        self.0.reset(key.as_bytes()).map_err(failed)
     }
 
     #[napi(catch_unwind)]
     pub fn reconfigure(&self, limits: Vec<Either<String, Table>>) -> Result<()> {
-        self.0.table().reconfigure(policies::read_one(limits)?).map_err(failed)
+        self.0.reconfigure(&policies::read(limits)?).map_err(failed)
     }
 
     #[napi(catch_unwind)]
     pub fn limiter(&self, key: String) -> Result<Limiter> {
-        self.0.limiter(&key).map(Limiter).map_err(failed)
+        self.0.limiter(key.as_bytes()).map(Limiter).map_err(failed)
     }
 
     #[napi(catch_unwind)]
     pub fn size(&self) -> f64 {
-        double(u64::try_from(self.0.table().len()).unwrap_or(u64::MAX))
+        double(u64::try_from(self.0.len()).unwrap_or(u64::MAX))
     }
 
     #[napi(catch_unwind)]
     pub fn overflows(&self) -> f64 {
-        double(self.0.table().overflows())
+        double(self.0.overflows())
     }
 }

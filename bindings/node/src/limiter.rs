@@ -152,8 +152,7 @@ impl Limiter {
     #[napi(catch_unwind)]
     pub fn charge(&self, number: f64) -> Result<Charged> {
         let charged = self.0.charge(permits(number)?).map_err(failed)?;
-        let [booked, forgiven, debt] =
-            [charged.booked, charged.forgiven, charged.debt].map(double);
+        let [booked, forgiven, debt] = [charged.booked, charged.forgiven, charged.debt].map(double);
         Ok(Charged { booked, forgiven, debt })
     }
 

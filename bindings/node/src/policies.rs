@@ -21,27 +21,20 @@ pub(crate) fn read(limits: Vec<Either<String, Table>>) -> Result<Policies> {
     for limit in limits {
         match limit {
             Either::A(text) => {
-                let policies: Policies = text.parse().map_err(|error| {
-                    invalid(format_args!("limit {text:?}: {error}"))
-                })?;
+                let policies: Policies = text
+                    .parse()
+                    .map_err(|error| invalid(format_args!("limit {text:?}: {error}")))?;
                 all.extend(policies.policies());
             }
             Either::B(Table { body }) => {
                 all.push(policy_from(&body).map_err(|error| {
-                    invalid(format_args!("limit {{ {} }}: {error}", body.trim().replace('\n', ", ")))
+                    invalid(format_args!(
+                        "limit {{ {} }}: {error}",
+                        body.trim().replace('\n', ", ")
+                    ))
                 })?);
             }
         }
     }
     Policies::new(all).ok_or_else(|| invalid("there is no limit; at least one is needed"))
-}
-
-/// Reads the one policy of a table of keys.
-pub(crate) fn read_one(limits: Vec<Either<String, Table>>) -> Result<AnyPolicy> {
-    let policies = read(limits)?;
-    let [policy] = policies.policies() else {
-        let number = policies.policies().len();
-        return Err(invalid(format_args!("there are {number} limits; a table of keys has one")));
-    };
-    Ok(*policy)
 }

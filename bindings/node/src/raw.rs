@@ -72,7 +72,7 @@ impl Answer for TryKey {
     #[inline]
     fn answer(&self, arguments: &Arguments) -> Option<f64> {
         let permits = arguments.permits(1)?;
-        arguments.with_text(0, |key| self.0.try_acquire(key, permits).ok().map(decided))?
+        arguments.with_key(0, |key| self.0.try_acquire(key, permits).ok().map(decided))?
     }
 }
 
@@ -109,18 +109,18 @@ impl Arguments {
         (status == sys::Status::napi_ok).then(|| whole(number)).flatten()
     }
 
-    /// Calls `with` on a text. `None` if it is anything else.
+    /// Calls `with` on the bytes of a text. `None` if it is anything else.
     #[inline]
-    fn with_text<T>(&self, index: usize, with: impl FnOnce(&str) -> T) -> Option<T> {
+    fn with_key<T>(&self, index: usize, with: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let mut short = [0_u8; SHORT_KEY];
         let length = self.copy(index, &mut short)?;
         // A text that fills the buffer may go on.
         if length.saturating_add(4) < SHORT_KEY {
-            return std::str::from_utf8(short.get(..length)?).ok().map(with);
+            return short.get(..length).map(with);
         }
         let mut long = vec![0_u8; self.copy(index, &mut [])?.checked_add(1)?];
         let length = self.copy(index, &mut long)?;
-        std::str::from_utf8(long.get(..length)?).ok().map(with)
+        long.get(..length).map(with)
     }
 
     /// Copies a text and a zero into a buffer, and returns the bytes of the text that fitted;
