@@ -2,9 +2,9 @@
 
 const { ManualClock } = require('./lib/clock.cjs')
 const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong } = require('./lib/errors.cjs')
+const { Grant } = require('./lib/grant.cjs')
 const { Keyed } = require('./lib/keyed.cjs')
 const { Limiter } = require('./lib/limiter.cjs')
-const { Grant } = require('./lib/native.cjs')
 
 module.exports = {
   Closed,

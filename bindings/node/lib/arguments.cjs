@@ -1,17 +1,12 @@
 // Checks what callers pass, before the compiled module sees it.
 'use strict'
 
-const { inspect } = require('node:util')
-
 const { call } = require('./errors.cjs')
 const native = require('./native.cjs')
+const { show } = require('./show.cjs')
 
 /** Keys of a table of a policy that are lengths of time. */
 const SPANS = new Set(['period', 'guard', 'resolution', 'min_sleep', 'catch_up', 'slow_start'])
-
-function show (value) {
-  return inspect(value, { depth: 0, breakLength: Infinity, maxStringLength: 80 })
-}
 
 /** Returns a number of permits: 1 without one. */
 function permitsOf (value) {
@@ -98,4 +93,4 @@ function tableOf (policy) {
   return lines.join('\n')
 }
 
-module.exports = { functionOf, limitsOf, optionalSpanNs, optionsOf, permitsOf, show, signalOf, spanNs, stringOf }
+module.exports = { functionOf, limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf }

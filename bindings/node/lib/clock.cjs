@@ -3,9 +3,10 @@
 
 const { setImmediate } = require('node:timers')
 
-const { show, spanNs } = require('./arguments.cjs')
+const { spanNs } = require('./arguments.cjs')
 const { milliseconds } = require('./errors.cjs')
 const native = require('./native.cjs')
+const { show } = require('./show.cjs')
 const { deliver } = require('./waits.cjs')
 
 let nativeOf

@@ -2,14 +2,15 @@
 'use strict'
 
 const { call, milliseconds } = require('./errors.cjs')
+const { Grant } = require('./grant.cjs')
 
 class Decision {
-  constructor ({ grant, remaining, retryAfterNs, resetAfterNs }) {
-    this.granted = grant !== undefined
-    this.grant = grant ?? null
+  constructor (grant, retryAfterNs, remaining, resetAfterNs) {
+    this.granted = grant !== null
+    this.grant = grant
     this.remaining = remaining
-    this.retryAfterNs = retryAfterNs ?? null
-    this.resetAfterNs = resetAfterNs ?? null
+    this.retryAfterNs = retryAfterNs
+    this.resetAfterNs = resetAfterNs
   }
 
   get retryAfter () {
@@ -30,7 +31,7 @@ class Reservation {
   }
 
   keep () {
-    return call(() => this.#native.keep())
+    return new Grant(call(() => this.#native.keep()))
   }
 
   cancel () {
@@ -38,4 +39,11 @@ class Reservation {
   }
 }
 
-module.exports = { Decision, Reservation }
+/** Returns the wait of a denial by a fast function: minus nanoseconds, or none. */
+function retryAfterOf (answer, peekNs) {
+  if (answer === -Infinity) return null
+  // A double has all bits of what is shorter than 104 days.
+  return answer >= -Number.MAX_SAFE_INTEGER ? BigInt(-answer) : peekNs()
+}
+
+module.exports = { Decision, Reservation, retryAfterOf }

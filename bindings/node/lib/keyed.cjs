@@ -1,12 +1,14 @@
 // A limit for each key.
 'use strict'
 
-const { limitsOf, optionsOf, permitsOf, show } = require('./arguments.cjs')
+const { limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
-const { Decision } = require('./decision.cjs')
+const { Decision, retryAfterOf } = require('./decision.cjs')
 const { call, milliseconds } = require('./errors.cjs')
-const { Limiter, grantOf } = require('./limiter.cjs')
+const { Grant, lastGrant, scratch, wordsOf } = require('./grant.cjs')
+const { Limiter } = require('./limiter.cjs')
 const native = require('./native.cjs')
+const { show } = require('./show.cjs')
 
 const MAX_KEYS = 2 ** 30
 
@@ -24,7 +26,7 @@ class Keyed {
     }
     const limits = limitsOf(limit)
     this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, whenFull === 'refuse'))
-    this.#try = this.#native.fastTry()
+    this.#try = this.#native.fastTry(scratch.buffer)
   }
 
   tryAcquire (key, permits) {
@@ -32,12 +34,24 @@ class Keyed {
     // Not NaN: it was decided.
     if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
     if (typeof key !== 'string') return this.tryAcquire(keyOf(key), permits)
-    return this.check(key, permits).granted
+    const number = permitsOf(permits)
+    return call(() => this.#native.attempt(key, number)) !== null
   }
 
   check (key, permits) {
-    const number = permitsOf(permits)
-    return new Decision(call(() => this.#native.check(keyOf(key), number)))
+    const [text, number] = [keyOf(key), permitsOf(permits)]
+    const answer = this.#try(text, number)
+    const resetAfterNs = () => call(() => this.#native.resetAfterNs(text))
+    if (answer >= 0) return new Decision(lastGrant(), null, answer, resetAfterNs())
+    if (answer < 0) {
+      const peekNs = () => call(() => this.#native.peek(text, number))
+      return new Decision(null, retryAfterOf(answer, peekNs), this.remaining(text), resetAfterNs())
+    }
+    const words = call(() => this.#native.attempt(text, number))
+    // Another thread has changed the table since.
+    if (words === null) return this.check(text, number)
+    const grant = new Grant(words)
+    return new Decision(grant, null, grant.remaining, null)
   }
 
   peek (key, permits) {
@@ -52,7 +66,7 @@ class Keyed {
 
   refund (key, grant, permits = grant?.permits) {
     const number = permitsOf(permits)
-    return call(() => this.#native.refund(keyOf(key), grantOf(grant), number))
+    return call(() => this.#native.refund(keyOf(key), wordsOf(grant), number))
   }
 
   reset (key) {

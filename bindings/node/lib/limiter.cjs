@@ -7,16 +7,17 @@ const {
   optionalSpanNs,
   optionsOf,
   permitsOf,
-  show,
   signalOf,
   stringOf
 } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
-const { Decision, Reservation } = require('./decision.cjs')
+const { Decision, Reservation, retryAfterOf } = require('./decision.cjs')
 const { Closed, call, milliseconds } = require('./errors.cjs')
+const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
 const { Local } = require('./local.cjs')
 const native = require('./native.cjs')
-const { Waiting, begin } = require('./waits.cjs')
+const { show } = require('./show.cjs')
+const { Waits } = require('./waits.cjs')
 
 const OPTIONS = ['clock', 'debt', 'maxDebt', 'maxWaiting', 'name', 'shared']
 const DEBTS = ['forgotten', 'carried']
@@ -24,8 +25,9 @@ const DEBTS = ['forgotten', 'carried']
 class Limiter {
   #native
   #try
+  #check
   #peek
-  #waiting = new Waiting()
+  #waits
   /** Set once it is known that the limit counts operations in flight, or that it does not. */
   #countsInFlight
 
@@ -47,20 +49,36 @@ class Limiter {
         isDebtCarried: debt === 'carried',
         maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting)
       }))
-    this.#try = this.#native.fastTry()
+    this.#try = this.#native.fastTry(scratch.buffer)
+    this.#check = this.#native.fastCheck(scratch.buffer)
     this.#peek = this.#native.fastPeek()
+    this.#waits = new Waits(this.#native)
   }
 
   tryAcquire (permits) {
     const answer = permits === undefined ? this.#try() : this.#try(permits)
     // Not NaN: it was decided.
     if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
-    return this.check(permits).granted
+    const number = permitsOf(permits)
+    return call(() => this.#native.attempt(number)) !== null
   }
 
   check (permits) {
     const number = permitsOf(permits)
-    return new Decision(call(() => this.#native.check(number)))
+    const answer = this.#check(number)
+    if (answer >= 0) {
+      const { remaining, resetAfterNs } = lastNumbers()
+      return new Decision(lastGrant(), null, remaining, resetAfterNs)
+    }
+    if (answer < 0) {
+      const { remaining, resetAfterNs } = lastNumbers()
+      return new Decision(null, retryAfterOf(answer, () => this.peekNs(number)), remaining, resetAfterNs)
+    }
+    const words = call(() => this.#native.attempt(number))
+    // Another thread has changed the limiter since.
+    if (words === null) return this.check(number)
+    const grant = new Grant(words)
+    return new Decision(grant, null, grant.remaining, null)
   }
 
   peek (permits) {
@@ -79,11 +97,11 @@ class Limiter {
 
   acquire (permits, options) {
     return new Promise((resolve, reject) => {
-      const { signal, timeout } = optionsOf(options, ['signal', 'timeout'])
       const number = permitsOf(permits)
+      if (options === undefined) return this.#waits.begin(number, undefined, undefined, resolve, reject)
+      const { signal, timeout } = optionsOf(options, ['signal', 'timeout'])
       const timeoutNs = optionalSpanNs(timeout, 'timeout')
-      const how = { timeoutNs, signal: signalOf(signal), waiting: this.#waiting }
-      begin(this.#native, number, how, resolve, reject)
+      this.#waits.begin(number, timeoutNs, signalOf(signal), resolve, reject)
     })
   }
 
@@ -143,12 +161,12 @@ class Limiter {
 
   refund (grant, permits = grant?.permits) {
     const number = permitsOf(permits)
-    return call(() => this.#native.refund(grantOf(grant), number))
+    return call(() => this.#native.refund(wordsOf(grant), number))
   }
 
   settle (grant, actual) {
     const number = permitsOf(actual)
-    return call(() => this.#native.settle(grantOf(grant), number))
+    return call(() => this.#native.settle(wordsOf(grant), number))
   }
 
   charge (permits) {
@@ -189,12 +207,12 @@ class Limiter {
   }
 
   ref () {
-    this.#waiting.keeps = true
+    this.#waits.keeps = true
     return this
   }
 
   unref () {
-    this.#waiting.keeps = false
+    this.#waits.keeps = false
     return this
   }
 
@@ -215,11 +233,4 @@ class Limiter {
   }
 }
 
-function grantOf (value) {
-  if (!(value instanceof native.Grant)) {
-    throw new TypeError(`the grant is ${show(value)}; must be a Grant of this limiter`)
-  }
-  return value
-}
-
-module.exports = { Limiter, grantOf }
+module.exports = { Limiter }

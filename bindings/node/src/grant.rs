@@ -1,48 +1,40 @@
-//! Permits that are the caller's, and promised starts.
+//! Grants as words, and promised starts.
 
-use napi::bindgen_prelude::BigInt;
+use napi::bindgen_prelude::{BigInt, BigUint64Array};
 use napi_derive::napi;
+use rategate::{Decision, Grant};
 use rategate_ffi::Reserved;
 
 use crate::failure::{Result, invalid};
-use crate::number::{double, ns};
+use crate::number::ns;
 
-/// Permits that are the caller's.
-#[napi]
-#[derive(Clone, Copy, Debug)]
-pub struct Grant(pub(crate) rategate::Grant);
+/// The number of words of a grant and, behind it, of what remains.
+pub(crate) const GRANT_WORDS: usize = REMAINING + 1;
+/// The place of what remains.
+pub(crate) const REMAINING: usize = 9;
+/// The place of the time until the limit has fully recovered, where a check writes it.
+pub(crate) const RESET_AFTER: usize = GRANT_WORDS;
 
-#[napi]
-impl Grant {
-    #[napi(getter)]
-    pub fn permits(&self) -> f64 {
-        double(self.0.permits())
+/// Returns a grant as words. JavaScript makes its grants of them, as an object of Node-API costs a
+/// microsecond.
+#[inline]
+pub(crate) fn to_words(grant: &Grant) -> [u64; GRANT_WORDS] {
+    let mut words = [grant.remaining(); GRANT_WORDS];
+    if let Some(own) = words.first_chunk_mut() {
+        *own = grant.words();
     }
+    words
+}
 
-    #[napi(getter)]
-    pub fn remaining(&self) -> f64 {
-        double(self.0.remaining())
-    }
+/// Returns the words of a decision, if it is a grant.
+pub(crate) fn granted(decision: Decision) -> Option<BigUint64Array> {
+    decision.granted().map(|grant| to_words(&grant).to_vec().into())
+}
 
-    #[napi(getter)]
-    pub fn wait_ns(&self) -> BigInt {
-        ns(self.0.wait())
-    }
-
-    #[napi(getter)]
-    pub fn released_at_ns(&self) -> BigInt {
-        ns(self.0.released_at())
-    }
-
-    #[napi(getter)]
-    pub fn promised_at_ns(&self) -> BigInt {
-        ns(self.0.promised_at())
-    }
-
-    #[napi(getter)]
-    pub fn scheduled_at_ns(&self) -> BigInt {
-        ns(self.0.scheduled_at())
-    }
+/// Returns the grant of words.
+pub(crate) fn of_words(words: &[u64]) -> Result<Grant> {
+    let words = words.first_chunk().ok_or_else(|| invalid("a grant has nine words"))?;
+    Ok(Grant::from_words(*words))
 }
 
 /// A promised start. It is kept if its object is collected: JavaScript does not say when that is.
@@ -63,8 +55,9 @@ impl Reservation {
     }
 
     #[napi(catch_unwind)]
-    pub fn keep(&mut self) -> Result<Grant> {
-        self.0.take().ok_or_else(ended).map(|reserved| Grant(reserved.keep()))
+    pub fn keep(&mut self) -> Result<BigUint64Array> {
+        let grant = self.0.take().ok_or_else(ended)?.keep();
+        Ok(to_words(&grant).to_vec().into())
     }
 
     #[napi(catch_unwind)]

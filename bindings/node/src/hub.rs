@@ -1,27 +1,42 @@
 //! The waits of one environment: the main thread, or a worker.
 
-use napi::bindgen_prelude::{BigInt, Either, Function};
+use std::sync::Arc;
+
+use napi::Env;
+use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Float64Array, Function, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi_derive::napi;
 use rategate_ffi::{Begun, Delivered, WaitId};
 
 use crate::failure::{Failure, Result, failed, of_node};
-use crate::grant::Grant;
+use crate::grant::{GRANT_WORDS, to_words};
 use crate::limiter::Limiter;
 use crate::number::{double, duration, permits, whole};
+use crate::raw;
 
 /// The waits that have ended, in the order in which their callers go on.
 #[napi(object, object_from_js = false)]
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "an array of JavaScript has none")]
 pub struct Ends {
-    pub ids: Vec<f64>,
-    pub ends: Vec<Either<Grant, Failure>>,
+    pub ids: Float64Array,
+    /// The words of each grant, and as many zeros for a failure.
+    pub words: BigUint64Array,
+    /// The failures, each with its place in `ids`.
+    pub failures: Vec<Failed>,
+}
+
+/// A wait that did not end in a grant.
+#[napi(object, object_from_js = false)]
+#[derive(Debug)]
+pub struct Failed {
+    pub at: u32,
+    pub failure: Failure,
 }
 
 /// The waits of one environment. Node drops it with the environment, which withdraws them.
 #[napi]
 #[derive(Debug)]
-pub struct Hub(rategate_ffi::Hub);
+pub struct Hub(Arc<rategate_ffi::Hub>);
 
 #[napi]
 impl Hub {
@@ -36,24 +51,38 @@ impl Hub {
             .callee_handled::<false>()
             .build()
             .map_err(|error| of_node(&error))?;
-        Ok(Self(rategate_ffi::Hub::new(move || {
+        let hub = rategate_ffi::Hub::new(move || {
             // It fails only where the environment ends, and its waits with it.
             let _ = function.call((), NonBlocking);
-        })))
+        });
+        Ok(Self(Arc::new(hub)))
     }
 
-    /// Returns the grant of permits that are free, or the id of a wait.
+    /// Returns the function `(permits = 1) => id` that begins waits of a limiter without a timeout.
+    /// 0 is a grant, which it writes to `words`, and NaN a call that [`begin`](Self::begin) decides.
+    #[napi(catch_unwind)]
+    pub fn fast_begin<'env>(
+        &self,
+        env: &'env Env,
+        limiter: &Limiter,
+        words: Unknown,
+    ) -> Result<Unknown<'env>> {
+        let (hub, limiter) = (Arc::clone(&self.0), limiter.0.clone());
+        raw::begin_function(env, hub, limiter, words).map_err(|error| of_node(&error))
+    }
+
+    /// Returns the words of a grant of permits that are free, or the id of a wait.
     #[napi(catch_unwind)]
     pub fn begin(
         &self,
         limiter: &Limiter,
         number: f64,
         timeout: Option<BigInt>,
-    ) -> Result<Either<Grant, f64>> {
+    ) -> Result<Either<BigUint64Array, f64>> {
         let timeout = timeout.as_ref().map(duration).transpose()?;
         let begun = self.0.begin(&limiter.0, permits(number)?, timeout).map_err(failed)?;
         Ok(match begun {
-            Begun::Granted(grant) => Either::A(Grant(grant)),
+            Begun::Granted(grant) => Either::A(to_words(&grant).to_vec().into()),
             Begun::Waits(WaitId(id)) => Either::B(double(id)),
         })
     }
@@ -65,16 +94,20 @@ impl Hub {
 
     #[napi(catch_unwind)]
     pub fn drain(&self) -> Ends {
-        let (mut ids, mut ends) = (Vec::new(), Vec::new());
+        let (mut ids, mut words, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         self.0.drain(|WaitId(id), end| {
+            match end {
+                Ok(grant) => words.extend(to_words(&grant)),
+                Err(error) => {
+                    words.extend([0; GRANT_WORDS]);
+                    let at = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+                    failures.push(Failed { at, failure: Failure::of(error) });
+                }
+            }
             ids.push(double(id));
-            ends.push(match end {
-                Ok(grant) => Either::A(Grant(grant)),
-                Err(error) => Either::B(Failure::of(error)),
-            });
             // Promises that are resolved in order go on in order, before anything else runs.
             Delivered::Taken
         });
-        Ends { ids, ends }
+        Ends { ids: ids.into(), words: words.into(), failures }
     }
 }

@@ -1,14 +1,14 @@
 //! A limit for each key.
 
 use napi::Env;
-use napi::bindgen_prelude::{BigInt, Either, Unknown};
+use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
 use napi_derive::napi;
 use rategate::keyed::{Capacity, Overflow};
 
 use crate::clock::{self, ManualClock};
 use crate::failure::{Result, failed, invalid, of_node};
-use crate::grant::Grant;
-use crate::limiter::{Limiter, Tried};
+use crate::grant::{granted, of_words};
+use crate::limiter::Limiter;
 use crate::number::{double, ns, permits};
 use crate::policies::{self, Table};
 use crate::raw;
@@ -42,17 +42,21 @@ impl Keyed {
     }
 
     /// Returns the function `(key, permits = 1) => remaining`, or minus the wait in nanoseconds,
-    /// or NaN for a call that [`check`](Self::check) decides.
+    /// or NaN for a call that [`attempt`](Self::attempt) decides. It writes its grant to `words`.
     #[napi(catch_unwind)]
-    pub fn fast_try<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
-        raw::keyed_function(env, self.0.clone()).map_err(|error| of_node(&error))
+    pub fn fast_try<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::keyed_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
+    }
+
+    /// Tries, for a fast function that did not decide. Returns the words of a grant.
+    #[napi(catch_unwind)]
+    pub fn attempt(&self, key: String, number: f64) -> Result<Option<BigUint64Array>> {
+        self.0.try_acquire(key.as_bytes(), permits(number)?).map(granted).map_err(failed)
     }
 
     #[napi(catch_unwind)]
-    pub fn check(&self, key: String, number: f64) -> Result<Tried> {
-        let decision = self.0.try_acquire(key.as_bytes(), permits(number)?).map_err(failed)?;
-        let status = self.0.status(key.as_bytes()).map_err(failed)?;
-        Tried::of(decision, status.fresh_in, || Ok(status.remaining))
+    pub fn reset_after_ns(&self, key: String) -> Result<Option<BigInt>> {
+        Ok(self.0.status(key.as_bytes()).map_err(failed)?.fresh_in.map(ns))
     }
 
     #[napi(catch_unwind)]
@@ -66,8 +70,11 @@ impl Keyed {
     }
 
     #[napi(catch_unwind)]
-    pub fn refund(&self, key: String, grant: &Grant, number: f64) -> Result<f64> {
-        self.0.refund(key.as_bytes(), &grant.0, permits(number)?).map(double).map_err(failed)
+    pub fn refund(&self, key: String, grant: BigUint64Array, number: f64) -> Result<f64> {
+        self.0
+            .refund(key.as_bytes(), &of_words(&grant)?, permits(number)?)
+            .map(double)
+            .map_err(failed)
     }
 
     #[napi(catch_unwind)]

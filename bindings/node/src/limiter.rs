@@ -1,17 +1,14 @@
 //! Limiters: what is not called often enough for a function of its own.
 
-use std::time::Duration;
-
 use napi::Env;
-use napi::bindgen_prelude::{BigInt, Either, Unknown};
+use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
 use napi_derive::napi;
-use rategate::Decision;
 use rategate::charge::{Debt, Settled};
 use rategate::wait::{QueueBounds, WhenFull};
 
 use crate::clock::{self, ManualClock};
 use crate::failure::{Result, failed, invalid, of_node};
-use crate::grant::{Grant, Reservation};
+use crate::grant::{Reservation, granted, of_words};
 use crate::number::{double, duration, ns, permits};
 use crate::policies::{self, Table};
 use crate::{raw, shared};
@@ -25,17 +22,6 @@ pub struct Options {
     pub max_debt: Option<BigInt>,
     pub is_debt_carried: bool,
     pub max_waiting: Option<f64>,
-}
-
-/// The result of a try: a grant, or the wait in nanoseconds, or none where time does not help.
-/// Beside it what a try could take now, and when the limit has fully recovered.
-#[napi(object, object_from_js = false)]
-#[derive(Debug)]
-pub struct Tried {
-    pub grant: Option<Grant>,
-    pub retry_after_ns: Option<BigInt>,
-    pub remaining: f64,
-    pub reset_after_ns: Option<BigInt>,
 }
 
 /// The result of a charge.
@@ -91,10 +77,17 @@ impl Limiter {
     }
 
     /// Returns the function `(permits = 1) => remaining`, or minus the wait in nanoseconds, or NaN
-    /// for a call that [`check`](Self::check) decides.
+    /// for a call that [`attempt`](Self::attempt) decides. It writes its grant to `words`.
     #[napi(catch_unwind)]
-    pub fn fast_try<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
-        raw::try_function(env, self.0.clone()).map_err(|error| of_node(&error))
+    pub fn fast_try<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::try_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
+    }
+
+    /// Returns the same as [`fast_try`](Self::fast_try), which also writes what remains and the
+    /// time until the limit has recovered.
+    #[napi(catch_unwind)]
+    pub fn fast_check<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::check_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
     }
 
     /// Returns the function `(permits = 1) => wait` in nanoseconds, or -1 where time does not
@@ -104,11 +97,10 @@ impl Limiter {
         raw::peek_function(env, self.0.clone()).map_err(|error| of_node(&error))
     }
 
+    /// Tries, for a fast function that did not decide. Returns the words of a grant.
     #[napi(catch_unwind)]
-    pub fn check(&self, number: f64) -> Result<Tried> {
-        let decision = self.0.try_acquire(permits(number)?).map_err(failed)?;
-        let reset_after = self.0.status().map_err(failed)?.and_then(|status| status.fresh_in);
-        Tried::of(decision, reset_after, || self.0.remaining().map_err(failed))
+    pub fn attempt(&self, number: f64) -> Result<Option<BigUint64Array>> {
+        self.0.try_acquire(permits(number)?).map(granted).map_err(failed)
     }
 
     #[napi(catch_unwind)]
@@ -133,13 +125,13 @@ impl Limiter {
     }
 
     #[napi(catch_unwind)]
-    pub fn refund(&self, grant: &Grant, number: f64) -> Result<f64> {
-        self.0.refund(&grant.0, permits(number)?).map(double).map_err(failed)
+    pub fn refund(&self, grant: BigUint64Array, number: f64) -> Result<f64> {
+        self.0.refund(&of_words(&grant)?, permits(number)?).map(double).map_err(failed)
     }
 
     #[napi(catch_unwind)]
-    pub fn settle(&self, grant: &Grant, actual: f64) -> Result<Corrected> {
-        let settled = self.0.settle(&grant.0, permits(actual)?).map_err(failed)?;
+    pub fn settle(&self, grant: BigUint64Array, actual: f64) -> Result<Corrected> {
+        let settled = self.0.settle(&of_words(&grant)?, permits(actual)?).map_err(failed)?;
         let (refunded, charged, forgiven) = match settled {
             Settled::Even => (0, 0, 0),
             Settled::Back { permits } => (permits, 0, 0),
@@ -207,28 +199,6 @@ impl Limiter {
     #[napi(catch_unwind)]
     pub fn now_ns(&self) -> BigInt {
         ns(self.0.now())
-    }
-}
-
-impl Tried {
-    /// Converts a decision. A denial does not say what remains.
-    pub(crate) fn of(
-        decision: Decision,
-        reset_after: Option<Duration>,
-        remaining: impl FnOnce() -> Result<u64>,
-    ) -> Result<Self> {
-        let reset_after_ns = reset_after.map(ns);
-        Ok(match decision {
-            Decision::Granted(grant) => {
-                let remaining = double(grant.remaining());
-                Self { grant: Some(Grant(grant)), retry_after_ns: None, remaining, reset_after_ns }
-            }
-            Decision::Denied(denial) => {
-                let retry_after_ns = denial.retry_after().map(ns);
-                let remaining = double(remaining()?);
-                Self { grant: None, retry_after_ns, remaining, reset_after_ns }
-            }
-        })
     }
 }
 

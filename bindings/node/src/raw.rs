@@ -9,6 +9,8 @@
 //! * A function's data is a box that [`function`] leaks, and [`drop_data`] frees as the function
 //!   is collected, or its environment ends. A function that runs is not collected, and its data is
 //!   only ever shared.
+//! * A function holds a reference of the buffer that it writes grants to, so the buffer's memory
+//!   stays. The package never hands out the buffer, so no one detaches it.
 //! * A callback runs on the thread of its environment, with a live `env` and `info`.
 //! * No panic leaves a callback.
 #![allow(unsafe_code)]
@@ -16,12 +18,15 @@
 use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::Arc;
 
-use napi::bindgen_prelude::{FromNapiValue, Unknown};
+use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
 use rategate::Decision;
-use rategate_ffi::{Keyed, Limiter};
+use rategate_core::span::whole_ns;
+use rategate_ffi::{Begun, Hub, Keyed, Limiter, WaitId};
 
+use crate::grant::{REMAINING, RESET_AFTER, to_words};
 use crate::number::{double, whole};
 
 /// The answer to a call that a method decides.
@@ -30,61 +35,164 @@ const UNDECIDED: f64 = f64::NAN;
 /// The longest key that is read without a buffer of its own, in bytes.
 const SHORT_KEY: usize = 128;
 
-/// Returns a function that tries.
-pub(crate) fn try_function(env: &Env, limiter: Limiter) -> Result<Unknown<'_>> {
-    function(env, c"tryAcquire", Try(limiter))
+/// Returns a function that tries, and writes its grant to `words`.
+pub(crate) fn try_function<'env>(
+    env: &'env Env,
+    limiter: Limiter,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"tryAcquire", Try(limiter), Some(words))
+}
+
+/// Returns a function that tries, and writes its grant and the limit's numbers to `words`.
+pub(crate) fn check_function<'env>(
+    env: &'env Env,
+    limiter: Limiter,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"check", Check(limiter), Some(words))
+}
+
+/// Returns a function that begins a wait: 0 for a grant, which it writes to `words`, or an id.
+pub(crate) fn begin_function<'env>(
+    env: &'env Env,
+    hub: Arc<Hub>,
+    limiter: Limiter,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"begin", Begin(hub, limiter), Some(words))
 }
 
 /// Returns a function that peeks.
 pub(crate) fn peek_function(env: &Env, limiter: Limiter) -> Result<Unknown<'_>> {
-    function(env, c"peek", Peek(limiter))
+    function(env, c"peek", Peek(limiter), None)
 }
 
-/// Returns a function that tries for a key.
-pub(crate) fn keyed_function(env: &Env, keyed: Keyed) -> Result<Unknown<'_>> {
-    function(env, c"tryAcquire", TryKey(keyed))
+/// Returns a function that tries for a key, and writes its grant to `words`.
+pub(crate) fn keyed_function<'env>(
+    env: &'env Env,
+    keyed: Keyed,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"tryAcquire", TryKey(keyed), Some(words))
 }
 
 /// What a function answers to its arguments.
 trait Answer: 'static {
-    fn answer(&self, arguments: &Arguments) -> Option<f64>;
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64>;
 }
 
 struct Try(Limiter);
+struct Check(Limiter);
+struct Begin(Arc<Hub>, Limiter);
 struct Peek(Limiter);
 struct TryKey(Keyed);
 
 impl Answer for Try {
     #[inline]
-    fn answer(&self, arguments: &Arguments) -> Option<f64> {
-        self.0.try_acquire(arguments.permits(0)?).ok().map(decided)
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
+        self.0.try_acquire(arguments.permits(0)?).ok().map(|decision| decided(decision, words))
+    }
+}
+
+impl Answer for Check {
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
+        let decision = self.0.try_acquire(arguments.permits(0)?).ok()?;
+        let answer = decided(decision, words);
+        let reset_after = self.0.status().ok()?.and_then(|status| status.fresh_in);
+        if !decision.is_granted() {
+            words.write(REMAINING, &[self.0.remaining().ok()?]);
+        }
+        words.write(RESET_AFTER, &[reset_after.map_or(u64::MAX, whole_ns)]);
+        Some(answer)
+    }
+}
+
+impl Answer for Begin {
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
+        Some(match self.0.begin(&self.1, arguments.permits(0)?, None).ok()? {
+            Begun::Granted(grant) => {
+                words.write(0, &to_words(&grant));
+                0.0
+            }
+            Begun::Waits(WaitId(id)) => double(id),
+        })
     }
 }
 
 impl Answer for Peek {
-    fn answer(&self, arguments: &Arguments) -> Option<f64> {
+    fn answer(&self, arguments: &Arguments, _words: &Words) -> Option<f64> {
         let wait = self.0.peek(arguments.permits(0)?).ok()?;
-        Some(wait.map_or(-1.0, |wait| u64::try_from(wait.as_nanos()).map_or(UNDECIDED, double)))
+        Some(wait.map_or(-1.0, |wait| double(whole_ns(wait))))
     }
 }
 
 impl Answer for TryKey {
     #[inline]
-    fn answer(&self, arguments: &Arguments) -> Option<f64> {
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
         let permits = arguments.permits(1)?;
-        arguments.with_key(0, |key| self.0.try_acquire(key, permits).ok().map(decided))?
+        let decided = |key: &[u8]| Some(decided(self.0.try_acquire(key, permits).ok()?, words));
+        arguments.with_key(0, decided)?
     }
 }
 
 #[inline]
-fn decided(decision: Decision) -> f64 {
+fn decided(decision: Decision, words: &Words) -> f64 {
     match decision {
-        Decision::Granted(grant) => double(grant.remaining()),
-        Decision::Denied(denial) => denial.retry_after().map_or(f64::NEG_INFINITY, |wait| {
-            // Never zero, so that the sign tells a denial from a grant.
-            -u64::try_from(wait.as_nanos()).map_or(f64::INFINITY, double)
-        }),
+        Decision::Granted(grant) => {
+            words.write(0, &to_words(&grant));
+            double(grant.remaining())
+        }
+        // Never zero, so that the sign tells a denial from a grant.
+        Decision::Denied(denial) => {
+            denial.retry_after().map_or(f64::NEG_INFINITY, |wait| -double(whole_ns(wait)))
+        }
     }
+}
+
+/// The buffer of an environment that functions write to: see [`grant`](crate::grant).
+struct Words {
+    start: *mut u64,
+    count: usize,
+    reference: sys::napi_ref,
+}
+
+impl Words {
+    /// Without a buffer.
+    const NONE: Self = Self { start: ptr::null_mut(), count: 0, reference: ptr::null_mut() };
+
+    /// Keeps a buffer.
+    fn of(env: &Env, buffer: Unknown) -> Result<Self> {
+        let (mut start, mut bytes, mut reference) = (ptr::null_mut(), 0, ptr::null_mut());
+        // SAFETY: the environment and the value are those of the running call.
+        unsafe {
+            let (env, buffer) = (env.raw(), buffer.raw());
+            check_status!(sys::napi_get_arraybuffer_info(
+                env,
+                buffer,
+                &raw mut start,
+                &raw mut bytes
+            ))?;
+            check_status!(sys::napi_create_reference(env, buffer, 1, &raw mut reference))?;
+        }
+        // V8 aligns the memory of buffers to 8 bytes at least.
+        Ok(Self { start: start.cast(), count: bytes >> 3, reference })
+    }
+
+    /// Writes words from `at` on; none that lie behind the end.
+    #[inline]
+    fn write(&self, at: usize, words: &[u64]) {
+        if at.checked_add(words.len()).is_some_and(|end| end <= self.count) {
+            // SAFETY: the reference keeps the memory, they fit, and only this thread uses it.
+            unsafe { ptr::copy_nonoverlapping(words.as_ptr(), self.start.add(at), words.len()) };
+        }
+    }
+}
+
+/// The data of a function.
+struct Data<A> {
+    own: A,
+    words: Words,
 }
 
 /// The arguments of a call, of at most two.
@@ -144,12 +252,18 @@ impl Arguments {
     }
 }
 
-/// Creates a function of JavaScript that owns `answer`.
-fn function<'env, A: Answer>(env: &'env Env, name: &CStr, answer: A) -> Result<Unknown<'env>> {
+/// Creates a function of JavaScript that owns `own`.
+fn function<'env, A: Answer>(
+    env: &'env Env,
+    name: &CStr,
+    own: A,
+    buffer: Option<Unknown>,
+) -> Result<Unknown<'env>> {
+    let words = buffer.map_or(Ok(Words::NONE), |buffer| Words::of(env, buffer))?;
     let env = env.raw();
-    let data: *mut c_void = Box::into_raw(Box::new(answer)).cast();
+    let data: *mut c_void = Box::into_raw(Box::new(Data { own, words })).cast();
     let mut made = ptr::null_mut();
-    // SAFETY: the environment is live, the name ends with a zero, and `data` is an `A`.
+    // SAFETY: the environment is live, the name has this length, and `data` is a `Data<A>`.
     let created = unsafe {
         let length = isize::try_from(name.count_bytes()).unwrap_or(0);
         let status = sys::napi_create_function(
@@ -172,8 +286,8 @@ fn function<'env, A: Answer>(env: &'env Env, name: &CStr, answer: A) -> Result<U
         })
     };
     if let Err(error) = created {
-        // SAFETY: no finalizer frees it, and a function that was made has been given to no one.
-        drop(unsafe { Box::from_raw(data.cast::<A>()) });
+        // SAFETY: no finalizer frees it, and no one calls a function that was made.
+        unsafe { drop_data::<A>(env, data, ptr::null_mut()) };
         return Err(error);
     }
     // SAFETY: the value was made in this environment, in the scope of the running call.
@@ -200,9 +314,9 @@ unsafe extern "C" fn call<A: Answer>(
     };
     let answer = if status == sys::Status::napi_ok && !data.is_null() {
         // SAFETY: `function::<A>` made the data of this callback, which lives while it runs.
-        let own = unsafe { &*data.cast::<A>() };
-        // The limiter's locks survive a panic as its state does: it takes a poisoned lock.
-        let answer = catch_unwind(AssertUnwindSafe(|| own.answer(&arguments)));
+        let Data { own, words } = unsafe { &*data.cast::<Data<A>>() };
+        // A limiter stays usable after a panic: it takes a poisoned lock.
+        let answer = catch_unwind(AssertUnwindSafe(|| own.answer(&arguments, words)));
         answer.ok().flatten().unwrap_or(UNDECIDED)
     } else {
         UNDECIDED
@@ -215,11 +329,15 @@ unsafe extern "C" fn call<A: Answer>(
 
 /// Frees the data of a function that is collected.
 unsafe extern "C" fn drop_data<A: Answer>(
-    _env: sys::napi_env,
+    env: sys::napi_env,
     data: *mut c_void,
     _hint: *mut c_void,
 ) {
     // SAFETY: `function::<A>` leaked this box, and Node calls the finalizer once.
-    let own = unsafe { Box::from_raw(data.cast::<A>()) };
+    let Data { own, words } = *unsafe { Box::from_raw(data.cast::<Data<A>>()) };
+    if !words.reference.is_null() {
+        // SAFETY: it is this function's own. A failure leaves it to the end of the environment.
+        let _ = unsafe { sys::napi_delete_reference(env, words.reference) };
+    }
     let _ = catch_unwind(AssertUnwindSafe(|| drop(own)));
 }

@@ -122,6 +122,28 @@ impl Grant {
         Duration::from_nanos(self.scheduled_ns)
     }
 
+    /// Returns the grant as words, for a caller in another language that keeps it for a
+    /// [refund](crate::Limiter::refund).
+    ///
+    /// The first four are the instants released, promised and scheduled, in nanoseconds, and the
+    /// number of permits.
+    #[must_use]
+    pub const fn words(&self) -> [u64; 9] {
+        let Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover } = *self;
+        let [first, second, flags, epoch] = leftover.words();
+        [release_ns, promised_ns, scheduled_ns, permits, booked_ns, first, second, flags, epoch]
+    }
+
+    /// Returns the grant of these [words](Self::words).
+    ///
+    /// Any words are a grant. A refund of one that no limiter made is a permit too many.
+    #[must_use]
+    pub const fn from_words(words: [u64; 9]) -> Self {
+        let [release_ns, promised_ns, scheduled_ns, permits, booked_ns, a, b, c, d] = words;
+        let leftover = Leftover::from_words([a, b, c, d]);
+        Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover }
+    }
+
     /// Returns the instant at which the limit counts it.
     pub(crate) const fn counted_ns(&self) -> u64 {
         self.booked_ns

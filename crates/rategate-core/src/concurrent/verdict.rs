@@ -129,6 +129,36 @@ impl Leftover {
         Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch, in_flight, fills_share }
     }
 
+    /// Returns the leftover as words, for a grant that leaves Rust and comes back.
+    #[must_use]
+    pub const fn words(self) -> [u64; 4] {
+        let epoch = self.epoch.bits();
+        match self.left {
+            Amount::Parts { parts, parts_per_permit } => [parts, parts_per_permit, 0, epoch],
+            Amount::Permits { permits, busy_until_ns, in_flight, fills_share } => {
+                let [a, b, c, d] = in_flight.to_le_bytes();
+                let fills_share = if fills_share { 1 } else { 0 };
+                let flags = u64::from_le_bytes([a, b, c, d, fills_share, 1, 0, 0]);
+                [permits, busy_until_ns, flags, epoch]
+            }
+        }
+    }
+
+    /// Returns the leftover of these [words](Self::words). Any words are one.
+    #[must_use]
+    pub const fn from_words([first, second, flags, epoch]: [u64; 4]) -> Self {
+        let epoch = RefundEpoch::from_bits(epoch);
+        let [a, b, c, d, fills_share, is_permits, ..] = flags.to_le_bytes();
+        let left = if is_permits == 0 {
+            Amount::Parts { parts: first, parts_per_permit: second }
+        } else {
+            let in_flight = u32::from_le_bytes([a, b, c, d]);
+            let fills_share = fills_share != 0;
+            Amount::Permits { permits: first, busy_until_ns: second, in_flight, fills_share }
+        };
+        Self { left, epoch }
+    }
+
     /// Returns `true` if fewer than `permits` whole permits are left. Costs no division.
     #[must_use]
     pub const fn is_below(self, permits: u64) -> bool {
@@ -210,6 +240,21 @@ mod tests {
                     assert_eq!(leftover.is_below(permits), below, "{leftover:?} {permits}");
                     let booked = Leftover::booked(parts, parts_per_permit);
                     assert_eq!(booked.is_below(permits), parts < permits);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_the_leftover() {
+        for number in [0, 1, 1 << 32, u64::MAX] {
+            for (in_flight, fills_share) in [(0, false), (7, true), (u32::MAX, false)] {
+                let epoch = RefundEpoch::from_bits(number);
+                let ticket = Ticket { in_flight, fills_share, ..Ticket::booked(5, number, epoch) };
+                let booked = Leftover::of_ticket(number, &ticket);
+                let parts = Leftover::in_parts(number, 3).with_epoch(epoch);
+                for leftover in [booked, parts] {
+                    assert_eq!(Leftover::from_words(leftover.words()), leftover);
                 }
             }
         }
