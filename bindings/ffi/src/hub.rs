@@ -16,15 +16,14 @@
 //! still. A call that is granted permits at once meanwhile would go on before them. So it is put on
 //! the list behind them ([`Begun::Waits`]), and is delivered in order.
 //!
-//! A waiter that is later than the limiter's grace period loses what was held for it, and the
-//! limiter serves those behind it first. For a caller of the loop that is no reason to be
-//! overtaken: it was not late, the loop was. So a grant goes to the earliest wait of the loop for as
-//! many permits, and the one that it was made for goes on with the wait of that. Waits with a
-//! timeout keep their own: their deadlines differ.
+//! A loop may also be busy for longer than the [grace period](rategate::Limiter::with_grace), after
+//! which a waiter's permits go to the next. So a grant goes to the first caller of the hub that
+//! waits for as many permits of that limiter, and that caller's place in the queue to the one
+//! whose grant it was. A caller with a timeout keeps its place, which is made for that timeout.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::mem::take;
+use std::mem::{swap, take};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -60,20 +59,26 @@ pub struct Hub {
 struct Waits {
     last_id: u64,
     by_id: HashMap<u64, Wait>,
-    /// The ids of those that wait, by what could be granted to one of them as to another.
-    lines: HashMap<Line, BTreeSet<u64>>,
+    /// The callers that wait for the same, in order.
+    alike: HashMap<Same, BTreeSet<u64>>,
 }
 
 /// A limiter, by the address of its count, and a number of permits.
-type Line = (usize, u64);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Same(usize, u64);
 
 /// A wait whose caller has not gone on.
 struct Wait {
+    place: Place,
+    limiter: Limiter,
+    /// Absent with a timeout.
+    same: Option<Same>,
+}
+
+/// A place in a limiter's queue, which callers that wait for the same may change with each other.
+struct Place {
     state: State,
     mark: Arc<Mark>,
-    limiter: Limiter,
-    /// Its line, unless it has a timeout.
-    line: Option<Line>,
 }
 
 enum State {
@@ -95,14 +100,14 @@ pub enum Delivered {
 
 /// The waits that may have ended.
 struct List {
-    ready: Mutex<Vec<u64>>,
+    ready: Mutex<Vec<Arc<Mark>>>,
     /// Called after the first was put on an empty list, by whichever thread did.
     notify: Box<dyn Fn() + Send + Sync>,
 }
 
 /// The waker of a wait, and the mark that its caller should go on.
 struct Mark {
-    /// It changes where another grant is delivered to the caller.
+    /// The caller that has the place now. Changed with the waits locked.
     id: AtomicU64,
     list: Arc<List>,
     /// `true` from when the wait may have ended until it is seen that it has not. It stays so for
@@ -151,14 +156,15 @@ impl Hub {
             Poll::Ready(Err(error)) => return Err(error),
             Poll::Pending => State::Waiting(waiting),
         };
-        let line = (Arc::as_ptr(limiter.untaken()).addr(), permits);
-        let line = timeout.is_none().then_some(line);
         if matches!(state, State::Granted(_)) {
             mark.put();
-        } else {
-            waits.enter(line, id);
         }
-        waits.by_id.insert(id, Wait { state, mark, limiter: limiter.clone(), line });
+        let same = timeout.is_none().then(|| Same(Arc::as_ptr(limiter.untaken()).addr(), permits));
+        if let Some(same) = same {
+            waits.alike.entry(same).or_default().insert(id);
+        }
+        let wait = Wait { place: Place { state, mark }, limiter: limiter.clone(), same };
+        waits.by_id.insert(id, wait);
         Ok(Begun::Waits(WaitId(id)))
     }
 
@@ -175,7 +181,7 @@ impl Hub {
     /// Records that the caller of a delivered grant has gone on: the permits are its own.
     pub fn taken(&self, id: WaitId) {
         if let Some(wait) = self.waits().remove(id.0) {
-            wait.mark.withdraw();
+            wait.place.mark.withdraw();
         }
     }
 
@@ -188,11 +194,11 @@ impl Hub {
         // One pass: at a high rate each wait that ends makes the next one due, and the loop has
         // more to do.
         let ready = take(&mut *self.list.ready());
-        for id in ready {
-            let Some((id, end)) = self.check(id) else { continue };
-            let then = deliver(WaitId(id), end);
+        for mark in ready {
+            let Some((id, end)) = self.check(&mark) else { continue };
+            let then = deliver(id, end);
             if end.is_ok() && then == Delivered::Taken {
-                self.taken(WaitId(id));
+                self.taken(id);
             }
         }
     }
@@ -203,41 +209,31 @@ impl Hub {
         self.waits().by_id.len()
     }
 
-    /// Looks at a wait from the list. If it has ended, returns its end, and for whom it is.
-    fn check(&self, id: u64) -> Option<(u64, Result<Grant, AcquireError>)> {
+    /// Looks at a place from the list. Returns the caller that goes on, if there is one, and why.
+    fn check(&self, mark: &Arc<Mark>) -> Option<(WaitId, Result<Grant, AcquireError>)> {
         let mut waits = self.waits();
+        let id = mark.id.load(Ordering::Relaxed);
         let wait = waits.by_id.get_mut(&id)?;
-        let end = match &mut wait.state {
+        let end = match &mut wait.place.state {
             State::Delivered(_) => return None,
             State::Granted(grant) => Ok(*grant),
             State::Waiting(waiting) => {
-                // Before the poll: a wake from then on puts the wait on the list again.
-                wait.mark.unset();
-                let waker = Waker::from(Arc::clone(&wait.mark));
+                // Before the poll: a wake from then on puts the place on the list again.
+                mark.unset();
+                let waker = Waker::from(Arc::clone(mark));
                 match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(end) => end,
                     Poll::Pending => return None,
                 }
             }
         };
-        wait.mark.set();
+        mark.set();
         let Ok(grant) = end else {
-            if let Some(wait) = waits.remove(id) {
-                wait.mark.withdraw();
-            }
-            return Some((id, end));
+            waits.remove(id)?.place.mark.withdraw();
+            return Some((WaitId(id), end));
         };
-        wait.state = State::Delivered(grant);
-        let line = wait.line;
-        let first = waits.leave(line, id);
-        if first < id {
-            waits.exchange(first, id);
-            waits.leave(line, first);
-            waits.enter(line, id);
-            // What woke its wait before has another id.
-            self.list.put(id);
-        }
-        Some((first, end))
+        wait.place.state = State::Delivered(grant);
+        Some((WaitId(waits.hand_to_first(id)), end))
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -245,47 +241,9 @@ impl Hub {
     }
 }
 
-impl Waits {
-    fn enter(&mut self, line: Option<Line>, id: u64) {
-        if let Some(line) = line {
-            self.lines.entry(line).or_default().insert(id);
-        }
-    }
-
-    /// Takes a wait out of its line. Returns the first that was in it, or `id`.
-    fn leave(&mut self, line: Option<Line>, id: u64) -> u64 {
-        let Some(line) = line else { return id };
-        let Some(ids) = self.lines.get_mut(&line) else { return id };
-        let first = ids.first().copied().unwrap_or(id);
-        ids.remove(&id);
-        if ids.is_empty() {
-            self.lines.remove(&line);
-        }
-        first
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Wait> {
-        let wait = self.by_id.remove(&id)?;
-        self.leave(wait.line, id);
-        Some(wait)
-    }
-
-    /// Lets each of two callers go on with the wait of the other.
-    fn exchange(&mut self, one: u64, other: u64) {
-        let waits = [one, other].map(|id| self.by_id.remove(&id));
-        for (wait, id) in waits.into_iter().zip([other, one]) {
-            if let Some(wait) = wait {
-                wait.mark.id.store(id, Ordering::Release);
-                wait.mark.set();
-                self.by_id.insert(id, wait);
-            }
-        }
-    }
-}
-
 impl Drop for Hub {
     fn drop(&mut self) {
-        for (_, wait) in take(&mut self.waits().by_id) {
+        for (_, wait) in take(&mut *self.waits()).by_id {
             wait.withdraw();
         }
     }
@@ -297,10 +255,45 @@ impl fmt::Debug for Hub {
     }
 }
 
+impl Waits {
+    fn remove(&mut self, id: u64) -> Option<Wait> {
+        let wait = self.by_id.remove(&id)?;
+        self.no_longer_waits(id, wait.same);
+        Some(wait)
+    }
+
+    fn no_longer_waits(&mut self, id: u64, same: Option<Same>) {
+        let Some(same) = same else { return };
+        if let Some(alike) = self.alike.get_mut(&same)
+            && alike.remove(&id)
+            && alike.is_empty()
+        {
+            self.alike.remove(&same);
+        }
+    }
+
+    /// Has the grant of a caller go to the first that waits for the same. Returns that caller.
+    fn hand_to_first(&mut self, id: u64) -> u64 {
+        let Some(wait) = self.by_id.get(&id) else { return id };
+        let same = wait.same;
+        let alike = same.and_then(|same| self.alike.get(&same));
+        let first = alike.and_then(|alike| alike.first().copied()).unwrap_or(id);
+        self.no_longer_waits(first, same);
+        if first != id
+            && let [Some(one), Some(other)] = self.by_id.get_disjoint_mut([&id, &first])
+        {
+            swap(&mut one.place, &mut other.place);
+            one.place.mark.id.store(id, Ordering::Relaxed);
+            other.place.mark.id.store(first, Ordering::Relaxed);
+        }
+        first
+    }
+}
+
 impl Wait {
     fn withdraw(self) {
-        self.mark.withdraw();
-        match self.state {
+        self.place.mark.withdraw();
+        match self.place.state {
             // Its drop leaves the wait queue, and refunds what was held.
             State::Waiting(waiting) => drop(waiting),
             // A closed limiter needs nothing back.
@@ -312,14 +305,14 @@ impl Wait {
 }
 
 impl List {
-    fn ready(&self) -> MutexGuard<'_, Vec<u64>> {
+    fn ready(&self) -> MutexGuard<'_, Vec<Arc<Mark>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, id: u64) {
+    fn put(&self, mark: Arc<Mark>) {
         let mut ready = self.ready();
         let is_first = ready.is_empty();
-        ready.push(id);
+        ready.push(mark);
         drop(ready);
         if is_first {
             (self.notify)();
@@ -329,9 +322,9 @@ impl List {
 
 impl Mark {
     /// Puts the wait on the list, unless it is there.
-    fn put(&self) {
+    fn put(self: &Arc<Self>) {
         if self.set() {
-            self.list.put(self.id.load(Ordering::Acquire));
+            self.list.put(Arc::clone(self));
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! * [`Limiter`]: a limiter of any policy behind one type, whose try is the lock-free one of its
 //!   policy where there is one;
-//! * [`Keyed`]: a limit for each of many keys;
+//! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
 //!   delivers their ends in order;
 //! * [`Signal`]: a file descriptor that a loop can watch;
@@ -25,7 +25,7 @@ mod signal;
 pub use self::clock::Clock;
 pub use self::code::Code;
 pub use self::hub::{Begun, Delivered, Hub, WaitId};
-pub use self::keyed::Keyed;
+pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
 #[cfg(unix)]
 pub use self::signal::Signal;

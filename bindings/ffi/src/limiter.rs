@@ -13,8 +13,8 @@ use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, Tr
 use rategate::stats::LimitStats;
 use rategate::wait::QueueBounds;
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, FixedWindow, Gcra, Grant,
-    SlidingLog, Status,
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Gcra, Grant, SlidingLog,
+    Status,
 };
 
 use crate::clock::Clock;
@@ -41,8 +41,6 @@ enum Kind {
     Bucket(AsyncLimiter<Gcra, Clock>),
     Log(AsyncLimiter<SlidingLog, Clock>),
     InFlight(AsyncLimiter<Concurrency, Clock>),
-    /// Of a key of a table, whose windows have a lock-free form there.
-    Window(AsyncLimiter<FixedWindow, Clock>),
     Any(AsyncLimiter<AnyPolicy, Clock>),
     Several(AsyncLimiter<AllOf, Clock>),
 }
@@ -56,7 +54,6 @@ macro_rules! each {
             Kind::Bucket($limiter) => $body,
             Kind::Log($limiter) => $body,
             Kind::InFlight($limiter) => $body,
-            Kind::Window($limiter) => $body,
             Kind::Any($limiter) => $body,
             Kind::Several($limiter) => $body,
         }
@@ -112,7 +109,7 @@ impl Limiter {
             [policy] => Kind::Any(AsyncLimiter::with_clock(policy, clock)),
             _ => Kind::Several(rategate::Limiter::with_clock(policies.0.clone(), clock).into()),
         };
-        kind.into()
+        Self { kind, untaken: Arc::default() }
     }
 
     /// Returns the limiter, once the debts of its charges are bounded or carried.
@@ -144,6 +141,22 @@ impl Limiter {
     #[inline]
     pub fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         each!(self, limiter => limiter.try_acquire(permits))
+    }
+
+    /// Takes `permits` that are free, for a call that would wait otherwise. Returns `false` if the
+    /// call has to [begin](crate::Hub::begin) a wait: nothing was taken then.
+    ///
+    /// A limiter that counts what it denies would count a denial here, so it returns `false`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::try_acquire`].
+    #[inline]
+    pub fn take_at_once(&self, permits: u64) -> Result<bool, TryAcquireError> {
+        if self.has_untaken() || self.stats().is_some() {
+            return Ok(false);
+        }
+        Ok(self.try_acquire(permits)?.is_granted())
     }
 
     /// Takes `permits` and blocks the thread until they may start, or refuses at once if that is
@@ -222,19 +235,9 @@ impl Limiter {
             Kind::Bucket(limiter) => limiter.status().map(Some),
             Kind::Log(limiter) => limiter.status().map(Some),
             Kind::InFlight(limiter) => limiter.status().map(Some),
-            Kind::Window(limiter) => limiter.status().map(Some),
             Kind::Any(limiter) => limiter.status().map(Some),
             Kind::Several(limiter) => limiter.remaining().map(|_| None),
         }
-    }
-
-    /// Returns by how many permits the limit is exceeded; 0 if it is not in debt.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn debt(&self) -> Result<u64, Closed> {
-        each!(self, limiter => limiter.limiter().debt())
     }
 
     /// Returns the number of threads and tasks that wait.
@@ -322,9 +325,6 @@ impl Limiter {
             (Kind::InFlight(limiter), [AnyPolicy::Concurrency(policy)]) => {
                 limiter.reconfigure(*policy)
             }
-            (Kind::Window(limiter), [AnyPolicy::FixedWindow(policy)]) => {
-                limiter.reconfigure(*policy)
-            }
             (Kind::Any(limiter), [policy]) => limiter.reconfigure(*policy),
             (Kind::Several(limiter), [_, _, ..]) => limiter.reconfigure(policies.0.clone()),
             _ => Err(other),
@@ -361,25 +361,6 @@ impl Limiter {
         &self.untaken
     }
 }
-
-impl From<Kind> for Limiter {
-    fn from(kind: Kind) -> Self {
-        Self { kind, untaken: Arc::default() }
-    }
-}
-
-/// The limiters of keys.
-macro_rules! of_key {
-    ($($policy:ty => $kind:ident),*) => {$(
-        impl From<rategate::Limiter<$policy, Clock>> for Limiter {
-            fn from(limiter: rategate::Limiter<$policy, Clock>) -> Self {
-                Kind::$kind(limiter.into()).into()
-            }
-        }
-    )*};
-}
-
-of_key!(Gcra => Bucket, FixedWindow => Window, AnyPolicy => Any);
 
 /// A promised start.
 pub trait Reserved: Send + fmt::Debug {

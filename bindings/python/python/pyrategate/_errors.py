@@ -1,0 +1,43 @@
+"""Exceptions: what a call can end with besides a grant."""
+
+from __future__ import annotations
+
+
+class Limited(Exception):
+    """The limit did not let the call pass. Nothing was taken."""
+
+
+class RateLimited(Limited):
+    """A call that does not wait came too soon.
+
+    ``retry_after_ns`` says when the same call would pass, if no other comes first. It is ``None``
+    if no time helps.
+    """
+
+    def __init__(self, message: str = "rate limited", retry_after_ns: int | None = None) -> None:
+        super().__init__(message, retry_after_ns)
+        self.retry_after_ns = retry_after_ns
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds after which the same call would pass."""
+        return None if self.retry_after_ns is None else self.retry_after_ns / 1e9
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TooLong(RateLimited, TimeoutError):
+    """The start lies past the timeout. This is known, and raised, at once."""
+
+
+class Full(Limited):
+    """The wait queue, or the table of keys, is full."""
+
+
+class Closed(Limited):
+    """The limiter has been closed, before the call or while it waited."""
+
+
+class ExceedsCapacity(ValueError):
+    """No time and no retry makes this call pass: it asks for more than could ever be granted."""

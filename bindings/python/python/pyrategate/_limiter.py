@@ -1,0 +1,99 @@
+"""The limiter, with what Python does as well as Rust."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, TypeVar
+
+from . import _core, _loop
+from ._errors import RateLimited
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Limiter(_core._Limiter):
+    """A limit for threads and tasks, which share one line in the order of their calls.
+
+    ``limit`` is a text (``"10/s burst 5"``, ``"100 per any minute"``, several between
+    semicolons), a `Policy`, or a list of these. A call passes all of them, or takes nothing.
+    Without ``burst`` as many permits are free at once as are written.
+
+    >>> clock = ManualClock()
+    >>> limiter = Limiter("2 per any second", clock=clock)
+    >>> limiter.try_acquire(), limiter.try_acquire(), limiter.try_acquire()
+    (True, True, False)
+    >>> clock.advance("1s")
+    >>> limiter.try_acquire()
+    True
+    """
+
+    def _wait(self, permits: int, timeout: Any) -> Any:
+        return _loop.wait(self, permits, timeout)
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function, or a coroutine function: each call waits for a permit.
+
+        >>> @Limiter("10/s")
+        ... def fetch(page):
+        ...     return page
+        >>> fetch(1)
+        1
+        """
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def waits(*args: Any, **kwargs: Any) -> Any:
+                async with self:
+                    return await function(*args, **kwargs)
+
+        else:
+
+            @functools.wraps(function)
+            def waits(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return function(*args, **kwargs)
+
+        return waits  # type: ignore[return-value]
+
+    def or_raise(self, function: F) -> F:
+        """Decorate a function: a call that comes too soon raises `RateLimited` and is not made.
+
+        >>> @Limiter("1/h").or_raise
+        ... def report():
+        ...     return "done"
+        >>> report()
+        'done'
+        >>> report()
+        Traceback (most recent call last):
+        pyrategate._errors.RateLimited: rate limited: retry in 3600 s
+        """
+
+        def enter() -> None:
+            decision = self.check()
+            if not decision.granted:
+                after = decision.retry_after
+                when = "never" if after is None else f"retry in {after:.0f} s"
+                raise RateLimited(f"rate limited: {when}", decision.retry_after_ns)
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def tries(*args: Any, **kwargs: Any) -> Any:
+                enter()
+                try:
+                    return await function(*args, **kwargs)
+                finally:
+                    self.__exit__()
+
+        else:
+
+            @functools.wraps(function)
+            def tries(*args: Any, **kwargs: Any) -> Any:
+                enter()
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    self.__exit__()
+
+        return tries  # type: ignore[return-value]

@@ -1,0 +1,50 @@
+"""Waits of asyncio's tasks: a hub for each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from weakref import WeakKeyDictionary
+
+from ._core import Hub
+
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+
+
+def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
+    """Return the hub of a loop, which watches it from now on."""
+    hub = _hubs.get(loop)
+    if hub is None:
+        for other in [other for other in list(_hubs) if other.is_closed()]:
+            # What still waits there will never go on, and should not hold up others.
+            _hubs.pop(other).close()
+        hub = Hub()
+        loop.add_reader(hub.fileno(), hub.drain)
+        _hubs[loop] = hub
+    return hub
+
+
+async def wait(limiter, permits: int, timeout) -> None:
+    """Wait for permits in the line that threads and other loops are in too."""
+    loop = asyncio.get_running_loop()
+    hub = hub_of(loop)
+    future = loop.create_future()
+    place = hub.begin(limiter, permits, timeout, future)
+    if place is None:
+        return
+    try:
+        await future
+    except BaseException:
+        # Whatever the wait held, or was granted and not used, goes back.
+        hub.cancel(place)
+        raise
+    hub.taken(place)
+
+
+def _forget_the_parents_loops() -> None:
+    for loop in list(_hubs):
+        _hubs.pop(loop).close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_the_parents_loops)

@@ -1,0 +1,56 @@
+//! A clock that tests move.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::number::{Span, ns};
+
+/// A clock that stands still until it is moved, for tests that take no time.
+#[pyclass(frozen, subclass, module = "pyrategate", name = "_ManualClock")]
+#[derive(Debug)]
+pub(crate) struct ManualClock {
+    pub(crate) clock: rategate::ManualClock,
+}
+
+#[pymethods]
+impl ManualClock {
+    #[new]
+    fn new() -> Self {
+        Self { clock: rategate::ManualClock::stepped() }
+    }
+
+    /// The nanoseconds since the clock was made.
+    #[getter]
+    fn now_ns(&self) -> u64 {
+        ns(self.clock.now())
+    }
+
+    /// Lets a span of time pass, and wakes what is due by then.
+    #[pyo3(signature = (span, /))]
+    fn advance(&self, py: Python<'_>, span: Span) {
+        // Wakers run in this call, and a waiting thread needs the interpreter to go on.
+        py.detach(|| self.clock.advance(span.0));
+    }
+
+    /// Sets the time since the clock was made, back if need be.
+    #[pyo3(signature = (now_ns, /))]
+    fn set_ns(&self, py: Python<'_>, now_ns: u64) {
+        py.detach(|| self.clock.set(Duration::from_nanos(now_ns)));
+    }
+
+    /// Moves the clock to the nearest instant that is waited for, and returns it in nanoseconds.
+    fn step(&self, py: Python<'_>) -> Option<u64> {
+        py.detach(|| self.clock.step()).map(ns)
+    }
+
+    /// The number of threads that wait on this clock.
+    #[getter]
+    fn waiting_threads(&self) -> usize {
+        self.clock.waiting()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ManualClock(now_ns={})", self.now_ns())
+    }
+}

@@ -1,0 +1,62 @@
+//! Exceptions. Their classes are in Python (`pyrategate/_errors.py`), where users read them.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use rategate::Error;
+use rategate_ffi::Code;
+
+use crate::number::ns;
+
+struct Classes {
+    too_long: Py<PyType>,
+    full: Py<PyType>,
+    closed: Py<PyType>,
+    exceeds_capacity: Py<PyType>,
+    invalid: Py<PyType>,
+}
+
+fn classes(py: Python<'_>) -> PyResult<&Classes> {
+    static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+    CLASSES.get_or_try_init(py, || {
+        let module = py.import("pyrategate._errors")?;
+        let class = |name: &str| -> PyResult<Py<PyType>> {
+            Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
+        };
+        Ok(Classes {
+            too_long: class("TooLong")?,
+            full: class("Full")?,
+            closed: class("Closed")?,
+            exceeds_capacity: class("ExceedsCapacity")?,
+            invalid: py.get_type::<pyo3::exceptions::PyValueError>().unbind(),
+        })
+    })
+}
+
+/// Returns the exception of an error.
+pub(crate) fn raised(py: Python<'_>, error: impl Into<Error>) -> PyErr {
+    let error = error.into();
+    let classes = match classes(py) {
+        Ok(classes) => classes,
+        Err(failed) => return failed,
+    };
+    let class = match Code::of(&error) {
+        Code::TooLong | Code::Cancelled => {
+            let retry_after_ns = error.retry_after().map(ns);
+            let class = classes.too_long.bind(py).clone();
+            return PyErr::from_type(class, (error.to_string(), retry_after_ns));
+        }
+        Code::Full => &classes.full,
+        Code::Closed => &classes.closed,
+        Code::Never => &classes.exceeds_capacity,
+        _ => &classes.invalid,
+    };
+    PyErr::from_type(class.bind(py).clone(), error.to_string())
+}
+
+/// Returns seconds as a float, the nearest there is.
+pub(crate) fn seconds(span: Duration) -> f64 {
+    span.as_secs_f64()
+}

@@ -1,0 +1,136 @@
+//! The hub of an event loop of asyncio.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyOSError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rategate_ffi::{Begun, Delivered, Signal, WaitId};
+
+use crate::decision::Grant;
+use crate::error::raised;
+use crate::limiter::Limiter;
+use crate::number::{Permits, Span};
+
+/// The waits of one event loop, which watches the file descriptor and then calls `drain`.
+#[pyclass(frozen, module = "pyrategate")]
+#[derive(Debug)]
+pub(crate) struct Hub {
+    inner: rategate_ffi::Hub,
+    signal: Arc<Signal>,
+    /// The futures of the waits, by id. A Python object, so that the garbage collector sees the
+    /// cycle from the loop to them and back.
+    futures: Py<PyDict>,
+}
+
+#[pymethods]
+impl Hub {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let signal = Arc::new(signal);
+        let raise = Arc::clone(&signal);
+        let hub = rategate_ffi::Hub::new(move || raise.raise());
+        Ok(Self { inner: hub, signal, futures: PyDict::new(py).unbind() })
+    }
+
+    /// Returns the file descriptor that is readable when there is something to drain.
+    fn fileno(&self) -> i32 {
+        self.signal.as_raw_fd()
+    }
+
+    /// The number of waits whose tasks have not gone on.
+    #[getter]
+    fn waiting(&self) -> usize {
+        self.inner.waiting()
+    }
+
+    /// Begins a wait that ends with `future`. Returns its id, or None where the permits were free.
+    fn begin<'py>(
+        &self,
+        py: Python<'py>,
+        limiter: PyRef<'py, Limiter>,
+        permits: Permits,
+        timeout: Option<Span>,
+        future: Bound<'py, PyAny>,
+    ) -> PyResult<Option<u64>> {
+        let timeout = timeout.map(|Span(timeout)| timeout);
+        match self.inner.begin(&limiter.inner, permits.0, timeout) {
+            Ok(Begun::Granted(_)) => Ok(None),
+            Ok(Begun::Waits(WaitId(id))) => {
+                self.futures.bind(py).set_item(id, future)?;
+                Ok(Some(id))
+            }
+            Err(error) => Err(raised(py, error)),
+        }
+    }
+
+    /// Withdraws a wait. What its task has not taken is refunded.
+    fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+        self.forget(py, id)?;
+        Ok(self.inner.cancel(WaitId(id)))
+    }
+
+    /// Records that the task of a wait has gone on.
+    fn taken(&self, id: u64) {
+        self.inner.taken(WaitId(id));
+    }
+
+    /// Ends the futures of the waits that have ended, in order.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        self.signal.lower();
+        let mut failed = None;
+        self.inner.drain(|WaitId(id), end| {
+            let ended = self.end(py, id, end.map_err(|error| raised(py, error)));
+            if let Err(error) = ended {
+                failed = Some(error);
+            }
+            Delivered::Later
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Withdraws all waits, for a loop that is closed and in a forked child.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let ids: Vec<u64> =
+            self.futures.bind(py).keys().iter().map(|id| id.extract()).collect::<PyResult<_>>()?;
+        for id in ids {
+            self.cancel(py, id)?;
+        }
+        Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.futures)
+    }
+}
+
+impl Hub {
+    fn end(&self, py: Python<'_>, id: u64, end: PyResult<rategate::Grant>) -> PyResult<()> {
+        let futures = self.futures.bind(py);
+        let Some(future) = futures.get_item(id)? else { return Ok(()) };
+        futures.del_item(id)?;
+        // The task was cancelled, and will withdraw its wait when it runs.
+        if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+            return Ok(());
+        }
+        match end {
+            Ok(grant) => future.call_method1(intern!(py, "set_result"), (Grant(grant),))?,
+            Err(error) => {
+                future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?
+            }
+        };
+        Ok(())
+    }
+
+    fn forget(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        let futures = self.futures.bind(py);
+        if futures.contains(id)? {
+            futures.del_item(id)?;
+        }
+        Ok(())
+    }
+}

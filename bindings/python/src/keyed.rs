@@ -1,0 +1,164 @@
+//! A table with a limit for each key.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use rategate::keyed::{DEFAULT_KEYS, MAX_KEYS};
+use rategate_ffi::{Clock, KeyRef, Overflow};
+
+use crate::clock::ManualClock;
+use crate::decision::Decision;
+use crate::error::raised;
+use crate::limiter::policies;
+use crate::number::{Permits, ns, within};
+
+/// A limit for each of many keys, in bounded memory. A key is a str, bytes or an int of 64 bits.
+#[pyclass(frozen, module = "pyrategate")]
+#[derive(Debug)]
+pub(crate) struct Keyed {
+    keyed: rategate_ffi::Keyed,
+    limit: String,
+}
+
+#[pymethods]
+impl Keyed {
+    #[new]
+    #[pyo3(signature = (limit, *, max_keys=None, when_full="share", clock=None))]
+    fn new(
+        limit: Bound<'_, PyAny>,
+        max_keys: Option<Bound<'_, PyAny>>,
+        when_full: &str,
+        clock: Option<Py<ManualClock>>,
+    ) -> PyResult<Self> {
+        let policies = policies(&limit)?;
+        let &[policy] = policies.policies() else {
+            return Err(PyValueError::new_err(format!(
+                "a table of keys has one policy, not {}: \"{policies}\"",
+                policies.policies().len()
+            )));
+        };
+        let overflow = match when_full {
+            "share" => Overflow::Share,
+            "refuse" => Overflow::Refuse,
+            "admit" => Overflow::Admit,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "when_full is \"share\", \"refuse\" or \"admit\", not {other:?}"
+                )));
+            }
+        };
+        let most = u64::try_from(MAX_KEYS).unwrap_or(u64::MAX);
+        let max_keys = max_keys.map(|given| within("max_keys", 1, most, &given)).transpose()?;
+        let max_keys = max_keys.and_then(|keys| usize::try_from(keys).ok());
+        let max_keys = max_keys.unwrap_or(DEFAULT_KEYS);
+        let clock =
+            clock.map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
+        let keyed = rategate_ffi::Keyed::new(policy, max_keys, overflow, clock);
+        Ok(Self { keyed, limit: policies.to_string() })
+    }
+
+    /// Takes permits for a key at once, or not at all.
+    #[pyo3(signature = (key, permits=Permits(1)))]
+    fn try_acquire(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        permits: Permits,
+    ) -> PyResult<bool> {
+        with_key(key, |key| match self.keyed.try_acquire(key, permits.0) {
+            Ok(decision) => Ok(decision.is_granted()),
+            Err(error) => Err(raised(py, error)),
+        })
+    }
+
+    /// Takes permits for a key at once, or says when to come again.
+    #[pyo3(signature = (key, permits=Permits(1)))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        permits: Permits,
+    ) -> PyResult<Decision> {
+        with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits.0) {
+            Ok((decision, status)) => {
+                Ok(Decision::new(&decision, status.remaining, status.fresh_in.map(ns)))
+            }
+            Err(error) => Err(raised(py, error)),
+        })
+    }
+
+    /// Returns the nanoseconds that a call of a key would have to wait now. None if no time helps.
+    #[pyo3(signature = (key, permits=Permits(1)))]
+    fn peek(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        permits: Permits,
+    ) -> PyResult<Option<u64>> {
+        with_key(key, |key| match self.keyed.peek(key, permits.0) {
+            Ok(wait) => Ok(wait.map(ns)),
+            Err(error) => Err(raised(py, error)),
+        })
+    }
+
+    /// Forgets what a key was granted. Returns True if that changes anything.
+    fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        with_key(key, |key| self.keyed.reset(key).map_err(|error| raised(py, error)))
+    }
+
+    /// Puts other numbers of the same policy into force, for all keys.
+    fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
+        let policies = policies(&limit)?;
+        let changed = match policies.policies() {
+            &[policy] => self.keyed.reconfigure(policy),
+            _ => None,
+        };
+        match changed {
+            Some(changed) => changed.map_err(|error| raised(py, error)),
+            None => Err(PyValueError::new_err(format!(
+                "\"{policies}\" is not the policy of this table, \"{}\", with other numbers",
+                self.limit
+            ))),
+        }
+    }
+
+    /// The calls with a new key that found the table full.
+    #[getter]
+    fn overflows(&self) -> u64 {
+        self.keyed.overflows()
+    }
+
+    fn __len__(&self) -> usize {
+        self.keyed.len()
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a table cannot be pickled: another process would get a copy that limits by itself",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Keyed({:?})", self.limit)
+    }
+}
+
+fn with_key<T>(key: &Bound<'_, PyAny>, run: impl FnOnce(KeyRef<'_>) -> PyResult<T>) -> PyResult<T> {
+    if let Ok(text) = key.cast::<PyString>() {
+        return run(KeyRef::Text(&text.to_cow()?));
+    }
+    if let Ok(bytes) = key.cast::<PyBytes>() {
+        return run(KeyRef::Bytes(bytes.as_bytes()));
+    }
+    match key.extract::<i64>() {
+        Ok(number) => run(KeyRef::Number(number)),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "a key is a str, bytes or an int of 64 bits, not {}",
+            key.repr()?
+        ))),
+    }
+}

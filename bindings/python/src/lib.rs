@@ -1,0 +1,36 @@
+//! The extension module of the Python package `pyrategate`.
+//!
+//! It turns Python's objects into those of `rategate-ffi` and back. Whatever is as fast in Python
+//! is in Python, in `python/pyrategate`.
+
+mod awaitable;
+mod clock;
+mod decision;
+mod error;
+mod hub;
+mod keyed;
+mod limiter;
+mod number;
+mod reservation;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::awaitable::Granted;
+    #[pymodule_export]
+    use super::clock::ManualClock;
+    #[pymodule_export]
+    use super::decision::{Charged, Decision, Grant, Settled};
+    #[pymodule_export]
+    use super::hub::Hub;
+    #[pymodule_export]
+    use super::keyed::Keyed;
+    #[pymodule_export]
+    use super::limiter::Limiter;
+    #[pymodule_export]
+    use super::number::span_ns;
+    #[pymodule_export]
+    use super::reservation::Reservation;
+}

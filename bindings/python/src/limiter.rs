@@ -1,0 +1,360 @@
+//! The limiter.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use rategate::wait::QueueBounds;
+use rategate::{AcquireError, AnyPolicy};
+use rategate_core::queue::MAX_WAITERS;
+use rategate_ffi::{Begun, Clock, Delivered, Policies, Signal};
+
+use crate::awaitable::Granted;
+use crate::clock::ManualClock;
+use crate::decision::{Charged, Decision, Grant, Settled};
+use crate::error::raised;
+use crate::number::{Permits, Span, ns, within};
+use crate::reservation::Reservation;
+
+/// A limiter for threads and tasks. The class of users adds to it what Python does as well.
+#[pyclass(frozen, subclass, module = "pyrategate", name = "_Limiter")]
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    pub(crate) inner: rategate_ffi::Limiter,
+    /// The limit as it prints, or as it was given.
+    limit: String,
+    clock: Option<Py<ManualClock>>,
+    name: Option<String>,
+    granted: Py<Granted>,
+    /// True if the limit counts operations in flight, which end with the block of a `with`.
+    counts_in_flight: bool,
+}
+
+#[pymethods]
+impl Limiter {
+    #[new]
+    #[pyo3(signature = (limit, *, clock=None, max_waiting=None, name=None))]
+    fn new(
+        py: Python<'_>,
+        limit: Bound<'_, PyAny>,
+        clock: Option<Py<ManualClock>>,
+        max_waiting: Option<Bound<'_, PyAny>>,
+        name: Option<String>,
+    ) -> PyResult<Self> {
+        let policies = policies(&limit)?;
+        let on = clock
+            .as_ref()
+            .map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
+        let limiter = rategate_ffi::Limiter::new(&policies, on);
+        if let Some(most) = max_waiting {
+            let most = within("max_waiting", 1, MAX_WAITERS.into(), &most)?;
+            let bounds = QueueBounds::new(u32::try_from(most).unwrap_or(u32::MAX));
+            limiter.bound_queue(bounds).map_err(|error| raised(py, error))?;
+        }
+        let limiter = match &name {
+            Some(name) => limiter.with_stats(name),
+            None => limiter,
+        };
+        let counts_in_flight = policies.policies().iter().any(|policy| {
+            matches!(
+                policy,
+                AnyPolicy::Concurrency(_)
+                    | AnyPolicy::AdaptiveConcurrency(_)
+                    | AnyPolicy::CommitLog(_)
+            )
+        });
+        let (limit, granted) = (policies.to_string(), Py::new(py, Granted)?);
+        Ok(Self { inner: limiter, limit, clock, name, granted, counts_in_flight })
+    }
+
+    /// Takes permits at once, or not at all.
+    #[pyo3(signature = (permits=Permits(1)))]
+    fn try_acquire(&self, py: Python<'_>, permits: Permits) -> PyResult<bool> {
+        match self.inner.try_acquire(permits.0) {
+            Ok(decision) => Ok(decision.is_granted()),
+            Err(error) => Err(raised(py, error)),
+        }
+    }
+
+    /// Takes permits at once, or says when to come again.
+    #[pyo3(signature = (permits=Permits(1)))]
+    fn check(&self, py: Python<'_>, permits: Permits) -> PyResult<Decision> {
+        let decision = self.inner.try_acquire(permits.0).map_err(|error| raised(py, error))?;
+        let status = self.inner.status().map_err(|error| raised(py, error))?;
+        let remaining = match (decision.granted(), status) {
+            (Some(grant), _) => grant.remaining(),
+            (None, Some(status)) => status.remaining,
+            (None, None) => self.inner.remaining().map_err(|error| raised(py, error))?,
+        };
+        let reset_after_ns = status.and_then(|status| status.fresh_in).map(ns);
+        Ok(Decision::new(&decision, remaining, reset_after_ns))
+    }
+
+    /// Returns the nanoseconds that a call would have to wait now. None if no time helps.
+    #[pyo3(signature = (permits=Permits(1)))]
+    fn peek(&self, py: Python<'_>, permits: Permits) -> PyResult<Option<u64>> {
+        let wait = self.inner.peek(permits.0).map_err(|error| raised(py, error))?;
+        Ok(wait.map(ns))
+    }
+
+    /// Takes permits, and blocks the thread until they may start.
+    #[pyo3(signature = (permits=Permits(1), *, timeout=None))]
+    fn acquire(&self, py: Python<'_>, permits: Permits, timeout: Option<Span>) -> PyResult<Grant> {
+        let timeout = timeout.map(|Span(timeout)| timeout);
+        let ended = if is_main_thread(py)? {
+            self.acquire_in_main_thread(py, permits.0, timeout)?
+        } else {
+            py.detach(|| self.inner.acquire(permits.0, timeout))
+        };
+        ended.map(Grant).map_err(|error| raised(py, error))
+    }
+
+    /// Takes permits, and returns what a task awaits until they may start.
+    #[pyo3(signature = (permits=Permits(1), *, timeout=None))]
+    fn acquire_async<'py>(
+        slf: &Bound<'py, Self>,
+        permits: Permits,
+        timeout: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (this, py) = (slf.get(), slf.py());
+        match this.inner.take_at_once(permits.0) {
+            Ok(true) => Ok(this.granted.bind(py).clone().into_any()),
+            Ok(false) => {
+                let kwargs = PyDict::new(py);
+                kwargs.set_item("permits", permits.0)?;
+                kwargs.set_item("timeout", timeout)?;
+                slf.call_method("_wait", (), Some(&kwargs))
+            }
+            Err(error) => Err(raised(py, error)),
+        }
+    }
+
+    /// Takes permits for the first instant at which they may start, and does not wait for it.
+    #[pyo3(signature = (permits=Permits(1), *, timeout=None))]
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        permits: Permits,
+        timeout: Option<Span>,
+    ) -> PyResult<Reservation> {
+        let reserved = self.inner.reserve(permits.0, timeout.map(|Span(timeout)| timeout));
+        reserved.map(Reservation::new).map_err(|error| raised(py, error))
+    }
+
+    /// Brings back permits of a grant, all by default. Returns the number that came back.
+    #[pyo3(signature = (grant, permits=None))]
+    fn refund(&self, py: Python<'_>, grant: Grant, permits: Option<Permits>) -> PyResult<u64> {
+        let permits = permits.map_or(grant.0.permits(), |Permits(permits)| permits);
+        self.inner.refund(&grant.0, permits).map_err(|error| raised(py, error))
+    }
+
+    /// Corrects a grant to the number of permits that were really used.
+    fn settle(&self, py: Python<'_>, grant: Grant, actual: Permits) -> PyResult<Settled> {
+        let settled = self.inner.settle(&grant.0, actual.0);
+        settled.map(Into::into).map_err(|error| raised(py, error))
+    }
+
+    /// Counts permits that have been used already, whether they fit or not.
+    fn charge(&self, py: Python<'_>, permits: Permits) -> PyResult<Charged> {
+        self.inner.charge(permits.0).map(Into::into).map_err(|error| raised(py, error))
+    }
+
+    /// Ends operations in flight. Returns False if the limit counts none.
+    #[pyo3(signature = (permits=Permits(1)))]
+    fn release(&self, py: Python<'_>, permits: Permits) -> PyResult<bool> {
+        self.inner.release(permits.0).map_err(|error| raised(py, error))
+    }
+
+    /// Adds permits to a pool that is refilled from outside. Returns False if there is none.
+    fn refill(&self, py: Python<'_>, permits: Permits) -> PyResult<bool> {
+        self.inner.refill(permits.0).map_err(|error| raised(py, error))
+    }
+
+    /// Forgets all that was granted. Returns True if that changes anything.
+    fn reset(&self, py: Python<'_>) -> PyResult<bool> {
+        self.inner.reset().map_err(|error| raised(py, error))
+    }
+
+    /// Puts other numbers of the same policies into force. Waiters stay.
+    fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
+        let policies = policies(&limit)?;
+        self.inner.reconfigure(&policies).map_err(|error| raised(py, error))
+    }
+
+    /// Closes the limiter: it grants nothing any more, and all waits end.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inner.close());
+    }
+
+    /// True if the limiter is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    /// The number of threads and tasks that wait.
+    #[getter]
+    fn waiting(&self, py: Python<'_>) -> PyResult<u32> {
+        self.inner.waiting().map_err(|error| raised(py, error))
+    }
+
+    /// True while a wait of a loop may have ended, and its task has not gone on: for tests.
+    #[getter]
+    fn _untaken(&self) -> bool {
+        self.inner.has_untaken()
+    }
+
+    /// The most permits that a try could take now.
+    #[getter]
+    fn remaining(&self, py: Python<'_>) -> PyResult<u64> {
+        self.inner.remaining().map_err(|error| raised(py, error))
+    }
+
+    /// The nanoseconds on the limiter's clock.
+    #[getter]
+    fn now_ns(&self) -> u64 {
+        ns(self.inner.now())
+    }
+
+    /// The name under which the limit counts, or None.
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The clock that the limiter was made with, or None for real time.
+    #[getter]
+    fn clock(&self, py: Python<'_>) -> Option<Py<ManualClock>> {
+        self.clock.as_ref().map(|clock| clock.clone_ref(py))
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> PyResult<Grant> {
+        self.acquire(py, Permits(1), None)
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: Bound<'_, PyAny>) -> PyResult<()> {
+        self.leave(py)
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::acquire_async(slf, Permits(1), None)
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __aexit__(&self, py: Python<'_>, _raised: Bound<'_, PyAny>) -> PyResult<Py<Granted>> {
+        self.leave(py)?;
+        Ok(self.granted.clone_ref(py))
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_seen))]
+    fn __deepcopy__(slf: Py<Self>, _seen: Bound<'_, PyAny>) -> Py<Self> {
+        slf
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a limiter cannot be pickled: another process would get a copy that limits by itself",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Limiter({:?})", self.limit)
+    }
+}
+
+impl Limiter {
+    /// Ends the operation of a `with`, where the limit counts those in flight.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.counts_in_flight || self.inner.is_closed() {
+            return Ok(());
+        }
+        self.release(py, Permits(1)).map(drop)
+    }
+
+    /// Waits in such a way that Ctrl-C ends the wait, and the place in the queue with it.
+    fn acquire_in_main_thread(
+        &self,
+        py: Python<'_>,
+        permits: u64,
+        timeout: Option<Duration>,
+    ) -> PyResult<Result<rategate::Grant, AcquireError>> {
+        let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let signal = Arc::new(signal);
+        let raise = Arc::clone(&signal);
+        let hub = rategate_ffi::Hub::new(move || raise.raise());
+        match hub.begin(&self.inner, permits, timeout) {
+            Ok(Begun::Granted(grant)) => return Ok(Ok(grant)),
+            Ok(Begun::Waits(_)) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+        loop {
+            match py.detach(|| signal.wait()) {
+                // Raises KeyboardInterrupt. The hub is dropped, and the wait leaves with it.
+                Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
+                Err(error) => return Err(PyOSError::new_err(error.to_string())),
+                Ok(()) => {}
+            }
+            signal.lower();
+            let mut ended = None;
+            hub.drain(|_, end| {
+                ended = Some(end);
+                Delivered::Taken
+            });
+            if let Some(ended) = ended {
+                return Ok(ended);
+            }
+        }
+    }
+}
+
+/// Returns `true` in the thread that handles signals.
+fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    let threading = py.import(pyo3::intern!(py, "threading"))?;
+    let main = threading.call_method0(pyo3::intern!(py, "main_thread"))?;
+    let current = threading.call_method0(pyo3::intern!(py, "get_ident"))?;
+    main.getattr(pyo3::intern!(py, "ident"))?.eq(current)
+}
+
+/// Reads a limit: a text, a `Policy`, or several of them.
+pub(crate) fn policies(limit: &Bound<'_, PyAny>) -> PyResult<Policies> {
+    let mut all = Vec::new();
+    collect(limit, &mut all)?;
+    Policies::new(all).ok_or_else(|| {
+        PyValueError::new_err("a limit needs at least one policy, such as \"10/s burst 5\"")
+    })
+}
+
+fn collect(limit: &Bound<'_, PyAny>, all: &mut Vec<AnyPolicy>) -> PyResult<()> {
+    if let Ok(text) = limit.cast::<PyString>() {
+        let text = text.to_cow()?;
+        let read = text.parse::<Policies>();
+        let read =
+            read.map_err(|error| PyValueError::new_err(format!("the limit {text:?}: {error}")))?;
+        all.extend_from_slice(read.policies());
+        return Ok(());
+    }
+    if let Some(table) = limit.getattr_opt("_table")? {
+        let table: String = table.extract()?;
+        let read = rategate_sim::scenario::policy_from(&table);
+        all.push(read.map_err(|error| PyValueError::new_err(error.to_string()))?);
+        return Ok(());
+    }
+    let Ok(several) = limit.try_iter() else {
+        return Err(PyTypeError::new_err(format!(
+            "a limit is a text such as \"10/s burst 5\", a Policy, or several of them, not {}",
+            limit.repr()?
+        )));
+    };
+    for one in several {
+        collect(&one?, all)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+"""Decisions on a clock that stands still: exact to the nanosecond."""
+
+import copy
+import pickle
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from pyrategate import (
+    Closed,
+    Decision,
+    ExceedsCapacity,
+    Full,
+    Keyed,
+    Limited,
+    Limiter,
+    ManualClock,
+    Policy,
+    RateLimited,
+    TooLong,
+)
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+def test_a_bucket_denies_until_the_nanosecond_it_names(clock):
+    limiter = Limiter("3/s burst 1", clock=clock)
+    assert limiter.try_acquire()
+    denied = limiter.check()
+    assert (denied.granted, denied.remaining) == (False, 0)
+    # A third of a second, rounded up.
+    assert denied.retry_after_ns == 333_333_334
+    clock.set_ns(333_333_333)
+    assert not limiter.try_acquire()
+    assert limiter.peek() == 1
+    clock.set_ns(333_333_334)
+    assert limiter.peek() == 0
+    assert limiter.try_acquire()
+
+
+def test_a_log_allows_n_in_any_window(clock):
+    limiter = Limiter("2 per any second", clock=clock)
+    starts = []
+    for at in range(20 * SECOND, 30 * SECOND, SECOND // 10):
+        clock.set_ns(at)
+        if limiter.try_acquire():
+            starts.append(at)
+    assert len(starts) == 20
+    assert all(later - first >= SECOND for first, later in zip(starts, starts[2:]))
+
+
+def test_several_limits_take_from_all_or_none(clock):
+    limiter = Limiter("2/s; 3 per any minute", clock=clock)
+    assert limiter.try_acquire(2)
+    clock.advance(1)
+    assert limiter.try_acquire(1)
+    before = limiter.remaining
+    assert not limiter.try_acquire()
+    assert limiter.check().retry_after_ns == 59 * SECOND
+    assert limiter.remaining == before == 0
+
+
+def test_a_text_without_a_burst_frees_what_it_says(clock):
+    assert Limiter("5/minute", clock=clock).remaining == 5
+    assert Limiter("5/minute burst 1", clock=clock).remaining == 1
+    assert repr(Limiter("5 per minute", clock=clock)) == 'Limiter("5/min")'
+
+
+def test_policies_and_lists(clock):
+    window = Policy("fixed-window", permits=2, period="1min")
+    limiter = Limiter([window, "10/s"], clock=clock)
+    assert [limiter.try_acquire() for _ in range(3)] == [True, True, False]
+    assert Policy("gcra", rate="1/s") == Policy("gcra", rate="1/s") != window
+    assert pickle.loads(pickle.dumps(window)) == window
+    damped = Policy("two-timeline", rate="10/s", mode={"damped": 0.25})
+    assert Limiter(damped, clock=clock).try_acquire()
+
+
+def test_reservations_promise_and_come_back(clock):
+    limiter = Limiter("1/s burst 1", clock=clock)
+    first, second = limiter.reserve(), limiter.reserve()
+    assert (first.promised_at_ns, second.promised_at_ns) == (0, SECOND)
+    assert second.cancel() and not second.cancel()
+    third = limiter.reserve()
+    assert third.promised_at_ns == SECOND
+    grant = third.keep()
+    assert (grant.permits, grant.promised_at_ns) == (1, SECOND)
+    assert third.keep() is None
+    with pytest.raises(TooLong) as caught:
+        limiter.reserve(timeout="1s")
+    assert caught.value.retry_after_ns == SECOND
+
+
+def test_costs_known_afterwards(clock):
+    limiter = Limiter("1000/s", clock=clock)
+    charged = limiter.charge(1700)
+    assert (charged.booked, charged.forgiven, charged.debt) == (1700, 0, 700)
+    assert limiter.check().retry_after_ns == 701_000_000
+    clock.advance(timedelta(seconds=2))
+    grant = limiter.check(400).grant
+    settled = limiter.settle(grant, 100)
+    assert (settled.refunded, settled.charged) == (300, 0)
+    grant = limiter.check(100).grant
+    assert limiter.settle(grant, 150).charged == 50
+    grant = limiter.check(200).grant
+    before = limiter.remaining
+    assert limiter.refund(grant) == 200
+    assert limiter.remaining == before + 200
+
+
+def test_a_change_of_the_numbers_keeps_what_was_used(clock):
+    limiter = Limiter("10/s", clock=clock)
+    assert limiter.try_acquire(10)
+    limiter.reconfigure("100/s")
+    assert limiter.remaining == 90
+    with pytest.raises(ValueError, match="policy"):
+        limiter.reconfigure("1 per any second")
+
+
+def test_operations_in_flight_end_with_their_block(clock):
+    limiter = Limiter(Policy("concurrency", permits=1), clock=clock)
+    with limiter:
+        assert not limiter.try_acquire()
+    with pytest.raises(RuntimeError):
+        with limiter:
+            raise RuntimeError
+    assert limiter.remaining == 1
+    assert limiter.try_acquire() and limiter.release()
+    assert not Limiter("1/s").release()
+
+
+def test_decorators(clock):
+    limiter = Limiter("2/h", clock=clock)
+
+    @limiter.or_raise
+    def double(number: int) -> int:
+        """Double."""
+        return 2 * number
+
+    assert (double(1), double(number=2)) == (2, 4)
+    assert (double.__name__, double.__doc__) == ("double", "Double.")
+    with pytest.raises(RateLimited) as caught:
+        double(3)
+    assert caught.value.retry_after_ns == 1800 * SECOND
+    assert caught.value.retry_after == 1800.0
+    in_flight = Limiter(Policy("concurrency", permits=1), clock=clock)
+
+    @in_flight.or_raise
+    def fails() -> None:
+        raise KeyError
+
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            fails()
+    assert in_flight.remaining == 1
+
+
+def test_keys_have_limits_of_their_own(clock):
+    keyed = Keyed("2/s", clock=clock)
+    assert [keyed.try_acquire("ann") for _ in range(3)] == [True, True, False]
+    # The same characters as bytes, and numbers, are other keys.
+    for key in ["bob", b"ann", 7, -7, ""]:
+        assert keyed.try_acquire(key, 2)
+    assert len(keyed) == 6
+    decision = keyed.check("ann")
+    assert (decision.granted, decision.retry_after_ns) == (False, SECOND // 2)
+    assert keyed.peek("ann") == SECOND // 2
+    assert keyed.reset("ann") and keyed.try_acquire("ann", 2)
+    keyed.reconfigure("4/s")
+    assert keyed.try_acquire("new", 4)
+    full = Keyed("1/s", max_keys=1, when_full="refuse", clock=clock)
+    with pytest.raises(Full):
+        for key in range(10_000):
+            full.try_acquire(key)
+    assert full.overflows == 1
+
+
+def test_numbers_in_any_form(clock):
+    limiter = Limiter("1/s burst 1", clock=clock)
+    assert limiter.try_acquire()
+    for half in [0.5, "0.5s", "500ms", timedelta(milliseconds=500)]:
+        with pytest.raises(TooLong) as caught:
+            limiter.acquire(timeout=half)
+        assert caught.value.retry_after_ns == SECOND // 2, half
+    # A float is its shortest decimal.
+    with pytest.raises(TooLong) as caught:
+        limiter.acquire(timeout=0.1)
+    assert caught.value.retry_after_ns == 900_000_000
+    assert isinstance(caught.value, TimeoutError) and isinstance(caught.value, Limited)
+
+
+@pytest.mark.parametrize("permits", [-1, 2**64, 10**30])
+def test_numbers_of_permits_out_of_range(permits):
+    with pytest.raises(ValueError, match="permits is an int|permits is from|permits"):
+        Limiter("1/s").try_acquire(permits)
+
+
+@pytest.mark.parametrize("permits", [1.0, "1", None, float("nan"), [], object()])
+def test_permits_that_are_no_int(permits):
+    limiter = Limiter("1/s")
+    for call in [limiter.try_acquire, limiter.check, limiter.peek, limiter.acquire, limiter.reserve]:
+        with pytest.raises(TypeError, match="permits"):
+            call(permits)
+    assert limiter.remaining == 1
+
+
+@pytest.mark.parametrize(
+    "span", [-1, -0.5, float("nan"), float("inf"), 1e300, "1", "x", "-1s", timedelta(-1), 10**30]
+)
+def test_spans_without_a_meaning(span):
+    limiter = Limiter("1/s")
+    with pytest.raises(ValueError, match="span"):
+        limiter.acquire(timeout=span)
+    with pytest.raises(ValueError, match="span"):
+        ManualClock().advance(span)
+    assert limiter.remaining == 1
+
+
+@pytest.mark.parametrize("span", [[], object(), b"1s"])
+def test_spans_of_other_types(span):
+    with pytest.raises(TypeError, match="span"):
+        Limiter("1/s").acquire(timeout=span)
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("", "rate"),
+        ("10", "rate"),
+        ("0/s", "zero|at least|never"),
+        ("10/s burst 0", "permit"),
+        ("10/fortnight", "unit|period|fortnight"),
+        ([], "at least one"),
+        ("5/minute;", "rate"),
+    ],
+)
+def test_limits_without_a_meaning(limit, message):
+    with pytest.raises(ValueError, match=message):
+        Limiter(limit)
+
+
+@pytest.mark.parametrize("limit", [None, 10, 1.5, object(), [None]])
+def test_limits_of_other_types(limit):
+    with pytest.raises(TypeError, match="a limit is"):
+        Limiter(limit)
+
+
+def test_policies_say_what_they_take():
+    with pytest.raises(ValueError, match="sliding-log"):
+        Limiter(Policy("slidinglog", permits=1))
+    with pytest.raises(ValueError, match="period"):
+        Limiter(Policy("sliding-log", permits=1))
+    with pytest.raises(ValueError, match="permit"):
+        Limiter(Policy("sliding-log", permits=1, period="1s", permit=2))
+    with pytest.raises(TypeError, match="number of a policy"):
+        Limiter(Policy("sliding-log", permits=object(), period="1s"))
+    with pytest.raises(ValueError):
+        Limiter(Policy('gcra"\nrate = "1/s', rate="1/s"))
+
+
+def test_more_than_ever_passes_is_an_error():
+    limiter = Limiter("10/s burst 5")
+    for call in [limiter.try_acquire, limiter.check, limiter.peek, limiter.acquire, limiter.reserve]:
+        with pytest.raises(ExceedsCapacity, match="5"):
+            call(6)
+    assert limiter.remaining == 5
+
+
+def test_a_closed_limiter_says_so():
+    limiter = Limiter("10/s")
+    grant = limiter.check().grant
+    limiter.close()
+    assert limiter.closed
+    for call in [limiter.try_acquire, limiter.check, limiter.peek, limiter.acquire, limiter.reserve]:
+        with pytest.raises(Closed):
+            call()
+    with pytest.raises(Closed):
+        limiter.refund(grant)
+
+
+def test_a_full_line_refuses():
+    limiter = Limiter("1/h burst 1", max_waiting=1)
+    assert limiter.try_acquire()
+    thread = threading.Thread(target=lambda: pytest.raises(Closed, limiter.acquire))
+    thread.start()
+    while limiter.waiting < 1:
+        time.sleep(0.001)
+    with pytest.raises(Full):
+        limiter.acquire()
+    limiter.close()
+    thread.join()
+    for most in [-1, 0, 2**32, 2**64]:
+        with pytest.raises(ValueError, match="max_waiting"):
+            Limiter("1/s", max_waiting=most)
+
+
+def test_copies_are_the_limiter_and_pickles_are_refused(clock):
+    limiter = Limiter("1/s", clock=clock)
+    assert copy.copy(limiter) is limiter
+    assert copy.deepcopy([limiter])[0] is limiter
+    with pytest.raises(TypeError, match="limits by itself"):
+        pickle.dumps(limiter)
+    with pytest.raises(TypeError, match="limits by itself"):
+        pickle.dumps(Keyed("1/s"))
+    decision = limiter.check()
+    read = pickle.loads(pickle.dumps(decision))
+    assert (read.granted, read.reset_after_ns) == (True, SECOND)
+    assert decision == decision and hash(decision) == hash(decision)
+    assert Decision(False, 0, 5) == Decision(False, 0, 5)
+
+
+def test_an_hour_in_no_time(clock):
+    limiter = Limiter("1000/s burst 1", clock=clock)
+    granted = 0
+    for _ in range(3600):
+        granted += limiter.try_acquire()
+        clock.advance(1)
+    assert granted == 3600
+    assert clock.now_ns == 3600 * SECOND
