@@ -11,6 +11,7 @@
 
 mod bench;
 mod book;
+mod c;
 mod cargo;
 mod check;
 mod deny;
@@ -101,6 +102,16 @@ static COMMANDS: [Command; 21] = [
         forms: &["servers"],
         help: "installs the programs that tests start besides our own, where they are missing",
         run: |at, _| servers::run(&at.target),
+    },
+    Command {
+        forms: &["c", "c --quick", "c --write"],
+        help: "compares the header of the package for C, and compiles and runs its tests and\n\
+               examples, also under valgrind and sanitizers, with a benchmark [--quick: once]\n\
+               [--write: writes the header]",
+        run: |at, words| match words.get(1) {
+            Some(&"--write") => c::write_header(&at.root),
+            quick => c::run(&at.root, &at.target, quick.is_some()),
+        },
     },
     Command {
         forms: &["deny"],

@@ -24,6 +24,8 @@ pub enum Code {
     Unavailable = -6,
     /// An argument or a text that has no meaning.
     Invalid = -7,
+    /// The system refused what a call needs, or the library has a defect.
+    Failed = -8,
 }
 
 impl Code {

@@ -190,17 +190,33 @@ impl Hub {
     ///
     /// `deliver` may begin and cancel waits, and says whether the caller goes on at once. A wait
     /// that is cancelled before that is refunded, and is not delivered any more.
-    pub fn drain(&self, mut deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered) {
+    pub fn drain(&self, deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered) {
+        self.drain_up_to(usize::MAX, deliver);
+    }
+
+    /// Delivers at most `max` ends, as [`drain`](Self::drain) does. Returns `true` if it has
+    /// delivered as many: the list may have more then, of which nothing notifies.
+    pub fn drain_up_to(
+        &self,
+        max: usize,
+        mut deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered,
+    ) -> bool {
         // One pass: at a high rate each wait that ends makes the next one due, and the loop has
         // more to do.
-        let ready = take(&mut *self.list.ready());
-        for mark in ready {
+        let mut delivered = 0_usize;
+        let mut ready = take(&mut *self.list.ready()).into_iter();
+        while delivered < max {
+            let Some(mark) = ready.next() else { return false };
             let Some((id, end)) = self.check(&mark) else { continue };
+            delivered = delivered.saturating_add(1);
             let then = deliver(id, end);
             if end.is_ok() && then == Delivered::Taken {
                 self.taken(id);
             }
         }
+        // Those that came meanwhile are behind.
+        self.list.ready().splice(..0, ready);
+        true
     }
 
     /// Returns the number of waits whose callers have not gone on.

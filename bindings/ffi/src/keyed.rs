@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use rategate::charge::{Charged, Debt, Settled};
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Seeds};
-use rategate::{AnyPolicy, Decision, Gcra, SlidingLog, Status};
+use rategate::policy::HasLockFree;
+use rategate::{AnyPolicy, Decision, Error, FixedWindow, Gcra, Grant, Status};
 
 pub use rategate::keyed::Overflow;
 
 use crate::clock::Clock;
+use crate::limiter::Limiter;
 
 /// A key as other languages have it. The same characters as a text and as bytes are two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +36,7 @@ pub struct Keyed {
 #[derive(Clone, Debug)]
 enum Kind {
     Bucket(rategate::Keyed<Hashed, Gcra, Clock>),
-    Log(rategate::Keyed<Hashed, SlidingLog, Clock>),
+    Window(rategate::Keyed<Hashed, FixedWindow, Clock>),
     Any(rategate::Keyed<Hashed, AnyPolicy, Clock>),
 }
 
@@ -49,11 +52,15 @@ impl Key for Hashed {
     }
 }
 
+fn hashed<P: HasLockFree>(table: &rategate::Keyed<Hashed, P, Clock>, key: KeyRef<'_>) -> Hashed {
+    Hashed(table.seeds().hashed(&key))
+}
+
 macro_rules! each {
     ($self:ident, $table:ident => $body:expr) => {
         match &$self.kind {
             Kind::Bucket($table) => $body,
-            Kind::Log($table) => $body,
+            Kind::Window($table) => $body,
             Kind::Any($table) => $body,
         }
     };
@@ -70,8 +77,8 @@ impl Keyed {
             AnyPolicy::Gcra(policy) => {
                 Kind::Bucket(rategate::Keyed::with_hashing(policy, capacity, hashing, clock))
             }
-            AnyPolicy::SlidingLog(policy) => {
-                Kind::Log(rategate::Keyed::with_hashing(policy, capacity, hashing, clock))
+            AnyPolicy::FixedWindow(policy) => {
+                Kind::Window(rategate::Keyed::with_hashing(policy, capacity, hashing, clock))
             }
             policy => Kind::Any(rategate::Keyed::with_hashing(policy, capacity, hashing, clock)),
         };
@@ -85,7 +92,7 @@ impl Keyed {
     /// As of [`rategate::Keyed::try_acquire`].
     #[inline]
     pub fn try_acquire(&self, key: KeyRef<'_>, permits: u64) -> Result<Decision, KeyedError> {
-        each!(self, table => table.try_acquire(&Hashed(table.seeds().hashed(&key)), permits))
+        each!(self, table => table.try_acquire(&hashed(table, key), permits))
     }
 
     /// Takes `permits` for a key at once, or not at all, and returns the limit's numbers then.
@@ -99,7 +106,7 @@ impl Keyed {
         permits: u64,
     ) -> Result<(Decision, Status), KeyedError> {
         each!(self, table => {
-            table.try_acquire_with_status(&Hashed(table.seeds().hashed(&key)), permits)
+            table.try_acquire_with_status(&hashed(table, key), permits)
         })
     }
 
@@ -109,7 +116,90 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::peek`].
     pub fn peek(&self, key: KeyRef<'_>, permits: u64) -> Result<Option<Duration>, KeyedError> {
-        each!(self, table => table.peek(&Hashed(table.seeds().hashed(&key)), permits))
+        each!(self, table => table.peek(&hashed(table, key), permits))
+    }
+
+    /// Takes `permits` for a key and blocks the thread until they may start, or refuses at once if
+    /// that is after `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::acquire_within`].
+    pub fn acquire(
+        &self,
+        key: KeyRef<'_>,
+        permits: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Grant, Error> {
+        each!(self, table => match timeout {
+            Some(timeout) => table.acquire_within(&hashed(table, key), permits, timeout),
+            None => table.acquire(&hashed(table, key), permits),
+        })
+    }
+
+    /// Returns the numbers of a key's limit now.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::status`].
+    pub fn status(&self, key: KeyRef<'_>) -> Result<Status, KeyedError> {
+        each!(self, table => table.status(&hashed(table, key)))
+    }
+
+    /// Returns the limiter of a key, which has all other verbs. The table keeps it while there is
+    /// a handle.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::limiter`].
+    pub fn limiter(&self, key: KeyRef<'_>) -> Result<Limiter, KeyedError> {
+        each!(self, table => Ok(table.limiter(&hashed(table, key))?.into()))
+    }
+
+    /// Brings permits of a grant to a key back. Returns as many as the limit could prove unused.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::refund`].
+    pub fn refund(&self, key: KeyRef<'_>, grant: &Grant, permits: u64) -> Result<u64, KeyedError> {
+        each!(self, table => table.refund(&hashed(table, key), grant, permits))
+    }
+
+    /// Corrects a grant to a key to what was really used.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::settle`].
+    pub fn settle(
+        &self,
+        key: KeyRef<'_>,
+        grant: &Grant,
+        actual: u64,
+    ) -> Result<Settled, KeyedError> {
+        each!(self, table => table.settle(&hashed(table, key), grant, actual))
+    }
+
+    /// Counts what a key has used already, whether it fits or not.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::charge`].
+    pub fn charge(&self, key: KeyRef<'_>, permits: u64) -> Result<Charged, KeyedError> {
+        each!(self, table => table.charge(&hashed(table, key), permits))
+    }
+
+    /// Sets how debts of charges end, and how large they may become.
+    pub fn set_debt(&self, debt: Debt) {
+        each!(self, table => table.set_debt(debt));
+    }
+
+    /// Ends operations in flight of a key. Returns `false` if the limit counts none.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::release`].
+    pub fn release(&self, key: KeyRef<'_>, permits: u64) -> Result<bool, KeyedError> {
+        each!(self, table => table.release(&hashed(table, key), permits))
     }
 
     /// Forgets what a key was granted. Returns `true` if that changes anything.
@@ -118,7 +208,7 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::reset`].
     pub fn reset(&self, key: KeyRef<'_>) -> Result<bool, KeyedError> {
-        each!(self, table => table.reset(&Hashed(table.seeds().hashed(&key))))
+        each!(self, table => table.reset(&hashed(table, key)))
     }
 
     /// Puts other numbers of the same policy into force, for all keys.
@@ -130,7 +220,9 @@ impl Keyed {
     pub fn reconfigure(&self, policy: AnyPolicy) -> Option<Result<(), KeyedError>> {
         match (&self.kind, policy) {
             (Kind::Bucket(table), AnyPolicy::Gcra(policy)) => Some(table.reconfigure(policy)),
-            (Kind::Log(table), AnyPolicy::SlidingLog(policy)) => Some(table.reconfigure(policy)),
+            (Kind::Window(table), AnyPolicy::FixedWindow(policy)) => {
+                Some(table.reconfigure(policy))
+            }
             (Kind::Any(table), policy) => {
                 let old = table.policy(0).ok()?;
                 policy.can_follow(&old).ok()?;

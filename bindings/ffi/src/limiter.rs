@@ -13,8 +13,8 @@ use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, Tr
 use rategate::stats::LimitStats;
 use rategate::wait::QueueBounds;
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Gcra, Grant, SlidingLog,
-    Status,
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, FixedWindow, Gcra, Grant,
+    SlidingLog, Status,
 };
 
 use crate::clock::Clock;
@@ -41,6 +41,8 @@ enum Kind {
     Bucket(AsyncLimiter<Gcra, Clock>),
     Log(AsyncLimiter<SlidingLog, Clock>),
     InFlight(AsyncLimiter<Concurrency, Clock>),
+    /// Of a key of a table, whose windows have a lock-free form there.
+    Window(AsyncLimiter<FixedWindow, Clock>),
     Any(AsyncLimiter<AnyPolicy, Clock>),
     Several(AsyncLimiter<AllOf, Clock>),
 }
@@ -54,6 +56,7 @@ macro_rules! each {
             Kind::Bucket($limiter) => $body,
             Kind::Log($limiter) => $body,
             Kind::InFlight($limiter) => $body,
+            Kind::Window($limiter) => $body,
             Kind::Any($limiter) => $body,
             Kind::Several($limiter) => $body,
         }
@@ -109,7 +112,7 @@ impl Limiter {
             [policy] => Kind::Any(AsyncLimiter::with_clock(policy, clock)),
             _ => Kind::Several(rategate::Limiter::with_clock(policies.0.clone(), clock).into()),
         };
-        Self { kind, untaken: Arc::default() }
+        kind.into()
     }
 
     /// Returns the limiter, once the debts of its charges are bounded or carried.
@@ -235,9 +238,19 @@ impl Limiter {
             Kind::Bucket(limiter) => limiter.status().map(Some),
             Kind::Log(limiter) => limiter.status().map(Some),
             Kind::InFlight(limiter) => limiter.status().map(Some),
+            Kind::Window(limiter) => limiter.status().map(Some),
             Kind::Any(limiter) => limiter.status().map(Some),
             Kind::Several(limiter) => limiter.remaining().map(|_| None),
         }
+    }
+
+    /// Returns by how many permits the limit is exceeded; 0 if it is not in debt.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn debt(&self) -> Result<u64, Closed> {
+        each!(self, limiter => limiter.limiter().debt())
     }
 
     /// Returns the number of threads and tasks that wait.
@@ -325,6 +338,9 @@ impl Limiter {
             (Kind::InFlight(limiter), [AnyPolicy::Concurrency(policy)]) => {
                 limiter.reconfigure(*policy)
             }
+            (Kind::Window(limiter), [AnyPolicy::FixedWindow(policy)]) => {
+                limiter.reconfigure(*policy)
+            }
             (Kind::Any(limiter), [policy]) => limiter.reconfigure(*policy),
             (Kind::Several(limiter), [_, _, ..]) => limiter.reconfigure(policies.0.clone()),
             _ => Err(other),
@@ -361,6 +377,25 @@ impl Limiter {
         &self.untaken
     }
 }
+
+impl From<Kind> for Limiter {
+    fn from(kind: Kind) -> Self {
+        Self { kind, untaken: Arc::default() }
+    }
+}
+
+/// The limiters of keys.
+macro_rules! of_key {
+    ($($policy:ty => $kind:ident),*) => {$(
+        impl From<rategate::Limiter<$policy, Clock>> for Limiter {
+            fn from(limiter: rategate::Limiter<$policy, Clock>) -> Self {
+                Kind::$kind(limiter.into()).into()
+            }
+        }
+    )*};
+}
+
+of_key!(Gcra => Bucket, FixedWindow => Window, AnyPolicy => Any);
 
 /// A promised start.
 pub trait Reserved: Send + fmt::Debug {

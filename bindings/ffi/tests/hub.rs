@@ -96,6 +96,30 @@ fn one_notification_is_enough() {
     assert_eq!(at.granted(Delivered::Taken), ids);
 }
 
+/// What there is no space for stays on the list, in order, before what comes meanwhile.
+#[test]
+fn a_bounded_drain_leaves_the_rest() {
+    let at = Loop::new();
+    let limiter = at.limiter("5 per any second");
+    assert!(limiter.try_acquire(5).unwrap().is_granted());
+    let mut ids = [(); 5].map(|()| at.begin(&limiter)).to_vec();
+    at.clock.advance(SECOND);
+    let mut granted = Vec::new();
+    let mut drain = |max| {
+        at.hub.drain_up_to(max, |id, end| {
+            end.unwrap();
+            granted.push(id);
+            Delivered::Taken
+        })
+    };
+    assert!(drain(2));
+    at.clock.advance(SECOND);
+    ids.push(at.begin(&limiter));
+    assert!(drain(2));
+    assert!(!drain(3));
+    assert_eq!(granted, ids);
+}
+
 /// A call that is granted at once goes on behind those whose callers have not gone on; not behind
 /// those of another limiter.
 #[test]

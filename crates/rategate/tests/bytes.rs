@@ -8,7 +8,7 @@ use std::time::Duration;
 use rategate::adapter::ByteLimited;
 use rategate::charge::{Debt, Settled};
 use rategate::error::{AdapterError, Closed};
-use rategate::{AcquireError, Clock as _, Gcra, Limiter, ManualClock, SlidingLog};
+use rategate::{AcquireError, Clock as _, Gcra, Grant, Limiter, ManualClock, SlidingLog};
 use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
@@ -121,6 +121,21 @@ fn refunds_go_to_the_granting_limiter() {
     assert_eq!(limiter.refund(&second, 1), Ok(0), "of other numbers");
     limiter.close();
     assert_eq!(limiter.refund(&second, 1), Err(Closed));
+}
+
+/// Another language keeps a grant as words, of which the first are documented.
+#[test]
+fn a_grant_is_its_words() {
+    let clock = ManualClock::with_sleep(|requested| requested + Duration::from_nanos(5));
+    let log = SlidingLog::new(2, Duration::from_secs(1));
+    let limiter = Limiter::with_clock(log, clock);
+    let grants = [(); 3].map(|()| limiter.acquire(2).unwrap());
+    for grant in grants {
+        let instants = [grant.released_at(), grant.promised_at(), grant.scheduled_at()].map(ns);
+        assert_eq!(grant.words()[..4], [&instants[..], &[2]].concat());
+        assert_eq!(Grant::from_words(grant.words()), grant);
+    }
+    assert_eq!(limiter.refund(&Grant::from_words(grants[2].words()), 1), Ok(1));
 }
 
 /// S4.17: a page turns out larger than its estimate, and the next call waits for the debt.

@@ -1,0 +1,98 @@
+//! Permits that come back to a limiter, or are counted after their use.
+
+#![allow(unsafe_code, reason = "names are exported")]
+
+use std::time::Duration;
+
+use rategate::charge::Debt;
+
+use crate::decision::{Charge, Decision, Settlement};
+use crate::failure::RATEGATE_GRANTED;
+use crate::limiter::{Limiter, fill, with};
+use crate::raw::{Filled, Given, Out, put};
+
+/// Brings `permits` of a grant back, which were not used. Writes as many as came back.
+///
+/// Bring each permit back once. Fewer may come back: as many as the limit can prove unused. `refunded`
+/// may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_refund(
+    limiter: Option<&Limiter>,
+    grant: Given<Decision>,
+    permits: u64,
+    refunded: Out<'_, u64>,
+) -> i32 {
+    with(limiter, |limiter| {
+        let grant = grant.read("grant")?.grant()?;
+        put(refunded, limiter.refund(&grant, permits)?);
+        Ok(RATEGATE_GRANTED)
+    })
+}
+
+/// Corrects a grant to the permits that were really used: the rest comes back, or more is charged.
+///
+/// Call it once for each grant. `settlement` may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_settle(
+    limiter: Option<&Limiter>,
+    grant: Given<Decision>,
+    used: u64,
+    settlement: Filled<Settlement>,
+) -> i32 {
+    with(limiter, |limiter| {
+        let grant = grant.read("grant")?.grant()?;
+        fill(&settlement, || Ok(limiter.settle(&grant, used)?.into()))
+    })
+}
+
+/// Charges `permits` that have been used already, whether they fit or not.
+///
+/// `charge` may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_charge(
+    limiter: Option<&Limiter>,
+    permits: u64,
+    charge: Filled<Charge>,
+) -> i32 {
+    with(limiter, |limiter| fill(&charge, || Ok(limiter.charge(permits)?.into())))
+}
+
+/// Sets how debts of charges end: with their window, or paid by later windows if `is_carried` is
+/// not 0. What would last longer than `max_ns` is forgiven.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_set_debt(
+    limiter: Option<&Limiter>,
+    is_carried: i32,
+    max_ns: u64,
+) -> i32 {
+    with(limiter, |limiter| {
+        drop(limiter.clone().with_debt(debt(is_carried, max_ns)));
+        Ok(RATEGATE_GRANTED)
+    })
+}
+
+pub(crate) fn debt(is_carried: i32, max_ns: u64) -> Debt {
+    let debt = if is_carried == 0 { Debt::FORGOTTEN } else { Debt::CARRIED };
+    debt.at_most(Duration::from_nanos(max_ns))
+}
+
+/// Writes by how many permits the limit is exceeded, after charges.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_debt(limiter: Option<&Limiter>, debt: Out<'_, u64>) -> i32 {
+    with(limiter, |limiter| {
+        put(debt, limiter.debt()?);
+        Ok(RATEGATE_GRANTED)
+    })
+}
+
+/// Ends operations in flight. Returns 0 if no policy counts them, else 1.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_release(limiter: Option<&Limiter>, permits: u64) -> i32 {
+    with(limiter, |limiter| Ok(i32::from(limiter.release(permits)?)))
+}
+
+/// Adds permits to a pool that is refilled from outside. Returns 0 if there is none, else 1.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_refill(limiter: Option<&Limiter>, permits: u64) -> i32 {
+    with(limiter, |limiter| Ok(i32::from(limiter.refill(permits)?)))
+}
