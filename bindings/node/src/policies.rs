@@ -38,3 +38,14 @@ pub(crate) fn read(limits: Vec<Either<String, Table>>) -> Result<Policies> {
     }
     Policies::new(all).ok_or_else(|| invalid("there is no limit; at least one is needed"))
 }
+
+/// Reads the one policy of a table of keys.
+pub(crate) fn read_one(limits: Vec<Either<String, Table>>) -> Result<AnyPolicy> {
+    let policies = read(limits)?;
+    let [policy] = policies.policies() else {
+        return Err(invalid(format_args!(
+            "there are several limits, {policies}; a table of keys has one"
+        )));
+    };
+    Ok(*policy)
+}

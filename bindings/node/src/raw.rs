@@ -24,7 +24,7 @@ use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
 use rategate::Decision;
 use rategate_core::span::whole_ns;
-use rategate_ffi::{Begun, Hub, Keyed, Limiter, WaitId};
+use rategate_ffi::{Begun, Hub, KeyRef, Keyed, Limiter, WaitId};
 
 use crate::grant::{REMAINING, RESET_AFTER, to_words};
 use crate::number::{double, whole};
@@ -131,7 +131,9 @@ impl Answer for TryKey {
     #[inline]
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
         let permits = arguments.permits(1)?;
-        let decided = |key: &[u8]| Some(decided(self.0.try_acquire(key, permits).ok()?, words));
+        let decided = |key: &[u8]| {
+            Some(decided(self.0.try_acquire(KeyRef::Bytes(key), permits).ok()?, words))
+        };
         arguments.with_key(0, decided)?
     }
 }
