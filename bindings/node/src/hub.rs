@@ -58,8 +58,8 @@ impl Hub {
         Ok(Self(Arc::new(hub)))
     }
 
-    /// Returns the function `(permits = 1) => id` that begins waits of a limiter without a timeout.
-    /// 0 is a grant, which it writes to `words`, and NaN a call that [`begin`](Self::begin) decides.
+    /// Returns the function `(permits = 1) => id` that begins waits without a timeout. 0 is a
+    /// grant, which it writes to `words`, and NaN a call that [`begin`](Self::begin) decides.
     #[napi(catch_unwind)]
     pub fn fast_begin<'env>(
         &self,

@@ -77,7 +77,7 @@ pub(crate) fn keyed_function<'env>(
     function(env, c"tryAcquire", TryKey(keyed), Some(words))
 }
 
-/// What a function answers to its arguments.
+/// The part of a function that answers to its arguments.
 trait Answer: 'static {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64>;
 }
