@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, loom, packaging, pictures, servers, services, tidy, trace};
+use crate::{cargo, loom, packaging, pictures, python, servers, services, tidy, trace};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -41,6 +41,8 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     let mut docs = cargo(root, "doc --workspace --all-features --no-deps");
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step(docs)?;
+    heading("cargo xtask python --quick");
+    python::run(root, target, true)?;
     heading("cargo xtask tidy");
     tidy::run(root)?;
     heading("cargo xtask services, compared");

@@ -22,6 +22,7 @@ mod node;
 mod packaging;
 mod page;
 mod pictures;
+mod python;
 mod servers;
 mod services;
 mod source;
@@ -53,7 +54,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 22] = [
+static COMMANDS: [Command; 23] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -122,6 +123,17 @@ static COMMANDS: [Command; 22] = [
         forms: &["lint-packaging"],
         help: "checks the files that start the service, such as units and manifests",
         run: |at, _| packaging::run(&at.root, &at.target),
+    },
+    Command {
+        forms: &["python", "python --quick", "python --bench"],
+        help: "builds the wheel for Python and tests it, installed, with each interpreter there is\n\
+               [--quick: unoptimized, with one] [--bench: times it beside other packages]",
+        run: |at, words| {
+            if words.contains(&"--bench") {
+                return python::bench(&at.root, &at.target);
+            }
+            python::run(&at.root, &at.target, words.contains(&"--quick"))
+        },
     },
     Command {
         forms: &["loom", "loom --full"],

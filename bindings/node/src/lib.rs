@@ -10,6 +10,7 @@
 //! * `failure`: errors, as codes that JavaScript makes its own errors of;
 //! * `number`: numbers of JavaScript and back.
 
+#![cfg_attr(test, allow(dead_code, reason = "`#[napi]` exports nothing in tests"))]
 #![allow(clippy::needless_pass_by_value, reason = "Node-API hands over owned values")]
 
 mod clock;

@@ -13,7 +13,7 @@ use rategate_ffi::{Begun, Delivered, Signal, WaitId};
 use crate::decision::Grant;
 use crate::error::raised;
 use crate::limiter::Limiter;
-use crate::number::{Permits, Span};
+use crate::number::{Span, permits_of};
 
 /// The waits of one event loop, which watches the file descriptor and then calls `drain`.
 #[pyclass(frozen, module = "pyrategate")]
@@ -53,12 +53,12 @@ impl Hub {
         &self,
         py: Python<'py>,
         limiter: PyRef<'py, Limiter>,
-        permits: Permits,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
         timeout: Option<Span>,
         future: Bound<'py, PyAny>,
     ) -> PyResult<Option<u64>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        match self.inner.begin(&limiter.inner, permits.0, timeout) {
+        match self.inner.begin(&limiter.inner, permits, timeout) {
             Ok(Begun::Granted(_)) => Ok(None),
             Ok(Begun::Waits(WaitId(id))) => {
                 self.futures.bind(py).set_item(id, future)?;

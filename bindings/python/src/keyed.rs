@@ -10,7 +10,7 @@ use crate::clock::ManualClock;
 use crate::decision::Decision;
 use crate::error::raised;
 use crate::limiter::policies;
-use crate::number::{Permits, ns, within};
+use crate::number::{ns, permits_of, within};
 
 /// A limit for each of many keys, in bounded memory. A key is a str, bytes or an int of 64 bits.
 #[pyclass(frozen, module = "pyrategate")]
@@ -58,28 +58,28 @@ impl Keyed {
     }
 
     /// Takes permits for a key at once, or not at all.
-    #[pyo3(signature = (key, permits=Permits(1)))]
+    #[pyo3(signature = (key, permits=1))]
     fn try_acquire(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        permits: Permits,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        with_key(key, |key| match self.keyed.try_acquire(key, permits.0) {
+        with_key(key, |key| match self.keyed.try_acquire(key, permits) {
             Ok(decision) => Ok(decision.is_granted()),
             Err(error) => Err(raised(py, error)),
         })
     }
 
     /// Takes permits for a key at once, or says when to come again.
-    #[pyo3(signature = (key, permits=Permits(1)))]
+    #[pyo3(signature = (key, permits=1))]
     fn check(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        permits: Permits,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits.0) {
+        with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits) {
             Ok((decision, status)) => {
                 Ok(Decision::new(&decision, status.remaining, status.fresh_in.map(ns)))
             }
@@ -88,14 +88,14 @@ impl Keyed {
     }
 
     /// Returns the nanoseconds that a call of a key would have to wait now. None if no time helps.
-    #[pyo3(signature = (key, permits=Permits(1)))]
+    #[pyo3(signature = (key, permits=1))]
     fn peek(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        permits: Permits,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Option<u64>> {
-        with_key(key, |key| match self.keyed.peek(key, permits.0) {
+        with_key(key, |key| match self.keyed.peek(key, permits) {
             Ok(wait) => Ok(wait.map(ns)),
             Err(error) => Err(raised(py, error)),
         })

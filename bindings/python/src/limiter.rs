@@ -16,7 +16,7 @@ use crate::awaitable::Granted;
 use crate::clock::ManualClock;
 use crate::decision::{Charged, Decision, Grant, Settled};
 use crate::error::raised;
-use crate::number::{Permits, Span, ns, within};
+use crate::number::{Span, ns, permits_of, within};
 use crate::reservation::Reservation;
 
 /// A limiter for threads and tasks. The class of users adds to it what Python does as well.
@@ -71,18 +71,26 @@ impl Limiter {
     }
 
     /// Takes permits at once, or not at all.
-    #[pyo3(signature = (permits=Permits(1)))]
-    fn try_acquire(&self, py: Python<'_>, permits: Permits) -> PyResult<bool> {
-        match self.inner.try_acquire(permits.0) {
+    #[pyo3(signature = (permits=1))]
+    fn try_acquire(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+    ) -> PyResult<bool> {
+        match self.inner.try_acquire(permits) {
             Ok(decision) => Ok(decision.is_granted()),
             Err(error) => Err(raised(py, error)),
         }
     }
 
     /// Takes permits at once, or says when to come again.
-    #[pyo3(signature = (permits=Permits(1)))]
-    fn check(&self, py: Python<'_>, permits: Permits) -> PyResult<Decision> {
-        let decision = self.inner.try_acquire(permits.0).map_err(|error| raised(py, error))?;
+    #[pyo3(signature = (permits=1))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+    ) -> PyResult<Decision> {
+        let decision = self.inner.try_acquire(permits).map_err(|error| raised(py, error))?;
         let status = self.inner.status().map_err(|error| raised(py, error))?;
         let remaining = match (decision.granted(), status) {
             (Some(grant), _) => grant.remaining(),
@@ -94,37 +102,46 @@ impl Limiter {
     }
 
     /// Returns the nanoseconds that a call would have to wait now. None if no time helps.
-    #[pyo3(signature = (permits=Permits(1)))]
-    fn peek(&self, py: Python<'_>, permits: Permits) -> PyResult<Option<u64>> {
-        let wait = self.inner.peek(permits.0).map_err(|error| raised(py, error))?;
+    #[pyo3(signature = (permits=1))]
+    fn peek(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+    ) -> PyResult<Option<u64>> {
+        let wait = self.inner.peek(permits).map_err(|error| raised(py, error))?;
         Ok(wait.map(ns))
     }
 
     /// Takes permits, and blocks the thread until they may start.
-    #[pyo3(signature = (permits=Permits(1), *, timeout=None))]
-    fn acquire(&self, py: Python<'_>, permits: Permits, timeout: Option<Span>) -> PyResult<Grant> {
+    #[pyo3(signature = (permits=1, *, timeout=None))]
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+        timeout: Option<Span>,
+    ) -> PyResult<Grant> {
         let timeout = timeout.map(|Span(timeout)| timeout);
         let ended = if is_main_thread(py)? {
-            self.acquire_in_main_thread(py, permits.0, timeout)?
+            self.acquire_in_main_thread(py, permits, timeout)?
         } else {
-            py.detach(|| self.inner.acquire(permits.0, timeout))
+            py.detach(|| self.inner.acquire(permits, timeout))
         };
         ended.map(Grant).map_err(|error| raised(py, error))
     }
 
     /// Takes permits, and returns what a task awaits until they may start.
-    #[pyo3(signature = (permits=Permits(1), *, timeout=None))]
+    #[pyo3(signature = (permits=1, *, timeout=None))]
     fn acquire_async<'py>(
         slf: &Bound<'py, Self>,
-        permits: Permits,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
         timeout: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (this, py) = (slf.get(), slf.py());
-        match this.inner.take_at_once(permits.0) {
+        match this.inner.take_at_once(permits) {
             Ok(true) => Ok(this.granted.bind(py).clone().into_any()),
             Ok(false) => {
                 let kwargs = PyDict::new(py);
-                kwargs.set_item("permits", permits.0)?;
+                kwargs.set_item("permits", permits)?;
                 kwargs.set_item("timeout", timeout)?;
                 slf.call_method("_wait", (), Some(&kwargs))
             }
@@ -133,44 +150,69 @@ impl Limiter {
     }
 
     /// Takes permits for the first instant at which they may start, and does not wait for it.
-    #[pyo3(signature = (permits=Permits(1), *, timeout=None))]
+    #[pyo3(signature = (permits=1, *, timeout=None))]
     fn reserve(
         &self,
         py: Python<'_>,
-        permits: Permits,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
         timeout: Option<Span>,
     ) -> PyResult<Reservation> {
-        let reserved = self.inner.reserve(permits.0, timeout.map(|Span(timeout)| timeout));
+        let reserved = self.inner.reserve(permits, timeout.map(|Span(timeout)| timeout));
         reserved.map(Reservation::new).map_err(|error| raised(py, error))
     }
 
     /// Brings back permits of a grant, all by default. Returns the number that came back.
     #[pyo3(signature = (grant, permits=None))]
-    fn refund(&self, py: Python<'_>, grant: Grant, permits: Option<Permits>) -> PyResult<u64> {
-        let permits = permits.map_or(grant.0.permits(), |Permits(permits)| permits);
+    fn refund(
+        &self,
+        py: Python<'_>,
+        grant: Grant,
+        permits: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let permits = match permits {
+            Some(permits) => permits_of(&permits)?,
+            None => grant.0.permits(),
+        };
         self.inner.refund(&grant.0, permits).map_err(|error| raised(py, error))
     }
 
     /// Corrects a grant to the number of permits that were really used.
-    fn settle(&self, py: Python<'_>, grant: Grant, actual: Permits) -> PyResult<Settled> {
-        let settled = self.inner.settle(&grant.0, actual.0);
+    fn settle(
+        &self,
+        py: Python<'_>,
+        grant: Grant,
+        #[pyo3(from_py_with = permits_of)] actual: u64,
+    ) -> PyResult<Settled> {
+        let settled = self.inner.settle(&grant.0, actual);
         settled.map(Into::into).map_err(|error| raised(py, error))
     }
 
     /// Counts permits that have been used already, whether they fit or not.
-    fn charge(&self, py: Python<'_>, permits: Permits) -> PyResult<Charged> {
-        self.inner.charge(permits.0).map(Into::into).map_err(|error| raised(py, error))
+    fn charge(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+    ) -> PyResult<Charged> {
+        self.inner.charge(permits).map(Into::into).map_err(|error| raised(py, error))
     }
 
     /// Ends operations in flight. Returns False if the limit counts none.
-    #[pyo3(signature = (permits=Permits(1)))]
-    fn release(&self, py: Python<'_>, permits: Permits) -> PyResult<bool> {
-        self.inner.release(permits.0).map_err(|error| raised(py, error))
+    #[pyo3(signature = (permits=1))]
+    fn release(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+    ) -> PyResult<bool> {
+        self.inner.release(permits).map_err(|error| raised(py, error))
     }
 
     /// Adds permits to a pool that is refilled from outside. Returns False if there is none.
-    fn refill(&self, py: Python<'_>, permits: Permits) -> PyResult<bool> {
-        self.inner.refill(permits.0).map_err(|error| raised(py, error))
+    fn refill(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+    ) -> PyResult<bool> {
+        self.inner.refill(permits).map_err(|error| raised(py, error))
     }
 
     /// Forgets all that was granted. Returns True if that changes anything.
@@ -232,7 +274,7 @@ impl Limiter {
     }
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<Grant> {
-        self.acquire(py, Permits(1), None)
+        self.acquire(py, 1, None)
     }
 
     #[pyo3(signature = (*_raised))]
@@ -241,7 +283,7 @@ impl Limiter {
     }
 
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        Self::acquire_async(slf, Permits(1), None)
+        Self::acquire_async(slf, 1, None)
     }
 
     #[pyo3(signature = (*_raised))]
@@ -276,7 +318,7 @@ impl Limiter {
         if !self.counts_in_flight || self.inner.is_closed() {
             return Ok(());
         }
-        self.release(py, Permits(1)).map(drop)
+        self.release(py, 1).map(drop)
     }
 
     /// Waits in such a way that Ctrl-C ends the wait, and the place in the queue with it.

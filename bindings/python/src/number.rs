@@ -7,23 +7,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyString};
 use rategate_core::span;
 
-/// A number of permits: an `int` that is not negative.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Permits(pub(crate) u64);
-
-impl FromPyObject<'_, '_> for Permits {
-    type Error = PyErr;
-
-    #[inline]
-    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        match given.extract() {
-            Ok(permits) => Ok(Self(permits)),
-            Err(_) => Err(not_within("permits", 0, u64::MAX, &given)),
-        }
-    }
+/// Reads a number of permits: an `int` that is not negative.
+#[inline]
+pub(crate) fn permits_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    within("permits", 0, u64::MAX, given)
 }
 
 /// Reads a number that is from `least` to `most`.
+#[inline]
 pub(crate) fn within(name: &str, least: u64, most: u64, given: &Bound<'_, PyAny>) -> PyResult<u64> {
     match given.extract() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),

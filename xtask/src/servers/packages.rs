@@ -11,8 +11,13 @@ use crate::cargo;
 
 /// Installs packages of PyPI, in a virtual environment.
 pub(crate) fn python(folder: &Path, packages: &[&str]) -> Result<()> {
+    python_of(Path::new("python3"), folder, packages)
+}
+
+/// Installs packages of PyPI, in a virtual environment of this interpreter.
+pub(crate) fn python_of(python: &Path, folder: &Path, packages: &[&str]) -> Result<()> {
     once(folder, packages, |folder| {
-        let mut python = Command::new("python3");
+        let mut python = Command::new(python);
         cargo::run(python.args(["-m", "venv"]).arg(folder), "`python3 -m venv` failed")?;
         let mut pip = Command::new(folder.join("bin").join("pip"));
         pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);

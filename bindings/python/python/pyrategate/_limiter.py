@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from . import _core, _loop
 from ._errors import RateLimited
+from ._types import Span
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +30,7 @@ class Limiter(_core._Limiter):
     True
     """
 
-    def _wait(self, permits: int, timeout: Any) -> Any:
+    def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, None]:
         return _loop.wait(self, permits, timeout)
 
     def __call__(self, function: F) -> F:

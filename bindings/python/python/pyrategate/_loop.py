@@ -6,7 +6,8 @@ import asyncio
 import os
 from weakref import WeakKeyDictionary
 
-from ._core import Hub
+from ._core import Grant, Hub, _Limiter
+from ._types import Span
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
 
@@ -24,11 +25,11 @@ def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
     return hub
 
 
-async def wait(limiter, permits: int, timeout) -> None:
+async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> None:
     """Wait for permits in the line that threads and other loops are in too."""
     loop = asyncio.get_running_loop()
     hub = hub_of(loop)
-    future = loop.create_future()
+    future: asyncio.Future[Grant] = loop.create_future()
     place = hub.begin(limiter, permits, timeout, future)
     if place is None:
         return

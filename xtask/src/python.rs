@@ -1,0 +1,153 @@
+//! The package for Python: builds the wheel, installs it in an environment of its own as a user
+//! would, and tests it there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::cargo;
+use crate::servers::packages;
+
+const FOLDER: &str = "bindings/python";
+/// The builder of wheels, and the versions with which the tests and the bench are run.
+const BUILDER: &[&str] = &["maturin==1.16.0"];
+const TESTS: &[&str] = &["pytest==9.2.0", "mypy==2.4.1", "uvloop==0.23.0"];
+const PEERS: &[&str] = &[
+    "aiolimiter==1.3.0",
+    "limits==5.8.0",
+    "pyrate-limiter==4.5.1",
+    "ratelimit==2.2.1",
+    "token-bucket==0.4.0",
+    "asyncio-throttle==1.0.2",
+    "throttled-py==3.5.0",
+    "slowapi==0.1.10",
+    "flask-limiter==4.1.1",
+    "uvloop==0.23.0",
+];
+/// The interpreters that one wheel is for, as far as they are on the machine.
+const INTERPRETERS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
+
+/// Builds the wheel and tests it. The short form builds it without optimization, and tests it with
+/// one interpreter.
+pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
+    let scratch = target.join("python");
+    let wheel = wheel(root, target, &scratch, !is_quick)?;
+    let tests = environment(&scratch.join("tests"), TESTS, &wheel)?;
+    test(root, &tests)?;
+    stubs(root, &tests)?;
+    if is_quick {
+        return Ok(());
+    }
+    for version in INTERPRETERS {
+        match interpreter(version) {
+            Some(python) => {
+                let folder = scratch.join(format!("python{version}"));
+                let tests = environment_of(&python, &folder, &["pytest==9.2.0"], &wheel)?;
+                test(root, &tests)?;
+            }
+            None => println!("python{version} is not on this machine"),
+        }
+    }
+    Ok(())
+}
+
+/// Times the package beside others, in one run.
+pub(crate) fn bench(root: &Path, target: &Path) -> Result<()> {
+    let scratch = target.join("python");
+    let wheel = wheel(root, target, &scratch, true)?;
+    let python = environment(&scratch.join("bench"), PEERS, &wheel)?;
+    let mut bench = Command::new(python);
+    bench.arg(root.join(FOLDER).join("bench").join("bench.py"));
+    cargo::run(&mut bench, "the bench failed")
+}
+
+/// Builds the wheel. Returns its path.
+fn wheel(root: &Path, target: &Path, scratch: &Path, is_release: bool) -> Result<PathBuf> {
+    let builder = scratch.join("builder");
+    packages::python(&builder, BUILDER)?;
+    let wheels = scratch.join(if is_release { "wheels" } else { "wheels-dev" });
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels).context("remove the wheels of another build")?;
+    }
+    let mut maturin = Command::new(builder.join("bin").join("maturin"));
+    maturin.current_dir(root.join(FOLDER)).args(["build", "--quiet", "--locked", "--out"]);
+    maturin.arg(&wheels).arg("--target-dir").arg(target);
+    if is_release {
+        maturin.arg("--release");
+    } else {
+        maturin.args(["--profile", "dev"]);
+    }
+    cargo::run(&mut maturin, "maturin failed")?;
+    let mut built = fs::read_dir(&wheels).context("list the wheels")?;
+    Ok(built.next().context("maturin wrote no wheel")?.context("list the wheels")?.path())
+}
+
+/// Returns the Python of an environment with these packages and the wheel.
+fn environment(folder: &Path, needed: &[&str], wheel: &Path) -> Result<PathBuf> {
+    packages::python(folder, needed)?;
+    install(folder, wheel)
+}
+
+fn environment_of(python: &Path, folder: &Path, needed: &[&str], wheel: &Path) -> Result<PathBuf> {
+    packages::python_of(python, folder, needed)?;
+    install(folder, wheel)
+}
+
+fn install(folder: &Path, wheel: &Path) -> Result<PathBuf> {
+    let python = folder.join("bin").join("python");
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip.args(["--no-deps", "--force-reinstall"]).arg(wheel);
+    cargo::run(&mut pip, "`pip install` of the wheel failed")?;
+    Ok(python)
+}
+
+/// Runs the tests and the examples in the documentation, of the installed package.
+fn test(root: &Path, python: &Path) -> Result<()> {
+    let folder = root.join(FOLDER);
+    let pytest = || {
+        let mut pytest = Command::new(python);
+        // Not in the folder of the sources, which would be imported. Nothing is written here.
+        pytest.current_dir(folder.join("tests")).args(["-B", "-m", "pytest", "--quiet"]);
+        pytest.args(["-p", "no:cacheprovider"]);
+        pytest
+    };
+    cargo::run(pytest().arg("."), "the tests of the package for Python failed")?;
+    let mut examples = pytest();
+    examples.args(["--doctest-modules", "--doctest-glob=*.md", "--pyargs", "pyrategate"]);
+    examples.arg("../README.md");
+    cargo::run(&mut examples, "an example in the documentation for Python failed")
+}
+
+/// Compares the types in the stubs with the module, and checks those of the sources.
+fn stubs(root: &Path, python: &Path) -> Result<()> {
+    let folder = root.join(FOLDER).join("tests");
+    let mut stubtest = Command::new(python);
+    stubtest.current_dir(&folder).args(["-B", "-m", "mypy.stubtest", "pyrategate._core"]);
+    cargo::run(&mut stubtest, "the stubs differ from the module")?;
+    let mut types = Command::new(python);
+    types.current_dir(&folder).args(["-B", "-m", "mypy", "--strict", "--no-incremental"]);
+    types.args(["-p", "pyrategate"]);
+    cargo::run(&mut types, "the types of the package for Python are wrong")
+}
+
+/// Returns an interpreter of that version, from the path or from pyenv.
+fn interpreter(version: &str) -> Option<PathBuf> {
+    let name = format!("python{version}");
+    let mut found = vec![PathBuf::from(&name)];
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".pyenv"));
+    for folder in pyenv.into_iter().chain(home) {
+        let versions = fs::read_dir(folder.join("versions")).into_iter().flatten().flatten();
+        found.extend(versions.map(|version| version.path().join("bin").join(&name)));
+    }
+    found.into_iter().find(|python| runs(python))
+}
+
+fn runs(python: &Path) -> bool {
+    let mut probe = Command::new(python);
+    probe.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    probe.status().is_ok_and(|status| status.success())
+}
