@@ -7,8 +7,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    cargo, conformance, loom, packaging, pictures, python, servers, services, tidy, trace,
+    c, cargo, conformance, loom, node, packaging, pictures, python, servers, services, tapes, tidy,
+    trace,
 };
+
+/// The packages for other languages, which have a short form of their tests.
+const LANGUAGES: [(&str, fn(&Path, &Path, bool) -> Result<()>); 3] =
+    [("python", python::run), ("node", node::run), ("c", c::run)];
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -43,8 +48,12 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     let mut docs = cargo(root, "doc --workspace --all-features --no-deps");
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step(docs)?;
-    heading("cargo xtask python --quick");
-    python::run(root, target, true)?;
+    heading("cargo xtask tapes");
+    tapes::write(root, target)?;
+    for (name, run) in LANGUAGES {
+        heading(&format!("cargo xtask {name} --quick"));
+        run(root, target, true)?;
+    }
     heading("cargo xtask tidy");
     tidy::run(root)?;
     heading("cargo xtask services, compared");

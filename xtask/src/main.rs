@@ -19,6 +19,7 @@ mod deny;
 mod fleet;
 mod fuzz;
 mod loom;
+mod node;
 mod packaging;
 mod page;
 mod pictures;
@@ -55,7 +56,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 24] = [
+static COMMANDS: [Command; 25] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -201,6 +202,15 @@ static COMMANDS: [Command; 24] = [
         help: "times the library beside other limiters as a program that depends on it builds it,\n\
                by two profiles, and prints tables [--quick: with fewer keys and rounds]",
         run: |at, words| bench::downstream::run(&at.root, &at.target, words.contains(&"--quick")),
+    },
+    Command {
+        forms: &["node", "node --quick", "node --bench"],
+        help: "builds the package for Node, and runs its tests under three versions of Node\n\
+               [--quick: under one] [--bench: times it beside other packages in place of that]",
+        run: |at, words| match words.get(1) {
+            Some(&"--bench") => node::bench(&at.root, &at.target),
+            flag => node::run(&at.root, &at.target, flag.is_some()),
+        },
     },
     Command {
         forms: &["abuse", "abuse SECONDS"],

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::cargo;
 use crate::servers::packages;
+use crate::{cargo, tapes};
 
 const FOLDER: &str = "bindings/python";
 /// The builder of wheels, and the versions with which the tests and the bench are run.
@@ -34,8 +34,11 @@ const INTERPRETERS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
 pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
     let scratch = target.join("python");
     let wheel = wheel(root, target, &scratch, !is_quick)?;
+    if !is_quick {
+        tapes::write(root, target)?;
+    }
     let tests = environment(&scratch.join("tests"), TESTS, &wheel)?;
-    test(root, &tests)?;
+    test(root, &target.join("tapes"), &tests)?;
     stubs(root, &tests)?;
     if is_quick {
         return Ok(());
@@ -45,7 +48,7 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
             Some(python) => {
                 let folder = scratch.join(format!("python{version}"));
                 let tests = environment_of(&python, &folder, &["pytest==9.2.0"], &wheel)?;
-                test(root, &tests)?;
+                test(root, &target.join("tapes"), &tests)?;
             }
             None => println!("python{version} is not on this machine"),
         }
@@ -105,10 +108,11 @@ fn install(folder: &Path, wheel: &Path) -> Result<PathBuf> {
 }
 
 /// Runs the tests and the examples in the documentation, of the installed package.
-fn test(root: &Path, python: &Path) -> Result<()> {
+fn test(root: &Path, tapes: &Path, python: &Path) -> Result<()> {
     let folder = root.join(FOLDER);
     let pytest = || {
         let mut pytest = Command::new(python);
+        pytest.env("RATEGATE_TAPES", tapes);
         // Not in the folder of the sources, which would be imported. Nothing is written here.
         pytest.current_dir(folder.join("tests")).args(["-B", "-m", "pytest", "--quiet"]);
         pytest.args(["-p", "no:cacheprovider"]);

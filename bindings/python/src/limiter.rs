@@ -429,8 +429,9 @@ fn collect(limit: &Bound<'_, PyAny>, all: &mut Vec<AnyPolicy>) -> PyResult<()> {
     }
     if let Some(table) = limit.getattr_opt("_table")? {
         let table: String = table.extract()?;
-        let read = rategate_sim::scenario::policy_from(&table);
-        all.push(read.map_err(|error| PyValueError::new_err(error.to_string()))?);
+        let read = Policies::from_table(&table);
+        let read = read.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        all.extend_from_slice(read.policies());
         return Ok(());
     }
     let Ok(several) = limit.try_iter() else {

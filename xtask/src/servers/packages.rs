@@ -55,7 +55,8 @@ pub(crate) fn crates(folder: &Path, name: &str, version: &str) -> Result<PathBuf
 }
 
 fn once(folder: &Path, packages: &[&str], install: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let marker = folder.join(packages.join(" "));
+    // The names of some have a folder.
+    let marker = folder.join(packages.join(" ").replace('/', "+"));
     if marker.exists() {
         return Ok(());
     }

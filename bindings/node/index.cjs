@@ -1,0 +1,20 @@
+'use strict'
+
+const { ManualClock } = require('./lib/clock.cjs')
+const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong } = require('./lib/errors.cjs')
+const { Grant } = require('./lib/grant.cjs')
+const { Keyed } = require('./lib/keyed.cjs')
+const { Limiter } = require('./lib/limiter.cjs')
+
+module.exports = {
+  Closed,
+  ExceedsCapacity,
+  Full,
+  Grant,
+  Keyed,
+  Limiter,
+  ManualClock,
+  Never,
+  RateLimitError,
+  TooLong
+}

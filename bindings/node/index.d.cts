@@ -1,0 +1,242 @@
+/** A length of time: milliseconds, or text with a unit such as `"1.5s"`, `"200ms"` or `"1min"`. */
+export type Span = number | string
+
+/** A policy by its name, with its keys: those of the tables `[limit]` of scenario files. */
+export interface Policy {
+  policy:
+    | 'gcra'
+    | 'sliding-log'
+    | 'fixed-window'
+    | 'pacer'
+    | 'two-timeline'
+    | 'warm-up'
+    | 'backfill-pool'
+    | 'concurrency'
+    | 'commit-log'
+    | 'adaptive'
+    | 'adaptive-rate'
+  /** A rate such as `"10/s"`. */
+  rate?: string
+  burst?: number
+  permits?: number
+  period?: Span
+  guard?: Span
+  resolution?: Span
+  anchor?: string
+  credits?: number
+  [key: string]: string | number | boolean | undefined
+}
+
+/**
+ * One limit: text such as `"10/s burst 5"`, `"100 per any minute"` or several between semicolons,
+ * or a policy by its name.
+ */
+export type Limit = string | Policy
+
+/** A call passes all of several limits, or takes from none. */
+export type Limits = Limit | readonly Limit[]
+
+export interface LimiterOptions {
+  /** A clock that a test moves; real time without one. */
+  clock?: ManualClock
+  /** How a debt of charges ends: with its window (`"forgotten"`), or paid by later ones. */
+  debt?: 'forgotten' | 'carried'
+  /** The longest that a debt lasts; what would exceed it is forgiven. */
+  maxDebt?: Span
+  /** The most waiters; one more rejects with {@link Full}. */
+  maxWaiting?: number
+  /** Counts grants and denials under this name. */
+  name?: string
+  /** One limit for all worker threads of the process that write the same name and limit. */
+  shared?: string
+}
+
+export interface AcquireOptions {
+  /** Its abort ends the wait: the promise rejects with its reason, and those behind move up. */
+  signal?: AbortSignal | undefined
+  /** Rejects with {@link TooLong} at once if the start would come later. */
+  timeout?: Span | undefined
+}
+
+/** A limiter. */
+export class Limiter {
+  constructor (limit: Limits, options?: LimiterOptions)
+
+  /** Takes permits at once, or not at all. 1 without a number. */
+  tryAcquire (permits?: number): boolean
+  /** Takes permits at once, or says when it could. */
+  check (permits?: number): Decision
+  /** Returns the wait in milliseconds, or `null` if no time helps. Takes nothing. */
+  peek (permits?: number): number | null
+  /** Returns the wait in nanoseconds, exactly. */
+  peekNs (permits?: number): bigint | null
+
+  /** Waits for permits, in the order of the calls, and never ends early. */
+  acquire (permits?: number, options?: AcquireOptions): Promise<Grant>
+  /** Waits for a permit and runs the function; of a limit on operations in flight, it ends one. */
+  schedule<A extends unknown[], R> (run: (...args: A) => R, ...args: A): Promise<Awaited<R>>
+  /** Returns a function that waits for its permits before each call. */
+  wrap<A extends unknown[], R, T> (
+    run: (this: T, ...args: A) => R,
+    options?: { permits?: (...args: A) => number; signal?: AbortSignal }
+  ): (this: T, ...args: A) => Promise<Awaited<R>>
+  /** Yields a grant for each permit that it waits for. */
+  [Symbol.asyncIterator] (): AsyncGenerator<Grant, never, void>
+
+  /** Takes permits for the first instant that is free, behind all waiters. The caller waits. */
+  reserve (permits?: number, options?: { timeout?: Span | undefined }): Reservation
+  /** Takes permits in batches that are counted here. It raises the limit's bound by one batch. */
+  local (batch?: number): Local
+
+  /** Brings permits of a grant back: all of them without a number. Returns how many. */
+  refund (grant: Grant, permits?: number): number
+  /** Corrects a grant to what was really used. */
+  settle (grant: Grant, actual: number): { refunded: number; charged: number; forgiven: number }
+  /** Counts what has been used already, whether it fits or not. */
+  charge (permits?: number): { booked: number; forgiven: number; debt: number }
+  /** Ends operations in flight. Returns `false` if the limit counts none. */
+  release (permits?: number): boolean
+  /** Adds permits to a pool. Returns `false` if there is none. */
+  refill (permits?: number): boolean
+  /** Forgets all grants and promises. Returns `true` if that changes anything. */
+  reset (): boolean
+  /** Bounds the wait queue, for waiters that come from now on. */
+  boundQueue (bounds: { waiters?: number; permits?: number; whenFull?: 'refuse' | 'evict-newest' }): void
+  /** Puts other numbers into force, for the same policies in the same order. */
+  reconfigure (limit: Limits): void
+  /** Ends all waits with {@link Closed}, and grants nothing any more. */
+  close (): void
+
+  /** Lets waits of this limiter keep the process alive, which is the default. */
+  ref (): this
+  /** Lets the process end while this limiter's waits are open. */
+  unref (): this
+
+  /** The most permits that a try could take now. */
+  readonly remaining: number
+  /** The number of waiters. */
+  readonly waiting: number
+  readonly closed: boolean
+  /** The time since the origin of the limiter's clock, in nanoseconds. */
+  readonly nowNs: bigint
+}
+
+/** The decision about a try. */
+export interface Decision {
+  readonly granted: boolean
+  readonly grant: Grant | null
+  /** The permits that a try could take now. */
+  readonly remaining: number
+  /** Of a denial, milliseconds until the same try passes; `null` if time does not help. */
+  readonly retryAfter: number | null
+  readonly retryAfterNs: bigint | null
+  /** Milliseconds until the limit has fully recovered; `null` if it never does by time alone. */
+  readonly resetAfter: number | null
+  readonly resetAfterNs: bigint | null
+}
+
+/** Permits that are the caller's. Instants are of the limiter's clock. */
+export class Grant {
+  private constructor ()
+  readonly permits: number
+  /** The permits that one more try could have taken. */
+  readonly remaining: number
+  /** From when the operation should have started until it passed. */
+  readonly waitNs: bigint
+  readonly releasedAtNs: bigint
+  readonly promisedAtNs: bigint
+  readonly scheduledAtNs: bigint
+}
+
+/** A promised start. One that is neither kept nor cancelled is kept. */
+export interface Reservation {
+  /** When the operation may start, on the limiter's clock: compare with `limiter.nowNs`. */
+  readonly promisedAtNs: bigint
+  keep (): Grant
+  /** Returns the permits. Returns `true` if that came before the start. */
+  cancel (): boolean
+}
+
+/** A batch of permits that one thread has taken ahead. */
+export interface Local {
+  tryAcquire (permits?: number): boolean
+  readonly unused: number
+  /** Returns what is left of the batch to the limiter. */
+  close (): void
+}
+
+/** A key; 7 and `"7"` are one. */
+export type Key = string | number | bigint
+
+export interface KeyedOptions {
+  clock?: ManualClock
+  /** The most keys, from 1 to 2^30; 65 536 without it. */
+  maxKeys?: number
+  /** New keys in a full table share one limit, or reject with {@link Full}. */
+  whenFull?: 'share' | 'refuse'
+}
+
+/** A limit for each key, in bounded memory. Only keys that have fully recovered are evicted. */
+export class Keyed {
+  constructor (limit: Limit, options?: KeyedOptions)
+  tryAcquire (key: Key, permits?: number): boolean
+  check (key: Key, permits?: number): Decision
+  peek (key: Key, permits?: number): number | null
+  remaining (key: Key): number
+  refund (key: Key, grant: Grant, permits?: number): number
+  reset (key: Key): boolean
+  /** Returns the limiter of a key, which waits. */
+  limiter (key: Key): Limiter
+  reconfigure (limit: Limit): void
+  readonly size: number
+  /** The calls that found the table full. */
+  readonly overflows: number
+}
+
+/** A clock that stands still until it is moved. */
+export class ManualClock {
+  /** Milliseconds since its origin. */
+  readonly now: number
+  readonly nowNs: bigint
+  advance (time: Span): void
+  /** Moves to the next instant at which a wait may end, and returns it; `null` without waits. */
+  step (): number | null
+  /** Lets waits that are over end, and their callers go on. */
+  settle (): Promise<void>
+}
+
+/** A call that a limit did not let pass. */
+export class RateLimitError extends Error {
+  protected constructor ()
+  readonly code: 'TOO_LONG' | 'FULL' | 'CLOSED' | 'NEVER' | 'EXCEEDS_CAPACITY'
+}
+
+/** The start lies past the timeout. Nothing was taken; later calls may pass. */
+export class TooLong extends RateLimitError {
+  private constructor ()
+  /** The wait, where it is known. */
+  readonly waitNs: bigint | null
+  /** Milliseconds until the same call would be accepted, where it is known. */
+  readonly retryAfter: number | null
+  readonly retryAfterNs: bigint | null
+}
+
+/** The wait queue, or the table of keys, is full. */
+export class Full extends RateLimitError {
+  private constructor ()
+}
+
+/** The limiter has been closed. */
+export class Closed extends RateLimitError {
+  private constructor ()
+}
+
+/** No time and no retry makes this call pass. */
+export class Never extends RateLimitError {
+  protected constructor ()
+}
+
+/** More permits than could ever pass together. */
+export class ExceedsCapacity extends Never {
+  private constructor ()
+}

@@ -1,0 +1,55 @@
+// A clock that tests move.
+'use strict'
+
+const { setImmediate } = require('node:timers')
+
+const { spanNs } = require('./arguments.cjs')
+const { milliseconds } = require('./errors.cjs')
+const native = require('./native.cjs')
+const { show } = require('./show.cjs')
+const { deliver } = require('./waits.cjs')
+
+let nativeOf
+
+class ManualClock {
+  #native = new native.ManualClock()
+
+  static {
+    nativeOf = (clock) => {
+      if (clock === undefined) return undefined
+      if (clock === null || typeof clock !== 'object' || !(#native in clock)) {
+        throw new TypeError(`clock is ${show(clock)}; must be a ManualClock`)
+      }
+      return clock.#native
+    }
+  }
+
+  get now () {
+    return milliseconds(this.#native.nowNs)
+  }
+
+  get nowNs () {
+    return this.#native.nowNs
+  }
+
+  advance (span) {
+    this.#native.advance(spanNs(span, 'the time'))
+  }
+
+  /** Moves to the next instant at which a wait may end. */
+  step () {
+    const ns = this.#native.step()
+    return ns === null ? null : milliseconds(ns)
+  }
+
+  /** Lets the waits that are over end, and their callers go on. */
+  async settle () {
+    // A wait that ends may make the next one due, which then is seen in the pass after.
+    for (let quiet = 0; quiet < 2;) {
+      await new Promise((resolve) => setImmediate(resolve))
+      quiet = deliver() > 0 ? 0 : quiet + 1
+    }
+  }
+}
+
+module.exports = { ManualClock, nativeOf }

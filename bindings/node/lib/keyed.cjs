@@ -1,0 +1,101 @@
+// A limit for each key.
+'use strict'
+
+const { limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
+const { nativeOf } = require('./clock.cjs')
+const { Decision, retryAfterOf } = require('./decision.cjs')
+const { call, milliseconds } = require('./errors.cjs')
+const { Grant, lastGrant, scratch, wordsOf } = require('./grant.cjs')
+const { Limiter } = require('./limiter.cjs')
+const native = require('./native.cjs')
+const { show } = require('./show.cjs')
+
+const MAX_KEYS = 2 ** 30
+
+class Keyed {
+  #native
+  #try
+
+  constructor (limit, options) {
+    const { clock, maxKeys, whenFull = 'share' } = optionsOf(options, ['clock', 'maxKeys', 'whenFull'])
+    if (maxKeys !== undefined && !(Number.isInteger(maxKeys) && maxKeys >= 1 && maxKeys <= MAX_KEYS)) {
+      throw new RangeError(`maxKeys is ${show(maxKeys)}; must be a whole number from 1 to ${MAX_KEYS}`)
+    }
+    if (!['share', 'refuse'].includes(whenFull)) {
+      throw new TypeError(`whenFull is ${show(whenFull)}; must be "share" or "refuse"`)
+    }
+    const limits = limitsOf(limit)
+    this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, whenFull === 'refuse'))
+    this.#try = this.#native.fastTry(scratch.buffer)
+  }
+
+  tryAcquire (key, permits) {
+    const answer = permits === undefined ? this.#try(key) : this.#try(key, permits)
+    // Not NaN: it was decided.
+    if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
+    if (typeof key !== 'string') return this.tryAcquire(keyOf(key), permits)
+    const number = permitsOf(permits)
+    return call(() => this.#native.attempt(key, number)) !== null
+  }
+
+  check (key, permits) {
+    const [text, number] = [keyOf(key), permitsOf(permits)]
+    const answer = this.#try(text, number)
+    const resetAfterNs = () => call(() => this.#native.resetAfterNs(text))
+    if (answer >= 0) return new Decision(lastGrant(), null, answer, resetAfterNs())
+    if (answer < 0) {
+      const peekNs = () => call(() => this.#native.peek(text, number))
+      return new Decision(null, retryAfterOf(answer, peekNs), this.remaining(text), resetAfterNs())
+    }
+    const words = call(() => this.#native.attempt(text, number))
+    // Another thread has changed the table since.
+    if (words === null) return this.check(text, number)
+    const grant = new Grant(words)
+    return new Decision(grant, null, grant.remaining, null)
+  }
+
+  peek (key, permits) {
+    const number = permitsOf(permits)
+    const ns = call(() => this.#native.peek(keyOf(key), number))
+    return ns === null ? null : milliseconds(ns)
+  }
+
+  remaining (key) {
+    return call(() => this.#native.remaining(keyOf(key)))
+  }
+
+  refund (key, grant, permits = grant?.permits) {
+    const number = permitsOf(permits)
+    return call(() => this.#native.refund(keyOf(key), wordsOf(grant), number))
+  }
+
+  reset (key) {
+    return call(() => this.#native.reset(keyOf(key)))
+  }
+
+  limiter (key) {
+    return new Limiter(call(() => this.#native.limiter(keyOf(key))))
+  }
+
+  reconfigure (limit) {
+    const limits = limitsOf(limit)
+    call(() => this.#native.reconfigure(limits))
+  }
+
+  get size () {
+    return this.#native.size()
+  }
+
+  get overflows () {
+    return this.#native.overflows()
+  }
+}
+
+/** Returns a key as text: 7 and "7" are one key. */
+function keyOf (key) {
+  if (typeof key === 'string') return key
+  if (typeof key === 'number' || typeof key === 'bigint') return String(key)
+  throw new TypeError(`the key is ${show(key)}; must be text or a number`)
+}
+
+module.exports = { Keyed }

@@ -1,0 +1,236 @@
+// Limiters.
+'use strict'
+
+const {
+  functionOf,
+  limitsOf,
+  optionalSpanNs,
+  optionsOf,
+  permitsOf,
+  signalOf,
+  stringOf
+} = require('./arguments.cjs')
+const { nativeOf } = require('./clock.cjs')
+const { Decision, Reservation, retryAfterOf } = require('./decision.cjs')
+const { Closed, call, milliseconds } = require('./errors.cjs')
+const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
+const { Local } = require('./local.cjs')
+const native = require('./native.cjs')
+const { show } = require('./show.cjs')
+const { Waits } = require('./waits.cjs')
+
+const OPTIONS = ['clock', 'debt', 'maxDebt', 'maxWaiting', 'name', 'shared']
+const DEBTS = ['forgotten', 'carried']
+
+class Limiter {
+  #native
+  #try
+  #check
+  #peek
+  #waits
+  /** Set once it is known that the limit counts operations in flight, or that it does not. */
+  #countsInFlight
+
+  constructor (limit, options) {
+    const { clock, debt, maxDebt, maxWaiting, name, shared } = optionsOf(options, OPTIONS)
+    if (shared !== undefined && clock !== undefined) {
+      throw new TypeError('a shared limiter has real time, so it takes no clock')
+    }
+    if (debt !== undefined && !DEBTS.includes(debt)) {
+      throw new TypeError(`debt is ${show(debt)}; must be "forgotten" or "carried"`)
+    }
+    // Keyed makes limiters of what its keys have.
+    this.#native = limit instanceof native.Limiter
+      ? limit
+      : call(() => new native.Limiter(limitsOf(limit), nativeOf(clock), {
+        name: stringOf(name, 'name'),
+        shared: stringOf(shared, 'shared'),
+        maxDebt: optionalSpanNs(maxDebt, 'maxDebt'),
+        isDebtCarried: debt === 'carried',
+        maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting)
+      }))
+    this.#try = this.#native.fastTry(scratch.buffer)
+    this.#check = this.#native.fastCheck(scratch.buffer)
+    this.#peek = this.#native.fastPeek()
+    this.#waits = new Waits(this.#native)
+  }
+
+  tryAcquire (permits) {
+    const answer = permits === undefined ? this.#try() : this.#try(permits)
+    // Not NaN: it was decided.
+    if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
+    const number = permitsOf(permits)
+    return call(() => this.#native.attempt(number)) !== null
+  }
+
+  check (permits) {
+    const number = permitsOf(permits)
+    const answer = this.#check(number)
+    if (answer >= 0) {
+      const { remaining, resetAfterNs } = lastNumbers()
+      return new Decision(lastGrant(), null, remaining, resetAfterNs)
+    }
+    if (answer < 0) {
+      const { remaining, resetAfterNs } = lastNumbers()
+      return new Decision(null, retryAfterOf(answer, () => this.peekNs(number)), remaining, resetAfterNs)
+    }
+    const words = call(() => this.#native.attempt(number))
+    // Another thread has changed the limiter since.
+    if (words === null) return this.check(number)
+    const grant = new Grant(words)
+    return new Decision(grant, null, grant.remaining, null)
+  }
+
+  peek (permits) {
+    const number = permitsOf(permits)
+    const answer = this.#peek(number)
+    if (answer >= 0) return answer / 1e6
+    if (answer < 0) return null
+    const ns = this.peekNs(number)
+    return ns === null ? null : milliseconds(ns)
+  }
+
+  peekNs (permits) {
+    const number = permitsOf(permits)
+    return call(() => this.#native.peek(number))
+  }
+
+  acquire (permits, options) {
+    return new Promise((resolve, reject) => {
+      const number = permitsOf(permits)
+      if (options === undefined) return this.#waits.begin(number, undefined, undefined, resolve, reject)
+      const { signal, timeout } = optionsOf(options, ['signal', 'timeout'])
+      const timeoutNs = optionalSpanNs(timeout, 'timeout')
+      this.#waits.begin(number, timeoutNs, signalOf(signal), resolve, reject)
+    })
+  }
+
+  async schedule (run, ...args) {
+    functionOf(run, 'the function to schedule')
+    await this.acquire()
+    try {
+      return await run(...args)
+    } finally {
+      this.#end(1)
+    }
+  }
+
+  wrap (run, options) {
+    functionOf(run, 'the function to wrap')
+    const { permits, signal } = optionsOf(options, ['permits', 'signal'])
+    if (permits !== undefined) functionOf(permits, 'permits')
+    signalOf(signal)
+    const limiter = this
+    const wrapped = async function (...args) {
+      const number = permitsOf(permits?.(...args))
+      await limiter.acquire(number, { signal })
+      try {
+        return await run.apply(this, args)
+      } finally {
+        limiter.#end(number)
+      }
+    }
+    return Object.defineProperty(wrapped, 'name', { value: run.name, configurable: true })
+  }
+
+  /** Ends operations in flight, where the limit counts any. */
+  #end (permits) {
+    if (this.#countsInFlight === false) return
+    try {
+      this.#countsInFlight = this.release(permits)
+    } catch (error) {
+      // The operation's own result counts: a limit that has been closed meanwhile needs nothing.
+      if (!(error instanceof Closed)) throw error
+    }
+  }
+
+  async * [Symbol.asyncIterator] () {
+    for (;;) yield await this.acquire()
+  }
+
+  reserve (permits, options) {
+    const { timeout } = optionsOf(options, ['timeout'])
+    const number = permitsOf(permits)
+    const timeoutNs = optionalSpanNs(timeout, 'timeout')
+    return new Reservation(call(() => this.#native.reserve(number, timeoutNs)))
+  }
+
+  local (batch = 64) {
+    return new Local(this, batch)
+  }
+
+  refund (grant, permits = grant?.permits) {
+    const number = permitsOf(permits)
+    return call(() => this.#native.refund(wordsOf(grant), number))
+  }
+
+  settle (grant, actual) {
+    const number = permitsOf(actual)
+    return call(() => this.#native.settle(wordsOf(grant), number))
+  }
+
+  charge (permits) {
+    const number = permitsOf(permits)
+    return call(() => this.#native.charge(number))
+  }
+
+  release (permits) {
+    const number = permitsOf(permits)
+    return call(() => this.#native.release(number))
+  }
+
+  refill (permits) {
+    const number = permitsOf(permits)
+    return call(() => this.#native.refill(number))
+  }
+
+  reset () {
+    return call(() => this.#native.reset())
+  }
+
+  boundQueue (bounds) {
+    const { waiters, permits, whenFull = 'refuse' } = optionsOf(bounds, ['waiters', 'permits', 'whenFull'])
+    if (!['refuse', 'evict-newest'].includes(whenFull)) {
+      throw new TypeError(`whenFull is ${show(whenFull)}; must be "refuse" or "evict-newest"`)
+    }
+    const numbers = [waiters, permits].map((number) => number === undefined ? undefined : permitsOf(number))
+    call(() => this.#native.boundQueue(...numbers, whenFull === 'evict-newest'))
+  }
+
+  reconfigure (limit) {
+    const limits = limitsOf(limit)
+    call(() => this.#native.reconfigure(limits))
+  }
+
+  close () {
+    this.#native.close()
+  }
+
+  ref () {
+    this.#waits.keeps = true
+    return this
+  }
+
+  unref () {
+    this.#waits.keeps = false
+    return this
+  }
+
+  get remaining () {
+    return call(() => this.#native.remaining())
+  }
+
+  get waiting () {
+    return this.closed ? 0 : call(() => this.#native.waiting())
+  }
+
+  get closed () {
+    return this.#native.isClosed()
+  }
+
+  get nowNs () {
+    return this.#native.nowNs()
+  }
+}
+
+module.exports = { Limiter }

@@ -1,0 +1,79 @@
+//! Grants as words, and promised starts.
+
+use napi::bindgen_prelude::{BigInt, BigUint64Array};
+use napi_derive::napi;
+use rategate::{Decision, Grant};
+use rategate_ffi::Reserved;
+
+use crate::failure::{Result, invalid};
+use crate::number::ns;
+
+/// The number of words of a grant and, behind it, of what remains.
+pub(crate) const GRANT_WORDS: usize = REMAINING + 1;
+/// The place of what remains.
+pub(crate) const REMAINING: usize = 9;
+/// The place of the time until the limit has fully recovered, where a check writes it.
+pub(crate) const RESET_AFTER: usize = GRANT_WORDS;
+
+/// Returns a grant as words. JavaScript makes its grants of them, as an object of Node-API costs a
+/// microsecond.
+#[inline]
+pub(crate) fn to_words(grant: &Grant) -> [u64; GRANT_WORDS] {
+    let mut words = [grant.remaining(); GRANT_WORDS];
+    if let Some(own) = words.first_chunk_mut() {
+        *own = grant.words();
+    }
+    words
+}
+
+/// Returns the words of a decision, if it is a grant.
+pub(crate) fn granted(decision: Decision) -> Option<BigUint64Array> {
+    decision.granted().map(|grant| to_words(&grant).to_vec().into())
+}
+
+/// Returns the grant of words.
+pub(crate) fn of_words(words: &[u64]) -> Result<Grant> {
+    let words = words.first_chunk().ok_or_else(|| invalid("a grant has nine words"))?;
+    Ok(Grant::from_words(*words))
+}
+
+/// A promised start. It is kept if its object is collected: JavaScript does not say when that is.
+#[napi]
+#[derive(Debug)]
+pub struct Reservation(Option<Box<dyn Reserved>>);
+
+#[napi]
+impl Reservation {
+    pub(crate) fn new(reserved: Box<dyn Reserved>) -> Self {
+        Self(Some(reserved))
+    }
+
+    #[napi(getter, catch_unwind)]
+    pub fn promised_at_ns(&self) -> Result<BigInt> {
+        let reserved = self.0.as_ref().ok_or_else(ended)?;
+        Ok(ns(reserved.promised_at()))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn keep(&mut self) -> Result<BigUint64Array> {
+        let grant = self.0.take().ok_or_else(ended)?.keep();
+        Ok(to_words(&grant).to_vec().into())
+    }
+
+    #[napi(catch_unwind)]
+    pub fn cancel(&mut self) -> Result<bool> {
+        self.0.take().ok_or_else(ended).map(Reserved::cancel)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(reserved) = self.0.take() {
+            let _ = reserved.keep();
+        }
+    }
+}
+
+fn ended() -> napi::Error<String> {
+    invalid("the reservation has been kept or cancelled; only one of them is possible, once")
+}

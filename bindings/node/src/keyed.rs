@@ -1,0 +1,107 @@
+//! A limit for each key.
+
+use napi::Env;
+use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
+use napi_derive::napi;
+use rategate::error::{LimitError, ReconfigureError};
+use rategate::keyed::{DEFAULT_KEYS, Overflow};
+use rategate_ffi::KeyRef;
+
+use crate::clock::{self, ManualClock};
+use crate::failure::{Result, failed, of_node};
+use crate::grant::{granted, of_words};
+use crate::limiter::Limiter;
+use crate::number::{double, ns, permits};
+use crate::policies::{self, Table};
+use crate::raw;
+
+/// A table of limits.
+#[napi]
+#[derive(Debug)]
+pub struct Keyed(rategate_ffi::Keyed);
+
+#[napi]
+impl Keyed {
+    #[napi(constructor, catch_unwind)]
+    pub fn new(
+        limits: Vec<Either<String, Table>>,
+        manual: Option<&ManualClock>,
+        max_keys: Option<u32>,
+        refuses_when_full: bool,
+    ) -> Result<Self> {
+        let max_keys = max_keys.map_or(Ok(DEFAULT_KEYS), usize::try_from);
+        let max_keys = max_keys.unwrap_or(usize::MAX);
+        let overflow = if refuses_when_full { Overflow::Refuse } else { Overflow::Share };
+        let policy = policies::read_one(limits)?;
+        Ok(Self(rategate_ffi::Keyed::new(policy, max_keys, overflow, clock::of(manual))))
+    }
+
+    /// Returns the function `(key, permits = 1) => remaining`, or minus the wait in nanoseconds,
+    /// or NaN for a call that [`attempt`](Self::attempt) decides. It writes its grant to `words`.
+    #[napi(catch_unwind)]
+    pub fn fast_try<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::keyed_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
+    }
+
+    /// Tries, for a fast function that did not decide. Returns the words of a grant.
+    #[napi(catch_unwind)]
+    pub fn attempt(&self, key: String, number: f64) -> Result<Option<BigUint64Array>> {
+        self.0
+            .try_acquire(KeyRef::Bytes(key.as_bytes()), permits(number)?)
+            .map(granted)
+            .map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reset_after_ns(&self, key: String) -> Result<Option<BigInt>> {
+        Ok(self.0.status(KeyRef::Bytes(key.as_bytes())).map_err(failed)?.fresh_in.map(ns))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn peek(&self, key: String, number: f64) -> Result<Option<BigInt>> {
+        Ok(self.0.peek(KeyRef::Bytes(key.as_bytes()), permits(number)?).map_err(failed)?.map(ns))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn remaining(&self, key: String) -> Result<f64> {
+        self.0
+            .status(KeyRef::Bytes(key.as_bytes()))
+            .map(|status| double(status.remaining))
+            .map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn refund(&self, key: String, grant: BigUint64Array, number: f64) -> Result<f64> {
+        self.0
+            .refund(KeyRef::Bytes(key.as_bytes()), &of_words(&grant)?, permits(number)?)
+            .map(double)
+            .map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reset(&self, key: String) -> Result<bool> {
+        self.0.reset(KeyRef::Bytes(key.as_bytes())).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reconfigure(&self, limits: Vec<Either<String, Table>>) -> Result<()> {
+        let other = || failed(ReconfigureError::Limit(LimitError::OtherPolicy));
+        let done = self.0.reconfigure(policies::read_one(limits)?).ok_or_else(other)?;
+        done.map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn limiter(&self, key: String) -> Result<Limiter> {
+        self.0.limiter(KeyRef::Bytes(key.as_bytes())).map(Limiter).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn size(&self) -> f64 {
+        double(u64::try_from(self.0.len()).unwrap_or(u64::MAX))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn overflows(&self) -> f64 {
+        double(self.0.overflows())
+    }
+}

@@ -1,0 +1,25 @@
+//! The package of rategate for Node.
+//!
+//! JavaScript has the classes that users see: `src` here has what they are made of, over
+//! `rategate-ffi`.
+//!
+//! * `raw`: functions for the verbs that are called often, and all of the unsafe code;
+//! * `limiter`, `keyed`, `grant`, `clock`: a class for each, whose methods cost some 400 ns;
+//! * `hub`: the waits of one environment, which is the main thread or a worker;
+//! * `shared`: limiters that all workers of the process find by a name;
+//! * `failure`: errors, as codes that JavaScript makes its own errors of;
+//! * `number`: numbers of JavaScript and back.
+
+#![cfg_attr(test, allow(dead_code, reason = "`#[napi]` exports nothing in tests"))]
+#![allow(clippy::needless_pass_by_value, reason = "Node-API hands over owned values")]
+
+mod clock;
+mod failure;
+mod grant;
+mod hub;
+mod keyed;
+mod limiter;
+mod number;
+mod policies;
+mod raw;
+mod shared;

@@ -1,0 +1,217 @@
+//! Limiters: what is not called often enough for a function of its own.
+
+use napi::Env;
+use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
+use napi_derive::napi;
+use rategate::charge::{Debt, Settled};
+use rategate::wait::{QueueBounds, WhenFull};
+
+use crate::clock::{self, ManualClock};
+use crate::failure::{Result, failed, invalid, of_node};
+use crate::grant::{Reservation, granted, of_words};
+use crate::number::{double, duration, ns, permits};
+use crate::policies::{self, Table};
+use crate::{raw, shared};
+
+/// The options of a limiter that is made.
+#[napi(object, object_to_js = false)]
+#[derive(Debug)]
+pub struct Options {
+    pub name: Option<String>,
+    pub shared: Option<String>,
+    pub max_debt: Option<BigInt>,
+    pub is_debt_carried: bool,
+    pub max_waiting: Option<f64>,
+}
+
+/// The result of a charge.
+#[napi(object, object_from_js = false)]
+#[derive(Debug)]
+pub struct Charged {
+    pub booked: f64,
+    pub forgiven: f64,
+    pub debt: f64,
+}
+
+/// The result of a correction.
+#[napi(object, object_from_js = false)]
+#[derive(Debug)]
+pub struct Corrected {
+    pub refunded: f64,
+    pub charged: f64,
+    pub forgiven: f64,
+}
+
+/// A limiter.
+#[napi]
+#[derive(Debug)]
+pub struct Limiter(pub(crate) rategate_ffi::Limiter);
+
+#[napi]
+impl Limiter {
+    #[napi(constructor, catch_unwind)]
+    pub fn new(
+        limits: Vec<Either<String, Table>>,
+        manual: Option<&ManualClock>,
+        options: Options,
+    ) -> Result<Self> {
+        let policies = policies::read(limits)?;
+        let max_waiting = options.max_waiting.map(bound).transpose()?;
+        let debt = match &options.max_debt {
+            Some(max) => debt(options.is_debt_carried).at_most(duration(max)?),
+            None => debt(options.is_debt_carried),
+        };
+        let make = || {
+            let mut limiter = rategate_ffi::Limiter::new(&policies, clock::of(manual));
+            if let Some(name) = &options.name {
+                limiter = limiter.with_stats(name);
+            }
+            if let Some(waiters) = max_waiting {
+                limiter.bound_queue(QueueBounds::new(waiters)).map_err(failed)?;
+            }
+            Ok(limiter.with_debt(debt))
+        };
+        let Some(name) = &options.shared else { return make().map(Self) };
+        let config = format!("{policies}, {debt:?}, {max_waiting:?}");
+        shared::find_or(name, &config, make).map(Self)
+    }
+
+    /// Returns the function `(permits = 1) => remaining`, or minus the wait in nanoseconds, or NaN
+    /// for a call that [`attempt`](Self::attempt) decides. It writes its grant to `words`.
+    #[napi(catch_unwind)]
+    pub fn fast_try<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::try_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
+    }
+
+    /// Returns the same as [`fast_try`](Self::fast_try), which also writes what remains and the
+    /// time until the limit has recovered.
+    #[napi(catch_unwind)]
+    pub fn fast_check<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::check_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
+    }
+
+    /// Returns the function `(permits = 1) => wait` in nanoseconds, or -1 where time does not
+    /// help, or NaN for a call that [`peek`](Self::peek) decides.
+    #[napi(catch_unwind)]
+    pub fn fast_peek<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
+        raw::peek_function(env, self.0.clone()).map_err(|error| of_node(&error))
+    }
+
+    /// Tries, for a fast function that did not decide. Returns the words of a grant.
+    #[napi(catch_unwind)]
+    pub fn attempt(&self, number: f64) -> Result<Option<BigUint64Array>> {
+        self.0.try_acquire(permits(number)?).map(granted).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn peek(&self, number: f64) -> Result<Option<BigInt>> {
+        Ok(self.0.peek(permits(number)?).map_err(failed)?.map(ns))
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reserve(&self, number: f64, timeout: Option<BigInt>) -> Result<Reservation> {
+        let timeout = timeout.as_ref().map(duration).transpose()?;
+        self.0.reserve(permits(number)?, timeout).map(Reservation::new).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn remaining(&self) -> Result<f64> {
+        self.0.remaining().map(double).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn waiting(&self) -> Result<u32> {
+        self.0.waiting().map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn refund(&self, grant: BigUint64Array, number: f64) -> Result<f64> {
+        self.0.refund(&of_words(&grant)?, permits(number)?).map(double).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn settle(&self, grant: BigUint64Array, actual: f64) -> Result<Corrected> {
+        let settled = self.0.settle(&of_words(&grant)?, permits(actual)?).map_err(failed)?;
+        let (refunded, charged, forgiven) = match settled {
+            Settled::Even => (0, 0, 0),
+            Settled::Back { permits } => (permits, 0, 0),
+            Settled::Owed { permits, forgiven, .. } => (0, permits, forgiven),
+        };
+        let [refunded, charged, forgiven] = [refunded, charged, forgiven].map(double);
+        Ok(Corrected { refunded, charged, forgiven })
+    }
+
+    #[napi(catch_unwind)]
+    pub fn charge(&self, number: f64) -> Result<Charged> {
+        let charged = self.0.charge(permits(number)?).map_err(failed)?;
+        let [booked, forgiven, debt] = [charged.booked, charged.forgiven, charged.debt].map(double);
+        Ok(Charged { booked, forgiven, debt })
+    }
+
+    #[napi(catch_unwind)]
+    pub fn release(&self, number: f64) -> Result<bool> {
+        self.0.release(permits(number)?).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn refill(&self, number: f64) -> Result<bool> {
+        self.0.refill(permits(number)?).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reset(&self) -> Result<bool> {
+        self.0.reset().map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn bound_queue(
+        &self,
+        waiters: Option<f64>,
+        number: Option<f64>,
+        evicts_newest: bool,
+    ) -> Result<()> {
+        let waiters = waiters.map_or(Ok(u32::MAX), bound)?;
+        let mut bounds = QueueBounds::new(waiters);
+        if let Some(number) = number {
+            bounds = bounds.with_permits(permits(number)?);
+        }
+        if evicts_newest {
+            bounds = bounds.when_full(WhenFull::EvictNewest);
+        }
+        self.0.bound_queue(bounds).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn reconfigure(&self, limits: Vec<Either<String, Table>>) -> Result<()> {
+        self.0.reconfigure(&policies::read(limits)?).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    #[napi(catch_unwind)]
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    #[napi(catch_unwind)]
+    pub fn now_ns(&self) -> BigInt {
+        ns(self.0.now())
+    }
+}
+
+const fn debt(is_carried: bool) -> Debt {
+    if is_carried { Debt::CARRIED } else { Debt::FORGOTTEN }
+}
+
+/// Converts a bound of the wait queue.
+fn bound(waiters: f64) -> Result<u32> {
+    let number = permits(waiters).ok().and_then(|waiters| u32::try_from(waiters).ok());
+    number.filter(|waiters| *waiters > 0).ok_or_else(|| {
+        invalid(format_args!(
+            "the bound of the wait queue is {waiters}; must be a whole number from 1 to 4294967295"
+        ))
+    })
+}

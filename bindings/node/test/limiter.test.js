@@ -1,0 +1,247 @@
+// Decisions and verbs, on clocks that the tests move.
+import assert from 'node:assert/strict'
+import { createRequire } from 'node:module'
+import { test } from 'node:test'
+
+import * as rategate from 'rategate'
+
+const { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, RateLimitError, TooLong } = rategate
+
+function on (limit, options) {
+  const clock = new ManualClock()
+  return { clock, limiter: new Limiter(limit, { clock, ...options }) }
+}
+
+test('a try passes while permits are free, and says when it would', () => {
+  const { clock, limiter } = on('10/s burst 2')
+  assert.deepEqual([limiter.tryAcquire(), limiter.tryAcquire(1), limiter.tryAcquire()], [true, true, false])
+  assert.equal(limiter.peek(), 100)
+  assert.equal(limiter.peekNs(2), 200_000_000n)
+  const denied = limiter.check(2)
+  assert.deepEqual([denied.granted, denied.grant, denied.remaining], [false, null, 0])
+  assert.deepEqual([denied.retryAfter, denied.retryAfterNs], [200, 200_000_000n])
+  assert.deepEqual([denied.resetAfter, denied.resetAfterNs], [200, 200_000_000n])
+  clock.advance('99.999999ms')
+  assert.equal(limiter.tryAcquire(), false)
+  assert.equal(limiter.peek(), 0.000001)
+  clock.advance('1ns')
+  assert.equal(limiter.remaining, 1)
+  const granted = limiter.check()
+  assert.ok(granted.granted && granted.grant instanceof Grant)
+  assert.deepEqual([granted.remaining, granted.retryAfter, granted.retryAfterNs], [0, null, null])
+  assert.equal(limiter.nowNs, 100_000_000n)
+})
+
+// The fast functions answer with numbers; a plain count of what was granted checks their sign.
+test('tries agree with a plain list of what was granted', () => {
+  const { clock, limiter } = on('7 per any 50ms')
+  const granted = []
+  let random = 12345
+  for (let turn = 0; turn < 20_000; turn++) {
+    random = (random * 1103515245 + 12345) % 2147483648
+    const permits = random % 4
+    const now = clock.nowNs
+    const used = granted.filter((at) => at > now - 50_000_000n).length
+    const fits = used + permits <= 7
+    assert.equal(limiter.remaining, 7 - used, `turn ${turn}`)
+    if (permits > 0) {
+      assert.equal(limiter.peek(permits) === 0, fits, `turn ${turn}`)
+      assert.equal(limiter.tryAcquire(permits), fits, `turn ${turn}`)
+      if (fits) for (let each = 0; each < permits; each++) granted.push(now)
+    }
+    if (granted.length > 100) granted.splice(0, 50)
+    clock.advance(random % 7)
+  }
+})
+
+test('time does not help where permits come back by a release', async () => {
+  const { clock, limiter } = on({ policy: 'concurrency', permits: 2 })
+  assert.ok(limiter.tryAcquire(2))
+  assert.equal(limiter.tryAcquire(), false)
+  assert.deepEqual([limiter.peek(), limiter.check().retryAfterNs], [null, null])
+  assert.throws(() => limiter.reserve(), Never)
+  assert.equal(limiter.release(2), true)
+  assert.equal(limiter.remaining, 2)
+  assert.equal(on('1/s').limiter.release(), false)
+  // Scheduled operations end by themselves, also by an error.
+  const results = []
+  const run = (at) => limiter.schedule(async () => {
+    results.push(`start ${at}`)
+    await null
+    if (at === 1) throw new Error('own')
+    return at
+  })
+  const ends = Promise.allSettled([run(0), run(1), run(2), run(3)])
+  await clock.settle()
+  assert.deepEqual((await ends).map((end) => end.value ?? end.reason.message), [0, 'own', 2, 3])
+  assert.deepEqual(results, ['start 0', 'start 1', 'start 2', 'start 3'])
+  assert.equal(limiter.remaining, 2)
+})
+
+test('several limits pass together or not at all', () => {
+  const { limiter } = on(['2/s', { policy: 'fixed-window', permits: 3, period: 60_000 }])
+  assert.ok(limiter.tryAcquire(2))
+  assert.equal(limiter.tryAcquire(2), false)
+  assert.equal(limiter.remaining, 0)
+  assert.equal(on('2/s; 3 per any minute').limiter.check(2).resetAfterNs, null)
+})
+
+test('refunds, corrections and charges change what is left', () => {
+  const { clock, limiter } = on('10/s burst 10', { maxDebt: '0.5s' })
+  const { grant } = limiter.check(6)
+  assert.equal(limiter.refund(grant, 2), 2)
+  assert.equal(limiter.remaining, 6)
+  assert.deepEqual(limiter.settle(limiter.check(2).grant, 3), { refunded: 0, charged: 1, forgiven: 0 })
+  assert.equal(limiter.remaining, 3)
+  assert.deepEqual(limiter.settle(limiter.check(3).grant, 1), { refunded: 2, charged: 0, forgiven: 0 })
+  assert.deepEqual(limiter.charge(100), { booked: 7, forgiven: 93, debt: 5 })
+  assert.equal(limiter.peek(), 600)
+  assert.equal(limiter.reset(), true)
+  assert.equal(limiter.remaining, 10)
+  clock.advance(1)
+  assert.equal(limiter.refund(limiter.check(1).grant), 1)
+})
+
+test('reservations are kept, cancelled, and not both', () => {
+  const { limiter } = on('1/s')
+  assert.equal(limiter.reserve().keep().promisedAtNs, 0n)
+  const [second, third] = [limiter.reserve(), limiter.reserve()]
+  assert.deepEqual([second.promisedAtNs, third.promisedAtNs], [1_000_000_000n, 2_000_000_000n])
+  assert.equal(third.cancel(), true)
+  assert.equal(limiter.reserve(1, { timeout: '2s' }).promisedAtNs, 2_000_000_000n)
+  assert.throws(() => limiter.reserve(1, { timeout: '2s' }), TooLong)
+  assert.throws(() => third.keep(), /kept or cancelled/)
+})
+
+test('a pool is refilled from outside, and numbers change in force', () => {
+  const { limiter } = on({ policy: 'backfill-pool', pool: 4 })
+  assert.ok(limiter.tryAcquire(limiter.remaining))
+  assert.equal(limiter.refill(3), true)
+  assert.equal(limiter.remaining, 3)
+  const bucket = on('10/s burst 2').limiter
+  assert.equal(bucket.refill(1), false)
+  bucket.reconfigure('10/s burst 20')
+  assert.ok(bucket.tryAcquire(2))
+  assert.throws(() => bucket.reconfigure('5 per any minute'), RangeError)
+})
+
+test('a batch in a local handle raises the bound by no more than itself', () => {
+  const { clock, limiter } = on('100/s burst 100')
+  const local = limiter.local(10)
+  let granted = 0
+  while (local.tryAcquire()) granted++
+  assert.equal(granted, 100)
+  clock.advance('150ms')
+  assert.deepEqual([local.tryAcquire(3), local.unused, limiter.remaining], [true, 7, 5])
+  // What is left of the batch and what is free make a larger request.
+  assert.deepEqual([local.tryAcquire(12), local.unused, limiter.remaining], [true, 0, 0])
+  clock.advance('100ms')
+  assert.ok(local.tryAcquire())
+  local.close()
+  assert.deepEqual([local.unused, limiter.remaining], [0, 9])
+  assert.throws(() => limiter.local(101), ExceedsCapacity)
+  assert.throws(() => limiter.local(0), RangeError)
+  assert.throws(() => local.tryAcquire(0.5), RangeError)
+})
+
+test('each key has its own limit', async () => {
+  const clock = new ManualClock()
+  const keyed = new Keyed('2/s', { clock })
+  assert.deepEqual(['a', 'a', 'a', 'b', 7, '7', 7n].map((key) => keyed.tryAcquire(key)), [true, true, false, true, true, true, false])
+  // Keys of all lengths around the fast function's buffer, which is in bytes.
+  for (let length = 0; length < 300; length++) {
+    for (const letter of ['x', 'ü', '的', '😀']) {
+      const [key, other] = [letter.repeat(length) + '1', letter.repeat(length) + '2']
+      assert.deepEqual([keyed.tryAcquire(key, 2), keyed.tryAcquire(key), keyed.tryAcquire(other)], [true, false, true], key)
+      keyed.reset(key)
+      keyed.reset(other)
+    }
+  }
+  assert.deepEqual([keyed.peek('a'), keyed.remaining('a'), keyed.check('a').retryAfter], [500, 0, 500])
+  const ends = []
+  const { signal } = new AbortController()
+  keyed.limiter('a').acquire(1, { signal }).then(() => ends.push('a'))
+  keyed.limiter('b').acquire(1).then(() => ends.push('b'))
+  await clock.settle()
+  assert.deepEqual(ends, ['b'])
+  clock.advance(500)
+  await clock.settle()
+  assert.deepEqual(ends, ['b', 'a'])
+  assert.equal(keyed.refund('c', keyed.check('c', 2).grant), 2)
+  keyed.reconfigure('4/s')
+  assert.equal(keyed.remaining('d'), 4)
+  assert.throws(() => new Keyed('2/s; 3/min'), /several limits/)
+})
+
+test('errors of a limit are of one family and say what would be accepted', async () => {
+  const { limiter } = on('1/s', { maxWaiting: 1 })
+  assert.ok(limiter.tryAcquire())
+  for (const call of [() => limiter.tryAcquire(2), () => limiter.check(2), () => limiter.peek(2), () => limiter.reserve(2)]) {
+    assert.throws(call, (error) => error instanceof ExceedsCapacity && error instanceof Never && error instanceof RateLimitError)
+  }
+  await assert.rejects(limiter.acquire(2), { name: 'ExceedsCapacity', code: 'EXCEEDS_CAPACITY' })
+  await assert.rejects(limiter.acquire(1, { timeout: 400 }), (error) => {
+    assert.ok(error instanceof TooLong && error instanceof RateLimitError)
+    assert.deepEqual([error.waitNs, error.retryAfterNs, error.retryAfter], [1_000_000_000n, 600_000_000n, 600])
+    assert.match(error.message, /retry in 600ms/)
+    return error.code === 'TOO_LONG'
+  })
+  const first = limiter.acquire()
+  await assert.rejects(limiter.acquire(), (error) => error instanceof Full && error.code === 'FULL')
+  limiter.boundQueue({ waiters: 1, whenFull: 'evict-newest' })
+  const second = limiter.acquire()
+  await assert.rejects(first, Full)
+  limiter.close()
+  await assert.rejects(second, (error) => error instanceof Closed && error.code === 'CLOSED')
+  assert.throws(() => limiter.tryAcquire(), Closed)
+  assert.throws(() => limiter.remaining, Closed)
+  assert.deepEqual([limiter.closed, limiter.waiting], [true, 0])
+})
+
+test('what makes no sense is refused with a sentence', async () => {
+  const { clock, limiter } = on('5/s')
+  const { grant } = limiter.check()
+  const keyed = new Keyed('5/s')
+  const permits = [[NaN, RangeError], [-1, RangeError], [0.5, RangeError], [2 ** 53, RangeError], [1e300, RangeError], [Infinity, RangeError], ['1', TypeError], [null, TypeError], [{}, TypeError], [1n, TypeError]]
+  for (const [number, kind] of permits) {
+    const refusal = (error) => error.constructor === kind && /^permits is .*; must be /.test(error.message)
+    for (const verb of ['tryAcquire', 'check', 'peek', 'peekNs', 'reserve', 'charge', 'release', 'refill']) {
+      assert.throws(() => limiter[verb](number), refusal, `${verb} ${String(number)}`)
+    }
+    assert.throws(() => limiter.refund(grant, number), refusal)
+    assert.throws(() => limiter.settle(grant, number), refusal)
+    assert.throws(() => keyed.tryAcquire('a', number), refusal)
+    await assert.rejects(limiter.acquire(number), refusal)
+  }
+  const spans = [[NaN, RangeError], [-1, RangeError], [Infinity, RangeError], [1e300, RangeError], ['soon', RangeError], ['5', RangeError], [{}, TypeError], [true, TypeError], [5n, TypeError]]
+  for (const [span, kind] of spans) {
+    assert.throws(() => clock.advance(span), (error) => error.constructor === kind && error.message.length > 20, String(span))
+    await assert.rejects(limiter.acquire(1, { timeout: span }), kind)
+  }
+  const limits = [[undefined, TypeError], [7, TypeError], [null, TypeError], [[], RangeError], ['', RangeError], ['5 apples', RangeError], ['0/s', RangeError], [{}, RangeError], [{ policy: 'magic' }, RangeError], [{ policy: 'gcra', rate: 5n }, TypeError], [{ policy: 'gcra', 'ra te': '5/s' }, TypeError], [{ policy: 'fixed-window', permits: 5, period: -1 }, RangeError]]
+  for (const [limit, kind] of limits) {
+    assert.throws(() => new Limiter(limit), (error) => error.constructor === kind && error.message.length > 20, String(limit))
+  }
+  for (const options of [7, null, { maxWait: 3 }, { clock: {} }, { clock: null }, { name: 5 }, { debt: 'large' }, { shared: 'a', clock }, { maxWaiting: '3' }]) {
+    assert.throws(() => new Limiter('5/s', options), TypeError)
+  }
+  for (const options of [{ maxWaiting: 0 }, { maxWaiting: 2 ** 32 }, { maxDebt: -1 }]) {
+    assert.throws(() => new Limiter('5/s', options), RangeError)
+  }
+  for (const maxKeys of [0, 0.5, 2 ** 31, '7']) assert.throws(() => new Keyed('5/s', { maxKeys }), RangeError)
+  for (const key of [undefined, null, {}, Symbol('key'), true]) assert.throws(() => keyed.tryAcquire(key), TypeError)
+  await assert.rejects(limiter.acquire(1, { signal: {} }), TypeError)
+  await assert.rejects(limiter.acquire(1, { singal: undefined }), /there is no option 'singal'; there are signal, timeout/)
+  await assert.rejects(limiter.schedule('not a function'), TypeError)
+  assert.throws(() => limiter.wrap(5), TypeError)
+  assert.throws(() => limiter.refund({ permits: 1 }), TypeError)
+  assert.throws(() => new Grant(), Error)
+  // Nothing of all that took a permit.
+  assert.equal(limiter.remaining, 4)
+})
+
+test('both kinds of modules are one instance', () => {
+  const required = createRequire(import.meta.url)('rategate')
+  for (const [name, value] of Object.entries(required)) assert.equal(rategate[name], value, name)
+  assert.equal(Object.keys(rategate).filter((name) => name !== 'default' && name !== 'module.exports').length, Object.keys(required).length)
+})

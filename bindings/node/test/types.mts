@@ -1,0 +1,37 @@
+// Compiled, and never run: the types of a module of the new kind.
+import { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, RateLimitError, TooLong } from 'rategate'
+
+const clock = new ManualClock()
+const limiter = new Limiter(['10/s burst 5', { policy: 'fixed-window', permits: 5, period: '1min' }], { clock, maxWaiting: 3 })
+const passed: boolean = limiter.tryAcquire(2)
+const wait: number | null = limiter.peek()
+const grant: Grant = await limiter.acquire(1, { signal: AbortSignal.timeout(5), timeout: '2s' })
+const back: number = limiter.refund(grant)
+const { refunded } = limiter.settle(grant, 3)
+const scheduled: string = await limiter.schedule(async (text: string, times: number) => text.repeat(times), 'a', 3)
+const wrapped: (url: string) => Promise<number> = limiter.wrap((url: string) => url.length, { permits: (url) => url.length })
+for await (const each of limiter) console.log(each.permits)
+
+const keyed = new Keyed('5/s', { maxKeys: 10, whenFull: 'refuse' })
+const decision = keyed.check('a')
+const retry: bigint | null = decision.retryAfterNs
+clock.advance('1h')
+console.log(passed, wait, back, refunded, scheduled, wrapped, retry, keyed.limiter(7n).unref().waiting)
+
+try {
+  await limiter.acquire()
+} catch (error) {
+  if (error instanceof TooLong) console.log(error.retryAfter)
+  else if (error instanceof RateLimitError) console.log(error.code, [Full, Closed, Never, ExceedsCapacity].some((kind) => error instanceof kind))
+}
+
+// @ts-expect-error: a limit is needed
+new Limiter()
+// @ts-expect-error: there is no such option
+new Limiter('1/s', { maxWait: 3 })
+// @ts-expect-error: only limiters make grants
+new Grant()
+// @ts-expect-error: permits are numbers
+limiter.tryAcquire('1')
+// @ts-expect-error: its arguments are those of the function
+await limiter.schedule((text: string) => text, 1)

