@@ -177,14 +177,15 @@ class Player:
         return ["cancelled" if reservation is not None and reservation.cancel() else "too-late"]
 
     def call_settle(self, _, given):
+        grant, actual = self.granted(given), int(given["actual"])
         try:
-            settled = self.limiter.settle(self.granted(given), int(given["actual"]))
+            settled = self.limiter.settle(grant, actual)
         except ExceedsCapacity:
             return ["not-for-this-limit"]
         result = ["settled"]
-        if settled.refunded:
+        if actual < grant.permits:
             result.append(f"back={settled.refunded}")
-        if settled.charged or settled.forgiven:
+        if actual > grant.permits:
             result.append(f"owed={settled.charged}")
         if settled.forgiven:
             result.append(f"forgiven={settled.forgiven}")
