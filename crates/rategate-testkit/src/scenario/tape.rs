@@ -218,7 +218,7 @@ impl<'s> Tape<'s> {
                 self.name(name.as_deref(), step, *permits);
                 self.waits.extend(name.as_deref().map(|name| (name, step)));
                 if self.began(step) {
-                    words = "waiting".to_owned();
+                    "waiting".clone_into(&mut words);
                 }
                 format!("wait permits={permits}{}", timeout(*max_wait_ns))
             }
