@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, loom, packaging, pictures, python, servers, services, tidy, trace};
+use crate::{
+    cargo, conformance, loom, packaging, pictures, python, servers, services, tidy, trace,
+};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -27,7 +29,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
         "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target/fuzz/check";
     step(cargo(root, &format!("{fuzz} -- -D warnings")))?;
     servers::run(target)?;
-    let counts = tests(root)?;
+    let counts = tests(root, target)?;
     without_atomics(root)?;
     heading("cargo xtask loom");
     loom::run(root, false)?;
@@ -51,6 +53,8 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     packaging::run(root, target)?;
     heading("cargo xtask trace");
     trace::run(root)?;
+    heading("cargo xtask conformance, compared");
+    conformance::check(root, target)?;
     heading("cargo xtask pictures");
     pictures::check(root)?;
     println!("\n{}", counts.line());
@@ -111,11 +115,12 @@ pub(crate) fn quick_tests(root: &Path) -> Result<()> {
 
 /// Runs the tests. Nextest prints to stderr: each line is passed on to the terminal, the last
 /// summary is kept.
-fn tests(root: &Path) -> Result<Counts> {
+fn tests(root: &Path, target: &Path) -> Result<Counts> {
     install_nextest_if_missing(root)?;
     // Every failure is useful, so a failed test does not stop the others.
     let mut nextest =
         cargo(root, "nextest run --workspace --all-features --no-fail-fast --color never");
+    nextest.env(conformance::RECORDS, conformance::fresh_folder(target)?);
     heading(&shown(&nextest));
     let mut child = nextest.stderr(Stdio::piped()).spawn().context("start cargo nextest")?;
     let stderr = child.stderr.take().context("nextest has no stderr")?;

@@ -14,6 +14,7 @@ mod book;
 mod c;
 mod cargo;
 mod check;
+mod conformance;
 mod deny;
 mod fleet;
 mod fuzz;
@@ -26,6 +27,7 @@ mod servers;
 mod services;
 mod source;
 mod stress;
+mod tapes;
 mod tidy;
 mod trace;
 
@@ -53,7 +55,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 22] = [
+static COMMANDS: [Command; 24] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -80,6 +82,17 @@ static COMMANDS: [Command; 22] = [
         help: "draws the pictures of the guides, and the tables of docs/distributed.md and\n\
                docs/adaptive.md",
         run: |at, _| pictures::draw(&at.root),
+    },
+    Command {
+        forms: &["tapes"],
+        help: "writes scenarios as tapes into target/tapes, for players in other languages",
+        run: |at, _| tapes::write(&at.root, &at.target),
+    },
+    Command {
+        forms: &["conformance"],
+        help: "plays the scenario files on every engine, and writes which plays which to\n\
+               docs/conformance.md",
+        run: |at, _| conformance::write(&at.root, &at.target),
     },
     Command {
         forms: &["book"],

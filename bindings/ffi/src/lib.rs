@@ -29,3 +29,4 @@ pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
 #[cfg(unix)]
 pub use self::signal::Signal;
+pub use rategate_sim::scenario::ScenarioError;

@@ -16,6 +16,7 @@ use rategate::{
     AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, FixedWindow, Gcra, Grant,
     SlidingLog, Status,
 };
+use rategate_sim::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
 
@@ -69,6 +70,17 @@ impl Policies {
     pub fn new(policies: impl IntoIterator<Item = AnyPolicy>) -> Option<Self> {
         let all = AllOf::new(policies);
         (!all.policies().is_empty()).then_some(Self(all))
+    }
+
+    /// Reads one policy from a table: lines of keys and values in TOML, such as
+    /// `policy = "fixed-window"`, `permits = 5` and `period = "1min"`, as the body of `[limit]` in
+    /// a scenario file.
+    ///
+    /// # Errors
+    ///
+    /// [`ScenarioError`], which names the line, the key and what would be accepted.
+    pub fn from_table(body: &str) -> Result<Self, ScenarioError> {
+        policy_from(body).map(Self::from)
     }
 
     /// Returns the policies, in order.

@@ -5,14 +5,17 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
-use rategate::Error;
+use rategate::{AcquireError, Error};
 use rategate_ffi::Code;
 
 use crate::number::ns;
 
 struct Classes {
     too_long: Py<PyType>,
+    deadline_passed: Py<PyType>,
+    time_cannot_help: Py<PyType>,
     full: Py<PyType>,
+    evicted: Py<PyType>,
     closed: Py<PyType>,
     exceeds_capacity: Py<PyType>,
     invalid: Py<PyType>,
@@ -27,7 +30,10 @@ fn classes(py: Python<'_>) -> PyResult<&Classes> {
         };
         Ok(Classes {
             too_long: class("TooLong")?,
+            deadline_passed: class("DeadlinePassed")?,
+            time_cannot_help: class("TimeCannotHelp")?,
             full: class("Full")?,
+            evicted: class("Evicted")?,
             closed: class("Closed")?,
             exceeds_capacity: class("ExceedsCapacity")?,
             invalid: py.get_type::<pyo3::exceptions::PyValueError>().unbind(),
@@ -42,15 +48,18 @@ pub(crate) fn raised(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         Ok(classes) => classes,
         Err(failed) => return failed,
     };
-    let class = match Code::of(&error) {
-        Code::TooLong | Code::Cancelled => {
+    let class = match (&error, Code::of(&error)) {
+        (Error::Acquire(AcquireError::DeadlinePassed), _) => &classes.deadline_passed,
+        (Error::Acquire(AcquireError::TimeCannotHelp), _) => &classes.time_cannot_help,
+        (Error::Acquire(AcquireError::Evicted), _) => &classes.evicted,
+        (_, Code::TooLong) => {
             let retry_after_ns = error.retry_after().map(ns);
             let class = classes.too_long.bind(py).clone();
             return PyErr::from_type(class, (error.to_string(), retry_after_ns));
         }
-        Code::Full => &classes.full,
-        Code::Closed => &classes.closed,
-        Code::Never => &classes.exceeds_capacity,
+        (_, Code::Full) => &classes.full,
+        (_, Code::Closed) => &classes.closed,
+        (_, Code::Never) => &classes.exceeds_capacity,
         _ => &classes.invalid,
     };
     PyErr::from_type(class.bind(py).clone(), error.to_string())

@@ -48,7 +48,8 @@ impl Hub {
         self.inner.waiting()
     }
 
-    /// Begins a wait that ends with `future`. Returns its id, or None where the permits were free.
+    /// Begins a wait that ends with `future`. Returns its id, or the grant where the permits were
+    /// free.
     fn begin<'py>(
         &self,
         py: Python<'py>,
@@ -56,13 +57,13 @@ impl Hub {
         #[pyo3(from_py_with = permits_of)] permits: u64,
         timeout: Option<Span>,
         future: Bound<'py, PyAny>,
-    ) -> PyResult<Option<u64>> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
         match self.inner.begin(&limiter.inner, permits, timeout) {
-            Ok(Begun::Granted(_)) => Ok(None),
+            Ok(Begun::Granted(grant)) => Ok(Bound::new(py, Grant(grant))?.into_any()),
             Ok(Begun::Waits(WaitId(id))) => {
                 self.futures.bind(py).set_item(id, future)?;
-                Ok(Some(id))
+                Ok(id.into_pyobject(py)?.into_any())
             }
             Err(error) => Err(raised(py, error)),
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use rategate::wait::QueueBounds;
+use rategate::charge::Debt;
+use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
 use rategate_core::queue::MAX_WAITERS;
 use rategate_ffi::{Begun, Clock, Delivered, Policies, Signal};
@@ -36,24 +37,29 @@ pub(crate) struct Limiter {
 #[pymethods]
 impl Limiter {
     #[new]
-    #[pyo3(signature = (limit, *, clock=None, max_waiting=None, name=None))]
+    #[pyo3(signature = (
+        limit, *, clock=None, max_waiting=None, max_waiting_permits=None, when_full="refuse",
+        debt="forget", max_debt=None, name=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         limit: Bound<'_, PyAny>,
         clock: Option<Py<ManualClock>>,
         max_waiting: Option<Bound<'_, PyAny>>,
+        max_waiting_permits: Option<Bound<'_, PyAny>>,
+        when_full: &str,
+        debt: &str,
+        max_debt: Option<Span>,
         name: Option<String>,
     ) -> PyResult<Self> {
         let policies = policies(&limit)?;
         let on = clock
             .as_ref()
             .map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let limiter = rategate_ffi::Limiter::new(&policies, on);
-        if let Some(most) = max_waiting {
-            let most = within("max_waiting", 1, MAX_WAITERS.into(), &most)?;
-            let bounds = QueueBounds::new(u32::try_from(most).unwrap_or(u32::MAX));
-            limiter.bound_queue(bounds).map_err(|error| raised(py, error))?;
-        }
+        let limiter = rategate_ffi::Limiter::new(&policies, on).with_debt(debts(debt, max_debt)?);
+        let bounds = bounds(max_waiting, max_waiting_permits, when_full)?;
+        limiter.bound_queue(bounds).map_err(|error| raised(py, error))?;
         let limiter = match &name {
             Some(name) => limiter.with_stats(name),
             None => limiter,
@@ -355,6 +361,44 @@ impl Limiter {
             }
         }
     }
+}
+
+fn bounds(
+    waiters: Option<Bound<'_, PyAny>>,
+    permits: Option<Bound<'_, PyAny>>,
+    when_full: &str,
+) -> PyResult<QueueBounds> {
+    let bounds = match waiters {
+        None => QueueBounds::default(),
+        Some(most) => {
+            let most = within("max_waiting", 1, MAX_WAITERS.into(), &most)?;
+            QueueBounds::new(u32::try_from(most).unwrap_or(u32::MAX))
+        }
+    };
+    let bounds = match permits {
+        None => bounds,
+        Some(most) => bounds.with_permits(within("max_waiting_permits", 0, u64::MAX, &most)?),
+    };
+    match when_full {
+        "refuse" => Ok(bounds),
+        "evict-newest" => Ok(bounds.when_full(WhenFull::EvictNewest)),
+        other => Err(PyValueError::new_err(format!(
+            "when_full is \"refuse\" or \"evict-newest\", not {other:?}"
+        ))),
+    }
+}
+
+fn debts(debt: &str, max: Option<Span>) -> PyResult<Debt> {
+    let debt = match debt {
+        "forget" => Debt::FORGOTTEN,
+        "carry" => Debt::CARRIED,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "debt is \"forget\" or \"carry\", not {other:?}"
+            )));
+        }
+    };
+    Ok(max.map_or(debt, |Span(max)| debt.at_most(max)))
 }
 
 /// Returns `true` in the thread that handles signals.

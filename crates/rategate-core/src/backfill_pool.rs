@@ -105,6 +105,24 @@ impl BackfillPool {
         Ok(Self { pool, ratio, rate })
     }
 
+    /// Returns the number of permits in a full pool.
+    #[must_use]
+    pub const fn pool(&self) -> u64 {
+        self.pool.get()
+    }
+
+    /// Returns the multiple of the pool that a backlog may raise it to.
+    #[must_use]
+    pub const fn burst_ratio(&self) -> Ratio {
+        self.ratio
+    }
+
+    /// Returns the rate at which the clock refills the pool, if it does.
+    #[must_use]
+    pub const fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
     /// Returns the whole permits that can be taken now.
     #[must_use]
     pub fn active(&self, state: &State) -> u64 {

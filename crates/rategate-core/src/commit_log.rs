@@ -176,6 +176,12 @@ impl CommitLog {
         self.permits.get()
     }
 
+    /// Returns the part of the cooling that is the guard, in nanoseconds.
+    #[must_use]
+    pub const fn guard_ns(&self) -> u64 {
+        self.guard_ns
+    }
+
     /// Returns how long a slot cools: the window and its guard.
     #[must_use]
     pub const fn cools_for_ns(&self) -> u64 {

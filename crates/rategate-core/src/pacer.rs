@@ -105,6 +105,18 @@ impl Pacer {
         self.rate
     }
 
+    /// Returns the shortest sleep worth taking, in nanoseconds.
+    #[must_use]
+    pub const fn min_sleep_ns(&self) -> u64 {
+        self.min_sleep_ns
+    }
+
+    /// Returns the bound on catching up, in nanoseconds, if there is one.
+    #[must_use]
+    pub const fn catch_up_ns(&self) -> Option<u64> {
+        self.catch_up_ns
+    }
+
     /// Returns the state for callers that wait *after* each operation: the first operation has
     /// had its permit at `now_ns`.
     #[must_use]

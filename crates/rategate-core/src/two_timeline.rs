@@ -143,6 +143,18 @@ impl TwoTimeline {
         self.schedule.final_rate()
     }
 
+    /// Returns the way in which a gap is closed.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns how much of a gap counts, in nanoseconds, if not all of it.
+    #[must_use]
+    pub const fn catch_up_ns(&self) -> Option<u64> {
+        self.catch_up_ns
+    }
+
     /// Returns the open timespan: how long ago the next operation could have started. Callers
     /// could catch up on it at this instant; it is zero while they keep up.
     #[must_use]
@@ -302,14 +314,6 @@ pub(crate) struct Plain {
 }
 
 impl TwoTimeline {
-    pub(crate) const fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    pub(crate) const fn catch_up_ns(&self) -> Option<u64> {
-        self.catch_up_ns
-    }
-
     /// Returns the pace of a constant rate.
     pub(crate) const fn constant_pace(&self) -> Option<Pace> {
         match self.schedule.0 {

@@ -2,9 +2,7 @@
 //! the grid, in every form.
 
 use std::collections::HashSet;
-use std::fs;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::with_lock_free::{FromScenario, WithLockFree};
@@ -22,8 +20,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Opening, Refusal, Verdict};
 use rategate_sim::clock::VirtualClock;
 use rategate_sim::oracle::Grants;
-use rategate_sim::scenario::Scenario;
-use rategate_sim::world;
+use rategate_sim::{suite, world};
 
 /// The numbers of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -387,19 +384,20 @@ fn laps_of_a_busy_log_are_those_of_the_plain_log() {
 /// Every scenario of a sliding log gives the same story on a compact one, byte for byte.
 #[test]
 fn scenarios_of_the_sliding_log_pass() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
-    let mut passed = 0;
-    for file in fs::read_dir(folder).unwrap() {
-        let file = file.unwrap().path();
-        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        let [policy @ AnyPolicy::SlidingLog(_)] = scenario.limits.as_slice() else { continue };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
+    let all = suite::each(folder, |name, scenario| {
+        let [policy @ AnyPolicy::SlidingLog(_)] = scenario.limits.as_slice() else {
+            return Err("no sliding log alone");
+        };
         let subject = WithLockFree::new(CompactLog::of(policy).unwrap(), scenario.clock_start_ns);
         let clock = VirtualClock::new(scenario.clock_start_ns);
         let report = world::run_with(&scenario, &clock, subject);
-        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
-        passed += 1;
-    }
-    assert!(passed > 4, "{passed}");
+        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{name}");
+        Ok(())
+    });
+    let all = all.unwrap();
+    assert!(all.played.len() > 4, "{all:?}");
+    all.record("compact").unwrap();
 }
 
 impl FromScenario for CompactLog {

@@ -2,9 +2,7 @@
 //! the oracle.
 
 use std::cell::Cell;
-use std::fs;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::with_lock_free::{FromScenario, WithLockFree};
@@ -22,7 +20,9 @@ use rategate_core::verdict::Verdict;
 use rategate_sim::clock::VirtualClock;
 use rategate_sim::report::Report;
 use rategate_sim::scenario::Scenario;
-use rategate_sim::world;
+use rategate_sim::{suite, world};
+
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 
 impl FromScenario for Gcra {
     fn of(policy: &AnyPolicy) -> Option<Self> {
@@ -57,49 +57,45 @@ fn played<P: FromScenario>(scenario: &Scenario, policy: P) -> Report {
 /// story as on the ledger alone, byte for byte.
 #[test]
 fn every_scenario_passes_on_the_lock_free_forms() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
-    let mut on_lock_free = 0;
-    for file in fs::read_dir(folder).unwrap() {
-        let file = file.unwrap().path();
-        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+    let all = suite::each(SCENARIOS, |name, scenario| {
         let report = match scenario.limits.as_slice() {
             [AnyPolicy::Gcra(policy)] => played(&scenario, *policy),
             [AnyPolicy::SlidingLog(policy)] => played(&scenario, *policy),
             [AnyPolicy::TwoTimeline(policy)] => played(&scenario, *policy),
-            _ => continue,
+            [_] => return Err("a policy that has no lock-free form alone"),
+            _ => return Err("several limits, which have a lock-free form of their own"),
         };
-        on_lock_free += 1;
-        assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
+        assert!(report.passed(), "{name}: {:#?}", report.mismatches);
         let expected = world::run(&scenario).to_json();
-        assert_eq!(report.to_json(), expected, "{}", file.display());
+        assert_eq!(report.to_json(), expected, "{name}");
         // Chosen at run time, the policy has the same form.
         let report = played(&scenario, scenario.limits[0]);
-        assert_eq!(report.to_json(), expected, "{}", file.display());
-    }
-    assert!(on_lock_free > 12, "{on_lock_free}");
+        assert_eq!(report.to_json(), expected, "{name}");
+        Ok(())
+    });
+    let all = all.unwrap();
+    assert!(all.played.len() > 12, "{all:?}");
+    all.record("lock-free").unwrap();
 }
 
 /// Scenarios with several limits pass too, and those with single limits as one of several.
-///
-/// A pacer's first permit depends on the callers.
 #[test]
 fn every_scenario_passes_on_the_lock_free_form_of_several() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
     let mut on_lock_free = 0;
-    for file in fs::read_dir(folder).unwrap() {
-        let file = file.unwrap().path();
-        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+    let all = suite::each(SCENARIOS, |name, scenario| {
         if scenario.limits.iter().any(|limit| matches!(limit, AnyPolicy::Pacer(_))) {
-            continue;
+            return Err("a pacer, whose first permit depends on the callers");
         }
         let start_ns = scenario.clock_start_ns;
         let subject = WithLockFree::all_of(scenario.limits.iter().copied(), start_ns);
         on_lock_free += u64::from(subject.is_open(start_ns));
         let report = world::run_with(&scenario, &VirtualClock::new(start_ns), subject);
-        assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
-        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
-    }
+        assert!(report.passed(), "{name}: {:#?}", report.mismatches);
+        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{name}");
+        Ok(())
+    });
     assert!(on_lock_free > 4, "{on_lock_free}");
+    all.unwrap().record("several").unwrap();
 }
 
 /// Applies the same calls to both limits and checks that the results agree.

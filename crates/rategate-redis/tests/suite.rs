@@ -126,6 +126,6 @@ fn what_is_in_flight_is_counted() {
 #[test]
 fn scenarios_play() {
     Redis::each().for_each(|arena| {
-        let _ = scenarios::suite(&arena, SCENARIOS);
+        scenarios::suite(&arena, SCENARIOS).record("redis").unwrap();
     });
 }

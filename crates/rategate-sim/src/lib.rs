@@ -28,6 +28,7 @@ pub mod oracle;
 pub mod report;
 pub mod scenario;
 pub mod server;
+pub mod suite;
 pub mod svg;
 pub mod world;
 

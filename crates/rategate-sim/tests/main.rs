@@ -11,6 +11,7 @@ mod bad_clocks;
 mod bad_files;
 mod circular_buffer;
 mod holds;
+mod limit_bodies;
 mod line;
 mod peer;
 mod scenarios;

@@ -1,48 +1,42 @@
 //! Every scenario file of the suite passes on the pure algorithms, and gives equal bytes twice.
 
-use std::fs;
-use std::path::PathBuf;
+use std::convert::Infallible;
 
 use rategate_sim::scenario::Scenario;
+use rategate_sim::suite::{self, Played};
 use rategate_sim::world;
 
-fn suite() -> Vec<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
-    let mut files: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files
+pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
+
+/// Calls `check` with each scenario of the suite.
+pub(crate) fn each(mut check: impl FnMut(&str, Scenario)) -> Played<Infallible> {
+    let checked = suite::each(FOLDER, |name, scenario| -> Result<(), Infallible> {
+        check(name, scenario);
+        Ok(())
+    });
+    let checked = checked.unwrap();
+    assert!(checked.played.len() > 15, "the suite is missing");
+    checked
 }
 
 /// S2.46: all of the logic is tested on a virtual clock.
 #[test]
 fn every_scenario_passes() {
-    let files = suite();
-    assert!(files.len() > 15, "the suite is missing");
-    for file in files {
-        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap());
-        let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let played = each(|name, scenario| {
         let report = world::run(&scenario);
-        assert!(
-            report.passed(),
-            "{}: {:#?} {:#?}",
-            file.display(),
-            report.mismatches,
-            report.checks
-        );
-    }
+        assert!(report.passed(), "{name}: {:#?} {:#?}", report.mismatches, report.checks);
+    });
+    played.record("ledger").unwrap();
 }
 
 #[test]
 fn the_same_file_gives_the_same_bytes() {
-    for file in suite() {
-        let text = fs::read_to_string(&file).unwrap();
-        let run = || world::run(&Scenario::parse(&text).unwrap());
-        let (first, second) = (run(), run());
-        assert_eq!(first.to_json(), second.to_json(), "{}", file.display());
-        assert_eq!(first.to_svg(), second.to_svg(), "{}", file.display());
-        assert_eq!(first.to_text(), second.to_text(), "{}", file.display());
-    }
+    each(|name, scenario| {
+        let [first, second] = [(); 2].map(|()| world::run(&scenario));
+        assert_eq!(first.to_json(), second.to_json(), "{name}");
+        assert_eq!(first.to_svg(), second.to_svg(), "{name}");
+        assert_eq!(first.to_text(), second.to_text(), "{name}");
+    });
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! The scenario files with waits, settlements, refunds, holds or outcomes, played on real limiters.
-
-use std::fs;
-use std::path::PathBuf;
+//! The scenario files of single calls, played on real limiters.
 
 use rategate::{AllOf, AnyPolicy, Limiter};
-use rategate_sim::scenario::{Call, Scenario};
-use rategate_testkit::scenario::{self, play};
+use rategate_sim::scenario::Scenario;
+use rategate_sim::suite;
+use rategate_testkit::scenario::{self, LeftOut, play};
+
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 
 /// Plays the scenario on all limits together, with a ledger each, and on a single limit with a
 /// lock-free form.
@@ -33,23 +33,17 @@ fn assert_same_everywhere(about: &str, scenario: &Scenario) {
 }
 
 #[test]
-fn every_queue_refund_and_hold_scenario_passes_on_limiters() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
-    let mut played = 0;
-    for file in fs::read_dir(folder).unwrap() {
-        let file = file.unwrap().path();
-        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        let is_ours = |call: &Call| {
-            use Call::{End, Hold, Refund, Settle, Wait};
-            matches!(call, Wait { .. } | Settle { .. } | Refund { .. } | Hold { .. } | End { .. })
-        };
-        let is_ours = scenario.steps.iter().any(|step| is_ours(&step.call));
-        if is_ours && scenario.callers.is_empty() && scenario.arrivals.is_empty() {
-            played += 1;
-            assert_same_everywhere(&file.display().to_string(), &scenario);
+fn every_scenario_of_single_calls_passes_on_limiters() {
+    let played = suite::each(SCENARIOS, |name, scenario| {
+        if !scenario.callers.is_empty() || !scenario.arrivals.is_empty() {
+            return Err(LeftOut::Callers);
         }
-    }
-    assert!(played > 25, "{played}");
+        assert_same_everywhere(name, &scenario);
+        Ok(())
+    });
+    let played = played.unwrap();
+    assert!(played.played.len() > 60, "{played:?}");
+    played.record("limiter").unwrap();
 }
 
 #[test]

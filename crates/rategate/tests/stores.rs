@@ -101,5 +101,6 @@ fn the_memory_store_plays_the_scenarios() {
     {
         println!("{played:#?}");
     }
+    played.record("memory").unwrap();
     assert!(played.played.len() >= 10);
 }

@@ -7,14 +7,26 @@ True
 
 from ._clock import ManualClock
 from ._core import Charged, Decision, Grant, Keyed, Reservation, Settled
-from ._errors import Closed, ExceedsCapacity, Full, Limited, RateLimited, TooLong
+from ._errors import (
+    Closed,
+    DeadlinePassed,
+    Evicted,
+    ExceedsCapacity,
+    Full,
+    Limited,
+    RateLimited,
+    TimeCannotHelp,
+    TooLong,
+)
 from ._limiter import Limiter
 from ._policy import Policy
 
 __all__ = [
     "Charged",
     "Closed",
+    "DeadlinePassed",
     "Decision",
+    "Evicted",
     "ExceedsCapacity",
     "Full",
     "Grant",
@@ -26,9 +38,12 @@ __all__ = [
     "RateLimited",
     "Reservation",
     "Settled",
+    "TimeCannotHelp",
     "TooLong",
 ]
 
-for _class in (Limited, RateLimited, TooLong, Full, Closed, ExceedsCapacity, Limiter, ManualClock, Policy):
-    _class.__module__ = __name__
-del _class
+for _name in __all__:
+    _class = globals()[_name]
+    if _class.__module__.startswith(__name__ + "._"):
+        _class.__module__ = __name__
+del _name, _class

@@ -35,9 +35,21 @@ class Full(Limited):
     """The wait queue, or the table of keys, is full."""
 
 
+class Evicted(Full):
+    """The wait queue was full, and a later caller took this one's place."""
+
+
+class DeadlinePassed(TooLong):
+    """The timeout passed during the wait, as could not be foreseen when it began."""
+
+
+class TimeCannotHelp(Limited):
+    """No wait ends in a grant: the rate is never, or permits come back only by a caller's act."""
+
+
 class Closed(Limited):
     """The limiter has been closed, before the call or while it waited."""
 
 
 class ExceedsCapacity(ValueError):
-    """No time and no retry makes this call pass: it asks for more than could ever be granted."""
+    """More permits than could ever be granted together, so no time and no retry helps."""

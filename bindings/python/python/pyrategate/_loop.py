@@ -31,7 +31,7 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> None:
     hub = hub_of(loop)
     future: asyncio.Future[Grant] = loop.create_future()
     place = hub.begin(limiter, permits, timeout, future)
-    if place is None:
+    if isinstance(place, Grant):
         return
     try:
         await future

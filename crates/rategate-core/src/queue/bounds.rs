@@ -53,7 +53,9 @@ impl QueueBounds {
         self.permits
     }
 
-    pub(super) const fn on_full(&self) -> WhenFull {
+    /// Returns the action of a full queue.
+    #[must_use]
+    pub const fn on_full(&self) -> WhenFull {
         self.when_full
     }
 }

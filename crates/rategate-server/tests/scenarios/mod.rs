@@ -11,30 +11,31 @@ mod rls;
 use rategate_testkit::conformance::scenarios;
 
 /// Runs every file that a store can execute: tries and peeks, and retries in order.
-fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) -> usize {
+fn play<W: carrier::Carrier>(protocol: &str, carry: impl Fn(carrier::TestEngine) -> W) -> usize {
     let played = scenarios::suite(
         &carrier::Served::new(carry),
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios"),
     );
+    played.record(protocol).unwrap();
     played.played.len()
 }
 
 #[test]
 fn the_engine_itself_decides_as_the_files_say() {
-    assert_eq!(play(engine::Directly), 9);
+    assert_eq!(play("engine", engine::Directly), 9);
 }
 
 #[test]
 fn http_decides_as_the_files_say() {
-    assert_eq!(play(http::OverHttp::new), 9);
+    assert_eq!(play("http", http::OverHttp::new), 9);
 }
 
 #[test]
 fn envoys_protocol_decides_as_the_files_say() {
-    assert_eq!(play(rls::OverRls::new), 9);
+    assert_eq!(play("grpc", rls::OverRls::new), 9);
 }
 
 #[test]
 fn redis_protocol_decides_as_the_files_say() {
-    assert_eq!(play(resp::OverResp::new), 8);
+    assert_eq!(play("resp", resp::OverResp::new), 8);
 }

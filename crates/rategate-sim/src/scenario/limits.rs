@@ -41,20 +41,20 @@ const POLICIES: [(&str, &[&str]); 11] = [
     (ADAPTIVE_RATE, &["floor", "ceiling", "burst", "method"]),
 ];
 /// The keys of a slow start.
-const SLOW: &str = "slow_start";
-const SLOW_FROM: &str = "slow_start_from";
-const ADAPTIVE: &str = "adaptive";
-const ADAPTIVE_RATE: &str = "adaptive-rate";
+pub(super) const SLOW: &str = "slow_start";
+pub(super) const SLOW_FROM: &str = "slow_start_from";
+pub(super) const ADAPTIVE: &str = "adaptive";
+pub(super) const ADAPTIVE_RATE: &str = "adaptive-rate";
 
 /// The limit at first of `adaptive`, within its bounds.
 const DEFAULT_FIRST: u32 = 20;
-const METHODS: [(&str, Method); 4] = [
+pub(super) const METHODS: [(&str, Method); 4] = [
     ("knee", Method::Knee),
     ("aimd", Method::Aimd),
     ("vegas", Method::Vegas),
     ("gradient", Method::Gradient),
 ];
-const RATE_METHODS: [(&str, RateMethod); 2] =
+pub(super) const RATE_METHODS: [(&str, RateMethod); 2] =
     [("cubic", RateMethod::Cubic), ("aimd", RateMethod::Aimd)];
 
 /// Reads one limit from the body of a `[limit]` table, such as `policy = "gcra"` and

@@ -190,10 +190,12 @@ use rategate_core::shape::Operations;
 mod calls;
 mod classes;
 pub(crate) mod fields;
+mod limit_body;
 mod limits;
 mod read;
 mod step;
 
+pub use limit_body::policy_body;
 pub use limits::policy_from;
 pub use step::{Call, Step, StepExpect};
 

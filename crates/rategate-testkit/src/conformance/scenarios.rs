@@ -6,14 +6,14 @@
 //! it. Files of neither kind are skipped by a rule with a name; see [`Skip`].
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
 
 use rategate::AnyPolicy;
 use rategate::store::{Receipt, Rule, StoreError, Verdict};
 use rategate_sim::report::{Outcome, Report, StepReport};
 use rategate_sim::scenario::{Call, CallMode, Scenario, Step};
-use rategate_sim::world;
+use rategate_sim::{suite, world};
 
 use super::client::{StoreClient, wait_us};
 use super::{Arena, SKIPPED};
@@ -22,14 +22,8 @@ use super::{Arena, SKIPPED};
 const LAST_US: u64 = 3_200_000_000_000_000;
 const LABELS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// The files that were played, and the files that were skipped.
-#[derive(Debug, Default)]
-pub struct Played {
-    /// The names of the files played.
-    pub played: Vec<String>,
-    /// The names of the files skipped, each with its rule.
-    pub skipped: Vec<(String, Skip)>,
-}
+/// The files that were played, and the files that were skipped, each with its rule.
+pub type Played = suite::Played<Skip>;
 
 /// A rule by which a file says nothing about a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +53,22 @@ pub enum Skip {
     Several,
 }
 
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Policy => "a policy that is kept in a process only",
+            Self::Instants => "instants that go back, or between two microseconds",
+            Self::Change => "permits owed or charged, or changes, whose effect a store defines",
+            Self::Line => "waits with deadlines or classes, or that are withdrawn",
+            Self::Taking => "waiters that take late",
+            Self::Fraction => "promises with a fraction of a microsecond",
+            Self::Grant => "refunds without a grant to show",
+            Self::Hold => "holds without the id of a request",
+            Self::Several => "several limits in a protocol whose requests name one",
+        })
+    }
+}
+
 /// Plays all files of a folder, the repository's `testdata/scenarios`, except those of [`SKIPPED`].
 ///
 /// # Panics
@@ -66,34 +76,26 @@ pub enum Skip {
 /// Panics where the store differs from the files or from the world's limiters, and if other files
 /// than those of [`SKIPPED`] are skipped.
 pub fn suite(arena: &impl Arena, folder: impl AsRef<Path>) -> Played {
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
-    files.sort();
-    let mut played = Played::default();
-    for file in files {
-        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
-        let mut scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+    let played = suite::each(folder, |name, mut scenario| {
         // A step between two microseconds is moved to the first of them before the world is
         // played.
         for step in &mut scenario.steps {
             step.at_ns -= step.at_ns % 1_000;
         }
         let report = world::run(&scenario);
-        let skip = skip(&scenario, &report)
-            .or_else(|| {
-                let has_several = scenario.limits.len() > 1;
-                (!arena.supports_several_limits() && has_several).then_some(Skip::Several)
-            })
-            .or_else(|| {
-                (!arena.keeps_grants() && returns_permits(&scenario)).then_some(Skip::Grant)
-            });
-        if let Some(skip) = skip {
-            played.skipped.push((name, skip));
-        } else {
-            play(arena, &name, &scenario, &report);
-            played.played.push(name);
+        if let Some(skip) = skip(&scenario, &report) {
+            return Err(skip);
         }
-    }
+        if !arena.supports_several_limits() && scenario.limits.len() > 1 {
+            return Err(Skip::Several);
+        }
+        if !arena.keeps_grants() && returns_permits(&scenario) {
+            return Err(Skip::Grant);
+        }
+        play(arena, name, &scenario, &report);
+        Ok(())
+    });
+    let played = played.unwrap();
     let of_stores =
         played.skipped.iter().filter(|(_, skip)| !matches!(skip, Skip::Grant | Skip::Several));
     let skipped: Vec<(&str, Skip)> = of_stores.map(|(name, skip)| (name.as_str(), *skip)).collect();

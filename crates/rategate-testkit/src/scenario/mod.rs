@@ -14,7 +14,7 @@ use rategate::{
     AcquireError, AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock,
     Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
 };
-use rategate_sim::report::Outcome;
+use rategate_sim::report::{Outcome, Report};
 use rategate_sim::scenario::{Call, Step};
 
 use crate::ns;
@@ -26,10 +26,12 @@ mod given;
 mod held;
 mod random;
 mod step_result;
+mod tape;
 
 pub use random::random;
 pub use rategate_sim::scenario::{Scenario, ScenarioError};
 pub use rategate_sim::world;
+pub use tape::{LeftOut, tape};
 
 /// Plays the steps of a scenario on a limiter, and compares each result with that of the simulated
 /// world. `about` names the scenario in failure messages.
@@ -73,6 +75,30 @@ pub fn play<P: Subject>(
     scenario: &Scenario,
     make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
 ) {
+    played(about, scenario, make);
+}
+
+/// An event of a scenario on a limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The clock moved to this instant.
+    Clock(u64),
+    /// The waiters that were due took their permits.
+    Serve,
+    /// The step with this index was called.
+    Step(usize),
+    /// The wait of this step ended.
+    End(usize),
+    /// The limiter was closed, when all steps had been called and all ends had come.
+    Close,
+}
+
+/// Plays a scenario. Returns the report of the world and the events on the limiter, in order.
+fn played<P: Subject>(
+    about: &str,
+    scenario: &Scenario,
+    make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
+) -> (Report, Vec<Event>) {
     let report = world::run(scenario);
     let start_ns = scenario.clock_start_ns;
     let clock = ManualClock::stepped();
@@ -95,22 +121,26 @@ pub fn play<P: Subject>(
         given: Given::default(),
         held: Held::default(),
         step_result: Vec::new(),
+        events: Vec::new(),
     };
-    // The clock stops at each end of a wait in the world, and at the latest instant of its
-    // wake-up.
+    // The clock stops just before each end of a wait in the world, at the end, and at the latest
+    // instant of its wake-up.
     let ends = report.steps.iter().filter_map(|step| step.ended_ns);
-    let mut ends: Vec<_> = ends.flat_map(|end_ns| [end_ns, end_ns + GATHER_NS]).collect();
+    let mut ends: Vec<_> = ends
+        .flat_map(|end_ns| [end_ns.saturating_sub(1), end_ns, end_ns.saturating_add(GATHER_NS)])
+        .collect();
     ends.sort_unstable();
+    ends.dedup();
     let mut ends = ends.into_iter().peekable();
     for step in &scenario.steps {
         while let Some(end_ns) = ends.next_if(|&end_ns| end_ns <= step.at_ns) {
-            run.pass_to(clock.now_ns().max(start_ns + end_ns));
+            run.pass_to(start_ns.saturating_add(end_ns));
         }
-        run.pass_to(clock.now_ns().max(start_ns + step.at_ns));
+        run.pass_to(start_ns.saturating_add(step.at_ns));
         run.step(&step.call);
     }
     for end_ns in ends {
-        run.pass_to(clock.now_ns().max(start_ns + end_ns));
+        run.pass_to(start_ns.saturating_add(end_ns));
     }
     for (step, (seen, ideal)) in run.step_result.iter().zip(&report.steps).enumerate() {
         let number = step + 1;
@@ -126,6 +156,8 @@ pub fn play<P: Subject>(
     while clock.step().is_some() {
         assert!(run.woken_steps.lock().unwrap().is_empty(), "{about}");
     }
+    run.close();
+    (report, run.events)
 }
 
 /// A policy on which a scenario can be played.
@@ -186,13 +218,37 @@ struct Run<'a, P: LimiterPolicy> {
     given: Given,
     held: Held<'a, P>,
     step_result: Vec<StepResult>,
+    events: Vec<Event>,
 }
 
 impl<'a, P: Subject> Run<'a, P> {
-    /// Advances the clock to `now_ns`, and polls the woken waits in the order of their wake-ups.
-    fn pass_to(&mut self, now_ns: u64) {
+    /// Advances the clock to `until_ns`, and polls the woken waits in the order of their wake-ups.
+    fn pass_to(&mut self, until_ns: u64) {
+        let before_ns = self.clock.now_ns();
+        let now_ns = until_ns.max(before_ns);
         self.clock.set(Duration::from_nanos(now_ns));
+        if now_ns > before_ns || !self.woken_steps.lock().unwrap().is_empty() {
+            self.events.push(Event::Clock(now_ns));
+        }
         self.poll_woken();
+    }
+
+    /// Closes the limiter, which ends all waits that are left.
+    fn close(&mut self) {
+        self.events.push(Event::Close);
+        self.limiters[0].close();
+        for step in std::mem::take(&mut *self.woken_steps.lock().unwrap()) {
+            let mut waiting = self.waits.remove(&step).unwrap();
+            let closed = self.poll(step, &mut waiting);
+            assert!(matches!(closed, Poll::Ready(Err(AcquireError::Closed))), "{}", self.about);
+            self.events.push(Event::End(step));
+        }
+        assert!(
+            self.waits.is_empty(),
+            "{}: {:?} outlive the limiter",
+            self.about,
+            self.waits.keys()
+        );
     }
 
     fn poll_woken(&mut self) {
@@ -214,6 +270,7 @@ impl<'a, P: Subject> Run<'a, P> {
             let Poll::Ready(ended) = self.poll(step, &mut waiting) else {
                 panic!("{about}: {step} woken in vain")
             };
+            self.events.push(Event::End(step));
             let step_result = self.ended(step, &ended);
             self.step_result[step] =
                 StepResult { remaining: self.step_result[step].remaining, ..step_result };
@@ -250,8 +307,12 @@ impl<'a, P: Subject> Run<'a, P> {
         let limiter = self.limiters[0].limiter();
         let before = limiter.remaining().unwrap();
         // Waiters that were due have taken their permits before anything else happens.
-        self.poll_woken();
+        if !self.woken_steps.lock().unwrap().is_empty() {
+            self.events.push(Event::Serve);
+            self.poll_woken();
+        }
         let step = self.step_result.len();
+        self.events.push(Event::Step(step));
         let step_result = self.call(call);
         self.step_result.push(step_result);
         // Waiters that this call makes due are woken by the call itself, not by a later one.

@@ -1,0 +1,319 @@
+//! The first player of tapes: every scenario that a tape can have, on limiters and hubs.
+//!
+//! It is written from docs/conformance.md, as those of other languages are.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test may panic"
+)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rategate::charge::{Debt, Settled};
+use rategate::error::ChargeError;
+use rategate::wait::{QueueBounds, WhenFull};
+use rategate::{AcquireError, Decision, Grant, ManualClock, TryAcquireError};
+use rategate_ffi::{Begun, Clock, Delivered, Hub, Limiter, Policies, Reserved, WaitId};
+use rategate_sim::suite;
+use rategate_testkit::scenario::{LeftOut, Scenario, random, tape};
+
+/// Plays a tape, and once more with each limit twice, which decides the same.
+fn assert_plays(tape: &str) {
+    play(tape, 1);
+    play(tape, 2);
+}
+
+#[test]
+fn every_tape_plays() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
+    let played =
+        suite::each(folder, |name, scenario| tape(name, &scenario).map(|tape| assert_plays(&tape)));
+    let played = played.unwrap();
+    assert!(played.played.len() > 40, "{played:?}");
+    played.record("ffi").unwrap();
+}
+
+#[test]
+fn random_tapes_play() {
+    let mut played = 0;
+    for seed in 0..1_500 {
+        let scenario = Scenario::parse(&random(seed)).unwrap();
+        match tape(&format!("seed-{seed}"), &scenario) {
+            Ok(tape) => {
+                assert_plays(&tape);
+                played += 1;
+            }
+            Err(LeftOut::Classes | LeftOut::Holds) => {}
+            Err(other) => panic!("seed {seed}: {other}"),
+        }
+    }
+    assert!(played > 300, "{played}");
+}
+
+/// A limiter and a loop, as the lines so far left them.
+struct Player<'t> {
+    clock: ManualClock,
+    hub: Hub,
+    has_ended: Arc<AtomicBool>,
+    limiter: Limiter,
+    /// The waits that ended and whose line has not come.
+    ended: VecDeque<(WaitId, Result<Grant, AcquireError>)>,
+    waits: BTreeMap<&'t str, WaitId>,
+    grants: BTreeMap<&'t str, Grant>,
+    reserved: BTreeMap<&'t str, Box<dyn Reserved>>,
+}
+
+/// Plays a tape with each limit so many times.
+fn play(tape: &str, times: usize) {
+    let mut lines = tape.lines();
+    assert_eq!(lines.next(), Some("tape 1"));
+    let mut limits = Vec::new();
+    let mut player: Option<Player<'_>> = None;
+    for line in lines {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match (word, &mut player) {
+            ("name", None) => {}
+            ("limit", _) => {
+                let policies = Policies::from_table(&rest.replace("; ", "\n")).unwrap();
+                limits.extend(policies.policies().repeat(times));
+            }
+            ("begin", None) => {
+                player = Some(Player::begin(&Policies::new(limits.drain(..)).unwrap(), rest));
+            }
+            (_, Some(player)) => {
+                let policies = (rest.split(' ').nth(1) == Some("set"))
+                    .then(|| Policies::new(limits.drain(..)).unwrap());
+                let (expected, seen) = player.line(word, rest, policies.as_ref());
+                assert_eq!(seen, expected, "at `{line}` of\n{tape}");
+            }
+            _ => panic!("`{line}` before `begin`"),
+        }
+    }
+    let player = player.unwrap();
+    assert!(player.ended.is_empty() && player.hub.waiting() == 0, "{tape}");
+}
+
+impl<'t> Player<'t> {
+    fn begin(policies: &Policies, words: &str) -> Self {
+        let words = Words::of(words);
+        let clock = ManualClock::stepped();
+        clock.set(Duration::from_nanos(words.number("clock")));
+        let debt = match words.0["debt"] {
+            "carry" => Debt::CARRIED,
+            _ => Debt::FORGOTTEN,
+        };
+        let debt = match words.time("max_debt") {
+            Some(max) => debt.at_most(max),
+            None => debt,
+        };
+        let limiter = Limiter::new(policies, Clock::Manual(clock.clone())).with_debt(debt);
+        let bounds = QueueBounds::new(words.number("waiters").try_into().unwrap());
+        let bounds = bounds.when_full(match words.0["full"] {
+            "evict-newest" => WhenFull::EvictNewest,
+            _ => WhenFull::Refuse,
+        });
+        let has_permits = words.0.contains_key("permits");
+        let permits = if has_permits { words.number("permits") } else { u64::MAX };
+        limiter.bound_queue(bounds.with_permits(permits)).unwrap();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let notified = Arc::clone(&has_ended);
+        let hub = Hub::new(move || notified.store(true, Ordering::SeqCst));
+        let ended = VecDeque::new();
+        let (waits, grants, reserved) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { clock, hub, has_ended, limiter, ended, waits, grants, reserved }
+    }
+
+    /// Carries out a line. Returns what it expects, and what was seen.
+    fn line(&mut self, word: &str, rest: &'t str, set: Option<&Policies>) -> (String, String) {
+        if word == "end" {
+            let (wait, expected) = rest.split_once(' ').unwrap();
+            return (expected.to_owned(), self.end(wait));
+        }
+        if let "idle" | "call" | "close" = word {
+            assert!(self.ended.is_empty(), "before `{word} {rest}` {:?} ended", self.ended);
+        }
+        match word {
+            "clock" => self.clock.set(Duration::from_nanos(rest.parse().unwrap())),
+            "serve" => drop(self.limiter.remaining()),
+            "close" => self.limiter.close(),
+            "idle" => {}
+            "remaining" => {
+                return (rest.to_owned(), self.limiter.remaining().unwrap().to_string());
+            }
+            "call" => {
+                let (call, expected) = rest.split_once(" -> ").unwrap();
+                let result = self.call(call, set);
+                self.drain();
+                let remaining = self.limiter.remaining().unwrap();
+                return (expected.to_owned(), format!("{result} remaining={remaining}"));
+            }
+            other => panic!("no such line: {other}"),
+        }
+        self.drain();
+        (String::new(), String::new())
+    }
+
+    fn drain(&mut self) {
+        while self.has_ended.swap(false, Ordering::SeqCst) {
+            self.hub.drain(|id, end| {
+                self.ended.push_back((id, end));
+                Delivered::Taken
+            });
+        }
+    }
+
+    fn end(&mut self, wait: &'t str) -> String {
+        let Some((id, end)) = self.ended.pop_front() else { return "nothing".to_owned() };
+        if self.waits.get(wait) != Some(&id) {
+            return format!("{} of another wait", words_of(&end));
+        }
+        self.grants.extend(end.as_ref().ok().map(|grant| (wait, *grant)));
+        words_of(&end)
+    }
+
+    fn call(&mut self, call: &'t str, set: Option<&Policies>) -> String {
+        let (step, call) = call.split_once(' ').unwrap();
+        let (verb, words) = call.split_once(' ').unwrap_or((call, ""));
+        let words = Words::of(words);
+        let permits = || words.number("permits");
+        let limiter = &self.limiter;
+        match verb {
+            "try" => match limiter.try_acquire(permits()) {
+                Ok(Decision::Granted(grant)) => {
+                    self.grants.insert(step, grant);
+                    granted(&grant)
+                }
+                Ok(Decision::Denied(denial)) => after("denied", denial.retry_after()),
+                Err(TryAcquireError::ExceedsCapacity(_)) => "never".to_owned(),
+                Err(error) => panic!("{error}"),
+            },
+            "peek" => match limiter.peek(permits()) {
+                Ok(wait) => after("peeked", wait.filter(|wait| !wait.is_zero())),
+                Err(TryAcquireError::ExceedsCapacity(_)) => "never".to_owned(),
+                Err(error) => panic!("{error}"),
+            },
+            "wait" => match self.hub.begin(limiter, permits(), words.time("timeout")) {
+                Ok(Begun::Waits(id)) => {
+                    self.waits.insert(step, id);
+                    "waiting".to_owned()
+                }
+                Ok(Begun::Granted(grant)) => {
+                    self.grants.insert(step, grant);
+                    granted(&grant)
+                }
+                Err(error) => words_of(&Err(error)),
+            },
+            "leave" if self.hub.cancel(self.waits[words.0["of"]]) => "left".to_owned(),
+            "reserve" => match limiter.reserve(permits(), words.time("timeout")) {
+                Ok(reserved) => {
+                    let start_ns = reserved.promised_at().as_nanos();
+                    self.reserved.insert(step, reserved);
+                    format!("granted start={start_ns}")
+                }
+                Err(error) => words_of(&Err(error)),
+            },
+            "cancel" if self.reserved.remove(words.0["of"]).unwrap().cancel() => {
+                "cancelled".to_owned()
+            }
+            "leave" | "cancel" => "too-late".to_owned(),
+            "settle" => {
+                let grant = self.grant(words.0["of"]);
+                match self.limiter.settle(&grant, words.number("actual")) {
+                    Ok(settled) => self::settled(settled),
+                    Err(ChargeError::CountsInFlight) => "not-for-this-limit".to_owned(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            "refund" => {
+                let grant = self.grant(words.0["of"]);
+                format!("refunded back={}", self.limiter.refund(&grant, permits()).unwrap())
+            }
+            "charge" => match limiter.charge(permits()) {
+                Ok(charged) => {
+                    format!("charged debt={} forgiven={}", charged.debt, charged.forgiven)
+                }
+                Err(ChargeError::CountsInFlight) => "not-for-this-limit".to_owned(),
+                Err(error) => panic!("{error}"),
+            },
+            "release" | "refill" | "set" => {
+                match verb {
+                    "release" => drop(limiter.release(permits()).unwrap()),
+                    "refill" => drop(limiter.refill(permits()).unwrap()),
+                    _ => limiter.reconfigure(set.unwrap()).unwrap(),
+                }
+                "set".to_owned()
+            }
+            other => panic!("no such call: {other}"),
+        }
+    }
+
+    /// Returns the grant of a call. A reservation is kept by then.
+    fn grant(&mut self, of: &'t str) -> Grant {
+        if let Some(reserved) = self.reserved.remove(of) {
+            self.grants.insert(of, reserved.keep());
+        }
+        self.grants[of]
+    }
+}
+
+/// The words of a line, `key=value`.
+struct Words<'t>(BTreeMap<&'t str, &'t str>);
+
+impl<'t> Words<'t> {
+    fn of(words: &'t str) -> Self {
+        Self(words.split(' ').filter_map(|word| word.split_once('=')).collect())
+    }
+
+    fn number(&self, key: &str) -> u64 {
+        self.0[key].parse().unwrap()
+    }
+
+    fn time(&self, key: &str) -> Option<Duration> {
+        self.0.contains_key(key).then(|| Duration::from_nanos(self.number(key)))
+    }
+}
+
+fn granted(grant: &Grant) -> String {
+    let [start_ns, scheduled_ns] =
+        [grant.promised_at(), grant.scheduled_at()].map(|instant| instant.as_nanos());
+    format!("granted start={start_ns} scheduled={scheduled_ns}")
+}
+
+fn words_of(end: &Result<Grant, AcquireError>) -> String {
+    match end {
+        Ok(grant) => granted(grant),
+        Err(AcquireError::ExceedsCapacity(_)) => "never".to_owned(),
+        Err(AcquireError::TimeCannotHelp) => "denied".to_owned(),
+        Err(AcquireError::TooLong(too_long)) => after("denied", Some(too_long.retry_after())),
+        Err(AcquireError::DeadlinePassed) => "deadline-passed".to_owned(),
+        Err(AcquireError::QueueFull) => "full".to_owned(),
+        Err(AcquireError::Evicted) => "evicted".to_owned(),
+        Err(AcquireError::Closed) => "closed".to_owned(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn after(outcome: &str, retry_after: Option<Duration>) -> String {
+    let mut words = outcome.to_owned();
+    if let Some(wait) = retry_after {
+        write!(words, " retry_after={}", wait.as_nanos()).unwrap();
+    }
+    words
+}
+
+fn settled(settled: Settled) -> String {
+    match settled {
+        Settled::Even => "settled".to_owned(),
+        Settled::Back { permits } => format!("settled back={permits}"),
+        Settled::Owed { permits, forgiven: 0 } => format!("settled owed={permits}"),
+        Settled::Owed { permits, forgiven } => {
+            format!("settled owed={permits} forgiven={forgiven}")
+        }
+    }
+}
