@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo;
+use crate::{cargo, tapes};
 
 /// The package, below the root.
 const PACKAGE: &str = "bindings/c";
@@ -82,13 +82,9 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
         at.start(test, &[])?;
         println!("c: {test} passes");
     }
-    let tapes = target.join("tapes");
-    if tapes.is_dir() {
-        at.compile_test("tapes", "tapes", &[])?;
-        at.start("tapes", &[&tapes.to_string_lossy()])?;
-    } else {
-        println!("c: no tapes are played, because {} is missing", tapes.display());
-    }
+    tapes::write(root, target)?;
+    at.compile_test("tapes", "tapes", &[])?;
+    at.start("tapes", &[&target.join("tapes").to_string_lossy()])?;
     for example in EXAMPLES {
         let program = format!("example-{example}");
         let source = format!("examples/{example}.c");
