@@ -2,7 +2,6 @@
 
 use rategate::AnyPolicy;
 use rategate_ffi::Policies;
-use rategate_sim::scenario::policy_from;
 
 use crate::failure::Failure;
 use crate::raw::Text;
@@ -26,11 +25,11 @@ pub(crate) fn read(text: &Text) -> Result<Policies, Failure> {
         }
     }
     let tables = tables.iter().filter(|table| table.contains('='));
-    let policies: Vec<AnyPolicy> =
-        tables.map(|table| from_table(table)).collect::<Result<_, _>>()?;
+    let mut policies: Vec<AnyPolicy> = Vec::new();
+    for table in tables {
+        let read =
+            Policies::from_table(table).map_err(|error| Failure::Table(error.to_string()))?;
+        policies.extend(read.policies());
+    }
     Policies::new(policies).ok_or_else(|| Failure::Table("there is no policy".to_owned()))
-}
-
-fn from_table(body: &str) -> Result<AnyPolicy, Failure> {
-    policy_from(body).map_err(|error| Failure::Table(error.to_string()))
 }

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-static rategate_limiter *limiter;
+static rategate_limiter *limiter, *hourly;
 static rategate_hub *hub;
 
 /* Waits in a hub for one permit. */
@@ -31,7 +31,7 @@ static void waits_in(rategate_hub *own)
 static void child(void)
 {
     /* The copy has what was taken before the fork, and its waits end. */
-    SAME(rategate_limiter_try_acquire(limiter, 1), RATEGATE_DENIED);
+    SAME(rategate_limiter_try_acquire(hourly, 1), RATEGATE_DENIED);
     DECISION(decision);
     SAME(rategate_limiter_acquire(limiter, 1, RATEGATE_FOREVER, &decision), RATEGATE_GRANTED);
     FAILS(rategate_hub_begin(hub, limiter, 1, RATEGATE_FOREVER, &decision), RATEGATE_INVALID,
@@ -53,6 +53,8 @@ static void child(void)
 int main(void)
 {
     limiter = new_limiter("20/s burst 1", NULL);
+    hourly = new_limiter("1/h", NULL);
+    SAME(rategate_limiter_try_acquire(hourly, 1), RATEGATE_GRANTED);
     SAME(rategate_hub_new(&hub), RATEGATE_GRANTED);
     SAME(rategate_limiter_try_acquire(limiter, 1), RATEGATE_GRANTED);
     /* The thread that ends waits exists before the fork, and not in the child. */
@@ -71,6 +73,7 @@ int main(void)
         waits_in(hub);
     }
     rategate_hub_free(hub);
+    rategate_limiter_free(hourly);
     rategate_limiter_free(limiter);
     return 0;
 }
