@@ -475,8 +475,8 @@ int32_t rategate_reservation_cancel(struct rategate_reservation *reservation);
 
 // Brings `permits` of a grant back, which were not used. Writes as many as came back.
 //
-// Bring each permit back once. Fewer may come back: as many as the limit can prove unused. `refunded`
-// may be null.
+// Bring each permit back once. Fewer may come back: as many as the limit can prove unused.
+// `refunded` may be null.
 int32_t rategate_limiter_refund(const struct rategate_limiter *limiter,
                                 const struct rategate_decision *grant,
                                 uint64_t permits,

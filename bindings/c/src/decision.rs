@@ -150,9 +150,19 @@ impl Decision {
         if self.status != RATEGATE_GRANTED {
             return Err(Failure::NoGrant(self.status));
         }
-        let [a, b, c, d, e] = self.detail;
+        let [booked_ns, first, second, flags, epoch] = self.detail;
         let Self { released_ns, promised_ns, scheduled_ns, permits, .. } = *self;
-        let words = [released_ns, promised_ns, scheduled_ns, permits, a, b, c, d, e];
+        let words = [
+            released_ns,
+            promised_ns,
+            scheduled_ns,
+            permits,
+            booked_ns,
+            first,
+            second,
+            flags,
+            epoch,
+        ];
         Ok(Grant::from_words(words))
     }
 }

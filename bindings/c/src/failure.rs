@@ -63,6 +63,13 @@ pub extern "C" fn rategate_last_error() -> *const c_char {
     LAST.with(|last| last.as_ptr().cast::<c_char>().cast_const())
 }
 
+#[cfg(test)]
+pub(crate) fn last_text() -> String {
+    let bytes = LAST.get();
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
 /// The error of a call.
 #[derive(Debug)]
 pub(crate) enum Failure {

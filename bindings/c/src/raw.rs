@@ -46,7 +46,7 @@ pub unsafe trait Layout: Copy {
     const MIN_SIZE: usize;
 }
 
-/// What a reference of C's may point to that was never written.
+/// A place for a result, which C may never have written.
 pub type Out<'c, T> = Option<&'c mut MaybeUninit<T>>;
 
 /// Writes a result, unless the caller does not want it.
@@ -136,18 +136,18 @@ impl<T: Layout> Array<T> {
 
     /// Writes the element at `index`, and the size of it. The caller has checked both.
     pub(crate) fn put(&self, index: usize, size: usize, value: &T) {
-        let at = self.0.cast::<u8>().wrapping_add(index.wrapping_mul(size));
+        let at = self.0.wrapping_byte_add(index.wrapping_mul(size));
         // SAFETY: the array has the number of elements of this size that the caller said, and the
         // index is below that.
         unsafe {
             at.cast::<usize>().write(size);
-            put_fields(at, size, value);
+            put_fields(at.cast(), size, value);
         }
     }
 }
 
 fn checked<T: Layout>(size: usize) -> Result<(), Failure> {
-    if size < T::MIN_SIZE || size % align_of::<T>() != 0 {
+    if size < T::MIN_SIZE || !size.is_multiple_of(align_of::<T>()) {
         return Err(Failure::Size { name: T::NAME, size, min: T::MIN_SIZE });
     }
     Ok(())

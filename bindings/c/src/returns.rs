@@ -13,8 +13,8 @@ use crate::raw::{Filled, Given, Out, put};
 
 /// Brings `permits` of a grant back, which were not used. Writes as many as came back.
 ///
-/// Bring each permit back once. Fewer may come back: as many as the limit can prove unused. `refunded`
-/// may be null.
+/// Bring each permit back once. Fewer may come back: as many as the limit can prove unused.
+/// `refunded` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_refund(
     limiter: Option<&Limiter>,

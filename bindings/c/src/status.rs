@@ -35,3 +35,17 @@ fn text_of(panic: Box<dyn Any + Send>) -> String {
 pub(crate) const fn number(code: Code) -> i32 {
     code as i32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::failure::{RATEGATE_FAILED, last_text};
+
+    #[test]
+    fn a_panic_is_a_status_with_its_text() {
+        assert_eq!(run(|| panic!("{} is wrong", 7)), RATEGATE_FAILED);
+        assert_eq!(last_text(), "a defect of rategate: 7 is wrong");
+        assert_eq!(run(|| panic!("plain")), RATEGATE_FAILED);
+        assert_eq!(last_text(), "a defect of rategate: plain");
+    }
+}

@@ -25,7 +25,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::mem::{swap, take};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -109,7 +109,8 @@ struct List {
 struct Mark {
     /// The caller that has the place now. Changed with the waits locked.
     id: AtomicU64,
-    list: Arc<List>,
+    /// Weak: a list has marks, and may be dropped with some on it.
+    list: Weak<List>,
     /// `true` from when the wait may have ended until it is seen that it has not. It stays so for
     /// a wait that has ended.
     is_set: AtomicBool,
@@ -145,7 +146,7 @@ impl Hub {
         let mut waiting = limiter.wait(permits, timeout);
         let mark = Arc::new(Mark {
             id: AtomicU64::new(id),
-            list: Arc::clone(&self.list),
+            list: Arc::downgrade(&self.list),
             is_set: AtomicBool::new(false),
             untaken: Arc::clone(limiter.untaken()),
         });
@@ -339,8 +340,10 @@ impl List {
 impl Mark {
     /// Puts the wait on the list, unless it is there.
     fn put(self: &Arc<Self>) {
-        if self.set() {
-            self.list.put(Arc::clone(self));
+        if self.set()
+            && let Some(list) = self.list.upgrade()
+        {
+            list.put(Arc::clone(self));
         }
     }
 

@@ -96,7 +96,21 @@ fn one_notification_is_enough() {
     assert_eq!(at.granted(Delivered::Taken), ids);
 }
 
-/// What there is no space for stays on the list, in order, before what comes meanwhile.
+/// A hub may be dropped before it is drained, and what notifies its loop is dropped with it.
+#[test]
+fn a_hub_with_ends_on_its_list_is_dropped_whole() {
+    let at = Loop::new();
+    let limiter = at.limiter("1/s");
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    at.begin(&limiter);
+    at.clock.advance(SECOND);
+    let Loop { hub, notified, .. } = at;
+    assert_eq!(notified.load(Ordering::SeqCst), 1);
+    drop(hub);
+    assert_eq!(Arc::strong_count(&notified), 1);
+}
+
+/// The ends for which there is no space stay on the list, in order, before those that come.
 #[test]
 fn a_bounded_drain_leaves_the_rest() {
     let at = Loop::new();
