@@ -120,7 +120,12 @@ fn tests(folder: &Path, node: &Path) -> Result<()> {
     let files = std::fs::read_dir(folder.join("test")).context("the tests")?;
     let files = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
     let mut run = Command::new(node);
-    run.current_dir(folder).args(["--expose-gc", "--test", "--test-reporter=spec"]);
+    run.current_dir(folder).args([
+        "--expose-gc",
+        "--test",
+        "--test-timeout=120000",
+        "--test-reporter=spec",
+    ]);
     run.args(files.iter().filter(|file| file.to_string_lossy().ends_with(".test.js")));
     cargo::run(&mut run, &format!("the tests failed under {}", node.display()))
 }

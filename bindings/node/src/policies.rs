@@ -4,7 +4,6 @@ use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 use rategate::AnyPolicy;
 use rategate_ffi::Policies;
-use rategate_sim::scenario::policy_from;
 
 use crate::failure::{Result, invalid};
 
@@ -27,12 +26,13 @@ pub(crate) fn read(limits: Vec<Either<String, Table>>) -> Result<Policies> {
                 all.extend(policies.policies());
             }
             Either::B(Table { body }) => {
-                all.push(policy_from(&body).map_err(|error| {
+                let policies = Policies::from_table(&body).map_err(|error| {
                     invalid(format_args!(
                         "limit {{ {} }}: {error}",
                         body.trim().replace('\n', ", ")
                     ))
-                })?);
+                })?;
+                all.extend(policies.policies());
             }
         }
     }

@@ -88,7 +88,8 @@ test('several limits pass together or not at all', () => {
 
 test('refunds, corrections and charges change what is left', () => {
   const { clock, limiter } = on('10/s burst 10', { maxDebt: '0.5s' })
-  const { grant } = limiter.check(6)
+  const { grant, remaining } = limiter.check(6)
+  assert.deepEqual([remaining, grant.remaining, grant.permits, grant.waitNs], [4, 4, 6, 0n])
   assert.equal(limiter.refund(grant, 2), 2)
   assert.equal(limiter.remaining, 6)
   assert.deepEqual(limiter.settle(limiter.check(2).grant, 3), { refunded: 0, charged: 1, forgiven: 0 })
