@@ -138,18 +138,44 @@ fn aimd_clients_find_the_rate_and_share_it() {
     shared(RateMethod::Aimd, [0.999, 0.005, 0.055]);
 }
 
-/// From 30/s to 100/s: how much of the first 40 s after the change is used.
+/// From 30/s to 100/s: returns which part of the first 40 s after the change is used.
+fn used_after_a_rise(method: RateMethod) -> f64 {
+    let of_seeds = SEEDS.map(|seed| {
+        let mut world = World::new(1, method, seed);
+        world.server = Ledger::new(Gcra::per_second(30).burst(6), 0);
+        world.run(60 * S);
+        world.server = Ledger::new(Gcra::per_second(100).burst(20), 60 * S);
+        world.run(100 * S).all() / 4_000.0
+    });
+    median(of_seeds.collect())
+}
+
 #[test]
 fn a_rate_that_rises_is_followed() {
     for (method, used) in [(RateMethod::Cubic, 0.84), (RateMethod::Aimd, 0.82)] {
-        let of_seeds = SEEDS.map(|seed| {
-            let mut world = World::new(1, method, seed);
-            world.server = Ledger::new(Gcra::per_second(30).burst(6), 0);
-            world.run(60 * S);
-            world.server = Ledger::new(Gcra::per_second(100).burst(20), 60 * S);
-            world.run(100 * S).all() / 4_000.0
-        });
-        let part = median(of_seeds.collect());
+        let part = used_after_a_rise(method);
         assert!(part >= used, "{method:?}: {part}");
+    }
+}
+
+/// The rows of the table of decision 0081.
+#[test]
+#[ignore = "prints figures for the documentation"]
+#[allow(clippy::print_stdout, reason = "the figures are the point of running it by hand")]
+fn the_figures_of_a_found_rate_are_printed() {
+    for (name, method) in [("cubic", RateMethod::Cubic), ("AIMD", RateMethod::Aimd)] {
+        let [alone, four] = [1, 4].map(|clients| settled(clients, method));
+        let of = |all: &[Seen], figure: fn(&Seen) -> f64| median(all.iter().map(figure).collect());
+        let used = |all| 100.0 * of(all, |seen| seen.all() / 12_000.0);
+        let refused = |all| 100.0 * of(all, Seen::refused);
+        let least = four.iter().map(Seen::fairness).fold(1.0, f64::min);
+        println!(
+            "| {name} | {:.1} % | {:.2} % | {:.1} % | {:.2} % | {least:.3} | {:.1} % |",
+            used(&alone),
+            refused(&alone),
+            used(&four),
+            refused(&four),
+            100.0 * used_after_a_rise(method),
+        );
     }
 }

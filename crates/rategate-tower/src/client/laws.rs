@@ -15,7 +15,8 @@ use super::pace::{Following, PacingState, Ticket};
 use crate::headers::QuotaUnit;
 
 const MS: u64 = 1_000_000;
-const FOLLOWING: Following = Following { spreads: true, knows_tokens: true, release_ns: 0 };
+const FOLLOWING: Following =
+    Following { spreads: true, knows_tokens: true, jitter_ns: Some(0), release_ns: 0 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {

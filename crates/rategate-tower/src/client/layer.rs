@@ -96,7 +96,8 @@ pub(super) struct Rules {
     pub(super) max_hold: Duration,
     pub(super) max_wait: Duration,
     pub(super) max_waiters: usize,
-    pub(super) jitter: Duration,
+    /// The maximum jitter of a hold, unless it is a part of the hold.
+    pub(super) jitter: Option<Duration>,
     pub(super) spreads: bool,
 }
 
@@ -115,7 +116,7 @@ impl PaceLayer {
             max_hold: MAX_HOLD,
             max_wait: Duration::MAX,
             max_waiters: DEFAULT_WAITERS,
-            jitter: Duration::ZERO,
+            jitter: None,
             spreads: true,
         };
         Self { rules: Arc::new(rules), pacing: Arc::default() }
@@ -172,16 +173,16 @@ impl PaceLayer {
 
     /// Ends each hold later than the server asks, by a random part of `max`, and never sooner.
     ///
-    /// Many clients that were refused until the same date or reset do not come back together then.
-    /// Nor do the requests that wait in this layer: they start in their order and evenly, over
-    /// another `max` from that end on.
+    /// Many clients that were refused until the same instant do not come back together then. Nor do
+    /// the requests that wait in this layer: they start in their order and evenly, over another
+    /// `max` from that end on.
     ///
-    /// The default is zero: one client gains nothing by waiting longer, and a `Retry-After` in
-    /// seconds ends at an instant of its own for each client. Requests that wait in this layer then
-    /// start together.
+    /// By default the maximum is a fifth of the hold, and at most 30 s. Requests that wait in this
+    /// layer then start together. [`Duration::ZERO`] ends each hold when the server says, which
+    /// suits a client that is alone.
     #[must_use]
     pub fn jitter(self, max: Duration) -> Self {
-        self.with(|rules| rules.jitter = max)
+        self.with(|rules| rules.jitter = Some(max))
     }
 
     /// Sets the longest time that a server can make this client hold: an hour by default. Longer

@@ -13,10 +13,12 @@ use crate::headers::QuotaUnit;
 pub(super) struct PacingState {
     /// The end of the hold, with its jitter. No request starts before it.
     hold_until_ns: u64,
-    /// The end of the hold that the server named, and what is added to it. All extensions of a
-    /// hold share the jitter: the latest of several would be close to the maximum in every client.
+    /// The end of the hold that the server named, and what is added to it.
     named_until_ns: u64,
     jitter_ns: u64,
+    /// The random number of the jitter. All extensions of a hold share it: the latest of several
+    /// would be close to the maximum in every client.
+    random: u64,
     /// The time after a hold over which the requests that waited for its end start, and the time
     /// from one start to the next, known from the first on.
     release_ns: u64,
@@ -55,9 +57,15 @@ pub(super) struct Following {
     pub(super) spreads: bool,
     /// The tokens of each request are known.
     pub(super) knows_tokens: bool,
+    /// The maximum jitter of a hold. Without one, it is a part of the hold.
+    pub(super) jitter_ns: Option<u64>,
     /// The time over which the requests that wait for the end of a hold start.
     pub(super) release_ns: u64,
 }
+
+/// The default jitter of a hold: at most a fifth of it, and at most half a minute.
+const JITTER_PART: u64 = 5;
+const MAX_JITTER_NS: u64 = 30_000_000_000;
 
 impl PacingState {
     /// Adds a request behind the waiting ones, unless `max_waiters` wait already.
@@ -189,7 +197,7 @@ impl PacingState {
     /// Applies the hints of the response to a request. The instants are the request's start and the
     /// response's arrival.
     ///
-    /// Holds only grow: an older response may arrive later, with older information. `jitter_ns` is
+    /// Holds only grow: an older response may arrive later, with older information. `random` is
     /// called once for each hold.
     pub(super) fn follow(
         &mut self,
@@ -197,7 +205,7 @@ impl PacingState {
         ticket: Ticket,
         hints: &ServerHints,
         following: Following,
-        jitter_ns: impl FnOnce() -> u64,
+        random: impl FnOnce() -> u64,
     ) {
         let others = self.in_flight.minus(ticket.cost);
         let mut hold_ns = ns(hints.hold);
@@ -218,7 +226,7 @@ impl PacingState {
         self.allowances.retain_mut(|allowance| allowance.advance(now_ns));
         self.count(ticket, &reported);
         self.report(now_ns, reported);
-        self.hold(now_ns, hold_ns, (following.release_ns, jitter_ns));
+        self.hold(now_ns, hold_ns, following, random);
     }
 
     /// Replaces the copies of the limits that are reported. Drops those that are not, after their
@@ -242,19 +250,28 @@ impl PacingState {
         &mut self,
         now_ns: u64,
         hold_ns: u64,
-        (release_ns, jitter_ns): (u64, impl FnOnce() -> u64),
+        following: Following,
+        random: impl FnOnce() -> u64,
     ) {
         let until_ns = now_ns.saturating_add(hold_ns);
         if hold_ns == 0 || until_ns <= self.named_until_ns {
             return;
         }
         if !self.holds(now_ns) {
-            self.jitter_ns = jitter_ns();
+            (self.jitter_ns, self.random) = (0, random());
         }
-        self.release_ns = release_ns;
+        let max_ns = following.jitter_ns.unwrap_or((hold_ns / JITTER_PART).min(MAX_JITTER_NS));
+        self.jitter_ns = self.jitter_ns.max(part(max_ns, self.random));
+        self.release_ns = following.release_ns;
         self.named_until_ns = until_ns;
         self.hold_until_ns = until_ns.saturating_add(self.jitter_ns);
     }
+}
+
+/// Returns a part of `max`, from none of it to all, which is as evenly random as the number is.
+fn part(max: u64, random: u64) -> u64 {
+    let scaled = u128::from(max).saturating_add(1).saturating_mul(random.into());
+    u64::try_from(scaled >> 64).unwrap_or(max)
 }
 
 #[cfg(test)]

@@ -55,11 +55,11 @@ impl PaceLayer {
         let following = Following {
             spreads: self.rules.spreads,
             knows_tokens: self.rules.cost.is_some(),
-            release_ns: ns(self.rules.jitter),
+            jitter_ns: self.rules.jitter.map(ns),
+            release_ns: self.rules.jitter.map_or(0, ns),
         };
-        let jitter_ns = || up_to(ns(self.rules.jitter));
         let mut pacing = self.pacing();
-        pacing.follow([sent.start_ns, self.now_ns()], sent.ticket, &hints, following, jitter_ns);
+        pacing.follow([sent.start_ns, self.now_ns()], sent.ticket, &hints, following, random);
         pacing.end(sent.ticket);
         drop(pacing);
         sent.stage = Stage::Ended;
@@ -184,8 +184,7 @@ impl Drop for PacedRequest<'_> {
     }
 }
 
-/// Returns a random number of at most `max`.
-fn up_to(max: u64) -> u64 {
-    let random = RandomState::new().hash_one(max);
-    max.checked_add(1).and_then(|numbers| random.checked_rem(numbers)).unwrap_or(random)
+/// Returns a random number.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
 }

@@ -102,9 +102,9 @@ mod tests {
         End { start_ns: now_ns, now_ns, permits: 1, is_refused }
     }
 
-    /// Allows for the rounding of each figure.
+    /// Allows for instants in whole microseconds, and for the rounding of each figure.
     fn is_near(rate: u64, expected: u64) -> bool {
-        rate.abs_diff(expected) <= 10
+        rate.abs_diff(expected) * 1_000_000 <= expected
     }
 
     #[test]
@@ -118,15 +118,22 @@ mod tests {
         assert_eq!(cube_root(u128::MAX), 6_981_463_658_331);
     }
 
-    /// The figures of the AWS SDKs' test of the curve: refused at 10/s, looked at each second.
+    /// The cases "success" and "mixed" of `TestAdaptiveRateLimit_cubic` in aws-sdk-go-v2, which the
+    /// SDKs for Rust, Java, C++ and JavaScript share: rates at whole seconds since a refusal.
+    ///
+    /// In "mixed" two refusals follow. There the test takes the rate after the last cut, 0.49 of
+    /// the curve's second figure, for the rate that was refused.
     #[test]
     fn the_curve_is_that_of_aws() {
-        let mut cubic = Cubic::refused_to(BOUNDS, 7_000_000, 5_000_000_000);
-        cubic.refused = 10_000_000;
-        let expected = [7_000_000, 9_648_936, 10_000_031, 10_453_284, 13_408_697, 21_266_280];
-        for (second, expected) in (0..).zip(expected) {
-            let rate = cubic.curve((5 + second) * 1_000_000_000);
-            assert!(is_near(rate, expected), "{second}: {rate} {expected}");
+        let success =
+            [7_000_000, 9_648_936, 10_000_031, 10_453_285, 13_408_697, 21_266_268, 36_425_999];
+        let mixed = [4_670_126, 4_770_870, 6_011_820, 10_792_973];
+        for (refused, first, expected) in [(10_000_000, 0, &success[..]), (4_727_979, 1, &mixed)] {
+            let cubic = Cubic { refused, ..Cubic::refused_to(BOUNDS, 0, 5_000_000_000) };
+            for (second, &expected) in (first..).zip(expected) {
+                let rate = cubic.curve((5 + second) * 1_000_000_000);
+                assert!(is_near(rate, expected), "{refused}, {second}: {rate} {expected}");
+            }
         }
     }
 

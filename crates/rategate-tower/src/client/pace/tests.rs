@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
-use super::{Cost, Following, PacingState, ServerHints, Ticket};
+use super::{Cost, Following, PacingState, ServerHints, Ticket, part};
 use crate::client::Tokens;
 use crate::client::hints::{Refill, ServerLimit};
 use crate::headers::QuotaUnit;
 
 const S: u64 = 1_000_000_000;
-const FOLLOWING: Following = Following { spreads: true, knows_tokens: true, release_ns: 0 };
+/// The options of a client whose holds end when the server says.
+const FOLLOWING: Following =
+    Following { spreads: true, knows_tokens: true, jitter_ns: Some(0), release_ns: 0 };
 const ONE: Cost = Cost::of_request(Tokens { input: 0, output: 0 });
 
 fn limit(remaining: u64, seconds: u64) -> ServerLimit {
@@ -206,41 +208,57 @@ fn a_start_that_was_not_used_is_free_for_the_next() {
     assert_eq!(ask(&mut pacing, S), Err(2 * S));
 }
 
-/// Returns the end of a hold of 7 s from the instant 0, with a random jitter of up to `max_ns`.
-fn hold_end(seed: u64, max_ns: u64) -> u64 {
+/// Returns the end of a hold from the instant 0, with a random jitter.
+fn hold_end(seed: u64, hold_s: u64, jitter_ns: Option<u64>) -> u64 {
     let mut pacing = PacingState::default();
-    let ticket = Ticket { number: 0, cost: ONE };
-    let jitter_ns = || fastrand::Rng::with_seed(seed).u64(..=max_ns);
-    pacing.follow([0; 2], ticket, &hold(7), FOLLOWING, jitter_ns);
+    let (ticket, following) =
+        (Ticket { number: 0, cost: ONE }, Following { jitter_ns, ..FOLLOWING });
+    let random = || fastrand::Rng::with_seed(seed).u64(..);
+    pacing.follow([0; 2], ticket, &hold(hold_s), following, random);
     ask(&mut pacing, 0).unwrap_err()
 }
 
 /// Never sooner than the server asks, at most the jitter later, all over that time, and the
-/// same with the same random numbers.
+/// same with the same random numbers. The default jitter is a fifth of the hold, and at most 30 s.
 #[test]
 fn clients_with_one_retry_after_come_back_over_the_jitter() {
-    let ends: Vec<u64> = (0..1000).map(|seed| hold_end(seed, 2 * S)).collect();
-    for tenth in 0..10 {
-        let (from, to) = (7 * S + tenth * S / 5, 7 * S + (tenth + 1) * S / 5);
-        let inside = ends.iter().filter(|end| (from..=to).contains(*end)).count();
-        assert!((50..200).contains(&inside), "{inside} in tenth {tenth}");
+    let jitters = [(7, Some(2 * S), 2 * S), (7, None, 7 * S / 5), (1, None, S / 5)];
+    for (hold_s, jitter_ns, max_ns) in
+        jitters.into_iter().chain([(150, None, 30 * S), (3_600, None, 30 * S)])
+    {
+        let end = |seed| hold_end(seed, hold_s, jitter_ns);
+        let ends: Vec<u64> = (0..1000).map(end).collect();
+        let begin_ns = hold_s * S;
+        for tenth in 0..10 {
+            let (from, to) = (begin_ns + tenth * max_ns / 10, begin_ns + (tenth + 1) * max_ns / 10);
+            let inside = ends.iter().filter(|end| (from..=to).contains(*end)).count();
+            assert!((50..200).contains(&inside), "{inside} in tenth {tenth} after {hold_s} s");
+        }
+        assert!(ends.iter().all(|end| (begin_ns..=begin_ns + max_ns).contains(end)));
+        assert_eq!(ends, (0..1000).map(end).collect::<Vec<_>>());
+        assert_eq!(hold_end(1, hold_s, Some(0)), begin_ns);
     }
-    assert!(ends.iter().all(|end| (7 * S..=9 * S).contains(end)));
-    assert_eq!(ends, (0..1000).map(|seed| hold_end(seed, 2 * S)).collect::<Vec<_>>());
-    assert_eq!(hold_end(1, 0), 7 * S);
+}
+
+/// The whole of a jitter is within reach, also where it is as long as times get.
+#[test]
+fn a_part_is_from_none_to_all() {
+    for max in [0, 1, 2, 7, S, u64::MAX] {
+        assert_eq!([part(max, 0), part(max, u64::MAX)], [0, max]);
+        assert_eq!(part(max, 1 << 63), max / 2 + max % 2);
+    }
 }
 
 /// Plays processes that were refused until the same instant, each with so many waiting requests,
-/// and
-/// returns all their starts.
+/// and returns all their starts.
 fn herd(processes: u64, waiting: usize, max_ns: u64, release_ns: u64) -> Vec<u64> {
-    let following = Following { release_ns, ..FOLLOWING };
+    let following = Following { jitter_ns: Some(max_ns), release_ns, ..FOLLOWING };
     let mut starts = Vec::new();
     for seed in 0..processes {
         let mut pacing = PacingState::default();
         let refused = Ticket { number: 0, cost: ONE };
-        let jitter_ns = || fastrand::Rng::with_seed(seed).u64(..=max_ns);
-        pacing.follow([0; 2], refused, &hold(7), following, jitter_ns);
+        let random = || fastrand::Rng::with_seed(seed).u64(..);
+        pacing.follow([0; 2], refused, &hold(7), following, random);
         let mut asleep: Vec<(u64, Ticket)> = (0..waiting)
             .map(|_| {
                 let ticket = pacing.join(ONE, usize::MAX).unwrap();
@@ -293,15 +311,14 @@ fn a_herd_comes_back_evenly() {
 /// and never more than seven in a second, whatever they draw.
 #[test]
 fn twenty_processes_do_not_come_back_together() {
-    let hold_s = 600;
+    let (hold_s, following) = (600, Following { jitter_ns: None, ..FOLLOWING });
     let mut worst = Vec::new();
     for draw in 0..2_000 {
         let ends = (0..20).map(|process| {
             let mut pacing = PacingState::default();
             let ticket = Ticket { number: 0, cost: ONE };
             let mut random = fastrand::Rng::with_seed(draw * 20 + process);
-            let jitter_ns = || random.u64(..=30 * S);
-            pacing.follow([0; 2], ticket, &hold(hold_s), FOLLOWING, jitter_ns);
+            pacing.follow([0; 2], ticket, &hold(hold_s), following, || random.u64(..));
             ask(&mut pacing, 0).unwrap_err()
         });
         let mut ends: Vec<u64> = ends.collect();
@@ -335,14 +352,31 @@ fn a_release_ends() {
 /// Each further refusal would draw again, and the latest of many is close to the maximum.
 #[test]
 fn a_hold_keeps_its_jitter_when_it_grows() {
+    let tenths = |tenths: u64| move || u64::MAX / 10 * tenths;
+    let following = Following { jitter_ns: Some(10 * S), ..FOLLOWING };
     let mut pacing = PacingState::default();
     let ticket = Ticket { number: 0, cost: ONE };
-    for (at_s, jitter_s) in [(0, 1), (1, 5), (2, 9)] {
-        pacing.follow([at_s * S; 2], ticket, &hold(7), FOLLOWING, || jitter_s * S);
+    for (at_s, part) in [(0, 1), (1, 5), (2, 9)] {
+        pacing.follow([at_s * S; 2], ticket, &hold(7), following, tenths(part));
     }
     assert_eq!(ask(&mut pacing, 2 * S), Err((2 + 7 + 1) * S));
-    pacing.follow([20 * S; 2], ticket, &hold(7), FOLLOWING, || 5 * S);
+    pacing.follow([20 * S; 2], ticket, &hold(7), following, tenths(5));
     assert_eq!(ask(&mut pacing, 20 * S), Err((20 + 7 + 5) * S));
+}
+
+/// A longer hold has the same part of its own jitter, and one that ends later never ends sooner.
+#[test]
+fn the_default_jitter_grows_with_the_hold() {
+    let following = Following { jitter_ns: None, ..FOLLOWING };
+    let mut pacing = PacingState::default();
+    let ticket = Ticket { number: 0, cost: ONE };
+    let random = || 1 << 63;
+    pacing.follow([0; 2], ticket, &hold(10), following, random);
+    assert_eq!(ask(&mut pacing, 0), Err((10 + 1) * S));
+    pacing.follow([0; 2], ticket, &hold(100), following, random);
+    assert_eq!(ask(&mut pacing, 0), Err((100 + 10) * S));
+    pacing.follow([99 * S; 2], ticket, &hold(2), following, random);
+    assert_eq!(ask(&mut pacing, 99 * S), Err((101 + 10) * S));
 }
 
 fn tokens(remaining: u64, refill: Refill) -> ServerHints {
