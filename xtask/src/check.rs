@@ -11,9 +11,11 @@ use crate::{
     trace,
 };
 
+/// The tests of a package, given the root, the target folder, and whether in the short form.
+type Tests = fn(&Path, &Path, bool) -> Result<()>;
+
 /// The packages for other languages, which have a short form of their tests.
-const LANGUAGES: [(&str, fn(&Path, &Path, bool) -> Result<()>); 3] =
-    [("python", python::run), ("node", node::run), ("c", c::run)];
+const LANGUAGES: [(&str, Tests); 3] = [("python", python::run), ("node", node::run), ("c", c::run)];
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
