@@ -21,7 +21,7 @@ use rategate_sim::server::{
 };
 
 /// Each number of the tables is the median of these seeds.
-const SEEDS: RangeInclusive<u64> = 1..=3;
+const SEEDS: RangeInclusive<u64> = 1..=5;
 
 const WORLDS: [&str; 10] =
     ["overload", "mm1", "start", "step", "pauses", "leak", "floor", "share", "reject", "bimodal"];
@@ -165,31 +165,40 @@ fn picture(world: &str) -> Result<(), Box<dyn Error>> {
 /// Returns the goodput and the 99th percentile of the latency, and what else the world is about.
 fn cell(world: &str, file: &ServerFile, controller: ControllerKind) -> String {
     let mut file = with(file, controller);
-    let runs: Vec<Vec<Numbers>> = SEEDS
+    let runs: Vec<Vec<(Numbers, u64)>> = SEEDS
         .map(|seed| {
             file.setup.seed = seed;
-            file.run().measured.iter().map(Measured::numbers).collect()
+            let seen = |measured: &Measured| (measured.numbers(), lost_per_mille(measured));
+            file.run().measured.iter().map(seen).collect()
         })
         .collect();
-    let median = |measure: usize, of: fn(&Numbers) -> u64| {
+    let median = |measure: usize, of: fn(&(Numbers, u64)) -> u64| {
         let mut all: Vec<u64> = runs.iter().filter_map(|run| run.get(measure)).map(of).collect();
         all.sort_unstable();
         all.get(all.len() / 2).copied().unwrap_or_default()
     };
     let percent = |per_mille: u64| per_mille.saturating_add(5) / 10;
-    let goodput = percent(median(0, |numbers| numbers.goodput_per_mille));
-    let p99_ms = median(0, |numbers| numbers.p99_ns).saturating_add(500_000) / 1_000_000;
+    let goodput = percent(median(0, |(numbers, _)| numbers.goodput_per_mille));
+    let p99_ms = median(0, |(numbers, _)| numbers.p99_ns).saturating_add(500_000) / 1_000_000;
+    let lost = percent(median(0, |(_, lost)| *lost));
     match world {
         "share" => {
-            let jain = median(1, |numbers| numbers.jain_per_mille).saturating_add(5) / 10;
-            format!("{goodput}/{p99_ms} ({}.{:02})", jain / 100, jain % 100)
+            let jain = median(1, |(numbers, _)| numbers.jain_per_mille).saturating_add(5) / 10;
+            format!("{goodput}/{p99_ms} ({}.{:02}, {lost})", jain / 100, jain % 100)
         }
         "reject" => {
-            let refused = percent(median(0, |numbers| numbers.refused_per_mille));
+            let refused = percent(median(0, |(numbers, _)| numbers.refused_per_mille));
             format!("{goodput}/{p99_ms} ({refused})")
         }
         _ => format!("{goodput}/{p99_ms}"),
     }
+}
+
+/// Returns the calls that the server refused, or did not serve in time, in thousandths of those
+/// that were sent.
+fn lost_per_mille(measured: &Measured) -> u64 {
+    let lost = measured.refused.saturating_add(measured.late);
+    lost.saturating_mul(1_000).checked_div(measured.sent).unwrap_or(0)
 }
 
 /// Returns the file with another controller and its bounds.

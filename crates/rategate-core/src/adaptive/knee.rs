@@ -162,11 +162,11 @@ impl Knee {
         self.reason
     }
 
-    /// Returns the limit that was found: in a probe the one before.
-    pub(super) fn found(&self) -> u32 {
+    /// Returns the limit before the probe, in one.
+    pub(super) fn before_probe(&self) -> Option<u32> {
         match self.phase {
-            Phase::Probe { back, .. } => self.bounds.clamp(back / ONE),
-            Phase::Open => self.limit(),
+            Phase::Probe { back, .. } => Some(self.bounds.clamp(back / ONE)),
+            Phase::Open => None,
         }
     }
 

@@ -54,16 +54,16 @@ impl AnyController {
     }
 
     /// Returns the limit, and the one that was found.
+    ///
+    /// Each sample needs them, and few are within a probe: the limit is computed once.
+    #[inline]
     fn shown(&self) -> (u32, u32) {
-        (self.limit(), self.found())
-    }
-
-    /// Returns the limit that was found, whatever is tried at the moment.
-    fn found(&self) -> u32 {
-        match self {
-            Self::Knee(controller) => controller.found(),
-            _ => self.limit(),
-        }
+        let limit = self.limit();
+        let before_probe = match self {
+            Self::Knee(controller) => controller.before_probe(),
+            _ => None,
+        };
+        (limit, before_probe.unwrap_or(limit))
     }
 
     /// Returns why the limit changed last.
@@ -150,7 +150,7 @@ impl Learned {
 
     /// Returns the limit that has been found.
     pub(crate) fn found(&self) -> u64 {
-        self.controller.found().into()
+        self.controller.shown().1.into()
     }
 
     /// Returns the number of changes, which wraps, and the last of them.
