@@ -104,7 +104,7 @@ mod tests {
 
     /// Allows for instants in whole microseconds, and for the rounding of each figure.
     fn is_near(rate: u64, expected: u64) -> bool {
-        rate.abs_diff(expected) * 1_000_000 <= expected
+        rate.abs_diff(expected).saturating_mul(1_000_000) <= expected
     }
 
     #[test]
