@@ -23,7 +23,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::mem::{swap, take};
+use std::mem::{forget, swap, take};
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -53,6 +54,7 @@ pub enum Begun {
 pub struct Hub {
     list: Arc<List>,
     waits: Mutex<Waits>,
+    made_in: u32,
 }
 
 #[derive(Default)]
@@ -125,7 +127,7 @@ impl Hub {
     /// the hub, and is called once until the next drain.
     pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Self {
         let list = List { ready: Mutex::default(), notify: Box::new(notify) };
-        Self { list: Arc::new(list), waits: Mutex::default() }
+        Self { list: Arc::new(list), waits: Mutex::default(), made_in: process::id() }
     }
 
     /// Takes `permits`, or begins to wait for them; refuses at once if they could start only after
@@ -260,6 +262,11 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
+        // In a forked child a lock that another thread held stays locked, and the waits are copies.
+        if self.made_in != process::id() {
+            forget(take(&mut self.waits.get_mut().unwrap_or_else(PoisonError::into_inner).by_id));
+            return;
+        }
         for (_, wait) in take(&mut *self.waits()).by_id {
             wait.withdraw();
         }

@@ -158,20 +158,20 @@ impl Limiter {
         each!(self, limiter => limiter.try_acquire(permits))
     }
 
-    /// Takes `permits` that are free, for a call that would wait otherwise. Returns `false` if the
+    /// Takes `permits` that are free, for a call that would wait otherwise. Returns `None` if the
     /// call has to [begin](crate::Hub::begin) a wait: nothing was taken then.
     ///
-    /// A limiter that counts what it denies would count a denial here, so it returns `false`.
+    /// A limiter that counts what it denies would count a denial here, so it returns `None`.
     ///
     /// # Errors
     ///
     /// As of [`rategate::Limiter::try_acquire`].
     #[inline]
-    pub fn take_at_once(&self, permits: u64) -> Result<bool, TryAcquireError> {
+    pub fn take_at_once(&self, permits: u64) -> Result<Option<Grant>, TryAcquireError> {
         if self.has_untaken() || self.stats().is_some() {
-            return Ok(false);
+            return Ok(None);
         }
-        Ok(self.try_acquire(permits)?.is_granted())
+        Ok(self.try_acquire(permits)?.granted())
     }
 
     /// Takes `permits` and blocks the thread until they may start, or refuses at once if that is

@@ -94,7 +94,7 @@ impl Hub {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Withdraws all waits, for a loop that is closed and in a forked child.
+    /// Withdraws all waits, for a loop that is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let ids: Vec<u64> =
             self.futures.bind(py).keys().iter().map(|id| id.extract()).collect::<PyResult<_>>()?;

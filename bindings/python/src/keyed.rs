@@ -101,6 +101,17 @@ impl Keyed {
         })
     }
 
+    /// Ends operations in flight of a key. Returns False if the limit counts none.
+    #[pyo3(signature = (key, permits=1))]
+    fn release(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+    ) -> PyResult<bool> {
+        with_key(key, |key| self.keyed.release(key, permits).map_err(|error| raised(py, error)))
+    }
+
     /// Forgets what a key was granted. Returns True if that changes anything.
     fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         with_key(key, |key| self.keyed.reset(key).map_err(|error| raised(py, error)))

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::awaitable::Granted;
+    use super::awaitable::{Acquire, Left};
     #[pymodule_export]
     use super::clock::ManualClock;
     #[pymodule_export]

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyString;
 use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
 use rategate_core::queue::MAX_WAITERS;
 use rategate_ffi::{Begun, Clock, Delivered, Policies, Signal};
 
-use crate::awaitable::Granted;
+use crate::awaitable::{Acquire, Left};
 use crate::clock::ManualClock;
 use crate::decision::{Charged, Decision, Grant, Settled};
 use crate::error::raised;
@@ -29,7 +29,7 @@ pub(crate) struct Limiter {
     limit: String,
     clock: Option<Py<ManualClock>>,
     name: Option<String>,
-    granted: Py<Granted>,
+    left: Py<Left>,
     /// True if the limit counts operations in flight, which end with the block of a `with`.
     counts_in_flight: bool,
 }
@@ -72,8 +72,8 @@ impl Limiter {
                     | AnyPolicy::CommitLog(_)
             )
         });
-        let (limit, granted) = (policies.to_string(), Py::new(py, Granted)?);
-        Ok(Self { inner: limiter, limit, clock, name, granted, counts_in_flight })
+        let (limit, left) = (policies.to_string(), Py::new(py, Left)?);
+        Ok(Self { inner: limiter, limit, clock, name, left, counts_in_flight })
     }
 
     /// Takes permits at once, or not at all.
@@ -135,24 +135,14 @@ impl Limiter {
         ended.map(Grant).map_err(|error| raised(py, error))
     }
 
-    /// Takes permits, and returns what a task awaits until they may start.
+    /// Returns what a task awaits to take permits as soon as they may start.
     #[pyo3(signature = (permits=1, *, timeout=None))]
-    fn acquire_async<'py>(
-        slf: &Bound<'py, Self>,
+    fn acquire_async(
+        slf: &Bound<'_, Self>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (this, py) = (slf.get(), slf.py());
-        match this.inner.take_at_once(permits) {
-            Ok(true) => Ok(this.granted.bind(py).clone().into_any()),
-            Ok(false) => {
-                let kwargs = PyDict::new(py);
-                kwargs.set_item("permits", permits)?;
-                kwargs.set_item("timeout", timeout)?;
-                slf.call_method("_wait", (), Some(&kwargs))
-            }
-            Err(error) => Err(raised(py, error)),
-        }
+        timeout: Option<Py<PyAny>>,
+    ) -> Acquire {
+        Acquire::new(slf.clone().unbind(), permits, timeout)
     }
 
     /// Takes permits for the first instant at which they may start, and does not wait for it.
@@ -288,14 +278,14 @@ impl Limiter {
         self.leave(py)
     }
 
-    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    fn __aenter__(slf: &Bound<'_, Self>) -> Acquire {
         Self::acquire_async(slf, 1, None)
     }
 
     #[pyo3(signature = (*_raised))]
-    fn __aexit__(&self, py: Python<'_>, _raised: Bound<'_, PyAny>) -> PyResult<Py<Granted>> {
+    fn __aexit__(&self, py: Python<'_>, _raised: Bound<'_, PyAny>) -> PyResult<Py<Left>> {
         self.leave(py)?;
-        Ok(self.granted.clone_ref(py))
+        Ok(self.left.clone_ref(py))
     }
 
     fn __copy__(slf: Py<Self>) -> Py<Self> {

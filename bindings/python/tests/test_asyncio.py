@@ -7,7 +7,7 @@ import time
 import weakref
 
 import pytest
-from pyrategate import Closed, ExceedsCapacity, Limiter, ManualClock, Policy, TooLong, _loop
+from pyrategate import Closed, ExceedsCapacity, Grant, Limiter, ManualClock, Policy, TooLong, _loop
 
 SECOND = 1_000_000_000
 
@@ -15,17 +15,42 @@ SECOND = 1_000_000_000
 def test_permits_that_are_free_are_awaited_in_no_time():
     async def main():
         limiter = Limiter("3/h")
-        assert await limiter.acquire_async() is None
-        assert await asyncio.create_task(limiter.acquire_async()) is None
-        async with limiter:
-            pass
-        assert limiter.remaining == 0
-        granted = Limiter("1/h").acquire_async()
-        granted.close()
+        assert (await limiter.acquire_async()).permits == 1
+        assert (await asyncio.create_task(limiter.acquire_async())).permits == 1
+        async with limiter as grant:
+            assert grant.remaining == 0
+        assert limiter.refund(grant) == 1
+        acquire = limiter.acquire_async()
+        await acquire
+        with pytest.raises(RuntimeError, match="awaited already"):
+            await acquire
+
+    asyncio.run(main())
+
+
+def test_a_wait_holds_nothing_until_it_is_awaited():
+    async def main():
+        limiter = Limiter(Policy("concurrency", permits=1))
+        limiter.acquire_async()
+        limiter.acquire_async().close()
         with pytest.raises(KeyError):
-            granted.throw(KeyError())
+            limiter.acquire_async().throw(KeyError())
         with pytest.raises(KeyError):
-            granted.throw(KeyError, KeyError("x"), None)
+            limiter.acquire_async().throw(KeyError, KeyError("x"), None)
+        task = asyncio.create_task(limiter.acquire_async())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(limiter.acquire_async(), 0)
+        assert limiter.remaining == 1
+        # Instants count from the await, and the order is that of the awaits.
+        clock = ManualClock()
+        limiter = Limiter("1 per any 200ms", clock=clock)
+        acquire = limiter.acquire_async()
+        clock.advance("190ms")
+        assert (await acquire).released_at_ns == 190_000_000
+        assert limiter.peek() == 200_000_000
 
     asyncio.run(main())
 
@@ -163,7 +188,7 @@ def test_a_storm_of_cancels_leaves_nothing():
             if number % 100 == 0:
                 await asyncio.sleep(0)
         kept = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(end is None for end in kept) >= 3_000 // 7
+        assert sum(isinstance(end, Grant) for end in kept) >= 3_000 // 7
         assert limiter.waiting == 0
         assert not limiter._untaken
 

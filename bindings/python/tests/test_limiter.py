@@ -161,6 +161,30 @@ def test_decorators(clock):
     assert in_flight.remaining == 1
 
 
+def test_what_is_no_function_is_not_decorated(clock):
+    limiter = Limiter("1/h", clock=clock)
+
+    def numbers():
+        yield 1
+
+    async def later():
+        yield 1
+
+    for wrong in [numbers, later, 2, None]:
+        for decorate in [limiter, limiter.or_raise]:
+            with pytest.raises(TypeError, match="a limiter decorates"):
+                decorate(wrong)
+    assert limiter.remaining == 1
+
+
+def test_operations_in_flight_of_a_key_end(clock):
+    keyed = Keyed(Policy("concurrency", permits=1), clock=clock)
+    assert keyed.try_acquire("ann") and not keyed.try_acquire("ann")
+    assert keyed.release("ann")
+    assert keyed.try_acquire("ann")
+    assert not Keyed("1/s", clock=clock).release("ann")
+
+
 def test_keys_have_limits_of_their_own(clock):
     keyed = Keyed("2/s", clock=clock)
     assert [keyed.try_acquire("ann") for _ in range(3)] == [True, True, False]

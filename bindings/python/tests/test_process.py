@@ -78,12 +78,45 @@ def test_a_fork_within_a_loop_leaves_the_parents_waits_alone():
             await asyncio.sleep(0)
             child = os.fork()
             if child == 0:
-                os._exit(limiter.waiting)
+                # Behind the copies of the parent's waits, none of which comes.
+                limiter.acquire()
+                os._exit(7)
             await asyncio.gather(*tasks)
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
         print(asyncio.run(main()), limiter.waiting)
-    """) == ["0", "0"]
+    """) == ["7", "0"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_forks_return_while_other_threads_use_a_limiter():
+    # The child of each may find the limiter locked, but needs no lock to begin.
+    assert run("""
+        import asyncio, os, threading, time
+        from pyrategate import Limiter
+        limiter = Limiter("2000/s burst 1")
+        stop = False
+
+        async def work():
+            while not stop:
+                async with limiter:
+                    pass
+
+        async def main():
+            await asyncio.gather(*(work() for _ in range(4)))
+
+        thread = threading.Thread(target=asyncio.run, args=[main()])
+        thread.start()
+        for _ in range(60):
+            time.sleep(0.004)
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+        stop = True
+        thread.join()
+        print("returned")
+    """) == ["returned"]
 
 
 def test_a_process_ends_with_waiters():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from . import _core, _loop
+from ._core import Grant
 from ._errors import RateLimited
 from ._types import Span
 
@@ -30,7 +31,7 @@ class Limiter(_core._Limiter):
     True
     """
 
-    def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, None]:
+    def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, Grant]:
         return _loop.wait(self, permits, timeout)
 
     def __call__(self, function: F) -> F:
@@ -42,7 +43,7 @@ class Limiter(_core._Limiter):
         >>> fetch(1)
         1
         """
-        if inspect.iscoroutinefunction(function):
+        if _is_coroutine_function(function):
 
             @functools.wraps(function)
             async def waits(*args: Any, **kwargs: Any) -> Any:
@@ -61,24 +62,24 @@ class Limiter(_core._Limiter):
     def or_raise(self, function: F) -> F:
         """Decorate a function: a call that comes too soon raises `RateLimited` and is not made.
 
-        >>> @Limiter("1/h").or_raise
+        >>> @Limiter("1/h", clock=ManualClock()).or_raise
         ... def report():
         ...     return "done"
         >>> report()
         'done'
         >>> report()
         Traceback (most recent call last):
-        pyrategate._errors.RateLimited: rate limited: retry in 3600 s
+        pyrategate.RateLimited: rate limited: retry in 3600 s
         """
 
         def enter() -> None:
             decision = self.check()
             if not decision.granted:
                 after = decision.retry_after
-                when = "never" if after is None else f"retry in {after:.0f} s"
+                when = "never" if after is None else f"retry in {after:.9g} s"
                 raise RateLimited(f"rate limited: {when}", decision.retry_after_ns)
 
-        if inspect.iscoroutinefunction(function):
+        if _is_coroutine_function(function):
 
             @functools.wraps(function)
             async def tries(*args: Any, **kwargs: Any) -> Any:
@@ -99,3 +100,13 @@ class Limiter(_core._Limiter):
                     self.__exit__()
 
         return tries  # type: ignore[return-value]
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    if not callable(function):
+        raise TypeError(f"a limiter decorates a function, not {function!r}")
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        # Its body runs at each step, so that one permit at the call would limit nothing.
+        raise TypeError(f"a limiter decorates no generator: acquire in the body of {function!r}")
+    return inspect.iscoroutinefunction(called)

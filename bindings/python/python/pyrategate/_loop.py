@@ -25,26 +25,27 @@ def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
     return hub
 
 
-async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> None:
+async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
     """Wait for permits in the line that threads and other loops are in too."""
     loop = asyncio.get_running_loop()
     hub = hub_of(loop)
     future: asyncio.Future[Grant] = loop.create_future()
     place = hub.begin(limiter, permits, timeout, future)
     if isinstance(place, Grant):
-        return
+        return place
     try:
-        await future
+        grant = await future
     except BaseException:
         # Whatever the wait held, or was granted and not used, goes back.
         hub.cancel(place)
         raise
     hub.taken(place)
+    return grant
 
 
 def _forget_the_parents_loops() -> None:
-    for loop in list(_hubs):
-        _hubs.pop(loop).close()
+    # A hub of the parent takes no lock when it is dropped here: another thread may have held it.
+    _hubs.clear()
 
 
 if hasattr(os, "register_at_fork"):
