@@ -30,7 +30,5 @@ mod _core {
     #[pymodule_export]
     use super::limiter::Limiter;
     #[pymodule_export]
-    use super::number::span_ns;
-    #[pymodule_export]
     use super::reservation::Reservation;
 }

@@ -99,13 +99,6 @@ fn not_a_span(given: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// Returns the nanoseconds of a span, however it is given.
-#[pyfunction]
-#[pyo3(signature = (span, /))]
-pub(crate) fn span_ns(span: Span) -> u64 {
-    ns(span.0)
-}
-
 /// Returns a duration in nanoseconds.
 pub(crate) fn ns(span: Duration) -> u64 {
     span::whole_ns(span)

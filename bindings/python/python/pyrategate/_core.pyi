@@ -17,10 +17,7 @@ __all__ = [
     "Settled",
     "_Limiter",
     "_ManualClock",
-    "span_ns",
 ]
-
-def span_ns(span: Span, /) -> int: ...
 
 @disjoint_base
 class _ManualClock:
