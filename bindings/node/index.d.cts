@@ -1,6 +1,9 @@
 /** A length of time: milliseconds, or text with a unit such as `"1.5s"`, `"200ms"` or `"1min"`. */
 export type Span = number | string
 
+/** A value of a policy: its tables are objects. */
+export type PolicyValue = string | number | boolean | undefined | { [key: string]: PolicyValue }
+
 /** A policy by its name, with its keys: those of the tables `[limit]` of scenario files. */
 export interface Policy {
   policy:
@@ -24,7 +27,7 @@ export interface Policy {
   resolution?: Span
   anchor?: string
   credits?: number
-  [key: string]: string | number | boolean | undefined
+  [key: string]: PolicyValue
 }
 
 /**

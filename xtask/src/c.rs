@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cargo, tapes};
+use crate::{cargo, conformance, tapes};
 
 /// The package, below the root.
 const PACKAGE: &str = "bindings/c";
@@ -84,7 +84,9 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     }
     tapes::write(root, target)?;
     at.compile_test("tapes", "tapes", &[])?;
-    at.start("tapes", &[&target.join("tapes").to_string_lossy()])?;
+    let mut player = Command::new(at.folder.join("tapes"));
+    conformance::record(player.arg(target.join("tapes")), target)?;
+    cargo::run(&mut player, "the player of tapes, for C, failed")?;
     for example in EXAMPLES {
         let program = format!("example-{example}");
         let source = format!("examples/{example}.c");

@@ -12,10 +12,11 @@ use crate::{
 };
 
 /// The tests of a package, given the root, the target folder, and whether in the short form.
-type Tests = fn(&Path, &Path, bool) -> Result<()>;
+pub(crate) type Tests = fn(&Path, &Path, bool) -> Result<()>;
 
 /// The packages for other languages, which have a short form of their tests.
-const LANGUAGES: [(&str, Tests); 3] = [("python", python::run), ("node", node::run), ("c", c::run)];
+pub(crate) const LANGUAGES: [(&str, Tests); 3] =
+    [("python", python::run), ("node", node::run), ("c", c::run)];
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {

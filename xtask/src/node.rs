@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cargo;
 use crate::servers::packages;
+use crate::{cargo, conformance, tapes};
 
 /// The compiler that checks the types, and the types of Node.
 const TYPES: &[&str] = &["typescript@7.0.2", "@types/node@20.19.43"];
@@ -30,15 +30,18 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     let folder = target.join("node");
     packages::node(&folder, TYPES)?;
     install(root, target, false)?;
+    if !quick {
+        tapes::write(root, target)?;
+    }
     types(&folder)?;
-    tests(&folder, Path::new("node"))?;
+    tests(target, Path::new("node"))?;
     if quick || !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
     }
     let runtimes = folder.join("runtimes");
     packages::node(&runtimes, RUNTIMES)?;
     for name in ["node22", "node24"] {
-        tests(&folder, &runtimes.join("node_modules").join(name).join("bin").join("node"))?;
+        tests(target, &runtimes.join("node_modules").join(name).join("bin").join("node"))?;
     }
     Ok(())
 }
@@ -116,10 +119,12 @@ fn types(folder: &Path) -> Result<()> {
     cargo::run(&mut compiler, "the types are wrong")
 }
 
-fn tests(folder: &Path, node: &Path) -> Result<()> {
+fn tests(target: &Path, node: &Path) -> Result<()> {
+    let folder = target.join("node");
     let files = std::fs::read_dir(folder.join("test")).context("the tests")?;
     let files = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
     let mut run = Command::new(node);
+    conformance::record(run.env("RATEGATE_TAPES", target.join("tapes")), target)?;
     run.current_dir(folder).args([
         "--expose-gc",
         "--test",

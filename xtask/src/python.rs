@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::servers::packages;
-use crate::{cargo, tapes};
+use crate::{cargo, conformance, tapes};
 
 const FOLDER: &str = "bindings/python";
 /// The builder of wheels, and the versions with which the tests and the bench are run.
@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
         tapes::write(root, target)?;
     }
     let tests = environment(&scratch.join("tests"), TESTS, &wheel)?;
-    test(root, &target.join("tapes"), &tests)?;
+    test(root, target, &tests)?;
     stubs(root, &tests)?;
     if is_quick {
         return Ok(());
@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
             Some(python) => {
                 let folder = scratch.join(format!("python{version}"));
                 let tests = environment_of(&python, &folder, &["pytest==9.2.0"], &wheel)?;
-                test(root, &target.join("tapes"), &tests)?;
+                test(root, target, &tests)?;
             }
             None => println!("python{version} is not on this machine"),
         }
@@ -108,17 +108,19 @@ fn install(folder: &Path, wheel: &Path) -> Result<PathBuf> {
 }
 
 /// Runs the tests and the examples in the documentation, of the installed package.
-fn test(root: &Path, tapes: &Path, python: &Path) -> Result<()> {
+fn test(root: &Path, target: &Path, python: &Path) -> Result<()> {
     let folder = root.join(FOLDER);
     let pytest = || {
         let mut pytest = Command::new(python);
-        pytest.env("RATEGATE_TAPES", tapes);
+        pytest.env("RATEGATE_TAPES", target.join("tapes"));
         // Not in the folder of the sources, which would be imported. Nothing is written here.
         pytest.current_dir(folder.join("tests")).args(["-B", "-m", "pytest", "--quiet"]);
         pytest.args(["-p", "no:cacheprovider"]);
         pytest
     };
-    cargo::run(pytest().arg("."), "the tests of the package for Python failed")?;
+    let mut tests = pytest();
+    conformance::record(&mut tests, target)?;
+    cargo::run(tests.arg("."), "the tests of the package for Python failed")?;
     let mut examples = pytest();
     examples.args(["--doctest-modules", "--doctest-glob=*.md", "--pyargs", "pyrategate"]);
     examples.arg("../README.md");

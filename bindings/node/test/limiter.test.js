@@ -86,6 +86,13 @@ test('several limits pass together or not at all', () => {
   assert.equal(on('2/s; 3 per any minute').limiter.check(2).resetAfterNs, null)
 })
 
+test('tables of a policy are objects', () => {
+  const { limiter } = on({ policy: 'two-timeline', rate: '1000/s', mode: { burst: 1.5 }, catchUp: 'unbounded' })
+  assert.equal(limiter.tryAcquire(), true)
+  assert.throws(() => on({ policy: 'two-timeline', rate: '1000/s', mode: { bursts: 1.5 } }), RangeError)
+  assert.throws(() => on({ policy: 'two-timeline', rate: '1000/s', mode: null }), TypeError)
+})
+
 test('refunds, corrections and charges change what is left', () => {
   const { clock, limiter } = on('10/s burst 10', { maxDebt: '0.5s' })
   const { grant, remaining } = limiter.check(6)
