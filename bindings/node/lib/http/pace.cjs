@@ -122,7 +122,7 @@ class Pace {
     const line = this.#lineOf(server)
     await this.#wait(line, latest, signal)
     if (this.#limiter === undefined) return () => {}
-    const timeout = latest === Infinity ? undefined : Math.max(latest - performance.now(), 0)
+    const timeout = latest === Infinity ? undefined : Math.max(Math.floor(latest - performance.now()), 0)
     const grant = await this.#limiter.acquire(1, { signal, timeout })
     try {
       // Another response may have asked to hold meanwhile.
