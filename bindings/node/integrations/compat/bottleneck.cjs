@@ -16,6 +16,7 @@ const OPTIONS_OF_JOBS = ['priority', 'weight', 'expiration', 'id']
 const OPTIONS_OF_STOP = ['dropWaitingJobs', 'dropErrorMessage', 'enqueueErrorMessage']
 const STRATEGIES = { LEAK: 1, OVERFLOW: 2 }
 const DEFAULT_PRIORITY = 5
+const MAX_RESERVOIR = 1_000_000_000
 /** How long a group keeps a limiter that has no jobs. */
 const GROUP_TIMEOUT = 300_000
 
@@ -66,7 +67,8 @@ class Bottleneck {
     }
     this.#reservoir = new Limiter(this.#hasRefresh
       ? { policy: 'fixed-window', permits: reservoir, period: reservoirRefreshInterval }
-      : { policy: 'backfill-pool', pool: reservoir })
+      : { policy: 'backfill-pool', pool: MAX_RESERVOIR })
+    if (!this.#hasRefresh) this.#reservoir.refill(permitsOf(reservoir))
   }
 
   async schedule (...args) {
