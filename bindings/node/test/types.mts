@@ -1,5 +1,14 @@
 // Compiled, and never run: the types of a module of the new kind.
 import { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, RateLimitError, TooLong } from 'rategate'
+// Their declarations are checked with the frameworks absent.
+import 'rategate/compat/bottleneck'
+import 'rategate/compat/p-throttle'
+import 'rategate/express'
+import 'rategate/fastify'
+import 'rategate/fetch'
+import 'rategate/hono'
+import 'rategate/koa'
+import 'rategate/undici'
 
 const clock = new ManualClock()
 const limiter = new Limiter(['10/s burst 5', { policy: 'fixed-window', permits: 5, period: '1min' }], { clock, maxWaiting: 3 })
