@@ -124,18 +124,34 @@ export class Limiter {
   readonly nowNs: bigint
 }
 
-/** The decision about a try. */
-export interface Decision {
-  readonly granted: boolean
-  readonly grant: Grant | null
-  /** The permits that a try could take now. */
-  readonly remaining: number
-  /** Of a denial, milliseconds until the same try passes; `null` if time does not help. */
+/** The decision about a try: `granted` tells which. */
+export type Decision = Granted | Denied
+
+/** The decision about a try that passed. */
+export interface Granted extends DecisionNumbers {
+  readonly granted: true
+  readonly grant: Grant
+  readonly retryAfter: null
+  readonly retryAfterNs: null
+}
+
+/** The decision about a try that took nothing. */
+export interface Denied extends DecisionNumbers {
+  readonly granted: false
+  readonly grant: null
+  /** Milliseconds until the same try passes; `null` if time does not help. */
   readonly retryAfter: number | null
   readonly retryAfterNs: bigint | null
+}
+
+/** What is known of the limit after a try. As JSON, nanoseconds are text. */
+export interface DecisionNumbers {
+  /** The permits that a try could take now. */
+  readonly remaining: number
   /** Milliseconds until the limit has fully recovered; `null` if it never does by time alone. */
   readonly resetAfter: number | null
   readonly resetAfterNs: bigint | null
+  toJSON (): object
 }
 
 /** Permits that are the caller's. Instants are of the limiter's clock. */
@@ -149,6 +165,8 @@ export class Grant {
   readonly releasedAtNs: bigint
   readonly promisedAtNs: bigint
   readonly scheduledAtNs: bigint
+  /** Nanoseconds are text. */
+  toJSON (): object
 }
 
 /** A promised start. One that is neither kept nor cancelled is kept. */
@@ -211,6 +229,8 @@ export class ManualClock {
 /** A call that a limit did not let pass. */
 export class RateLimitError extends Error {
   protected constructor ()
+  /** Nanoseconds are text. */
+  toJSON (): object
   readonly code: 'TOO_LONG' | 'FULL' | 'CLOSED' | 'NEVER' | 'EXCEEDS_CAPACITY'
 }
 

@@ -3,6 +3,11 @@
 
 const { CONTENT_TYPE, GONE, Gate } = require('../lib/http/gate.cjs')
 
+const FIELDS = {
+  get: (response, name) => response.getHeader(name),
+  set: (response, name, value) => response.setHeader(name, value)
+}
+
 function rateLimit (limit, options) {
   const gate = new Gate(limit, options)
 
@@ -10,7 +15,7 @@ function rateLimit (limit, options) {
     // No one reads the response of a client that has left.
     if (decided === GONE) return
     const { refusal } = decided
-    gate.write(decided, fieldsOf(response))
+    gate.write(decided, FIELDS, response)
     if (refusal === null) return next()
     response.statusCode = refusal.status
     if (gate.answer) return gate.answer(refusal, request, response, next)
@@ -23,13 +28,6 @@ function rateLimit (limit, options) {
     if (!(decided instanceof Promise)) return finish(decided, request, response, next)
     decided.then((decided) => finish(decided, request, response, next)).catch(next)
   })
-}
-
-function fieldsOf (response) {
-  return {
-    get: (name) => response.getHeader(name),
-    set: (name, value) => response.setHeader(name, value)
-  }
 }
 
 module.exports = { rateLimit, ...require('../lib/http/sources.cjs') }

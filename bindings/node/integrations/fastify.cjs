@@ -3,6 +3,11 @@
 
 const { CONTENT_TYPE, GONE, Gate } = require('../lib/http/gate.cjs')
 
+const FIELDS = {
+  get: (reply, name) => reply.getHeader(name),
+  set: (reply, name, value) => reply.header(name, value)
+}
+
 function rateLimit (limit, options) {
   const gate = new Gate(limit, options)
 
@@ -10,10 +15,7 @@ function rateLimit (limit, options) {
   async function onRequest (request, reply) {
     const decided = await gate.decide(request.raw, reply.raw, request)
     if (decided === GONE) return reply.hijack()
-    gate.write(decided, {
-      get: (name) => reply.getHeader(name),
-      set: (name, value) => reply.header(name, value)
-    })
+    gate.write(decided, FIELDS, reply)
     const { refusal } = decided
     if (refusal === null) return
     reply.code(refusal.status)

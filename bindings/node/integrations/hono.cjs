@@ -3,6 +3,12 @@
 
 const { CONTENT_TYPE, GONE, Gate } = require('../lib/http/gate.cjs')
 
+const FIELDS = {
+  get: (context, name) => context.res.headers.get(name),
+  // Copies the response first, if its fields cannot change.
+  set: (context, name, value) => context.header(name, value)
+}
+
 function rateLimit (limit, options) {
   const gate = new Gate(limit, options)
   return gate.handle(async function rateLimit (context, next) {
@@ -15,22 +21,14 @@ function rateLimit (limit, options) {
     if (decided === GONE) return new Response(null)
     if (refusal === null) {
       await next()
-      gate.write(decided, fieldsOf(context))
+      gate.write(decided, FIELDS, context)
       return
     }
     context.res = gate.answer
       ? await gate.answer(refusal, context)
       : new Response(JSON.stringify(refusal), { status: refusal.status, headers: { 'Content-Type': CONTENT_TYPE } })
-    gate.write(decided, fieldsOf(context))
+    gate.write(decided, FIELDS, context)
   })
-}
-
-function fieldsOf (context) {
-  return {
-    get: (name) => context.res.headers.get(name),
-    // Copies the response first, if its fields cannot change.
-    set: (name, value) => context.header(name, value)
-  }
 }
 
 module.exports = { rateLimit, ...require('../lib/http/sources.cjs') }

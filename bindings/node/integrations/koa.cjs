@@ -3,16 +3,18 @@
 
 const { CONTENT_TYPE, GONE, Gate } = require('../lib/http/gate.cjs')
 
+const FIELDS = {
+  // Koa has an empty text for a field that is not there.
+  get: (context, name) => context.response.get(name) || undefined,
+  set: (context, name, value) => context.set(name, value)
+}
+
 function rateLimit (limit, options) {
   const gate = new Gate(limit, options)
   return gate.handle(async function rateLimit (context, next) {
     const decided = await gate.decide(context.req, context.res, context)
     if (decided === GONE) return
-    gate.write(decided, {
-      // Koa has an empty text for a field that is not there.
-      get: (name) => context.response.get(name) || undefined,
-      set: (name, value) => context.set(name, value)
-    })
+    gate.write(decided, FIELDS, context)
     const { refusal } = decided
     if (refusal === null) return next()
     context.status = refusal.status

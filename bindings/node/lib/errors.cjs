@@ -1,6 +1,8 @@
 // The errors of a limit, and how they are made of the codes of the compiled module.
 'use strict'
 
+const { plain } = require('./show.cjs')
+
 /** A call that a limit did not let pass. */
 class RateLimitError extends Error {
   constructor (message, code) {
@@ -11,6 +13,10 @@ class RateLimitError extends Error {
   // On the prototype, as that of the errors of JavaScript.
   get name () {
     return this.constructor.name
+  }
+
+  toJSON () {
+    return plain({ name: this.name, message: this.message, ...this })
   }
 }
 

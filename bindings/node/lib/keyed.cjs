@@ -6,17 +6,24 @@ const { nativeOf } = require('./clock.cjs')
 const { Decision, retryAfterOf } = require('./decision.cjs')
 const { call, milliseconds } = require('./errors.cjs')
 const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
-const { Limiter } = require('./limiter.cjs')
+const { Limiter, Made } = require('./limiter.cjs')
 const native = require('./native.cjs')
 const { show } = require('./show.cjs')
 
 const MAX_KEYS = 2 ** 30
+
+/** Returns the raw functions of a table, which answer with numbers. */
+let rawOf
 
 class Keyed {
   #native
   #try
   #check
   #peek
+
+  static {
+    rawOf = (keyed) => ({ attempt: keyed.#try, peek: keyed.#peek })
+  }
 
   constructor (limit, options) {
     const { clock, maxKeys, whenFull = 'share' } = optionsOf(options, ['clock', 'maxKeys', 'whenFull'])
@@ -84,7 +91,7 @@ class Keyed {
   }
 
   limiter (key) {
-    return new Limiter(call(() => this.#native.limiter(keyOf(key))))
+    return new Limiter(new Made(call(() => this.#native.limiter(keyOf(key)))))
   }
 
   reconfigure (limit) {
@@ -108,4 +115,4 @@ function keyOf (key) {
   throw new TypeError(`the key is ${show(key)}; must be text or a number`)
 }
 
-module.exports = { Keyed }
+module.exports = { Keyed, rawOf }

@@ -189,7 +189,7 @@ test('any text gives hints, in a time that its length bounds', () => {
     return Math.floor(seed / 2147483648 * below)
   }
   let understood = 0
-  for (let turn = 0; turn < 5000; turn++) {
+  for (let turn = 0; turn < 2000; turn++) {
     const fields = names.map((name) => [name, Array.from({ length: random(6) }, () => pieces[random(pieces.length)]).join('')])
     const { hold, limits } = allHints([200, 429][turn % 2], fields)
     assert.ok(hold >= 0n && hold <= MAX_HOLD)

@@ -24,8 +24,9 @@ for await (const each of limiter) console.log(each.permits)
 const keyed = new Keyed('5/s', { maxKeys: 10, whenFull: 'refuse' })
 const decision = keyed.check('a')
 const retry: bigint | null = decision.retryAfterNs
+const permits: number = decision.granted ? decision.grant.permits : decision.retryAfter ?? 0
 clock.advance('1h')
-console.log(passed, wait, back, refunded, scheduled, wrapped, retry, keyed.limiter(7n).unref().waiting)
+console.log(passed, wait, back, refunded, scheduled, wrapped, retry, keyed.limiter(7n).unref().waiting, permits)
 
 try {
   await limiter.acquire()

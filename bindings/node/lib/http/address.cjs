@@ -36,7 +36,10 @@ function firstOf (words, bits) {
 
 /** Returns an address as text: zeros of IPv6 are left out where there are most. */
 function textOf (words) {
-  if (words.length === 2) return words.map((word) => `${word >> 8}.${word & 255}`).join('.')
+  if (words.length === 2) {
+    const [high, low] = words
+    return `${high >> 8}.${high & 255}.${low >> 8}.${low & 255}`
+  }
   let [start, count] = [0, 1]
   for (let at = 0; at < 8; at++) {
     let end = at
@@ -49,6 +52,7 @@ function textOf (words) {
 
 /** Returns the name of an address' group: a network, if it has more than one address. */
 function nameOf (words, { groupV4, groupV6 }) {
+  if (words.length === 2 && groupV4 === 32) return textOf(words)
   const bits = words.length === 2 ? groupV4 : groupV6
   const first = textOf(firstOf(words, bits))
   return bits < words.length * 16 ? `${first}/${bits}` : first

@@ -34,35 +34,35 @@ class Fields {
    * Writes what remains and the milliseconds until there is more, `null` if there never is. What
    * an outer layer has written stays: the current dialect lists both, of the others the stricter.
    */
-  write (remaining, moreAfter, headers) {
+  write (remaining, moreAfter, headers, response) {
     remaining = Math.min(remaining, MAX_INTEGER)
     for (const dialect of this.#dialects) {
       if (dialect === 'current') {
         const reset = moreAfter === null ? '' : `;t=${Math.min(Math.ceil(moreAfter / 1000), MAX_INTEGER)}`
-        append(headers, 'RateLimit-Policy', this.#item)
-        append(headers, 'RateLimit', `${this.#name};r=${remaining}${reset}`)
+        append(headers, response, 'RateLimit-Policy', this.#item)
+        append(headers, response, 'RateLimit', `${this.#name};r=${remaining}${reset}`)
         continue
       }
       // A request for more than there can ever be has no time of its own, but the limit has.
       const missing = Math.max(this.#quota - remaining, 0)
       const after = moreAfter ?? (missing === 0 ? 0 : this.#windowMs * missing / this.#quota)
       const reset = dialect === 'legacy-unix' ? Math.ceil((Date.now() + after) / 1000) : Math.ceil(after / 1000)
-      this.#writeTriple(dialect === 'older' ? 'RateLimit' : 'X-RateLimit', remaining, reset, headers)
+      this.#writeTriple(dialect === 'older' ? 'RateLimit' : 'X-RateLimit', remaining, reset, headers, response)
     }
   }
 
-  #writeTriple (prefix, remaining, reset, headers) {
-    const there = headers.get(`${prefix}-Remaining`)
+  #writeTriple (prefix, remaining, reset, headers, response) {
+    const there = headers.get(response, `${prefix}-Remaining`)
     if (there !== undefined && there !== null && Number(there) <= remaining) return
-    headers.set(`${prefix}-Limit`, String(this.#quota))
-    headers.set(`${prefix}-Remaining`, String(remaining))
-    headers.set(`${prefix}-Reset`, String(Math.min(reset, MAX_INTEGER)))
+    headers.set(response, `${prefix}-Limit`, String(this.#quota))
+    headers.set(response, `${prefix}-Remaining`, String(remaining))
+    headers.set(response, `${prefix}-Reset`, String(Math.min(reset, MAX_INTEGER)))
   }
 }
 
-function append (headers, name, item) {
-  const there = headers.get(name)
-  headers.set(name, there === undefined || there === null ? item : `${there}, ${item}`)
+function append (headers, response, name, item) {
+  const there = headers.get(response, name)
+  headers.set(response, name, there === undefined || there === null ? item : `${there}, ${item}`)
 }
 
 /** Checks the option `headers`, and returns what it says of the policy. */

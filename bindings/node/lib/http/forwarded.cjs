@@ -9,21 +9,30 @@ const MAX_HOPS = 32
 const MAX_REPORT = 256
 const UNKNOWN = { words: null, hidden: null }
 
-/** Yields the reports of `X-Forwarded-For`, or of another header in its format. */
-function * xForwardedFor (value) {
-  for (const report of fromTheRight(value, ',', false)) yield node(report)
+/** Returns a function that returns the next report of `X-Forwarded-For` or the like. */
+function xForwardedFor (value) {
+  const next = fromTheRight(value, ',', false)
+  return () => {
+    const report = next()
+    return report === undefined ? undefined : node(report)
+  }
 }
 
-/** Yields the reports of `Forwarded` (RFC 7239). */
-function * forwarded (value) {
-  for (const element of fromTheRight(value, ',', true)) yield elementOf(element)
+/** Returns a function that returns the next report of `Forwarded` (RFC 7239). */
+function forwarded (value) {
+  const next = fromTheRight(value, ',', true)
+  return () => {
+    const element = next()
+    return element === undefined ? undefined : elementOf(element)
+  }
 }
 
 /** Reads `for=192.0.2.60;proto=http;by=203.0.113.43`. */
 function elementOf (element) {
   if (element.length > MAX_REPORT) return UNKNOWN
   let found
-  for (const pair of fromTheRight(element, ';', true)) {
+  const next = fromTheRight(element, ';', true)
+  for (let pair; (pair = next()) !== undefined;) {
     const at = pair.indexOf('=')
     if (at < 0 || trimmed(pair.slice(0, at)).toLowerCase() !== 'for') continue
     // Each parameter may occur once: of two, it is unknown which one is meant.
@@ -47,18 +56,22 @@ function node (text) {
 }
 
 /**
- * Yields the parts of a list that are not empty, the last first. Separators within quotes do not
+ * Returns a function that returns the next part of a list that is not empty, the last first. Separators within quotes do not
  * count; quotes are paired from the right, so that text further left splits no part.
  */
-function * fromTheRight (list, separator, hasQuotes) {
-  let [end, left] = [list.length, MAX_HOPS]
-  while (end >= 0 && left > 0) {
-    const at = hasQuotes ? separatorBefore(list, separator, end) : end === 0 ? -1 : list.lastIndexOf(separator, end - 1)
-    const part = trimmed(list.slice(at + 1, end))
-    end = at
-    if (part === '') continue
-    left--
-    yield part
+function fromTheRight (list, separator, hasQuotes) {
+  let end = list.length
+  let left = MAX_HOPS
+  return () => {
+    while (end >= 0 && left > 0) {
+      const at = hasQuotes ? separatorBefore(list, separator, end) : end === 0 ? -1 : list.lastIndexOf(separator, end - 1)
+      const part = trimmed(list.slice(at + 1, end))
+      end = at
+      if (part === '') continue
+      left--
+      return part
+    }
+    return undefined
   }
 }
 

@@ -4,8 +4,8 @@
 const { functionOf, optionalSpanNs, optionsOf, permitsOf } = require('../arguments.cjs')
 const { ManualClock } = require('../clock.cjs')
 const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong } = require('../errors.cjs')
-const { Keyed } = require('../keyed.cjs')
-const { Limiter } = require('../limiter.cjs')
+const { Keyed, rawOf: rawOfKeyed } = require('../keyed.cjs')
+const { Limiter, rawOf } = require('../limiter.cjs')
 const { show } = require('../show.cjs')
 const { Fields, announcedOf } = require('./fields.cjs')
 const { AMBIGUOUS, peer, sourceOf } = require('./keys.cjs')
@@ -29,6 +29,8 @@ const GONE = outcome(null, null, null)
 /** A limit of requests, for each key or for all together. */
 class Gate {
   #limiter
+  /** Without the objects of a decision, which cost more than it does. */
+  #raw
   #isKeyed
   #countsInFlight
   #fields
@@ -54,6 +56,7 @@ class Gate {
     optionalSpanNs(waitWithin, 'waitWithin')
     this.#limiter = isMade ? limit : new Keyed(limit, { clock, maxKeys, whenFull })
     this.#isKeyed = this.#limiter instanceof Keyed
+    this.#raw = this.#isKeyed ? rawOfKeyed(this.#limiter) : rawOf(this.#limiter)
     this.#key = this.#isKeyed ? sourceOf(key ?? peer()) : undefined
     this.#missing = missing
     this.#cost = cost
@@ -86,10 +89,10 @@ class Gate {
     return this.#take(named, cost, request, response)
   }
 
-  /** Writes the fields of a decision. */
-  write ({ refusal, remaining, moreAfter }, headers) {
-    if (this.#fields !== undefined && remaining !== null) this.#fields.write(remaining, moreAfter, headers)
-    refusal?.writeRetryAfter(headers)
+  /** Writes the fields of a decision to a response, with the functions of its framework. */
+  write ({ refusal, remaining, moreAfter }, headers, response) {
+    if (this.#fields !== undefined && remaining !== null) this.#fields.write(remaining, moreAfter, headers, response)
+    refusal?.writeRetryAfter(headers, response)
   }
 
   /** Returns the key, or the outcome of a request without one. */
@@ -106,6 +109,10 @@ class Gate {
   }
 
   #take (key, cost, request, response) {
+    if (!this.#countsInFlight && this.#options.refundWhen === undefined) {
+      const remaining = this.#isKeyed ? this.#raw.attempt(key, cost) : this.#raw.attempt(cost)
+      if (remaining >= 0) return this.#counted(this.#passed(key, remaining), request)
+    }
     let limiter
     let decision
     try {
@@ -191,12 +198,9 @@ class Gate {
 
   /** Returns the milliseconds until more than what remains is free, `null` if never. */
   #moreAfter (key, remaining) {
-    try {
-      return this.#isKeyed ? this.#limiter.peek(key, remaining + 1) : this.#limiter.peek(remaining + 1)
-    } catch (error) {
-      if (error instanceof RateLimitError) return null
-      throw error
-    }
+    const ns = this.#isKeyed ? this.#raw.peek(key, remaining + 1) : this.#raw.peek(remaining + 1)
+    // It has no answer for more than there ever is.
+    return ns >= 0 ? ns / 1e6 : null
   }
 
   #of (key) {

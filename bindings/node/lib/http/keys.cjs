@@ -12,7 +12,6 @@ const AMBIGUOUS = Symbol('ambiguous')
 /** Returns a source of keys by the address of the peer: IPv6 by /64, the least that one gets. */
 function peer (options) {
   const groups = groupsOf(optionsOf(options, ['groupV4', 'groupV6']))
-  // A connection has many requests, and one address.
   const names = new WeakMap()
   return (request) => {
     const { socket } = request
@@ -88,10 +87,18 @@ function sourceOf (value) {
   }
 }
 
+/** The addresses of connections, each of which has many requests. */
+const addresses = new WeakMap()
+
 function addressOfPeer ({ socket }) {
+  const known = addresses.get(socket)
+  if (known !== undefined) return known
   const address = socket?.remoteAddress
+  if (address === undefined) return null
   // The system writes the interface of a link-local one.
-  return address === undefined ? null : addressOf(address.split('%', 1)[0])
+  const words = addressOf(address.split('%', 1)[0])
+  addresses.set(socket, words)
+  return words
 }
 
 function behindHops (hops) {
@@ -99,9 +106,9 @@ function behindHops (hops) {
     let by = peer
     let last = peer && { words: peer, hidden: null, by }
     for (let left = hops; left > 0; left--) {
-      const { value: report, done } = reports.next()
+      const report = reports()
       // Fewer reports than proxies: the request has bypassed one.
-      if (done) return peer && { words: peer, hidden: null, by: peer }
+      if (report === undefined) return peer && { words: peer, hidden: null, by: peer }
       if (report.words) by = report.words
       last = report.hidden ? { ...report, by } : by && { words: by, hidden: null, by }
     }
@@ -114,8 +121,8 @@ function behindNetworks (networks) {
     if (peer === null) return null
     let by = peer
     while (networks.some((contains) => contains(by))) {
-      const { value: report, done } = reports.next()
-      if (done) break
+      const report = reports()
+      if (report === undefined) break
       if (report.hidden) return { ...report, by }
       if (report.words === null) break
       by = report.words

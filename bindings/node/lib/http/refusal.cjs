@@ -50,10 +50,10 @@ class Refusal {
   }
 
   /** Writes `Retry-After`, unless it is there. */
-  writeRetryAfter (headers) {
-    const there = headers.get('Retry-After')
+  writeRetryAfter (headers, response) {
+    const there = headers.get(response, 'Retry-After')
     if (this.retryAfterNs === null || (there !== undefined && there !== null)) return
-    headers.set('Retry-After', String(retrySeconds(this.retryAfterNs)))
+    headers.set(response, 'Retry-After', String(retrySeconds(this.retryAfterNs)))
   }
 
   toJSON () {
