@@ -345,6 +345,22 @@ test('the holds of servers are bounded in number', () => {
   for (let at = 0; at < 3 * MAX_SERVERS; at++) assert.equal(idle.mayStart(`http://${at}`), true)
 })
 
+test('a request that leaves during a second hold brings its permit back', async () => {
+  const limiter = new Limiter({ policy: 'concurrency', permits: 1 })
+  const pace = new Pace({ limiter, jitter: 0 })
+  const end = await pace.start('a')
+  const control = new AbortController()
+  const second = pace.start('a', control.signal)
+  pace.follow('a', 429, (name) => name === 'retry-after' ? ['60'] : [])
+  end()
+  while (limiter.waiting > 0) await sleep(1)
+  await sleep(5)
+  assert.equal(limiter.remaining, 0)
+  control.abort('own reason')
+  await assert.rejects(second, (reason) => reason === 'own reason')
+  assert.equal(limiter.remaining, 1)
+})
+
 test('options of clients that make no sense are refused with a sentence', () => {
   for (const make of [(options) => pace(fetch, options), interceptor]) {
     for (const options of [5, { limiter: '5/s' }, { onHold: 5 }, { jiter: 0 }, { maxWait: {} }]) assert.throws(() => make(options), TypeError)

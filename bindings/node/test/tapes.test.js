@@ -71,7 +71,7 @@ class Player {
     assert.deepEqual(this.ends, [])
     const [call, result] = rest.split(' -> ')
     const [number, verb, ...given] = call.split(' ')
-    const done = await calls[verb].call(this, Number(number), fields(given))
+    const done = await calls[verb].call(this, Number(number), fields(given), result.startsWith('waiting'))
     await this.clock.settle()
     assert.equal(`${done} remaining=${this.limiter.remaining}`, result)
   }
@@ -112,31 +112,29 @@ const calls = {
     return shown(() => denied('peeked', this.limiter.peekNs(Number(given.permits)) || null))
   },
 
-  async wait (number, given) {
+  async wait (number, given, isToWait) {
     const control = new AbortController()
     const options = { signal: control.signal }
     if (given.timeout !== undefined) options.timeout = `${given.timeout}ns`
-    let atOnce
-    let isAtOnce = true
-    const end = (result) => {
-      if (isAtOnce) atOnce = result
-      else if (this.waits.delete(number)) this.ends.push(`${number} ${result}`)
+    let outcome
+    const ended = (run) => {
+      if (this.waits.delete(number)) this.ends.push(`${number} ${shown(run, true)}`)
+      else outcome ??= run
     }
     const granted = (grant) => {
       this.grants.set(number, grant)
-      end(shown(() => grant))
+      ended(() => grant)
     }
     const failed = (error) => {
       if (error === control.signal.reason) this.waits.delete(number)
-      else end(shown(() => { throw error }, !isAtOnce))
+      else ended(() => { throw error })
     }
+    if (isToWait) this.waits.set(number, control)
     this.limiter.acquire(Number(given.permits), options).then(granted, failed)
-    // What ends at once calls back before anything else runs.
-    await undefined
-    isAtOnce = false
-    if (atOnce !== undefined) return atOnce
-    this.waits.set(number, control)
-    return 'waiting'
+    if (isToWait) return 'waiting'
+    // What is free is taken once the caller has done what it does at once.
+    await this.clock.settle()
+    return outcome ? shown(outcome) : 'waiting'
   },
 
   async leave (_, given) {
