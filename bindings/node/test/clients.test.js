@@ -315,6 +315,21 @@ for (const [name, make] of Object.entries(CLIENTS)) {
   })
 }
 
+for (const [name, make] of Object.entries(CLIENTS)) {
+  test(`${name} ends an operation once, also if its body breaks off`, async (context) => {
+    const server = createServer((incoming, response) => {
+      response.writeHead(200, { 'Content-Length': 10 })
+      response.write('half', () => response.destroy())
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    context.after(() => server.close())
+    const limiter = new Limiter({ policy: 'concurrency', permits: 2 })
+    assert.ok(limiter.tryAcquire())
+    await assert.rejects(make({ limiter })(`http://127.0.0.1:${server.address().port}/`))
+    assert.equal(limiter.remaining, 1)
+  })
+}
+
 test('a wait for a long hold is one timer, and a body is sent after it', async (context) => {
   const received = []
   const server = createServer(async (incoming, response) => {
@@ -346,9 +361,9 @@ test('the holds of servers are bounded in number', () => {
 })
 
 test('a request that leaves during a second hold brings its permit back', async () => {
-  const limiter = new Limiter({ policy: 'concurrency', permits: 1 })
+  const limiter = new Limiter({ policy: 'concurrency', permits: 2 })
   const pace = new Pace({ limiter, jitter: 0 })
-  const end = await pace.start('a')
+  const [end, endOther] = [await pace.start('a'), await pace.start('a')]
   const control = new AbortController()
   const second = pace.start('a', control.signal)
   pace.follow('a', 429, (name) => name === 'retry-after' ? ['60'] : [])
@@ -358,7 +373,10 @@ test('a request that leaves during a second hold brings its permit back', async 
   assert.equal(limiter.remaining, 0)
   control.abort('own reason')
   await assert.rejects(second, (reason) => reason === 'own reason')
+  // The other one is still in flight.
   assert.equal(limiter.remaining, 1)
+  endOther()
+  assert.equal(limiter.remaining, 2)
 })
 
 test('options of clients that make no sense are refused with a sentence', () => {

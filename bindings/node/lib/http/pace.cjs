@@ -128,8 +128,8 @@ class Pace {
       // Another response may have asked to hold meanwhile.
       await this.#wait(line, latest, signal)
     } catch (error) {
-      this.#limiter.refund(grant)
-      this.#release()
+      // Also of operations in flight, so that nothing is left to release.
+      if (!this.#limiter.closed) this.#limiter.refund(grant)
       throw error
     }
     return () => this.#release()
