@@ -192,12 +192,18 @@ class Limits:
         """Decorate a function that serves requests: each client may call it that often.
 
         The function needs no parameter for it. Several decorators are several limits; a request
-        that an inner one refuses has counted in the outer ones.
+        that an inner one refuses has counted in the outer ones. One that is kept, and decorates
+        several functions, is one limit of them together.
         """
+        made: list[Rule] = []
 
         def decorate(function: F) -> F:
-            rule = Rule(self, limit, name or getattr(function, "__name__", "limit"), cost)
-            return self._decorated(function, rule)
+            # Django's method_decorator decorates anew at each call.
+            with self._lock:
+                if not made:
+                    of: str = name or getattr(function, "__name__", "limit")
+                    made.append(Rule(self, limit, of, cost))
+            return self._decorated(function, made[0])
 
         return decorate
 
