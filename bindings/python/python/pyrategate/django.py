@@ -49,7 +49,9 @@ class Limits(server.Limits):
     middleware.async_capable = True  # type: ignore[attr-defined]
 
     def _decorated(self, function: F, rule: server.Rule) -> F:
-        return functools.update_wrapper(_limited(function, rule), function)
+        limited = _limited(function, rule)
+        functools.update_wrapper(limited, function)
+        return limited
 
 
 def _limited(function: F, rule: server.Rule) -> F:

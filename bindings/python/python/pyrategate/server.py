@@ -201,8 +201,8 @@ class Limits:
             # Django's method_decorator decorates anew at each call.
             with self._lock:
                 if not made:
-                    of: str = name or getattr(function, "__name__", "limit")
-                    made.append(Rule(self, limit, of, cost))
+                    named = str(getattr(function, "__name__", "limit")) if name is None else name
+                    made.append(Rule(self, limit, named, cost))
             return self._decorated(function, made[0])
 
         return decorate
