@@ -140,9 +140,10 @@ def parse_hints(
     for limit in limits:
         reset_ns = limit.reset_ns
         if limit.remaining == 0:
-            # Retry-After takes precedence over a reset.
-            is_precise = retry_after is not None and not limit.is_gradual
-            reset_ns = min(reset_ns, retry_after if is_precise else max_hold_ns, max_hold_ns)  # type: ignore[type-var]
+            reset_ns = min(reset_ns, max_hold_ns)
+            if retry_after is not None and not limit.is_gradual:
+                # Retry-After takes precedence over a reset.
+                reset_ns = min(reset_ns, retry_after)
         if 0 < reset_ns <= max_hold_ns:
             window_ns = None if limit.window_ns is None else min(limit.window_ns, max_hold_ns)
             kept.append(replace(limit, reset_ns=reset_ns, window_ns=window_ns))
@@ -348,7 +349,8 @@ def _decimal(text: str, unit_ns: int) -> int | None:
     # Twelve digits are less than a nanosecond of an hour. Those behind them round up.
     read, cut = fraction[:12], fraction[12:]
     part = int(read) + (1 if cut.strip("0") else 0)
-    return number * unit_ns + -(-part * unit_ns // 10 ** len(read))
+    scale: int = 10 ** len(read)
+    return number * unit_ns + -(-part * unit_ns // scale)
 
 
 def _seconds(text: str) -> int | None:
@@ -410,10 +412,12 @@ def _http_date(text: str) -> int | None:
         read = parsedate_tz(text)
         if read is None or not re.search(r"[0-9]:[0-9]{2}:[0-9]{2}", text):
             return None
-        instant = datetime(*read[:6], tzinfo=timezone.utc)
+        year, month, day, hour, minute, second = read[:6]
+        instant = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return _unix_ns(instant) - (read[9] or 0) * _SECOND
+    offset_s: int = read[9] or 0
+    return _unix_ns(instant) - offset_s * _SECOND
 
 
 def _unix_ns(instant: datetime) -> int:
