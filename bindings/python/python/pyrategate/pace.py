@@ -21,7 +21,7 @@ from typing import Any
 
 from ._clock import ManualClock
 from ._core import Grant
-from ._errors import Full, TooLong
+from ._errors import ExceedsCapacity, Full, TooLong
 from ._limiter import Limiter
 from ._pacing import Cost, Pacing, Ticket
 from ._types import Limit, Span
@@ -67,9 +67,18 @@ class Pace:
         jitter_ns = None if jitter is None else span_ns(jitter)
         self._pacing = Pacing(spreads, False, jitter_ns, max_waiting)
         self._lock = threading.Lock()
+        self._tokens: Limiter | None = None
+        self._max_tokens = 0
         self._now_ns: Callable[[], int] = time.monotonic_ns
         # A part of one, without its end.
         self._random = lambda: Fraction(random.getrandbits(64), 1 << 64)
+
+    def _count_tokens(self, limit: Limiter | Limit | None) -> None:
+        """Count the tokens of each request, too, under a limit of this client's own."""
+        self._pacing.knows_tokens = True
+        self._tokens = limiter_of(limit)
+        if self._tokens is not None:
+            self._max_tokens = capacity(self._tokens)
 
     def request(self, cost: Cost = Cost()) -> AbstractContextManager[Sent]:
         """Return a request whose ``with`` block begins when it may be sent. Threads wait."""
@@ -93,6 +102,8 @@ class Pace:
                 time.sleep(left_ns / 1e9)
             if self.limiter is not None:
                 sent._grant = self.limiter.acquire(timeout=sent._left())
+            if self._tokens is not None and sent._tokens:
+                sent._token_grant = self._tokens.acquire(sent._tokens, timeout=sent._left())
             if sent._is_sent():
                 return
 
@@ -103,6 +114,9 @@ class Pace:
                 await asyncio.sleep(left_ns / 1e9)
             if self.limiter is not None:
                 sent._grant = await self.limiter.acquire_async(timeout=sent._left())
+            if self._tokens is not None and sent._tokens:
+                taken = self._tokens.acquire_async(sent._tokens, timeout=sent._left())
+                sent._token_grant = await taken
             if sent._is_sent():
                 return
 
@@ -116,6 +130,9 @@ class Sent:
         self._deadline_ns = deadline_ns
         self._stage = "waiting"
         self._grant: Grant | None = None
+        # A request that costs more than ever passes waits for all of it.
+        self._tokens = min(ticket.cost.input + ticket.cost.output, pace._max_tokens)
+        self._token_grant: Grant | None = None
 
     def response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Follow the hints of the response. Without this call the request counts as lost."""
@@ -160,7 +177,13 @@ class Sent:
             self._stage = "waiting" if is_held else "sent"
         if is_held:
             self._end_permit()
+            self._refund_tokens()
         return not is_held
+
+    def _refund_tokens(self) -> None:
+        if self._token_grant is not None and self._pace._tokens is not None:
+            self._pace._tokens.refund(self._token_grant)
+            self._token_grant = None
 
     def _end_permit(self) -> None:
         if self._grant is not None and self._pace.limiter is not None:
@@ -170,6 +193,8 @@ class Sent:
 
     def _close(self) -> None:
         self._end_permit()
+        if self._stage in ("waiting", "started"):
+            self._refund_tokens()
         pacing = self._pace._pacing
         with self._pace._lock:
             if self._stage == "waiting":
@@ -222,6 +247,19 @@ def pace_of(given: Pace | Limiter | Limit | None) -> Pace:
 def limiter_of(limit: Limiter | Limit | None) -> Limiter | None:
     """Return a limiter as it is, or one of a limit."""
     return limit if limit is None or isinstance(limit, Limiter) else Limiter(limit)
+
+
+def capacity(limiter: Limiter) -> int:
+    """Return the most permits that could ever pass together."""
+    low, high = 0, 1 << 63
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            limiter.peek(middle)
+            low = middle
+        except ExceedsCapacity:
+            high = middle - 1
+    return low
 
 
 def span_ns(span: Span) -> int:
