@@ -34,7 +34,7 @@ def retry_seconds(ns: int) -> int:
 class QuotaPolicy:
     """A limit as clients see it: the permits at once, and the time in which they come back."""
 
-    __slots__ = ("item", "name", "quota", "quoted")
+    __slots__ = ("item", "item_bytes", "name", "quota", "quoted")
 
     def __init__(self, name: str, limit: Limit) -> None:
         self.name = name
@@ -51,6 +51,7 @@ class QuotaPolicy:
             )
         quota = min(self.quota, _MAX_INTEGER)
         self.item = f"{self.quoted};q={quota};w={retry_seconds(window_ns)}"
+        self.item_bytes = self.item.encode()
 
     def status(self, remaining: int, more_after_ns: int | None) -> str:
         """Return the item of a status: what remains, and the seconds until there is more."""
@@ -60,6 +61,26 @@ class QuotaPolicy:
             return f"{self.quoted};r={remaining}"
         # A client takes 0 for no time at all.
         return f"{self.quoted};r={remaining};t={-(-more_after_ns // _SECOND) or 1}"
+
+
+# The statuses of a request's limits: a policy, and its item of a status.
+Statuses = tuple[tuple[QuotaPolicy, str], ...]
+
+
+def lines(statuses: Statuses) -> list[tuple[str, str]]:
+    """Return the header fields of statuses."""
+    found: list[tuple[str, str]] = []
+    for policy, status in statuses:
+        found += (("ratelimit-policy", policy.item), ("ratelimit", status))
+    return found
+
+
+def lines_as_bytes(statuses: Statuses) -> list[tuple[bytes, bytes]]:
+    """Return the header fields of statuses, as ASGI has them."""
+    found: list[tuple[bytes, bytes]] = []
+    for policy, status in statuses:
+        found += ((b"ratelimit-policy", policy.item_bytes), (b"ratelimit", status.encode()))
+    return found
 
 
 def _quoted(name: str) -> str:

@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from . import keys, server
+from ._fields import Statuses, lines_as_bytes
 from ._types import Limit
 
 __all__ = ["Limits"]
@@ -49,6 +50,7 @@ class _Head(keys.Head):
         client = scope.get("client")
         self.peer = client[0] if client else None
         self.raw = scope
+        self.statuses = ()
 
     def lines(self, name: str) -> list[str]:
         wanted = name.encode()
@@ -80,23 +82,24 @@ class Limits(server.Limits):
             kind = scope["type"]
             if kind != "http" and kind != "websocket":
                 return await app(scope, receive, send)
-            request = server.Request(_Head(scope))
+            head = _Head(scope)
             has_started = False
 
-            async def send_with_fields(message: Message) -> None:
+            # No coroutine of its own: it would cost as much as the decision.
+            def send_with_fields(message: Message) -> Awaitable[None]:
                 nonlocal has_started
                 kind = message["type"]
                 if kind == "http.response.start" or kind == "websocket.accept":
                     has_started = True
-                    if request.fields:
-                        fields = [(name.encode(), value.encode()) for name, value in request.fields]
+                    if head.statuses:
+                        fields = lines_as_bytes(head.statuses)
                         message["headers"] = [*message.get("headers", ()), *fields]
-                await send(message)
+                return send(message)
 
-            token = serving.set(request)
+            token = serving.set(head)
             try:
                 if rule is not None:
-                    request.fields = rule.decide(request.head)
+                    head.statuses = rule.decide(head)
                 return await app(scope, receive, send_with_fields)
             except server.Refusal as refusal:
                 if has_started:
@@ -105,7 +108,7 @@ class Limits(server.Limits):
                 refused = refusal
             finally:
                 serving.reset(token)
-            await _refuse(refused, request.fields, scope, receive, send)
+            await _refuse(refused, head.statuses, scope, send)
 
         return limited
 
@@ -127,9 +130,8 @@ class Limits(server.Limits):
 
 async def _refuse(
     refusal: server.Refusal,
-    fields: tuple[tuple[str, str], ...],
+    statuses: Statuses,
     scope: Scope,
-    receive: Receive,
     send: Send,
 ) -> None:
     prefix = ""
@@ -139,7 +141,8 @@ async def _refuse(
             await send({"type": "websocket.close", "code": 1008, "reason": refusal.detail})
             return
         prefix = "websocket."
-    headers = [(name.encode(), value.encode()) for name, value in (*refusal.headers, *fields)]
+    headers = [(name.encode(), value.encode()) for name, value in refusal.headers]
+    headers += lines_as_bytes(statuses)
     start = {"type": f"{prefix}http.response.start", "status": refusal.status, "headers": headers}
     await send(start)
     await send({"type": f"{prefix}http.response.body", "body": refusal.body})

@@ -23,6 +23,7 @@ from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
 from . import server
+from ._fields import Statuses, lines
 from .wsgi import Head
 
 __all__ = ["Limits"]
@@ -56,20 +57,18 @@ class Limits(server.Limits):
 
 def _limited(function: F, rule: server.Rule) -> F:
     def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        fields, refused = _decide(rule, request)
-        return _with(fields, refused or function(request, *args, **kwargs))
+        statuses, refused = _decide(rule, request)
+        return _with(statuses, refused or function(request, *args, **kwargs))
 
     async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        fields, refused = _decide(rule, request)
-        return _with(fields, refused or await function(request, *args, **kwargs))
+        statuses, refused = _decide(rule, request)
+        return _with(statuses, refused or await function(request, *args, **kwargs))
 
     chosen = limited_async if iscoroutinefunction(function) else limited
     return chosen  # type: ignore[return-value]
 
 
-def _decide(
-    rule: server.Rule, request: HttpRequest
-) -> tuple[tuple[tuple[str, str], ...], HttpResponse | None]:
+def _decide(rule: server.Rule, request: HttpRequest) -> tuple[Statuses, HttpResponse | None]:
     if not isinstance(request, HttpRequest):
         raise TypeError(
             f"a view of Django gets its request first, not {request!r}; decorate a method by "
@@ -84,9 +83,9 @@ def _decide(
         return (), response
 
 
-def _with(fields: tuple[tuple[str, str], ...], response: Any) -> Any:
+def _with(statuses: Statuses, response: Any) -> Any:
     # A response of Django has one line of each name. Both fields are lists.
-    for name, value in fields:
+    for name, value in lines(statuses):
         known = response.get(name)
         response[name] = value if known is None else f"{known}, {value}"
     return response

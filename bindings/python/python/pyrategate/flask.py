@@ -66,15 +66,15 @@ class Limits(server.Limits):
             return
 
         def decide() -> Response | None:
-            serving = server.serving.get(None)
-            if serving is None:
+            head = server.serving.get(None)
+            if head is None:
                 # Without the application's call there is nothing to protect, as in a test's
                 # context of a request.
                 return None
             if exempt and views.get(request.endpoint or "") in exempt:
                 return None
             try:
-                serving.fields = rule.decide(serving.head)
+                head.statuses = rule.decide(head)
             except server.Refusal as refusal:
                 return _response(refusal)
             return None

@@ -23,7 +23,10 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._fields import Statuses
 
 __all__ = ["Head", "KeySource", "by", "client", "constant", "header", "joined", "peer"]
 
@@ -45,7 +48,10 @@ class Head:
     ``raw`` is the framework's own object: a scope of ASGI, an environ of WSGI, Django's request.
     """
 
-    __slots__ = ("_headers", "peer", "raw")
+    __slots__ = ("_headers", "peer", "raw", "statuses")
+
+    #: What the response reports of the request's limits.
+    statuses: Statuses
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class Head:
         self.peer = peer
         self._headers = headers
         self.raw = raw
+        self.statuses = ()
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a header, in their order. The name is in lower case."""

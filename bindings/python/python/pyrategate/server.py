@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from . import _core, keys
 from ._clock import ManualClock
 from ._errors import ExceedsCapacity, Full, Limited
-from ._fields import PROBLEM, QuotaPolicy, problem, retry_seconds
+from ._fields import PROBLEM, QuotaPolicy, Statuses, lines, problem, retry_seconds
 from ._types import Limit
 
 __all__ = ["Limits", "Reason", "Refusal", "Rule"]
@@ -55,15 +55,15 @@ class Refusal(Limited):
         policy: str,
         key: str | None = None,
         retry_after_ns: int | None = None,
-        fields: tuple[tuple[str, str], ...] = (),
+        statuses: Statuses = (),
     ) -> None:
-        super().__init__(reason, policy, key, retry_after_ns, fields)
+        super().__init__(reason, policy, key, retry_after_ns, statuses)
         self.reason = reason
         self.policy = policy
         self.key = key
         self.retry_after_ns = retry_after_ns
         self.status, self.detail = _REASONS[reason]
-        self._fields = fields
+        self._statuses = statuses
 
     def __str__(self) -> str:
         return f"the limit {self.policy!r} refuses a request: {self.detail}"
@@ -74,8 +74,7 @@ class Refusal(Limited):
         headers = [("content-type", PROBLEM), ("content-length", str(len(self.body)))]
         if self.retry_after_ns is not None:
             headers.append(("retry-after", str(retry_seconds(self.retry_after_ns))))
-        headers += self._fields
-        return headers
+        return headers + lines(self._statuses)
 
     @functools.cached_property
     def body(self) -> bytes:
@@ -99,17 +98,16 @@ class Rule:
         self._limits = limits
         self._cost = cost
 
-    def decide(self, head: keys.Head) -> tuple[tuple[str, str], ...]:
-        """Take the cost of a request. Return the header fields of its response.
+    def decide(self, head: keys.Head) -> Statuses:
+        """Take the cost of a request. Return the status that its response reports.
 
         Raises `Refusal`. Never waits, and takes no lock that another request holds for long.
         """
         limits, policy, table = self._limits, self.policy, self.table
         found = limits._key.name(head)
-        if found is None:
-            if limits._without_key(head, policy.name) == "pass":
-                return ()
-        key = _SHARED if found is None else found
+        key: str | int = _SHARED if found is None else found
+        if found is None and limits._without_key(head, policy.name) == "pass":
+            return ()
         cost = 1
         if self._cost is not None:
             cost = self._cost(head.raw)
@@ -120,18 +118,14 @@ class Rule:
             left = decision.remaining
             if decision.granted:
                 more_ns = table.peek(key, left + 1) if left < policy.quota else None
-                # A tuple of tuples, since it is made for each request.
-                return (
-                    ("ratelimit-policy", policy.item),
-                    ("ratelimit", policy.status(left, more_ns)),
-                )
+                return ((policy, policy.status(left, more_ns)),)
         except ExceedsCapacity:
             raise limits._refused("too-costly", policy.name, found) from None
         except Full:
             raise limits._refused("too-many-keys", policy.name, found) from None
         after_ns = decision.retry_after_ns
-        fields = (("ratelimit-policy", policy.item), ("ratelimit", policy.status(left, after_ns)))
-        raise limits._refused("over-limit", policy.name, found, after_ns, fields)
+        statuses = ((policy, policy.status(left, after_ns)),)
+        raise limits._refused("over-limit", policy.name, found, after_ns, statuses)
 
 
 class Limits:
@@ -251,9 +245,9 @@ class Limits:
         policy: str,
         key: str | None = None,
         retry_after_ns: int | None = None,
-        fields: tuple[tuple[str, str], ...] = (),
+        statuses: Statuses = (),
     ) -> Refusal:
-        refusal = Refusal(reason, policy, key, retry_after_ns, fields)
+        refusal = Refusal(reason, policy, key, retry_after_ns, statuses)
         with self._lock:
             self._counts[reason] = self._counts.get(reason, 0) + 1
         if self._on_refused is not None:
@@ -261,26 +255,16 @@ class Limits:
         return refusal
 
 
-class Request:
-    """A request that is being served: what names its client, and the fields of its response."""
-
-    __slots__ = ("fields", "head")
-
-    def __init__(self, head: keys.Head, fields: tuple[tuple[str, str], ...] = ()) -> None:
-        self.head = head
-        self.fields = fields
-
-
-#: The request that this task or thread serves.
-serving: ContextVar[Request] = ContextVar("pyrategate.request")
+#: The head of the request that this task or thread serves, with the statuses to report.
+serving: ContextVar[keys.Head] = ContextVar("pyrategate.request")
 
 
 def current(rule: Rule) -> None:
     """Decide on the request that is being served, by a rule of the function that serves it."""
-    request = serving.get(None)
-    if request is None:
+    head = serving.get(None)
+    if head is None:
         raise LookupError(
             f"the limit {rule.policy.name!r} is not within a request: put the middleware of its "
             "Limits around the application, and call the function before the application returns"
         )
-    request.fields += rule.decide(request.head)
+    head.statuses += rule.decide(head)

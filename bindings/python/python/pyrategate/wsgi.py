@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from . import keys, server
+from ._fields import lines
 
 __all__ = ["Limits"]
 
@@ -30,6 +31,7 @@ class Head(keys.Head):
     def __init__(self, environ: Environ, raw: Any = None) -> None:
         self.peer = environ.get("REMOTE_ADDR")
         self.environ = environ
+        self.statuses = ()
         self.raw = environ if raw is None else raw
 
     def lines(self, name: str) -> list[str]:
@@ -58,25 +60,25 @@ def around(app: App, rule: server.Rule | None) -> App:
     serving = server.serving
 
     def limited(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        request = server.Request(Head(environ))
+        head = Head(environ)
         has_started = False
 
         def start_with_fields(status: str, headers: list[tuple[str, str]], *info: Any) -> Any:
             nonlocal has_started
             has_started = True
-            return start_response(status, [*headers, *request.fields], *info)
+            return start_response(status, [*headers, *lines(head.statuses)], *info)
 
-        token = serving.set(request)
+        token = serving.set(head)
         try:
             if rule is not None:
-                request.fields = rule.decide(request.head)
+                head.statuses = rule.decide(head)
             return app(environ, start_with_fields)
         except server.Refusal as refusal:
             if has_started:
                 # The response says something else by now.
                 raise
             status = f"{refusal.status} {HTTPStatus(refusal.status).phrase}"
-            start_response(status, [*refusal.headers, *request.fields])
+            start_response(status, [*refusal.headers, *lines(head.statuses)])
             return [refusal.body]
         finally:
             serving.reset(token)
