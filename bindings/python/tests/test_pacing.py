@@ -166,6 +166,19 @@ def test_those_that_waited_start_evenly_over_a_jitter_of_their_own():
     assert starts == [((10 + 2 * it) * SECOND, ticket.number) for it, ticket in enumerate(tickets)]
 
 
+def test_a_window_is_at_least_as_long_as_the_longest_reset():
+    pacing = Pacing(spreads=False, jitter_ns=0)
+    for now_s, reset_s in [(0, 10), (8, 2)]:
+        ticket = pacing.join(Cost())
+        assert pacing.start(now_s * SECOND, ticket) is None
+        limit = ServerLimit("l", "requests", 10, None, 5, reset_s * SECOND)
+        pacing.follow(now_s * SECOND, ticket, ServerHints(0, False, [limit]), lambda: Fraction(0))
+    for _ in range(10):
+        assert pacing.start(10 * SECOND, pacing.join(Cost())) is None
+    # A tenth of ten seconds, and not of the two that were left.
+    assert next_start(pacing, 10 * SECOND) == 11 * SECOND
+
+
 def test_tokens_hold_when_exhausted_unless_the_cost_of_requests_is_known():
     limit = ServerLimit("t", "tokens", 100, None, 0, 10 * SECOND, True)
     for knows, cost, expected in [(False, Cost(), 10), (True, Cost(1, 10, 10), 2)]:

@@ -6,21 +6,17 @@
 ...     await send({"type": "http.response.body", "body": b""})
 >>> app = limits.middleware(app)
 
-With FastAPI:
+With FastAPI::
 
->>> from fastapi import Depends, FastAPI
->>> app = FastAPI()
->>> app.add_middleware(limits.middleware)
+    app = FastAPI()
+    app.add_middleware(limits.middleware)
 
->>> @app.get("/search")
-... @limits.limit("5/minute")
-... async def search(text: str):
-...     return text
+    @app.get("/search")
+    @limits.limit("5/minute")
+    async def search(text: str): ...
 
->>> @app.get("/report", dependencies=[Depends(limits.depends("1 per 10 seconds"))])
-... def report():
-...     return "a report"
-
+    @app.get("/report", dependencies=[Depends(limits.depends("1 per 10 seconds"))])
+    def report(): ...
 """
 
 from __future__ import annotations

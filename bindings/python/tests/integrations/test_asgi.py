@@ -307,6 +307,24 @@ def test_a_decorated_function_outside_of_a_request_is_an_error_and_takes_nothing
         part()
 
 
+def test_a_request_ends_with_its_response(clock):
+    limits = Limits(clock=clock)
+
+    @limits.limit("1/h")
+    async def part():
+        pass
+
+    async def send(_message):
+        pass
+
+    async def main():
+        await limits.middleware(plain)({"type": "http", "client": ("10.0.0.1", 1)}, None, send)
+        with pytest.raises(LookupError):
+            await part()
+
+    asyncio.run(main())
+
+
 def test_each_refusal_reaches_the_hook_with_the_clients_key(clock):
     seen = []
     limits = Limits("1/h", on_refused=seen.append, clock=clock)

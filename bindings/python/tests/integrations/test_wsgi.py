@@ -78,6 +78,7 @@ def test_a_function_deep_in_the_application_may_have_a_limit(clock):
         assert (status, fields["ratelimit"]) == (200, ['"part";r=0;t=3600'])
         status, fields, _ = get(port)
         assert (status, fields["retry-after"]) == (429, ["3600"])
+    limits.middleware(hello)({"REMOTE_ADDR": "192.0.2.1"}, lambda *_started: None)
     with pytest.raises(LookupError, match="not within a request"):
         part()
 
