@@ -24,7 +24,7 @@ mod signal;
 
 pub use self::clock::Clock;
 pub use self::code::Code;
-pub use self::hub::{Begun, Delivered, Hub, WaitId};
+pub use self::hub::{Begun, Hub, WaitId};
 pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
 #[cfg(unix)]
