@@ -5,7 +5,7 @@ from fastapi import Depends, FastAPI
 from pyrategate import keys
 from pyrategate.asgi import Limits
 
-# The proxies in these networks name their clients; everyone else is its own address.
+# The proxies in these networks name their clients. Any other peer is the client itself.
 limits = Limits("100/minute", key=keys.client(networks=["10.0.0.0/8"]))
 app = FastAPI()
 app.add_middleware(limits.middleware)
