@@ -5,6 +5,7 @@
 //!
 //! * [`Limiter`]: a limiter of any policy behind one type, whose try is the lock-free one of its
 //!   policy where there is one;
+//! * [`Held`]: an estimate that a limiter holds;
 //! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
 //!   delivers their ends in order;
@@ -16,6 +17,7 @@
 
 mod clock;
 mod code;
+mod hold;
 mod hub;
 mod keyed;
 mod limiter;
@@ -24,6 +26,7 @@ mod signal;
 
 pub use self::clock::Clock;
 pub use self::code::Code;
+pub use self::hold::Held;
 pub use self::hub::{Begun, Hub, WaitId};
 pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};

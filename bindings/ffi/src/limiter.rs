@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rategate::adaptive::Outcome;
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, TryAcquireError};
 use rategate::stats::LimitStats;
 use rategate::wait::QueueBounds;
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, FixedWindow, Gcra, Grant,
-    SlidingLog, Status,
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Denial, FixedWindow, Gcra,
+    Grant, SlidingLog, Status,
 };
 use rategate_sim::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
+use crate::hold::Held;
 
 /// The policies of a limiter: at least one, and a call passes all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,6 +236,23 @@ impl Limiter {
         })
     }
 
+    /// Holds an estimate of `permits` until its true cost is known, or for `ttl` at most. Never
+    /// waits.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::try_hold`].
+    pub fn try_hold(
+        &self,
+        permits: u64,
+        ttl: Duration,
+    ) -> Result<Result<Box<dyn Held>, Denial>, TryAcquireError> {
+        each!(self, limiter => {
+            let held = limiter.limiter().try_hold(permits, ttl)?;
+            Ok(held.map(|hold| -> Box<dyn Held> { Box::new(hold) }))
+        })
+    }
+
     /// Returns how long `permits` would have to wait now: `None` if no time helps.
     ///
     /// # Errors
@@ -321,6 +340,25 @@ impl Limiter {
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
         each!(self, limiter => limiter.release(permits))
+    }
+
+    /// Ends the operations in flight of a grant, whose outcome an adaptive limit follows. Returns
+    /// `false` if the limit counts none.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn release_with_outcome(&self, grant: &Grant, outcome: Outcome) -> Result<bool, Closed> {
+        each!(self, limiter => limiter.release_with_outcome(grant, outcome))
+    }
+
+    /// Returns the most operations in flight that the limit allows now. `None` if it counts none.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn max_in_flight(&self) -> Result<Option<u64>, Closed> {
+        each!(self, limiter => limiter.max_in_flight())
     }
 
     /// Adds permits to a pool that is refilled from outside. Returns `false` if there is none.
