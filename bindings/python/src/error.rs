@@ -11,6 +11,7 @@ use rategate_ffi::Code;
 use crate::number::ns;
 
 struct Classes {
+    rate_limited: Py<PyType>,
     too_long: Py<PyType>,
     deadline_passed: Py<PyType>,
     time_cannot_help: Py<PyType>,
@@ -29,6 +30,7 @@ fn classes(py: Python<'_>) -> PyResult<&Classes> {
             Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
         };
         Ok(Classes {
+            rate_limited: class("RateLimited")?,
             too_long: class("TooLong")?,
             deadline_passed: class("DeadlinePassed")?,
             time_cannot_help: class("TimeCannotHelp")?,
@@ -63,6 +65,18 @@ pub(crate) fn raised(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         _ => &classes.invalid,
     };
     PyErr::from_type(class.bind(py).clone(), error.to_string())
+}
+
+/// Returns the exception of an estimate that cannot be held now.
+pub(crate) fn too_soon(py: Python<'_>, permits: u64, retry_after: Option<Duration>) -> PyErr {
+    let class = match classes(py) {
+        Ok(classes) => classes.rate_limited.bind(py).clone(),
+        Err(failed) => return failed,
+    };
+    let when = retry_after
+        .map_or_else(|| "no time helps".to_owned(), |after| format!("retry in {after:?}"));
+    let text = format!("{permits} permits cannot be held now: {when}");
+    PyErr::from_type(class, (text, retry_after.map(ns)))
 }
 
 /// Returns seconds as a float, the nearest there is.

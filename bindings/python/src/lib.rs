@@ -7,6 +7,7 @@ mod awaitable;
 mod clock;
 mod decision;
 mod error;
+mod hold;
 mod hub;
 mod keyed;
 mod limiter;
@@ -23,6 +24,8 @@ mod _core {
     use super::clock::ManualClock;
     #[pymodule_export]
     use super::decision::{Charged, Decision, Grant, Settled};
+    #[pymodule_export]
+    use super::hold::Hold;
     #[pymodule_export]
     use super::hub::Hub;
     #[pymodule_export]

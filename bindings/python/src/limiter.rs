@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use rategate::adaptive::Outcome;
 use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
@@ -16,7 +17,8 @@ use rategate_ffi::{Begun, Clock, Policies, Signal};
 use crate::awaitable::{Acquire, Left};
 use crate::clock::ManualClock;
 use crate::decision::{Charged, Decision, Grant, Settled};
-use crate::error::raised;
+use crate::error::{raised, too_soon};
+use crate::hold::Hold;
 use crate::number::{Span, ns, permits_of, within};
 use crate::reservation::Reservation;
 
@@ -157,6 +159,20 @@ impl Limiter {
         reserved.map(Reservation::new).map_err(|error| raised(py, error))
     }
 
+    /// Holds an estimate until its true cost is known, for `ttl` at most. Raises `RateLimited` if it
+    /// does not fit now.
+    fn try_hold(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+        ttl: Span,
+    ) -> PyResult<Hold> {
+        match self.inner.try_hold(permits, ttl.0).map_err(|error| raised(py, error))? {
+            Ok(held) => Ok(Hold::new(held)),
+            Err(denial) => Err(too_soon(py, permits, denial.retry_after())),
+        }
+    }
+
     /// Brings back permits of a grant, all by default. Returns the number that came back.
     #[pyo3(signature = (grant, permits=None))]
     fn refund(
@@ -200,6 +216,19 @@ impl Limiter {
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
         self.inner.release(permits).map_err(|error| raised(py, error))
+    }
+
+    /// Ends the operations in flight of a grant, whose outcome an adaptive limit follows. Returns
+    /// False if the limit counts none.
+    fn release_with_outcome(&self, py: Python<'_>, grant: Grant, outcome: &str) -> PyResult<bool> {
+        let outcome = outcome_of(outcome)?;
+        self.inner.release_with_outcome(&grant.0, outcome).map_err(|error| raised(py, error))
+    }
+
+    /// The most operations in flight that the limit allows now, or None if it counts none.
+    #[getter]
+    fn max_in_flight(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.inner.max_in_flight().map_err(|error| raised(py, error))
     }
 
     /// Adds permits to a pool that is refilled from outside. Returns False if there is none.
@@ -345,6 +374,17 @@ impl Limiter {
                 return Ok(end);
             }
         }
+    }
+}
+
+fn outcome_of(outcome: &str) -> PyResult<Outcome> {
+    match outcome {
+        "served" => Ok(Outcome::Served),
+        "dropped" => Ok(Outcome::Dropped),
+        "ignored" => Ok(Outcome::Ignored),
+        other => Err(PyValueError::new_err(format!(
+            "outcome is \"served\", \"dropped\" or \"ignored\", not {other:?}"
+        ))),
     }
 }
 

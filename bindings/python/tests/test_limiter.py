@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from pyrategate import (
+    Charged,
     Closed,
     Decision,
     ExceedsCapacity,
@@ -18,6 +19,7 @@ from pyrategate import (
     ManualClock,
     Policy,
     RateLimited,
+    Settled,
     TooLong,
 )
 
@@ -112,6 +114,60 @@ def test_costs_known_afterwards(clock):
     before = limiter.remaining
     assert limiter.refund(grant) == 200
     assert limiter.remaining == before + 200
+
+
+def test_an_estimate_is_held_until_its_cost_is_known(clock):
+    limiter = Limiter("10/s burst 100", clock=clock)
+    hold = limiter.try_hold(80, 60)
+    assert (hold.permits, hold.ends_at_ns, limiter.remaining) == (80, 60 * SECOND, 20)
+    with pytest.raises(RateLimited, match="80 permits cannot be held now: retry in 6s") as caught:
+        limiter.try_hold(80, 60)
+    assert caught.value.retry_after_ns == 6 * SECOND
+    settled = hold.commit(15)
+    assert (type(settled), settled.refunded, limiter.remaining) == (Settled, 65, 85)
+    with pytest.raises(ValueError, match="only once"):
+        hold.commit(15)
+    assert not hold.cancel()
+    with pytest.raises(ExceedsCapacity):
+        limiter.try_hold(101, 1)
+
+
+def test_a_hold_ends_with_its_block_or_by_itself(clock):
+    limiter = Limiter("1/h burst 100", clock=clock)
+    with limiter.try_hold(90, "1min"):
+        assert limiter.remaining == 10
+    assert limiter.remaining == 100
+    with limiter.try_hold(90, "1min") as hold:
+        hold.commit(40)
+    assert limiter.remaining == 60
+    late = limiter.try_hold(10, "1min")
+    clock.advance("1min")
+    assert limiter.remaining == 60
+    charged = late.commit(7)
+    assert (type(charged), charged.booked, limiter.remaining) == (Charged, 7, 53)
+    expired = limiter.try_hold(10, 0)
+    assert not expired.cancel()
+    dropped = limiter.try_hold(10, 60)
+    assert limiter.remaining == 43
+    del dropped
+    assert limiter.remaining == 53
+
+
+def test_an_adaptive_limit_follows_outcomes(clock):
+    policy = Policy("adaptive", floor=2, first=4, ceiling=5, method="aimd")
+    limiter = Limiter(policy, clock=clock)
+    grants = [limiter.check(2).grant for _ in range(2)]
+    assert limiter.max_in_flight == 4
+    clock.advance(1)
+    assert limiter.release_with_outcome(grants[0], "served")
+    assert limiter.max_in_flight == 5
+    with pytest.raises(ValueError, match=r'"served", "dropped" or "ignored", not "lost"'):
+        limiter.release_with_outcome(grants[1], "lost")
+    assert limiter.release_with_outcome(grants[1], "dropped")
+    assert (limiter.max_in_flight, limiter.remaining) == (4, 2)
+    bucket = Limiter("1/s", clock=clock)
+    assert bucket.max_in_flight is None
+    assert not bucket.release_with_outcome(bucket.check().grant, "ignored")
 
 
 def test_a_change_of_the_numbers_keeps_what_was_used(clock):

@@ -6,7 +6,7 @@ True
 """
 
 from ._clock import ManualClock
-from ._core import Charged, Decision, Grant, Keyed, Reservation, Settled
+from ._core import Charged, Decision, Grant, Hold, Keyed, Reservation, Settled
 from ._errors import (
     Closed,
     DeadlinePassed,
@@ -30,6 +30,7 @@ __all__ = [
     "ExceedsCapacity",
     "Full",
     "Grant",
+    "Hold",
     "Keyed",
     "Limited",
     "Limiter",
