@@ -88,17 +88,24 @@ export class Limiter {
 
   /** Takes permits for the first instant that is free, behind all waiters. The caller waits. */
   reserve (permits?: number, options?: { timeout?: Span | undefined }): Reservation
+  /**
+   * Holds an estimate until its true cost is known, for `ttl` at most. Throws {@link TooLong} if it
+   * does not fit now, and {@link Never} if no time helps.
+   */
+  tryHold (permits: number, ttl: Span): Hold
   /** Takes permits in batches that are counted here. It raises the limit's bound by one batch. */
   local (batch?: number): Local
 
   /** Brings permits of a grant back: all of them without a number. Returns how many. */
   refund (grant: Grant, permits?: number): number
   /** Corrects a grant to what was really used. */
-  settle (grant: Grant, actual: number): { refunded: number; charged: number; forgiven: number }
+  settle (grant: Grant, actual: number): Settled
   /** Counts what has been used already, whether it fits or not. */
-  charge (permits?: number): { booked: number; forgiven: number; debt: number }
+  charge (permits?: number): Charged
   /** Ends operations in flight. Returns `false` if the limit counts none. */
   release (permits?: number): boolean
+  /** Ends the operations of a grant, whose outcome an adaptive limit follows. Returns as `release`. */
+  releaseWithOutcome (grant: Grant, outcome: Outcome): boolean
   /** Adds permits to a pool. Returns `false` if there is none. */
   refill (permits?: number): boolean
   /** Forgets all grants and promises. Returns `true` if that changes anything. */
@@ -117,6 +124,8 @@ export class Limiter {
 
   /** The most permits that a try could take now. */
   readonly remaining: number
+  /** The most operations in flight that the limit allows now; `null` if it counts none. */
+  readonly maxInFlight: number | null
   /** The number of waiters. */
   readonly waiting: number
   readonly closed: boolean
@@ -177,6 +186,36 @@ export interface Reservation {
   /** Returns the permits. Returns `true` if that came before the start. */
   cancel (): boolean
 }
+
+/** An estimate that is held. It ends once; one that is collected without an end counts as used. */
+export interface Hold {
+  readonly permits: number
+  /** When the hold ends by itself, on the limiter's clock. */
+  readonly endsAtNs: bigint
+  /** Ends it with what was really used. Returns what was charged if it had ended by itself. */
+  commit (actual: number): Settled | Charged
+  /** Ends it, of which nothing was used. Returns `true` if it had not ended by itself. */
+  cancel (): boolean
+  /** Nanoseconds are text. */
+  toJSON (): object
+}
+
+/** The correction of an estimate, in permits. */
+export interface Settled {
+  refunded: number
+  charged: number
+  forgiven: number
+}
+
+/** The result of a charge, in permits. */
+export interface Charged {
+  booked: number
+  forgiven: number
+  debt: number
+}
+
+/** How an operation has ended, as an adaptive limit counts it. */
+export type Outcome = 'served' | 'dropped' | 'ignored'
 
 /** A batch of permits that one thread has taken ahead. */
 export interface Local {

@@ -1,6 +1,7 @@
-// The decision about a try, and a promised start.
+// The decision about a try, a promised start, and an estimate that is held.
 'use strict'
 
+const { permitsOf } = require('./arguments.cjs')
 const { call, milliseconds } = require('./errors.cjs')
 const { Grant } = require('./grant.cjs')
 const { plain } = require('./show.cjs')
@@ -49,6 +50,29 @@ class Reservation {
   }
 }
 
+class Hold {
+  #native
+
+  constructor (held) {
+    this.#native = held
+    this.permits = held.permits
+    this.endsAtNs = held.endsAtNs
+  }
+
+  commit (actual) {
+    const number = permitsOf(actual)
+    return call(() => this.#native.commit(number))
+  }
+
+  cancel () {
+    return call(() => this.#native.cancel())
+  }
+
+  toJSON () {
+    return plain({ permits: this.permits, endsAtNs: this.endsAtNs })
+  }
+}
+
 /** Returns the wait of a denial by a fast function: minus nanoseconds, or none. */
 function retryAfterOf (answer, peekNs) {
   if (answer === -Infinity) return null
@@ -56,4 +80,4 @@ function retryAfterOf (answer, peekNs) {
   return answer >= -Number.MAX_SAFE_INTEGER ? BigInt(-answer) : peekNs()
 }
 
-module.exports = { Decision, Reservation, retryAfterOf }
+module.exports = { Decision, Hold, Reservation, retryAfterOf }

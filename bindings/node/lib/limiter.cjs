@@ -8,10 +8,11 @@ const {
   optionsOf,
   permitsOf,
   signalOf,
+  spanNs,
   stringOf
 } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
-const { Decision, Reservation, retryAfterOf } = require('./decision.cjs')
+const { Decision, Hold, Reservation, retryAfterOf } = require('./decision.cjs')
 const { Closed, call, milliseconds } = require('./errors.cjs')
 const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
 const { Local } = require('./local.cjs')
@@ -21,6 +22,7 @@ const { Waits } = require('./waits.cjs')
 
 const OPTIONS = ['clock', 'debt', 'maxDebt', 'maxWaiting', 'name', 'shared']
 const DEBTS = ['forgotten', 'carried']
+const OUTCOMES = ['served', 'dropped', 'ignored']
 
 /** What a table has for a key. Copies of the package in one process may share their module's classes. */
 class Made {
@@ -168,6 +170,12 @@ class Limiter {
     return new Reservation(call(() => this.#native.reserve(number, timeoutNs)))
   }
 
+  tryHold (permits, ttl) {
+    const number = permitsOf(permits)
+    const ttlNs = spanNs(ttl, 'ttl')
+    return new Hold(call(() => this.#native.tryHold(number, ttlNs)))
+  }
+
   local (batch = 64) {
     return new Local(this, batch)
   }
@@ -190,6 +198,13 @@ class Limiter {
   release (permits) {
     const number = permitsOf(permits)
     return call(() => this.#native.release(number))
+  }
+
+  releaseWithOutcome (grant, outcome) {
+    if (!OUTCOMES.includes(outcome)) {
+      throw new TypeError(`outcome is ${show(outcome)}; must be "served", "dropped" or "ignored"`)
+    }
+    return call(() => this.#native.releaseWithOutcome(wordsOf(grant), outcome))
   }
 
   refill (permits) {
@@ -231,6 +246,10 @@ class Limiter {
 
   get remaining () {
     return call(() => this.#native.remaining())
+  }
+
+  get maxInFlight () {
+    return call(() => this.#native.maxInFlight())
   }
 
   get waiting () {

@@ -1,6 +1,7 @@
 //! Errors, as codes that JavaScript makes its own errors of.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use napi_derive::napi;
 use rategate::Error;
@@ -38,6 +39,14 @@ impl Failure {
             _ => code,
         };
         Self { code, message: error.to_string() }
+    }
+
+    /// Returns the error of an estimate that cannot be held now.
+    pub(crate) fn of_denial(permits: f64, retry_after: Option<Duration>) -> Self {
+        let Some(after) = retry_after else { return Self::of(AcquireError::TimeCannotHelp) };
+        let (code, ns) = (code_of(Code::TooLong), after.as_nanos());
+        let message = format!("{permits} permits cannot be held now: retry in {after:?}");
+        Self { code: format!("{code}:{ns}:{ns}"), message }
     }
 
     /// Returns the error that Node-API throws; its `code` tells JavaScript which class to make.

@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use napi::Env;
 use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
 use napi_derive::napi;
-use rategate::charge::{Debt, Settled};
+use rategate::adaptive::Outcome;
+use rategate::charge::{self, Debt, Settled};
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate_ffi::Policies;
 
 use crate::clock::{self, ManualClock};
-use crate::failure::{Result, failed, invalid, of_node};
+use crate::failure::{Failure, Result, failed, invalid, of_node};
 use crate::grant::{Reservation, granted, of_words};
+use crate::hold::Hold;
 use crate::number::{double, duration, ns, permits};
 use crate::policies::{self, Table};
 use crate::{raw, shared};
@@ -117,6 +119,14 @@ impl Limiter {
     }
 
     #[napi(catch_unwind)]
+    pub fn try_hold(&self, number: f64, ttl: BigInt) -> Result<Hold> {
+        match self.0.try_hold(permits(number)?, duration(&ttl)?).map_err(failed)? {
+            Ok(held) => Ok(Hold::new(held)),
+            Err(denial) => Err(Failure::of_denial(number, denial.retry_after()).thrown()),
+        }
+    }
+
+    #[napi(catch_unwind)]
     pub fn remaining(&self) -> Result<f64> {
         self.0.remaining().map(double).map_err(failed)
     }
@@ -133,26 +143,37 @@ impl Limiter {
 
     #[napi(catch_unwind)]
     pub fn settle(&self, grant: BigUint64Array, actual: f64) -> Result<Corrected> {
-        let settled = self.0.settle(&of_words(&grant)?, permits(actual)?).map_err(failed)?;
-        let (refunded, charged, forgiven) = match settled {
-            Settled::Even => (0, 0, 0),
-            Settled::Back { permits } => (permits, 0, 0),
-            Settled::Owed { permits, forgiven, .. } => (0, permits, forgiven),
-        };
-        let [refunded, charged, forgiven] = [refunded, charged, forgiven].map(double);
-        Ok(Corrected { refunded, charged, forgiven })
+        let settled = self.0.settle(&of_words(&grant)?, permits(actual)?);
+        settled.map(Into::into).map_err(failed)
     }
 
     #[napi(catch_unwind)]
     pub fn charge(&self, number: f64) -> Result<Charged> {
-        let charged = self.0.charge(permits(number)?).map_err(failed)?;
-        let [booked, forgiven, debt] = [charged.booked, charged.forgiven, charged.debt].map(double);
-        Ok(Charged { booked, forgiven, debt })
+        self.0.charge(permits(number)?).map(Into::into).map_err(failed)
     }
 
     #[napi(catch_unwind)]
     pub fn release(&self, number: f64) -> Result<bool> {
         self.0.release(permits(number)?).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn release_with_outcome(&self, grant: BigUint64Array, outcome: String) -> Result<bool> {
+        let outcome = match outcome.as_str() {
+            "served" => Outcome::Served,
+            "dropped" => Outcome::Dropped,
+            "ignored" => Outcome::Ignored,
+            other => {
+                let accepted = "must be \"served\", \"dropped\" or \"ignored\"";
+                return Err(invalid(format_args!("outcome is {other:?}; {accepted}")));
+            }
+        };
+        self.0.release_with_outcome(&of_words(&grant)?, outcome).map_err(failed)
+    }
+
+    #[napi(catch_unwind)]
+    pub fn max_in_flight(&self) -> Result<Option<f64>> {
+        Ok(self.0.max_in_flight().map_err(failed)?.map(double))
     }
 
     #[napi(catch_unwind)]
@@ -201,6 +222,25 @@ impl Limiter {
     #[napi(catch_unwind)]
     pub fn now_ns(&self) -> BigInt {
         ns(self.0.now())
+    }
+}
+
+impl From<Settled> for Corrected {
+    fn from(settled: Settled) -> Self {
+        let (refunded, charged, forgiven) = match settled {
+            Settled::Even => (0, 0, 0),
+            Settled::Back { permits } => (permits, 0, 0),
+            Settled::Owed { permits, forgiven, .. } => (0, permits, forgiven),
+        };
+        let [refunded, charged, forgiven] = [refunded, charged, forgiven].map(double);
+        Self { refunded, charged, forgiven }
+    }
+}
+
+impl From<charge::Charged> for Charged {
+    fn from(charged: charge::Charged) -> Self {
+        let [booked, forgiven, debt] = [charged.booked, charged.forgiven, charged.debt].map(double);
+        Self { booked, forgiven, debt }
     }
 }
 

@@ -110,6 +110,54 @@ test('refunds, corrections and charges change what is left', () => {
   assert.equal(limiter.refund(limiter.check(1).grant), 1)
 })
 
+test('an estimate is held until its cost is known', () => {
+  const { clock, limiter } = on('10/s burst 100')
+  const hold = limiter.tryHold(80, '1min')
+  assert.deepEqual([hold.permits, hold.endsAtNs, limiter.remaining], [80, 60_000_000_000n, 20])
+  assert.throws(() => limiter.tryHold(80, '1min'), (error) => {
+    return error instanceof TooLong && error.retryAfter === 6000 && /80 permits cannot be held now: retry in 6s/.test(error.message)
+  })
+  assert.deepEqual(hold.commit(15), { refunded: 65, charged: 0, forgiven: 0 })
+  assert.equal(limiter.remaining, 85)
+  for (const again of [() => hold.commit(15), () => hold.cancel()]) assert.throws(again, /committed or cancelled/)
+  assert.equal(limiter.tryHold(50, 1000).cancel(), true)
+  const late = limiter.tryHold(85, 1000)
+  clock.advance(1000)
+  assert.equal(limiter.remaining, 95)
+  assert.deepEqual(late.commit(7), { booked: 7, forgiven: 0, debt: 0 })
+  assert.equal(limiter.tryHold(5, 0).cancel(), false)
+  assert.throws(() => limiter.tryHold(101, 1000), ExceedsCapacity)
+  assert.throws(() => limiter.tryHold(1), TypeError)
+  const busy = on({ policy: 'concurrency', permits: 1 }).limiter
+  assert.ok(busy.tryAcquire())
+  assert.throws(() => busy.tryHold(1, 1000), Never)
+})
+
+test('a hold that is collected counts as used', async () => {
+  const { limiter } = on('100 per any hour');
+  (() => limiter.tryHold(80, '1min'))()
+  for (let turn = 0; turn < 20; turn++) {
+    global.gc()
+    await new Promise((resolve) => setTimeout(resolve, 2))
+  }
+  assert.equal(limiter.remaining, 20)
+})
+
+test('an adaptive limit follows outcomes', () => {
+  const { clock, limiter } = on({ policy: 'adaptive', floor: 2, first: 4, ceiling: 5, method: 'aimd' })
+  const [first, second] = [limiter.check(2).grant, limiter.check(2).grant]
+  assert.equal(limiter.maxInFlight, 4)
+  clock.advance(1000)
+  assert.equal(limiter.releaseWithOutcome(first, 'served'), true)
+  assert.equal(limiter.maxInFlight, 5)
+  assert.throws(() => limiter.releaseWithOutcome(second, 'lost'), /'lost'; must be "served", "dropped" or "ignored"/)
+  limiter.releaseWithOutcome(second, 'dropped')
+  assert.deepEqual([limiter.maxInFlight, limiter.remaining], [4, 2])
+  const bucket = on('1/s').limiter
+  assert.equal(bucket.maxInFlight, null)
+  assert.equal(bucket.releaseWithOutcome(bucket.check().grant, 'ignored'), false)
+})
+
 test('reservations are kept, cancelled, and not both', () => {
   const { limiter } = on('1/s')
   assert.equal(limiter.reserve().keep().promisedAtNs, 0n)

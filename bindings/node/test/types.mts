@@ -17,6 +17,10 @@ const wait: number | null = limiter.peek()
 const grant: Grant = await limiter.acquire(1, { signal: AbortSignal.timeout(5), timeout: '2s' })
 const back: number = limiter.refund(grant)
 const { refunded } = limiter.settle(grant, 3)
+const committed = limiter.tryHold(80, '1min').commit(3)
+const used: number = 'booked' in committed ? committed.booked : committed.charged
+limiter.releaseWithOutcome(grant, 'served')
+const inFlight: number | null = limiter.maxInFlight
 const scheduled: string = await limiter.schedule(async (text: string, times: number) => text.repeat(times), 'a', 3)
 const wrapped: (url: string) => Promise<number> = limiter.wrap((url: string) => url.length, { permits: (url) => url.length })
 for await (const each of limiter) console.log(each.permits)
@@ -26,7 +30,7 @@ const decision = keyed.check('a')
 const retry: bigint | null = decision.retryAfterNs
 const permits: number = decision.granted ? decision.grant.permits : decision.retryAfter ?? 0
 clock.advance('1h')
-console.log(passed, wait, back, refunded, scheduled, wrapped, retry, keyed.limiter(7n).unref().waiting, permits)
+console.log(passed, wait, back, refunded, scheduled, wrapped, retry, used, inFlight, keyed.limiter(7n).unref().waiting, permits)
 
 try {
   await limiter.acquire()
@@ -41,6 +45,8 @@ new Limiter()
 new Limiter('1/s', { maxWait: 3 })
 // @ts-expect-error: only limiters make grants
 new Grant()
+// @ts-expect-error: there is no such outcome
+limiter.releaseWithOutcome(grant, 'lost')
 // @ts-expect-error: permits are numbers
 limiter.tryAcquire('1')
 // @ts-expect-error: its arguments are those of the function
