@@ -64,11 +64,26 @@
 // New keys in a full table pass without a limit.
 #define RATEGATE_ADMIT 2
 
+// An operation that was served, be it with an error.
+#define RATEGATE_SERVED 0
+
+// An operation that was refused, or took too long.
+#define RATEGATE_DROPPED 1
+
+// An operation that says nothing about its server, such as one that was cancelled.
+#define RATEGATE_IGNORED 2
+
 // A clock that only calls move, for tests. It is at 0 at first. Waits on it last until it is
 // moved.
 //
 // Any thread may use it at any time.
 typedef struct rategate_clock rategate_clock;
+
+// An estimate that is held until its true cost is known. One of `rategate_hold_commit` and
+// `rategate_hold_cancel` ends it, and frees it; left alone, it ends by itself.
+//
+// One thread may use it at a time, and it need not always be the same.
+typedef struct rategate_hold rategate_hold;
 
 // The waits of one event loop, on any limiters.
 //
@@ -100,34 +115,6 @@ typedef struct rategate_limiter rategate_limiter;
 // One thread may use it at a time, and it need not always be the same.
 typedef struct rategate_reservation rategate_reservation;
 
-// A decision: a grant, a denial, or the end of a wait.
-//
-// The caller sets `size` to `sizeof(rategate_decision)` before each call that fills one. Instants
-// are nanoseconds since the origin of the limiter's clock: see `rategate_limiter_now`.
-typedef struct rategate_decision {
-    // The size of the structure.
-    size_t size;
-    // The status that the call returns. At the end of a wait, the status of that.
-    int32_t status;
-    // The wait of a hub, or 0.
-    uint64_t wait;
-    // The number of permits granted, or 0.
-    uint64_t permits;
-    // The permits that one more try could have taken then.
-    uint64_t remaining;
-    // The time until the same call would pass, if no other comes first: 0 for a grant, and
-    // `RATEGATE_FOREVER` where time alone does not help.
-    uint64_t retry_after_ns;
-    // The instant at which the caller passed.
-    uint64_t released_ns;
-    // The first instant at which the caller could have passed.
-    uint64_t promised_ns;
-    // The instant at which the operation should have started.
-    uint64_t scheduled_ns;
-    // The part of a grant that refunds need.
-    uint64_t detail[5];
-} rategate_decision;
-
 // The result of a settlement. All are 0 if the grant was exact.
 //
 // The caller sets `size` to `sizeof(rategate_settlement)` before the call.
@@ -155,6 +142,34 @@ typedef struct rategate_charge {
     // The permits by which the limit is exceeded after the charge.
     uint64_t debt;
 } rategate_charge;
+
+// A decision: a grant, a denial, or the end of a wait.
+//
+// The caller sets `size` to `sizeof(rategate_decision)` before each call that fills one. Instants
+// are nanoseconds since the origin of the limiter's clock: see `rategate_limiter_now`.
+typedef struct rategate_decision {
+    // The size of the structure.
+    size_t size;
+    // The status that the call returns. At the end of a wait, the status of that.
+    int32_t status;
+    // The wait of a hub, or 0.
+    uint64_t wait;
+    // The number of permits granted, or 0.
+    uint64_t permits;
+    // The permits that one more try could have taken then.
+    uint64_t remaining;
+    // The time until the same call would pass, if no other comes first: 0 for a grant, and
+    // `RATEGATE_FOREVER` where time alone does not help.
+    uint64_t retry_after_ns;
+    // The instant at which the caller passed.
+    uint64_t released_ns;
+    // The first instant at which the caller could have passed.
+    uint64_t promised_ns;
+    // The instant at which the operation should have started.
+    uint64_t scheduled_ns;
+    // The part of a grant that refunds need.
+    uint64_t detail[5];
+} rategate_decision;
 
 // The numbers of a limit now.
 //
@@ -203,6 +218,37 @@ int32_t rategate_clock_step(const struct rategate_clock *clock, uint64_t *now_ns
 // The text is valid until the next error in this thread, or the end of the thread. A call that
 // succeeds leaves it as it is.
 const char *rategate_last_error(void);
+
+// Holds an estimate of `permits` until the true cost is known, and for `ttl_ns` at most.
+//
+// Returns `RATEGATE_GRANTED`, or `RATEGATE_DENIED` if it does not fit now. Then it writes the time
+// until it could be held: `RATEGATE_FOREVER` where time alone does not help. `retry_after_ns` may
+// be null.
+int32_t rategate_limiter_try_hold(const struct rategate_limiter *limiter,
+                                  uint64_t permits,
+                                  uint64_t ttl_ns,
+                                  struct rategate_hold **hold,
+                                  uint64_t *retry_after_ns);
+
+// Returns the number of permits held; 0 for a null pointer.
+uint64_t rategate_hold_permits(const struct rategate_hold *hold);
+
+// Returns the instant at which the hold ends by itself, on the limiter's clock; 0 for a null
+// pointer.
+uint64_t rategate_hold_ends_ns(const struct rategate_hold *hold);
+
+// Ends the hold with the permits that were really used: the rest comes back, or more is charged.
+//
+// Returns 1, and fills `settlement`. If the hold had ended by itself, all is charged: it returns 0
+// and fills `charge`. Both may be null. With a structure of a wrong size the hold stays open.
+int32_t rategate_hold_commit(struct rategate_hold *hold,
+                             uint64_t used,
+                             struct rategate_settlement *settlement,
+                             struct rategate_charge *charge);
+
+// Ends the hold, of which nothing was used. Returns 1 if that came before it ended by itself,
+// else 0.
+int32_t rategate_hold_cancel(struct rategate_hold *hold);
 
 // Creates a hub.
 int32_t rategate_hub_new(struct rategate_hub **hub);
@@ -497,6 +543,18 @@ int32_t rategate_limiter_debt(const struct rategate_limiter *limiter, uint64_t *
 
 // Ends operations in flight. Returns 0 if no policy counts them, else 1.
 int32_t rategate_limiter_release(const struct rategate_limiter *limiter, uint64_t permits);
+
+// Ends the operations in flight of a grant, whose outcome an adaptive limit follows. Returns 0 if
+// no policy counts them, else 1.
+//
+// `outcome` is `RATEGATE_SERVED`, `RATEGATE_DROPPED` or `RATEGATE_IGNORED`. End each grant once.
+int32_t rategate_limiter_release_with_outcome(const struct rategate_limiter *limiter,
+                                              const struct rategate_decision *grant,
+                                              int32_t outcome);
+
+// Writes the most operations in flight that the limit allows now. Returns 0 if it counts none,
+// else 1.
+int32_t rategate_limiter_max_in_flight(const struct rategate_limiter *limiter, uint64_t *permits);
 
 // Adds permits to a pool that is refilled from outside. Returns 0 if there is none, else 1.
 int32_t rategate_limiter_refill(const struct rategate_limiter *limiter, uint64_t permits);

@@ -87,6 +87,8 @@ pub(crate) enum Failure {
     Range(&'static str, usize, usize),
     /// A number that stands for nothing to do with new keys.
     WhenFull(i32),
+    /// A number that stands for no outcome.
+    Outcome(i32),
     /// A text that is no policy.
     Policy(String, PolicyTextError),
     /// A table of a limit that is wrong.
@@ -146,6 +148,10 @@ impl fmt::Display for Failure {
             Self::WhenFull(value) => write!(
                 f,
                 "`when_full` is {value}: it must be RATEGATE_SHARE, RATEGATE_REFUSE or RATEGATE_ADMIT"
+            ),
+            Self::Outcome(value) => write!(
+                f,
+                "`outcome` is {value}: it must be RATEGATE_SERVED, RATEGATE_DROPPED or RATEGATE_IGNORED"
             ),
             Self::Policy(text, error) => write!(f, "\"{text}\": {error}"),
             Self::Table(text) => f.write_str(text),

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod decision;
 pub mod failure;
+pub mod hold;
 #[cfg(unix)]
 pub mod hub;
 pub mod keyed;

@@ -4,12 +4,20 @@
 
 use std::time::Duration;
 
+use rategate::adaptive::Outcome;
 use rategate::charge::Debt;
 
 use crate::decision::{Charge, Decision, Settlement};
-use crate::failure::RATEGATE_GRANTED;
+use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
 use crate::limiter::{Limiter, fill, with};
 use crate::raw::{Filled, Given, Out, put};
+
+/// An operation that was served, be it with an error.
+pub const RATEGATE_SERVED: i32 = 0;
+/// An operation that was refused, or took too long.
+pub const RATEGATE_DROPPED: i32 = 1;
+/// An operation that says nothing about its server, such as one that was cancelled.
+pub const RATEGATE_IGNORED: i32 = 2;
 
 /// Brings `permits` of a grant back, which were not used. Writes as many as came back.
 ///
@@ -89,6 +97,42 @@ pub extern "C" fn rategate_limiter_debt(limiter: Option<&Limiter>, debt: Out<'_,
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_release(limiter: Option<&Limiter>, permits: u64) -> i32 {
     with(limiter, |limiter| Ok(i32::from(limiter.release(permits)?)))
+}
+
+/// Ends the operations in flight of a grant, whose outcome an adaptive limit follows. Returns 0 if
+/// no policy counts them, else 1.
+///
+/// `outcome` is `RATEGATE_SERVED`, `RATEGATE_DROPPED` or `RATEGATE_IGNORED`. End each grant once.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_release_with_outcome(
+    limiter: Option<&Limiter>,
+    grant: Given<Decision>,
+    outcome: i32,
+) -> i32 {
+    with(limiter, |limiter| {
+        let outcome = match outcome {
+            RATEGATE_SERVED => Outcome::Served,
+            RATEGATE_DROPPED => Outcome::Dropped,
+            RATEGATE_IGNORED => Outcome::Ignored,
+            other => return Err(Failure::Outcome(other)),
+        };
+        let grant = grant.read("grant")?.grant()?;
+        Ok(i32::from(limiter.release_with_outcome(&grant, outcome)?))
+    })
+}
+
+/// Writes the most operations in flight that the limit allows now. Returns 0 if it counts none,
+/// else 1.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_max_in_flight(
+    limiter: Option<&Limiter>,
+    permits: Out<'_, u64>,
+) -> i32 {
+    with(limiter, |limiter| {
+        let Some(max) = limiter.max_in_flight()? else { return Ok(RATEGATE_DENIED) };
+        put(permits, max);
+        Ok(RATEGATE_GRANTED)
+    })
 }
 
 /// Adds permits to a pool that is refilled from outside. Returns 0 if there is none, else 1.

@@ -83,6 +83,15 @@ static void null_is_a_status_everywhere(void)
     SAME(rategate_limiter_acquire(NULL, 1, 0, NULL), invalid);
     SAME(rategate_limiter_reserve(NULL, 1, 0, NULL, NULL), invalid);
     SAME(rategate_limiter_reserve(limiter, 1, 0, NULL, NULL), invalid);
+    SAME(rategate_limiter_try_hold(NULL, 1, 0, NULL, NULL), invalid);
+    SAME(rategate_limiter_try_hold(limiter, 1, 0, NULL, NULL), invalid);
+    SAME(rategate_hold_permits(NULL), 0);
+    SAME(rategate_hold_ends_ns(NULL), 0);
+    SAME(rategate_hold_commit(NULL, 1, NULL, NULL), invalid);
+    SAME(rategate_hold_cancel(NULL), invalid);
+    SAME(rategate_limiter_release_with_outcome(NULL, NULL, RATEGATE_SERVED), invalid);
+    SAME(rategate_limiter_release_with_outcome(limiter, NULL, RATEGATE_SERVED), invalid);
+    SAME(rategate_limiter_max_in_flight(NULL, NULL), invalid);
     SAME(rategate_limiter_refund(NULL, &decision, 1, NULL), invalid);
     SAME(rategate_limiter_refund(limiter, NULL, 1, NULL), invalid);
     SAME(rategate_limiter_settle(NULL, &decision, 1, NULL), invalid);

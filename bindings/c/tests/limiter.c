@@ -94,6 +94,72 @@ static void reservations_are_kept_waited_for_or_cancelled(void)
     rategate_limiter_free(limiter);
 }
 
+static void an_estimate_is_held_until_its_cost_is_known(void)
+{
+    rategate_limiter *limiter = new_limiter("10/s burst 100", clock_);
+    const uint64_t from_ns = rategate_clock_now(clock_);
+    rategate_hold *hold = NULL, *other = NULL;
+    SAME(rategate_limiter_try_hold(limiter, 80, 60 * SECOND, &hold, NULL), RATEGATE_GRANTED);
+    SAME(rategate_hold_permits(hold), 80);
+    SAME(rategate_hold_ends_ns(hold), from_ns + 60 * SECOND);
+    uint64_t retry_after_ns = 0, remaining = 0;
+    SAME(rategate_limiter_try_hold(limiter, 80, SECOND, &other, &retry_after_ns), RATEGATE_DENIED);
+    SAME(retry_after_ns, 6 * SECOND);
+    CHECK(other == NULL);
+    SAME(rategate_limiter_try_hold(limiter, 101, SECOND, &other, NULL), RATEGATE_NEVER);
+    struct rategate_settlement settlement = {.size = 1};
+    struct rategate_charge charge = {.size = sizeof charge};
+    /* A wrong size ends nothing. */
+    SAME(rategate_hold_commit(hold, 15, &settlement, &charge), RATEGATE_INVALID);
+    settlement.size = sizeof settlement;
+    charge.size = 1;
+    SAME(rategate_hold_commit(hold, 15, &settlement, &charge), RATEGATE_INVALID);
+    SAME(rategate_hold_commit(hold, 15, &settlement, NULL), 1);
+    SAME(settlement.refunded, 65);
+    SAME(rategate_limiter_remaining(limiter, &remaining), RATEGATE_GRANTED);
+    SAME(remaining, 85);
+    SAME(rategate_limiter_try_hold(limiter, 85, SECOND, &hold, NULL), RATEGATE_GRANTED);
+    SAME(rategate_hold_cancel(hold), 1);
+    SAME(rategate_limiter_try_hold(limiter, 85, SECOND, &hold, NULL), RATEGATE_GRANTED);
+    rategate_clock_advance(clock_, SECOND);
+    charge.size = sizeof charge;
+    SAME(rategate_hold_commit(hold, 7, NULL, &charge), 0);
+    SAME(charge.booked, 7);
+    SAME(rategate_limiter_try_hold(limiter, 1, 0, &hold, NULL), RATEGATE_GRANTED);
+    SAME(rategate_hold_cancel(hold), 0);
+    rategate_limiter_free(limiter);
+}
+
+static void an_adaptive_limit_follows_outcomes(void)
+{
+    rategate_limiter *limiter = new_limiter(
+        "policy = \"adaptive\"\nfloor = 2\nfirst = 4\nceiling = 5\nmethod = \"aimd\"\n", clock_);
+    DECISION(first);
+    DECISION(second);
+    uint64_t max = 0;
+    SAME(rategate_limiter_check(limiter, 2, &first), RATEGATE_GRANTED);
+    SAME(rategate_limiter_check(limiter, 2, &second), RATEGATE_GRANTED);
+    SAME(rategate_limiter_max_in_flight(limiter, &max), 1);
+    SAME(max, 4);
+    rategate_clock_advance(clock_, SECOND);
+    SAME(rategate_limiter_release_with_outcome(limiter, &first, RATEGATE_SERVED), 1);
+    SAME(rategate_limiter_max_in_flight(limiter, &max), 1);
+    SAME(max, 5);
+    FAILS(rategate_limiter_release_with_outcome(limiter, &second, 3), RATEGATE_INVALID,
+          "`outcome` is 3: it must be RATEGATE_SERVED, RATEGATE_DROPPED or RATEGATE_IGNORED");
+    SAME(rategate_limiter_release_with_outcome(limiter, &second, RATEGATE_DROPPED), 1);
+    SAME(rategate_limiter_max_in_flight(limiter, &max), 1);
+    SAME(max, 4);
+    SAME(rategate_limiter_remaining(limiter, &max), RATEGATE_GRANTED);
+    SAME(max, 2);
+    rategate_limiter_free(limiter);
+    limiter = new_limiter("1/s", clock_);
+    SAME(rategate_limiter_check(limiter, 1, &first), RATEGATE_GRANTED);
+    SAME(rategate_limiter_max_in_flight(limiter, &max), 0);
+    SAME(rategate_limiter_release_with_outcome(limiter, &first, RATEGATE_IGNORED), 0);
+    rategate_limiter_free(limiter);
+}
+
 static void permits_come_back(void)
 {
     rategate_limiter *limiter = new_limiter("1/s burst 10", clock_);
@@ -291,6 +357,8 @@ int main(void)
     a_peek_takes_nothing();
     an_acquire_refuses_at_once_what_is_too_late();
     reservations_are_kept_waited_for_or_cancelled();
+    an_estimate_is_held_until_its_cost_is_known();
+    an_adaptive_limit_follows_outcomes();
     permits_come_back();
     settlements_and_charges_correct_estimates();
     operations_end_and_pools_are_refilled();
