@@ -23,6 +23,7 @@ static struct player {
     uint64_t waits[MAX_STEPS];
     struct rategate_decision grants[MAX_STEPS];
     rategate_reservation *reserved[MAX_STEPS];
+    rategate_hold *held[MAX_STEPS];
 } p;
 
 static void fail(const char *expected, const char *seen)
@@ -138,6 +139,48 @@ static const struct rategate_decision *grant_of(size_t step)
     return grant;
 }
 
+/* Writes the correction of an estimate. */
+static void corrected(const char *word, const struct rategate_settlement *settlement,
+                      uint64_t estimate, uint64_t actual, char *out)
+{
+    /* Operations in flight owe nothing. */
+    const int is_even = settlement->charged + settlement->forgiven == 0;
+    if (actual == estimate || (actual > estimate && is_even))
+        strcpy(out, word);
+    else if (actual < estimate)
+        sprintf(out, "%s back=%" PRIu64, word, settlement->refunded);
+    else if (settlement->forgiven == 0)
+        sprintf(out, "%s owed=%" PRIu64, word, settlement->charged);
+    else
+        sprintf(out, "%s owed=%" PRIu64 " forgiven=%" PRIu64, word, settlement->charged,
+                settlement->forgiven);
+}
+
+static void committed(size_t of, uint64_t actual, char *out)
+{
+    struct rategate_settlement settlement = {.size = sizeof settlement};
+    struct rategate_charge charge = {.size = sizeof charge};
+    uint64_t estimate = rategate_hold_permits(p.held[of]);
+    int32_t status = rategate_hold_commit(p.held[of], actual, &settlement, &charge);
+    p.held[of] = NULL;
+    if (status == 0) {
+        sprintf(out, "late debt=%" PRIu64 " forgiven=%" PRIu64, charge.debt, charge.forgiven);
+        return;
+    }
+    SAME(status, 1);
+    corrected("committed", &settlement, estimate, actual, out);
+}
+
+static int32_t outcome_of(const char *words)
+{
+    if (strstr(words, "outcome=served") != NULL)
+        return RATEGATE_SERVED;
+    if (strstr(words, "outcome=dropped") != NULL)
+        return RATEGATE_DROPPED;
+    CHECK(strstr(words, "outcome=ignored") != NULL);
+    return RATEGATE_IGNORED;
+}
+
 static void settled(size_t of, uint64_t actual, char *out)
 {
     const struct rategate_decision *grant = grant_of(of);
@@ -148,15 +191,7 @@ static void settled(size_t of, uint64_t actual, char *out)
         return;
     }
     SAME(status, RATEGATE_GRANTED);
-    if (actual == grant->permits)
-        strcpy(out, "settled");
-    else if (actual < grant->permits)
-        sprintf(out, "settled back=%" PRIu64, settlement.refunded);
-    else if (settlement.forgiven == 0)
-        sprintf(out, "settled owed=%" PRIu64, settlement.charged);
-    else
-        sprintf(out, "settled owed=%" PRIu64 " forgiven=%" PRIu64, settlement.charged,
-                settlement.forgiven);
+    corrected("settled", &settlement, grant->permits, actual, out);
 }
 
 /* Makes a call, and writes its result. */
@@ -199,9 +234,24 @@ static void call(size_t step, const char *verb, const char *words, const char *p
         }
     } else if (strcmp(verb, "cancel") == 0) {
         size_t of = step_of(words);
-        status = rategate_reservation_cancel(p.reserved[of]);
+        status = p.held[of] != NULL ? rategate_hold_cancel(p.held[of])
+                                    : rategate_reservation_cancel(p.reserved[of]);
+        p.held[of] = NULL;
         p.reserved[of] = NULL;
         strcpy(out, status == 1 ? "cancelled" : "too-late");
+    } else if (strcmp(verb, "hold") == 0) {
+        const uint64_t ttl_ns = needed(words, "ttl");
+        status = rategate_limiter_try_hold(p.limiter, permits, ttl_ns, &p.held[step], &ns);
+        if (status == RATEGATE_GRANTED) {
+            SAME(rategate_hold_permits(p.held[step]), permits);
+            sprintf(out, "held start=%" PRIu64, rategate_hold_ends_ns(p.held[step]) - ttl_ns);
+        } else {
+            decision.status = status;
+            decision.retry_after_ns = ns;
+            result_of(&decision, 0, out);
+        }
+    } else if (strcmp(verb, "commit") == 0) {
+        committed(step_of(words), needed(words, "actual"), out);
     } else if (strcmp(verb, "settle") == 0) {
         settled(step_of(words), needed(words, "actual"), out);
     } else if (strcmp(verb, "refund") == 0) {
@@ -219,7 +269,11 @@ static void call(size_t step, const char *verb, const char *words, const char *p
                     charge.forgiven);
         }
     } else {
-        if (strcmp(verb, "release") == 0)
+        if (strcmp(verb, "release") == 0 && strstr(words, "outcome=") != NULL)
+            SAME(rategate_limiter_release_with_outcome(p.limiter, grant_of(step_of(words)),
+                                                       outcome_of(words)) >= 0,
+                 1);
+        else if (strcmp(verb, "release") == 0)
             SAME(rategate_limiter_release(p.limiter, permits) >= 0, 1);
         else if (strcmp(verb, "refill") == 0)
             SAME(rategate_limiter_refill(p.limiter, permits) >= 0, 1);
@@ -354,9 +408,12 @@ static void play(const char *folder, const char *name)
     size_t waits = 1;
     SAME(rategate_hub_waiting(p.hub, &waits), RATEGATE_GRANTED);
     SAME(waits, 0);
-    for (size_t step = 0; step < MAX_STEPS; step++)
+    for (size_t step = 0; step < MAX_STEPS; step++) {
         if (p.reserved[step] != NULL)
             rategate_reservation_cancel(p.reserved[step]);
+        if (p.held[step] != NULL)
+            rategate_hold_cancel(p.held[step]);
+    }
     rategate_hub_free(p.hub);
     rategate_limiter_free(p.limiter);
     rategate_clock_free(p.clock);

@@ -14,8 +14,9 @@ from pyrategate import (
     Grant,
     Limiter,
     ManualClock,
+    RateLimited,
+    Settled,
     TimeCannotHelp,
-    TooLong,
 )
 from pyrategate._core import Hub
 
@@ -48,8 +49,8 @@ class Player:
 
     def __init__(self):
         self.policies, self.ends, self.woken = [], deque(), deque()
-        # By the number of the call: grants, reservations, and places in the hub's line.
-        self.grants, self.reservations, self.places = {}, {}, {}
+        # By the number of the call: grants, reservations, holds, and places in the hub's line.
+        self.grants, self.reservations, self.holds, self.places = {}, {}, {}, {}
 
     def drain(self):
         while True:
@@ -174,9 +175,27 @@ class Player:
         self.reservations[number] = reservation
         return ["granted", f"start={reservation.promised_at_ns}"]
 
+    def call_hold(self, number, given):
+        permits, ttl = int(given["permits"]), int(given["ttl"])
+        try:
+            hold = self.limiter.try_hold(permits, f"{ttl}ns")
+        except Exception as error:
+            return shown(error)
+        assert hold.permits == permits
+        self.holds[number] = hold
+        return ["held", f"start={hold.ends_at_ns - ttl}"]
+
+    def call_commit(self, _, given):
+        hold, actual = self.holds.pop(int(given["of"])), int(given["actual"])
+        end = hold.commit(actual)
+        if isinstance(end, Settled):
+            return ["committed", *corrected(end, hold.permits, actual)]
+        return ["late", f"debt={end.debt}", f"forgiven={end.forgiven}"]
+
     def call_cancel(self, _, given):
-        reservation = self.reservations.pop(int(given["of"]), None)
-        return ["cancelled" if reservation is not None and reservation.cancel() else "too-late"]
+        call = int(given["of"])
+        of = self.holds.pop(call, None) or self.reservations.pop(call, None)
+        return ["cancelled" if of is not None and of.cancel() else "too-late"]
 
     def call_settle(self, _, given):
         grant, actual = self.granted(given), int(given["actual"])
@@ -184,14 +203,7 @@ class Player:
             settled = self.limiter.settle(grant, actual)
         except ExceedsCapacity:
             return ["not-for-this-limit"]
-        result = ["settled"]
-        if actual < grant.permits:
-            result.append(f"back={settled.refunded}")
-        if actual > grant.permits:
-            result.append(f"owed={settled.charged}")
-        if settled.forgiven:
-            result.append(f"forgiven={settled.forgiven}")
-        return result
+        return ["settled", *corrected(settled, grant.permits, actual)]
 
     def call_refund(self, _, given):
         back = self.limiter.refund(self.granted(given), int(given["permits"]))
@@ -205,7 +217,10 @@ class Player:
         return ["charged", f"debt={charged.debt}", f"forgiven={charged.forgiven}"]
 
     def call_release(self, _, given):
-        self.limiter.release(int(given["permits"]))
+        if "of" in given:
+            self.limiter.release_with_outcome(self.granted(given), given["outcome"])
+        else:
+            self.limiter.release(int(given["permits"]))
         return ["set"]
 
     def call_refill(self, _, given):
@@ -234,6 +249,19 @@ def denied(word, retry_after_ns):
     return [word] if retry_after_ns is None else [word, f"retry_after={retry_after_ns}"]
 
 
+def corrected(settled, estimate, actual):
+    """Return the correction of an estimate as a tape writes it."""
+    words = []
+    if actual < estimate:
+        words.append(f"back={settled.refunded}")
+    # Operations in flight owe nothing.
+    if actual > estimate and settled.charged + settled.forgiven > 0:
+        words.append(f"owed={settled.charged}")
+    if settled.forgiven:
+        words.append(f"forgiven={settled.forgiven}")
+    return words
+
+
 def shown(end):
     """Return the end of a call as a tape writes it."""
     match end:
@@ -241,7 +269,7 @@ def shown(end):
             return ["granted", f"start={end.promised_at_ns}", f"scheduled={end.scheduled_at_ns}"]
         case DeadlinePassed():
             return ["deadline-passed"]
-        case TooLong():
+        case RateLimited():
             return denied("denied", end.retry_after_ns)
         case TimeCannotHelp():
             return ["denied"]
@@ -266,7 +294,7 @@ def test_every_tape_plays():
             except Exception as error:
                 raise AssertionError(f"{tape.name}, line {number}: {line}") from error
         assert not player.ends and player.hub.waiting == 0, tape.name
-    assert len(TAPES) > 300
+    assert len(TAPES) > 700
     record()
 
 

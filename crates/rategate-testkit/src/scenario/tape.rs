@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Display, Write as _};
 
+use rategate::adaptive::Outcome as Ending;
 use rategate::wait::WhenFull;
 use rategate::{AllOf, AnyPolicy, Limiter};
 use rategate_sim::report::Outcome;
@@ -21,10 +22,6 @@ pub enum LeftOut {
     Callers,
     /// Waiters in classes.
     Classes,
-    /// Holds.
-    Holds,
-    /// Operations that end in some way.
-    Outcomes,
     /// A policy without a table.
     Policy,
 }
@@ -34,8 +31,6 @@ impl Display for LeftOut {
         f.write_str(match self {
             Self::Callers => "callers in loops, or arrivals, which a world plays",
             Self::Classes => "waiters in classes, for which tapes have no words yet",
-            Self::Holds => "holds, for which tapes have no words yet",
-            Self::Outcomes => "operations with outcomes, for which tapes have no words yet",
             Self::Policy => "a policy without a table",
         })
     }
@@ -72,6 +67,7 @@ pub fn tape(name: &str, scenario: &Scenario) -> Result<String, LeftOut> {
         named: BTreeMap::new(),
         reserved: BTreeMap::new(),
         waits: BTreeMap::new(),
+        held: BTreeMap::new(),
         left: BTreeMap::new(),
         merged: VecDeque::new(),
         is_called: false,
@@ -91,11 +87,7 @@ fn left_out(scenario: &Scenario) -> Option<LeftOut> {
     if !scenario.classes.is_empty() {
         return Some(LeftOut::Classes);
     }
-    scenario.steps.iter().find_map(|step| match step.call {
-        Call::Hold { .. } => Some(LeftOut::Holds),
-        Call::End { .. } => Some(LeftOut::Outcomes),
-        _ => None,
-    })
+    None
 }
 
 /// The lines so far, and the calls that later ones refer to.
@@ -108,6 +100,8 @@ struct Tape<'s> {
     named: BTreeMap<&'s str, usize>,
     reserved: BTreeMap<&'s str, usize>,
     waits: BTreeMap<&'s str, usize>,
+    /// The newest hold of each name, until a call ends it.
+    held: BTreeMap<&'s str, usize>,
     /// The permits of each grant that have not been refunded.
     left: BTreeMap<usize, u64>,
     /// The waits that have ended as the clock moved, of which other limiters may be woken later.
@@ -229,11 +223,18 @@ impl<'s> Tape<'s> {
                 let of = self.reserved.remove(name.as_str()).unwrap();
                 format!("cancel of={}", of + 1)
             }
-            // The limiter does not remember which grants were settled or refunded: callers do.
+            Call::CancelHold { name } if self.is_held(name) => {
+                let of = self.held.remove(name.as_str()).unwrap();
+                format!("cancel of={}", of + 1)
+            }
+            // The limiter does not remember which grants and holds have ended: callers do.
             Call::Settle { .. }
             | Call::Refund { .. }
             | Call::Leave { .. }
             | Call::Cancel { .. }
+            | Call::CancelHold { .. }
+            | Call::Commit { .. }
+            | Call::End { .. }
                 if matches!(result.outcome, Outcome::Ungranted | Outcome::TooLate) =>
             {
                 self.line(format_args!("remaining {}", result.remaining));
@@ -250,6 +251,18 @@ impl<'s> Tape<'s> {
                 *left -= result.back.unwrap_or(0);
                 format!("refund of={} permits={permits}", of + 1)
             }
+            Call::End { name, ending } => {
+                let of = self.granted(name);
+                format!("release of={} outcome={}", of + 1, outcome(*ending))
+            }
+            Call::Hold { permits, ttl_ns, name } => {
+                self.held.extend(name.as_deref().map(|name| (name, step)));
+                format!("hold permits={permits} ttl={ttl_ns}")
+            }
+            Call::Commit { name, actual } => {
+                let of = self.held.remove(name.as_str()).unwrap();
+                format!("commit of={} actual={actual}", of + 1)
+            }
             Call::Charge { permits } => format!("charge permits={permits}"),
             Call::Set { limits } => {
                 self.limits(limits)?;
@@ -257,12 +270,9 @@ impl<'s> Tape<'s> {
             }
             Call::Refill { permits } => format!("refill permits={permits}"),
             Call::Release { permits } => format!("release permits={permits}"),
-            Call::Leave { .. }
-            | Call::Cancel { .. }
-            | Call::End { .. }
-            | Call::Hold { .. }
-            | Call::Commit { .. }
-            | Call::CancelHold { .. } => unreachable!("{call:?} is not on tapes"),
+            Call::Leave { .. } | Call::Cancel { .. } | Call::CancelHold { .. } => {
+                unreachable!("{call:?} is not on tapes")
+            }
         };
         let remaining = result.remaining;
         self.line(format_args!("call {} {call} -> {words} remaining={remaining}", step + 1));
@@ -287,6 +297,10 @@ impl<'s> Tape<'s> {
         self.reserved.get(name).is_some_and(|&of| self.results[of].outcome == Outcome::Granted)
     }
 
+    fn is_held(&self, name: &str) -> bool {
+        self.held.get(name).is_some_and(|&of| self.results[of].outcome == Outcome::Held)
+    }
+
     /// Returns `true` if the call did not end at once.
     fn began(&self, step: usize) -> bool {
         self.events.contains(&Event::End(step)) || self.results[step].outcome == Outcome::Left
@@ -295,6 +309,14 @@ impl<'s> Tape<'s> {
     fn line(&mut self, line: impl Display) {
         // A string takes whatever is written.
         let _ = writeln!(self.text, "{line}");
+    }
+}
+
+const fn outcome(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Served => "served",
+        Ending::Dropped => "dropped",
+        Ending::Ignored => "ignored",
     }
 }
 
