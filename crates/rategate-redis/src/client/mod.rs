@@ -6,6 +6,7 @@
 //! | task | use |
 //! |---|---|
 //! | configure servers and timeouts | [`Config`], [`Server`] |
+//! | read a server from an address such as `redis://host:port` | [`Address`] |
 //! | open a store | [`RedisStore::open`]; for tasks, [`RedisStore::open_in_runtime`] |
 //! | wait until it replies | [`RedisStore::ready`] |
 //! | read its counters | [`RedisStore::stats`] |
@@ -52,6 +53,7 @@
 //! It does not fall back: an unavailable store is reported as unavailable. It sends nothing to
 //! replicas.
 
+mod address;
 mod attempts;
 mod call;
 mod carrier;
@@ -90,6 +92,7 @@ use rategate::store::{
     Callback, Key, PerProcess, PlanError, Rule, Store, StoreError, StoreRequest, Unavailable,
 };
 
+pub use address::{Address, AddressError};
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
 pub use stats::Stats;
 
