@@ -35,6 +35,8 @@ pub const DEFAULT_SHARED_BUDGET: Duration = Duration::from_millis(100);
 
 /// The longest label of a limit in a store.
 const MAX_LABEL_BYTES: usize = 32;
+/// The longest name, behind which the label of one of several limits has its number.
+const MAX_NAME_BYTES: usize = MAX_LABEL_BYTES - ".15".len();
 
 /// The configuration of a [`Shared`].
 #[derive(Clone, Debug)]
@@ -52,6 +54,11 @@ pub struct SharedConfig {
     pub mode: Mode,
     /// What decides while the store is gone.
     pub when_gone: OnUnavailable,
+    /// `true` if the store counts as gone until what it may have lost matters no more.
+    ///
+    /// The limit then holds over a restart that empties the store, and calls are decided without
+    /// it for as long as the limit remembers, also after the first start.
+    pub has_quarantine: bool,
     /// The longest time that a call waits for the store.
     pub budget: Duration,
 }
@@ -77,6 +84,7 @@ struct Setup {
     rules: Vec<(String, Rule)>,
     mode: Mode,
     when_gone: OnUnavailable,
+    has_quarantine: bool,
     budget: Duration,
     /// The most permits that one call can take.
     capacity: u64,
@@ -111,6 +119,8 @@ pub enum SharedError {
     Address(AddressError),
     /// A store does not know this policy.
     Policy(AnyPolicy),
+    /// The name cannot be part of a key in the store.
+    Name(String),
     /// The prefix, or what TLS needs, cannot be used, or the system has no thread or no files for
     /// the connection.
     Open(Arc<OpenError>),
@@ -141,8 +151,8 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`SharedError::Address`], [`SharedError::Policy`], [`SharedError::Open`] and
-    /// [`SharedError::Setup`].
+    /// [`SharedError::Address`], [`SharedError::Policy`], [`SharedError::Name`],
+    /// [`SharedError::Open`] and [`SharedError::Setup`].
     pub fn new(policies: &Policies, config: &SharedConfig) -> Result<Self, SharedError> {
         let address: Address = config.url.parse().map_err(SharedError::Address)?;
         let mut store = address.config().budget(config.budget);
@@ -156,6 +166,7 @@ impl Shared {
             rules,
             mode: config.mode,
             when_gone: config.when_gone,
+            has_quarantine: config.has_quarantine,
             budget: config.budget,
             capacity,
             kept: PerProcess::new(),
@@ -291,7 +302,10 @@ impl Setup {
             }
             let clock = MonotonicClock::new();
             let builder = builder.mode(self.mode).on_unavailable(self.when_gone);
-            let builder = builder.with_budget(self.budget);
+            let mut builder = builder.with_budget(self.budget);
+            if self.has_quarantine {
+                builder = builder.with_quarantine();
+            }
             let limiter = builder.build().map_err(SharedError::Setup)?;
             let is_deny = self.when_gone == OnUnavailable::Deny;
             let pause_ns = whole_ns(self.budget).max(1);
@@ -431,6 +445,12 @@ impl Wake for Unpark {
 
 /// Returns the rules of policies, with their labels in the store.
 fn rules(policies: &Policies, name: Option<&str>) -> Result<Vec<(String, Rule)>, SharedError> {
+    if let Some(name) = name {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
+            return Err(SharedError::Name(name.to_owned()));
+        }
+    }
     let numbered = policies.policies().iter().enumerate();
     let named = numbered.map(|(at, policy)| {
         let rule = match *policy {
@@ -468,7 +488,7 @@ impl SharedError {
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
-            Self::Address(_) | Self::Policy(_) | Self::Setup(_) => Code::Invalid,
+            Self::Address(_) | Self::Policy(_) | Self::Name(_) | Self::Setup(_) => Code::Invalid,
             Self::Open(error) => match **error {
                 OpenError::Driver(_) => Code::Failed,
                 _ => Code::Invalid,
@@ -500,6 +520,11 @@ impl fmt::Display for SharedError {
                 f,
                 "a store does not know the policy \"{policy}\"; it knows gcra (\"10/s burst 5\"), \
                  sliding-log (\"100 per any minute\"), fixed-window and calendar"
+            ),
+            Self::Name(name) => write!(
+                f,
+                "the name {name:?} is none; must be 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` \
+                 and `.`"
             ),
             Self::Open(error) => error.fmt(f),
             Self::Setup(error) => error.fmt(f),
