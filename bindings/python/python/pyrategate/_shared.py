@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import cast
 from weakref import WeakKeyDictionary
 
 from . import _core
@@ -40,10 +41,10 @@ class Shared(_core._Shared):
         """Take permits for a key, or say when to come again."""
         loop = asyncio.get_running_loop()
         replies = _replies.get(loop) or _replies_of(loop)
-        begun = replies.check(self, key, permits, loop.create_future)
-        if type(begun) is not tuple:
-            return begun
-        return await self._reply(replies, key, *begun)
+        decision = replies.check(self, key, permits, loop.create_future)
+        if isinstance(decision, tuple):
+            decision = await self._reply(replies, key, *decision)
+        return decision
 
     async def acquire_async(
         self, key: Key = "", permits: int = 1, *, timeout: Span | None = None
@@ -52,16 +53,17 @@ class Shared(_core._Shared):
         loop = asyncio.get_running_loop()
         replies = _replies.get(loop) or _replies_of(loop)
         decision = replies.acquire(self, key, permits, timeout, loop.create_future)
-        if type(decision) is tuple:
+        if isinstance(decision, tuple):
             decision = await self._reply(replies, key, *decision)
-        return decision.grant
+        # Never none: a denial is waited for, or an error.
+        return cast(SharedGrant, decision.grant)
 
     async def remaining_async(self, key: Key = "") -> int | None:
         """Return the most permits that a call of a key could take now, as far as is known."""
         loop = asyncio.get_running_loop()
         replies = _replies.get(loop) or _replies_of(loop)
         decision = replies.peek(self, key, loop.create_future)
-        if type(decision) is tuple:
+        if isinstance(decision, tuple):
             decision = await self._reply(replies, key, *decision)
         return decision.remaining
 
