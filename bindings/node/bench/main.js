@@ -4,6 +4,7 @@ import { RateLimiterMemory } from 'rate-limiter-flexible'
 import { RateLimiter } from 'limiter'
 import { Keyed, Limiter } from 'rategate'
 
+import { shared } from './shared.js'
 import { waits } from './waits.js'
 
 const ROUNDS = 9
@@ -102,5 +103,6 @@ await table('a wait that is granted at once', [
   }
 ])
 
+await shared()
 await waits()
 process.exit()
