@@ -55,15 +55,13 @@ int main(void)
     while (waiting > 0) {
         if (epoll_wait(loop, &event, 1, -1) != 1)
             continue;
-        struct rategate_decision ends[16];
-        int32_t count = rategate_hub_drain(hub, ends, 16, sizeof *ends);
-        for (int32_t n = 0; n < count; n++, waiting--) {
-            int task = tasks[ends[n].wait - first];
-            if (ends[n].status != RATEGATE_GRANTED || task <= last)
+        struct rategate_decision end = {.size = sizeof end};
+        for (; rategate_hub_next(hub, &end) == 1; waiting--) {
+            int task = tasks[end.wait - first];
+            if (end.status != RATEGATE_GRANTED || task <= last)
                 return 1;
             last = task;
-            rategate_hub_taken(hub, ends[n].wait);
-            go_on(task, &ends[n]);
+            go_on(task, &end);
         }
     }
     close(loop);

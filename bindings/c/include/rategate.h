@@ -72,9 +72,9 @@ typedef struct rategate_clock rategate_clock;
 
 // The waits of one event loop, on any limiters.
 //
-// A loop begins waits, watches the hub's descriptor, and drains the hub when that is readable. A
-// call that could go on at once waits too, behind the earlier ones of its limiter, until these
-// have gone on: `rategate_hub_taken`.
+// A loop begins waits and watches the hub's descriptor. When that is readable, it takes one end
+// after another, `rategate_hub_next`, and goes on with each caller. A call that could go on at
+// once waits too while earlier ones of its limiter have not gone on.
 //
 // Any thread may use a hub at any time, but the order is that of one loop. `rategate_hub_free`
 // must be the last call with it. A forked child makes its own: there, all calls with the parent's
@@ -211,7 +211,7 @@ int32_t rategate_hub_new(struct rategate_hub **hub);
 // its parent's hub as it is.
 void rategate_hub_free(struct rategate_hub *hub);
 
-// Returns the descriptor that is readable while the hub has ends of waits to deliver.
+// Returns the descriptor that is readable while waits may have ended.
 //
 // It stays the hub's: watch it, and do not read or close it.
 int32_t rategate_hub_fd(const struct rategate_hub *hub);
@@ -229,26 +229,15 @@ int32_t rategate_hub_begin(const struct rategate_hub *hub,
 
 // Withdraws a wait. Returns 0 if it has ended, else 1.
 //
-// Permits that were granted to it come back, as long as its caller has not gone on. Callers
-// behind it move up.
+// Permits that are held for it go to the next. Callers behind it move up.
 int32_t rategate_hub_cancel(const struct rategate_hub *hub, uint64_t wait);
 
-// Records that the caller of a delivered grant goes on: the permits are its own from here on.
+// Writes the next wait that has ended: its number, and the status that it ended with.
 //
-// Each grant of a drain needs it, or `rategate_hub_cancel`; else later callers of the limiter
-// that wait in a hub stay behind it for ever.
-int32_t rategate_hub_taken(const struct rategate_hub *hub, uint64_t wait);
-
-// Writes the waits that have ended, in order, and returns their number.
-//
-// `ends` is an array of `capacity` structures, and `size` is `sizeof(rategate_decision)`. Each
-// says its wait, and the status that it ended with; `rategate_last_error` has the text of the last
-// that is an error. The descriptor stays readable while there is more. Of a grant, call
-// `rategate_hub_taken` when its caller goes on.
-int32_t rategate_hub_drain(const struct rategate_hub *hub,
-                           struct rategate_decision *ends,
-                           size_t capacity,
-                           size_t size);
+// Returns 1, or 0 if none has. A grant's permits are taken by this call, so go on with the wait's
+// caller before the next one. The text of an error is `rategate_last_error`. The descriptor stays
+// readable until a call returns 0.
+int32_t rategate_hub_next(const struct rategate_hub *hub, struct rategate_decision *decision);
 
 // Writes the number of waits whose callers have not gone on.
 int32_t rategate_hub_waiting(const struct rategate_hub *hub, size_t *waits);

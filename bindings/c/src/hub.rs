@@ -7,20 +7,21 @@ use std::os::fd::AsRawFd;
 use std::process;
 use std::sync::Arc;
 
-use rategate_ffi::{Begun, Delivered, Hub as Inner, Signal, WaitId};
+use rategate::{AcquireError, Grant};
+use rategate_ffi::{Begun, Hub as Inner, Signal, WaitId};
 
 use crate::decision::Decision;
 use crate::failure::{Failure, RATEGATE_GRANTED, RATEGATE_WAITS};
 use crate::limiter::{Limiter, decide};
-use crate::raw::{Array, Filled, Out};
+use crate::raw::{Filled, Out};
 use crate::status::run;
 use crate::timeout;
 
 /// The waits of one event loop, on any limiters.
 ///
-/// A loop begins waits, watches the hub's descriptor, and drains the hub when that is readable. A
-/// call that could go on at once waits too, behind the earlier ones of its limiter, until these
-/// have gone on: `rategate_hub_taken`.
+/// A loop begins waits and watches the hub's descriptor. When that is readable, it takes one end
+/// after another, `rategate_hub_next`, and goes on with each caller. A call that could go on at
+/// once waits too while earlier ones of its limiter have not gone on.
 ///
 /// Any thread may use a hub at any time, but the order is that of one loop. `rategate_hub_free`
 /// must be the last call with it. A forked child makes its own: there, all calls with the parent's
@@ -31,6 +32,19 @@ pub struct Hub {
     waits: Inner,
     /// The process that made it, which its descriptor belongs to.
     process: u32,
+}
+
+impl Hub {
+    fn next(&self) -> Option<(WaitId, Result<Grant, AcquireError>)> {
+        if let Some(ended) = self.waits.next() {
+            return Some(ended);
+        }
+        // The list was empty. What has come since is seen by the second look, or raises it again.
+        self.signal.lower();
+        let ended = self.waits.next()?;
+        self.signal.raise();
+        Some(ended)
+    }
 }
 
 /// Runs a call with a hub.
@@ -71,7 +85,7 @@ pub extern "C" fn rategate_hub_free(hub: Option<Box<Hub>>) {
     });
 }
 
-/// Returns the descriptor that is readable while the hub has ends of waits to deliver.
+/// Returns the descriptor that is readable while waits may have ended.
 ///
 /// It stays the hub's: watch it, and do not read or close it.
 #[unsafe(no_mangle)]
@@ -110,56 +124,27 @@ pub extern "C" fn rategate_hub_begin(
 
 /// Withdraws a wait. Returns 0 if it has ended, else 1.
 ///
-/// Permits that were granted to it come back, as long as its caller has not gone on. Callers
-/// behind it move up.
+/// Permits that are held for it go to the next. Callers behind it move up.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_hub_cancel(hub: Option<&Hub>, wait: u64) -> i32 {
     with(hub, |hub| Ok(i32::from(hub.waits.cancel(WaitId(wait)))))
 }
 
-/// Records that the caller of a delivered grant goes on: the permits are its own from here on.
+/// Writes the next wait that has ended: its number, and the status that it ended with.
 ///
-/// Each grant of a drain needs it, or `rategate_hub_cancel`; else later callers of the limiter
-/// that wait in a hub stay behind it for ever.
+/// Returns 1, or 0 if none has. A grant's permits are taken by this call, so go on with the wait's
+/// caller before the next one. The text of an error is `rategate_last_error`. The descriptor stays
+/// readable until a call returns 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn rategate_hub_taken(hub: Option<&Hub>, wait: u64) -> i32 {
+pub extern "C" fn rategate_hub_next(hub: Option<&Hub>, decision: Filled<Decision>) -> i32 {
     with(hub, |hub| {
-        hub.waits.taken(WaitId(wait));
-        Ok(RATEGATE_GRANTED)
-    })
-}
-
-/// Writes the waits that have ended, in order, and returns their number.
-///
-/// `ends` is an array of `capacity` structures, and `size` is `sizeof(rategate_decision)`. Each
-/// says its wait, and the status that it ended with; `rategate_last_error` has the text of the last
-/// that is an error. The descriptor stays readable while there is more. Of a grant, call
-/// `rategate_hub_taken` when its caller goes on.
-#[unsafe(no_mangle)]
-pub extern "C" fn rategate_hub_drain(
-    hub: Option<&Hub>,
-    ends: Array<Decision>,
-    capacity: usize,
-    size: usize,
-) -> i32 {
-    with(hub, |hub| {
-        if capacity == 0 {
-            return Ok(0);
+        if decision.is_null() {
+            return Err(Failure::Null("decision"));
         }
-        ends.check(size)?;
-        let max = capacity.min(usize::try_from(i32::MAX).unwrap_or(capacity));
-        let mut count = 0;
-        // Before the look at the list: what comes from then on raises it again.
-        hub.signal.lower();
-        let may_have_more = hub.waits.drain_up_to(max, |WaitId(wait), end| {
-            ends.put(count, size, &Decision::ended(wait, end));
-            count = count.saturating_add(1);
-            Delivered::Later
-        });
-        if may_have_more {
-            hub.signal.raise();
-        }
-        Ok(i32::try_from(count).unwrap_or(i32::MAX))
+        decision.check()?;
+        let Some((WaitId(wait), end)) = hub.next() else { return Ok(0) };
+        decision.put(&Decision::ended(wait, end));
+        Ok(1)
     })
 }
 

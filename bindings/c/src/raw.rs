@@ -28,10 +28,6 @@ pub struct Filled<T>(*mut T);
 #[repr(transparent)]
 pub struct Given<T>(*const T);
 
-/// An array of structures of the caller.
-#[repr(transparent)]
-pub struct Array<T>(*mut T);
-
 /// A structure that begins with a `usize`: its size, as the caller was compiled.
 ///
 /// Versions add fields at the end, so that a smaller structure is the beginning of ours.
@@ -125,27 +121,6 @@ impl<T: Layout> Given<T> {
     }
 }
 
-impl<T: Layout> Array<T> {
-    /// Checks the size of an element, and that there is an array.
-    pub(crate) fn check(&self, size: usize) -> Result<(), Failure> {
-        if self.0.is_null() {
-            return Err(Failure::Null("ends"));
-        }
-        checked::<T>(size)
-    }
-
-    /// Writes the element at `index`, and the size of it. The caller has checked both.
-    pub(crate) fn put(&self, index: usize, size: usize, value: &T) {
-        let at = self.0.wrapping_byte_add(index.wrapping_mul(size));
-        // SAFETY: the array has the number of elements of this size that the caller said, and the
-        // index is below that.
-        unsafe {
-            at.cast::<usize>().write(size);
-            put_fields(at.cast(), size, value);
-        }
-    }
-}
-
 fn checked<T: Layout>(size: usize) -> Result<(), Failure> {
     if size < T::MIN_SIZE || !size.is_multiple_of(align_of::<T>()) {
         return Err(Failure::Size { name: T::NAME, size, min: T::MIN_SIZE });
@@ -196,4 +171,4 @@ macro_rules! debug {
     )*};
 }
 
-debug!(Text, Start, Filled<T>, Given<T>, Array<T>);
+debug!(Text, Start, Filled<T>, Given<T>);

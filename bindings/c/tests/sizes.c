@@ -54,7 +54,7 @@ static void a_size_that_no_version_has_is_refused(void)
               "sizeof(rategate_decision)");
         SAME(rategate_limiter_acquire(limiter, 1, 0, &decision), RATEGATE_INVALID);
         SAME(rategate_hub_begin(hub, limiter, 1, 0, &decision), RATEGATE_INVALID);
-        SAME(rategate_hub_drain(hub, &decision, 1, sizes[n]), RATEGATE_INVALID);
+        SAME(rategate_hub_next(hub, &decision), RATEGATE_INVALID);
         SAME(rategate_limiter_status(limiter, &status), RATEGATE_INVALID);
         SAME(rategate_limiter_charge(limiter, 1, &charge), RATEGATE_INVALID);
         DECISION(grant);

@@ -100,9 +100,9 @@ static void result_of(const struct rategate_decision *decision, int is_end, char
 static void drain(void)
 {
     DECISION(end);
-    int32_t count;
-    while ((count = rategate_hub_drain(p.hub, &end, 1, sizeof end)) != 0) {
-        SAME(count, 1);
+    int32_t ended;
+    while ((ended = rategate_hub_next(p.hub, &end)) != 0) {
+        SAME(ended, 1);
         CHECK(p.next_end < MAX_ENDS);
         struct end *kept = &p.ends[p.next_end++];
         kept->wait = end.wait;
@@ -110,7 +110,6 @@ static void drain(void)
         for (size_t step = 0; step < MAX_STEPS; step++)
             if (p.waits[step] == end.wait && end.status == RATEGATE_GRANTED)
                 p.grants[step] = end;
-        SAME(rategate_hub_taken(p.hub, end.wait), RATEGATE_GRANTED);
     }
 }
 

@@ -1,27 +1,27 @@
 //! The waits of an event loop.
 //!
 //! A loop cannot block, and no other thread may call it. So it begins a wait here and goes on. When
-//! the wait may have ended, the thread that finds out puts it on a list and notifies the loop, once
-//! for all that are on it. The loop then [drains](Hub::drain) the list.
+//! the wait may have ended, the thread that finds out puts it on a list and notifies the loop. The
+//! loop then wakes the callers on the list, and each takes its permits as it runs.
 //!
 //! ```text
-//!   loop            begin ............................... drain -> (id, grant), in order
-//!                     |                                     ^
-//!   limiter's queue   o--- waits --- due: wake --> list --- | notify, if the list was empty
+//!   loop            begin ......................... wake --> collect, as the caller runs
+//!                     |                               ^
+//!   limiter's queue   o--- waits --- due --> list ----| notify, unless the loop is looking
 //! ```
+//!
+//! The instant of the call that returns the permits is the one that the limit counts. A caller
+//! that runs late, because its loop is busy, so delays its successors and shortens no window.
 //!
 //! # Order
 //!
-//! A loop that was busy learns late which of its waits were granted, and their callers go on later
-//! still. A call that is granted permits at once meanwhile would go on before them. So it is put on
-//! the list behind them ([`Begun::Waits`]), and is delivered in order.
-//!
-//! A loop may also be busy for longer than the [grace period](rategate::Limiter::with_grace), after
-//! which a waiter's permits go to the next. So a grant goes to the first caller of the hub that
-//! waits for as many permits of that limiter, and that caller's place in the queue to the one
-//! whose grant it was. A caller with a timeout keeps its place, which is made for that timeout.
+//! A caller whose start has come has its permits held until it runs, and later ones wait behind it.
+//! A loop may be busy for longer than the [grace period](rategate::Limiter::with_grace), after
+//! which held permits go to the next. So the first of the callers that wait for the same takes
+//! what is held for any of them, and those between move up. The same is as many permits of one
+//! limiter, without a timeout: a place with a timeout is made for that.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::mem::{forget, swap, take};
 use std::process;
@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use rategate::{AcquireError, Grant};
 
-use crate::limiter::{Limiter, Waiting};
+use crate::limiter::{Limiter, Start, Waiting};
 
 /// A wait of a hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ pub struct WaitId(pub u64);
 pub enum Begun {
     /// The permits were free.
     Granted(Grant),
-    /// The hub will deliver the end of the wait.
+    /// The hub will wake the caller.
     Waits(WaitId),
 }
 
@@ -72,59 +72,52 @@ struct Same(usize, u64);
 /// A wait whose caller has not gone on.
 struct Wait {
     place: Place,
-    limiter: Limiter,
     /// Absent with a timeout.
     same: Option<Same>,
 }
 
 /// A place in a limiter's queue, which callers that wait for the same may change with each other.
+/// Dropped, it leaves the queue, and what was held for it goes to the next.
 struct Place {
-    state: State,
+    waiting: Waiting,
     mark: Arc<Mark>,
-}
-
-enum State {
-    Waiting(Waiting),
-    /// Granted at once, behind others whose callers have not gone on.
-    Granted(Grant),
-    /// Delivered to the loop, and the caller has not gone on.
-    Delivered(Grant),
-}
-
-/// The state of a caller whose grant has been delivered to its loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivered {
-    /// The caller has gone on.
-    Taken,
-    /// The caller will go on later, and the loop calls [`Hub::taken`] then.
-    Later,
+    /// The error that the wait ended with, if another caller found that out.
+    failed: Option<AcquireError>,
 }
 
 /// The waits that may have ended.
 struct List {
-    ready: Mutex<Vec<Arc<Mark>>>,
-    /// Called after the first was put on an empty list, by whichever thread did.
+    ready: Mutex<Ready>,
+    /// Called after the first was put on the list of a loop that has looked, by whichever thread
+    /// did.
     notify: Box<dyn Fn() + Send + Sync>,
 }
 
-/// The waker of a wait, and the mark that its caller should go on.
+#[derive(Default)]
+struct Ready {
+    marks: VecDeque<Arc<Mark>>,
+    /// `true` from a notification until the loop has found the list empty.
+    is_notified: bool,
+}
+
+/// The waker of a wait, and the mark that its caller should run.
 struct Mark {
     /// The caller that has the place now. Changed with the waits locked.
     id: AtomicU64,
     /// Weak: a list has marks, and may be dropped with some on it.
     list: Weak<List>,
-    /// `true` from when the wait may have ended until it is seen that it has not. It stays so for
-    /// a wait that has ended.
+    /// `true` from when the wait may have ended until its caller looks, or leaves.
     is_set: AtomicBool,
-    /// The limiter's count of marks that are set, of waits whose callers have not gone on.
+    /// The limiter's count of marks that are set.
     untaken: Arc<AtomicUsize>,
 }
 
 impl Hub {
-    /// Creates a hub, which calls `notify` when its loop should [drain](Self::drain) it.
+    /// Creates a hub, which calls `notify` when its loop should look at the list, by
+    /// [`wake`](Self::wake) or [`next`](Self::next).
     ///
     /// Any thread may call `notify`, also the one that calls the hub. It must not block, nor call
-    /// the hub, and is called once until the next drain.
+    /// the hub, and is called once until the loop has found the list empty.
     pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Self {
         let list = List { ready: Mutex::default(), notify: Box::new(notify) };
         Self { list: Arc::new(list), waits: Mutex::default(), made_in: process::id() }
@@ -132,6 +125,9 @@ impl Hub {
 
     /// Takes `permits`, or begins to wait for them; refuses at once if they could start only after
     /// `timeout`.
+    ///
+    /// Free permits are for a caller that goes on at once. While earlier ones have not, it waits
+    /// behind them.
     ///
     /// # Errors
     ///
@@ -142,10 +138,38 @@ impl Hub {
         permits: u64,
         timeout: Option<Duration>,
     ) -> Result<Begun, AcquireError> {
+        let start = if limiter.has_untaken() { Start::Later } else { Start::AtOnce };
+        self.begin_to(start, limiter, permits, timeout)
+    }
+
+    /// Begins to wait for `permits`, even where they are free, for a caller that goes on later.
+    ///
+    /// It does not notify where they are: the loop calls [`next`](Self::next) anyway.
+    ///
+    /// # Errors
+    ///
+    /// As of [`begin`](Self::begin).
+    pub fn begin_later(
+        &self,
+        limiter: &Limiter,
+        permits: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Begun, AcquireError> {
+        self.list.ready().is_notified = true;
+        self.begin_to(Start::Later, limiter, permits, timeout)
+    }
+
+    fn begin_to(
+        &self,
+        start: Start,
+        limiter: &Limiter,
+        permits: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Begun, AcquireError> {
         let mut waits = self.waits();
         waits.last_id = waits.last_id.wrapping_add(1);
         let id = waits.last_id;
-        let mut waiting = limiter.wait(permits, timeout);
+        let mut waiting = limiter.wait(permits, timeout, start);
         let mark = Arc::new(Mark {
             id: AtomicU64::new(id),
             list: Arc::downgrade(&self.list),
@@ -153,106 +177,65 @@ impl Hub {
             untaken: Arc::clone(limiter.untaken()),
         });
         let waker = Waker::from(Arc::clone(&mark));
-        let state = match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(Ok(grant)) if !limiter.has_untaken() => return Ok(Begun::Granted(grant)),
-            Poll::Ready(Ok(grant)) => State::Granted(grant),
-            Poll::Ready(Err(error)) => return Err(error),
-            Poll::Pending => State::Waiting(waiting),
-        };
-        if matches!(state, State::Granted(_)) {
-            mark.put();
+        match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(end) => return end.map(Begun::Granted),
+            Poll::Pending => {}
         }
         let same = timeout.is_none().then(|| Same(Arc::as_ptr(limiter.untaken()).addr(), permits));
         if let Some(same) = same {
             waits.alike.entry(same).or_default().insert(id);
         }
-        let wait = Wait { place: Place { state, mark }, limiter: limiter.clone(), same };
-        waits.by_id.insert(id, wait);
+        waits.by_id.insert(id, Wait { place: Place { waiting, mark, failed: None }, same });
         Ok(Begun::Waits(WaitId(id)))
     }
 
-    /// Withdraws a wait. What it held, or was granted and its caller has not taken, is refunded;
-    /// those behind it move up. Returns `false` if the wait has ended.
+    /// Withdraws a wait. What was held for it goes to the next. Returns `false` if the wait has
+    /// ended.
     pub fn cancel(&self, id: WaitId) -> bool {
+        // Dropped once the lock is free: the drop wakes others.
         let wait = self.waits().remove(id.0);
-        wait.is_some_and(|wait| {
-            wait.withdraw();
-            true
-        })
+        wait.is_some()
     }
 
-    /// Records that the caller of a delivered grant has gone on: the permits are its own.
-    pub fn taken(&self, id: WaitId) {
-        if let Some(wait) = self.waits().remove(id.0) {
-            wait.place.mark.withdraw();
+    /// Reports the callers to wake, in order: those on the list now. Each then
+    /// [collects](Self::collect) as it runs, and waits on if it gets nothing.
+    pub fn wake(&self, mut wake: impl FnMut(WaitId)) {
+        for mark in self.list.take() {
+            wake(WaitId(mark.id.load(Ordering::Relaxed)));
         }
     }
 
-    /// Delivers the ends of the waits that are on the list now, in order. Those that come meanwhile
-    /// notify again.
-    ///
-    /// `deliver` may begin and cancel waits, and says whether the caller goes on at once. A wait
-    /// that is cancelled before that is refunded, and is not delivered any more.
-    pub fn drain(&self, deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered) {
-        self.drain_up_to(usize::MAX, deliver);
+    /// Returns the result of a wait, once, as its caller runs: it takes the permits now. `None`
+    /// while the wait lasts, and after its end.
+    pub fn collect(&self, WaitId(id): WaitId) -> Option<Result<Grant, AcquireError>> {
+        let mut waits = self.waits();
+        let end = waits.by_id.get_mut(&id)?.place.end();
+        let (ended, place) = match end {
+            Some(end) => (end, waits.remove(id)?.place),
+            None => waits.take_of_later(id)?,
+        };
+        // Dropped once the lock is free: the drop wakes others.
+        drop(waits);
+        drop(place);
+        Some(ended)
     }
 
-    /// Delivers at most `max` ends, as [`drain`](Self::drain) does. Returns `true` if it has
-    /// delivered as many: the list may have more then, of which nothing notifies.
-    pub fn drain_up_to(
-        &self,
-        max: usize,
-        mut deliver: impl FnMut(WaitId, Result<Grant, AcquireError>) -> Delivered,
-    ) -> bool {
-        // One pass: at a high rate each wait that ends makes the next one due, and the loop has
-        // more to do.
-        let mut delivered = 0_usize;
-        let mut ready = take(&mut *self.list.ready()).into_iter();
-        while delivered < max {
-            let Some(mark) = ready.next() else { return false };
-            let Some((id, end)) = self.check(&mark) else { continue };
-            delivered = delivered.saturating_add(1);
-            let then = deliver(id, end);
-            if end.is_ok() && then == Delivered::Taken {
-                self.taken(id);
+    /// Returns the next wait on the list that has ended, as [`collect`](Self::collect) does, for a
+    /// loop that has its caller run before it looks for another. `None` once the list is empty.
+    pub fn next(&self) -> Option<(WaitId, Result<Grant, AcquireError>)> {
+        loop {
+            let mark = self.list.pop()?;
+            let id = WaitId(mark.id.load(Ordering::Relaxed));
+            if let Some(end) = self.collect(id) {
+                return Some((id, end));
             }
         }
-        // Those that came meanwhile are behind.
-        self.list.ready().splice(..0, ready);
-        true
     }
 
     /// Returns the number of waits whose callers have not gone on.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waits().by_id.len()
-    }
-
-    /// Looks at a place from the list. Returns the caller that goes on, if there is one, and why.
-    fn check(&self, mark: &Arc<Mark>) -> Option<(WaitId, Result<Grant, AcquireError>)> {
-        let mut waits = self.waits();
-        let id = mark.id.load(Ordering::Relaxed);
-        let wait = waits.by_id.get_mut(&id)?;
-        let end = match &mut wait.place.state {
-            State::Delivered(_) => return None,
-            State::Granted(grant) => Ok(*grant),
-            State::Waiting(waiting) => {
-                // Before the poll: a wake from then on puts the place on the list again.
-                mark.unset();
-                let waker = Waker::from(Arc::clone(mark));
-                match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(end) => end,
-                    Poll::Pending => return None,
-                }
-            }
-        };
-        mark.set();
-        let Ok(grant) = end else {
-            waits.remove(id)?.place.mark.withdraw();
-            return Some((WaitId(id), end));
-        };
-        wait.place.state = State::Delivered(grant);
-        Some((WaitId(waits.hand_to_first(id)), end))
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -262,13 +245,10 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
+        let waits = take(&mut self.waits.get_mut().unwrap_or_else(PoisonError::into_inner).by_id);
         // In a forked child a lock that another thread held stays locked, and the waits are copies.
         if self.made_in != process::id() {
-            forget(take(&mut self.waits.get_mut().unwrap_or_else(PoisonError::into_inner).by_id));
-            return;
-        }
-        for (_, wait) in take(&mut *self.waits()).by_id {
-            wait.withdraw();
+            forget(waits);
         }
     }
 }
@@ -282,85 +262,116 @@ impl fmt::Debug for Hub {
 impl Waits {
     fn remove(&mut self, id: u64) -> Option<Wait> {
         let wait = self.by_id.remove(&id)?;
-        self.no_longer_waits(id, wait.same);
-        Some(wait)
-    }
-
-    fn no_longer_waits(&mut self, id: u64, same: Option<Same>) {
-        let Some(same) = same else { return };
-        if let Some(alike) = self.alike.get_mut(&same)
+        if let Some(same) = wait.same
+            && let Some(alike) = self.alike.get_mut(&same)
             && alike.remove(&id)
             && alike.is_empty()
         {
             self.alike.remove(&same);
         }
+        Some(wait)
     }
 
-    /// Has the grant of a caller go to the first that waits for the same. Returns that caller.
-    fn hand_to_first(&mut self, id: u64) -> u64 {
-        let Some(wait) = self.by_id.get(&id) else { return id };
-        let same = wait.same;
-        let alike = same.and_then(|same| self.alike.get(&same));
-        let first = alike.and_then(|alike| alike.first().copied()).unwrap_or(id);
-        self.no_longer_waits(first, same);
-        if first != id
-            && let [Some(one), Some(other)] = self.by_id.get_disjoint_mut([&id, &first])
-        {
-            swap(&mut one.place, &mut other.place);
-            one.place.mark.id.store(id, Ordering::Relaxed);
-            other.place.mark.id.store(first, Ordering::Relaxed);
+    /// Takes what is held for later callers, for the first of those that wait for the same: its
+    /// own went on to them, because it did not run in time. All move up by a place.
+    ///
+    /// Returns the grant, and the place that is left over.
+    fn take_of_later(&mut self, id: u64) -> Option<(Result<Grant, AcquireError>, Place)> {
+        let wait = self.by_id.get(&id)?;
+        let untaken = Arc::clone(&wait.place.mark.untaken);
+        let mut alike = self.alike.get(&wait.same?)?.iter();
+        if alike.next() != Some(&id) {
+            return None;
         }
-        first
+        let mut later = Vec::new();
+        for &other in alike {
+            // Usually at once.
+            if untaken.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            later.push(other);
+            let place = &mut self.by_id.get_mut(&other)?.place;
+            if !place.mark.is_set.load(Ordering::Acquire) {
+                continue;
+            }
+            match place.end() {
+                Some(Ok(grant)) => {
+                    let mut place = self.remove(id)?.place;
+                    for other in later {
+                        let wait = self.by_id.get_mut(&other)?;
+                        swap(&mut wait.place, &mut place);
+                        wait.place.mark.id.store(other, Ordering::Relaxed);
+                    }
+                    return Some((Ok(grant), place));
+                }
+                failed => place.failed = failed.and_then(Result::err),
+            }
+        }
+        None
     }
 }
 
-impl Wait {
-    fn withdraw(self) {
-        self.place.mark.withdraw();
-        match self.place.state {
-            // Its drop leaves the wait queue, and refunds what was held.
-            State::Waiting(waiting) => drop(waiting),
-            // A closed limiter needs nothing back.
-            State::Granted(grant) | State::Delivered(grant) => {
-                let _ = self.limiter.refund(&grant, grant.permits());
-            }
+impl Place {
+    /// Returns how the wait has ended, if it has.
+    fn end(&mut self) -> Option<Result<Grant, AcquireError>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
         }
+        // Before the poll: a wake from then on puts the place on the list again.
+        self.mark.unset();
+        let waker = Waker::from(Arc::clone(&self.mark));
+        match self.waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(end) => Some(end),
+            Poll::Pending => None,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // First: those that its leaving wakes are not behind it any more.
+        self.mark.withdraw();
     }
 }
 
 impl List {
-    fn ready(&self) -> MutexGuard<'_, Vec<Arc<Mark>>> {
+    fn ready(&self) -> MutexGuard<'_, Ready> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> VecDeque<Arc<Mark>> {
+        take(&mut *self.ready()).marks
+    }
+
+    fn pop(&self) -> Option<Arc<Mark>> {
+        let mut ready = self.ready();
+        let next = ready.marks.pop_front();
+        ready.is_notified = next.is_some();
+        next
     }
 
     fn put(&self, mark: Arc<Mark>) {
         let mut ready = self.ready();
-        let is_first = ready.is_empty();
-        ready.push(mark);
+        ready.marks.push_back(mark);
+        let was_notified = ready.is_notified;
+        ready.is_notified = true;
         drop(ready);
-        if is_first {
+        if !was_notified {
             (self.notify)();
         }
     }
 }
 
 impl Mark {
-    /// Puts the wait on the list, unless it is there.
+    /// Puts the wait on the list, unless its caller has not looked since it was last put there.
     fn put(self: &Arc<Self>) {
-        if self.set()
-            && let Some(list) = self.list.upgrade()
-        {
+        if self.is_set.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.untaken.fetch_add(1, Ordering::Relaxed);
+        if let Some(list) = self.list.upgrade() {
             list.put(Arc::clone(self));
         }
-    }
-
-    /// Returns `true` if it was not set.
-    fn set(&self) -> bool {
-        let is_first = !self.is_set.swap(true, Ordering::AcqRel);
-        if is_first {
-            self.untaken.fetch_add(1, Ordering::Relaxed);
-        }
-        is_first
     }
 
     fn unset(&self) {

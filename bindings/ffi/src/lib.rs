@@ -29,7 +29,7 @@ mod signal;
 
 pub use self::clock::Clock;
 pub use self::code::Code;
-pub use self::hub::{Begun, Delivered, Hub, WaitId};
+pub use self::hub::{Begun, Hub, WaitId};
 pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
 pub use self::replies::{Later, Replies};

@@ -48,6 +48,15 @@ enum Kind {
     Several(AsyncLimiter<AllOf, Clock>),
 }
 
+/// The time at which the caller of a wait goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// As soon as the poll has returned its permits.
+    AtOnce,
+    /// After the first poll, so that no permits are taken there.
+    Later,
+}
+
 /// A wait that has begun, and its end.
 pub(crate) type Waiting = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send>>;
 
@@ -188,14 +197,18 @@ impl Limiter {
     }
 
     /// Returns the wait of a task, which takes its place when it is first polled.
-    pub(crate) fn wait(&self, permits: u64, timeout: Option<Duration>) -> Waiting {
+    pub(crate) fn wait(&self, permits: u64, timeout: Option<Duration>, start: Start) -> Waiting {
         each!(self, limiter => {
             let limiter = limiter.clone();
-            match timeout {
-                Some(timeout) => Box::pin(async move {
+            match (timeout, start) {
+                (Some(timeout), Start::AtOnce) => Box::pin(async move {
                     limiter.acquire_within(permits, timeout).await
                 }),
-                None => Box::pin(limiter.acquire_owned(permits)),
+                (Some(timeout), Start::Later) => Box::pin(async move {
+                    limiter.acquire_within(permits, timeout).provisionally().await
+                }),
+                (None, Start::AtOnce) => Box::pin(limiter.acquire_owned(permits)),
+                (None, Start::Later) => Box::pin(limiter.acquire_owned(permits).provisionally()),
             }
         })
     }

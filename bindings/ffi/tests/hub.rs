@@ -2,6 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "a test may panic")]
 
+use std::iter::from_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rategate::wait::QueueBounds;
 use rategate::{AcquireError, ManualClock};
-use rategate_ffi::{Begun, Clock, Delivered, Hub, Limiter, WaitId};
+use rategate_ffi::{Begun, Clock, Hub, Limiter, WaitId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,17 +42,24 @@ impl Loop {
         }
     }
 
-    /// Drains until nothing notifies any more. Returns the ids whose permits were granted.
-    fn granted(&self, then: Delivered) -> Vec<WaitId> {
-        let mut granted = Vec::new();
-        while self.notified.swap(0, Ordering::SeqCst) > 0 {
-            self.hub.drain(|id, end| {
-                end.unwrap();
-                granted.push(id);
-                then
-            });
+    /// Runs the callers on the list, once the loop was notified. Returns those that were granted.
+    fn granted(&self) -> Vec<WaitId> {
+        if self.notified.swap(0, Ordering::SeqCst) == 0 {
+            assert_eq!(self.hub.next(), None, "without a notification");
         }
-        granted
+        from_fn(|| self.hub.next()).map(|(id, end)| end.map(|_| id).unwrap()).collect()
+    }
+
+    /// Returns the callers on the list, which a loop wakes and which then run.
+    fn woken(&self) -> Vec<WaitId> {
+        self.notified.store(0, Ordering::SeqCst);
+        let mut woken = Vec::new();
+        self.hub.wake(|id| woken.push(id));
+        woken
+    }
+
+    fn runs(&self, id: WaitId) -> bool {
+        self.hub.collect(id).is_some_and(|end| end.is_ok())
     }
 }
 
@@ -76,9 +84,9 @@ fn waits_end_at_their_instants_in_order() {
         let ids = [(); 3].map(|()| at.begin(&limiter));
         for id in ids {
             at.clock.advance(Duration::from_nanos(999_999_999));
-            assert_eq!(at.granted(Delivered::Taken), [], "{text}");
+            assert_eq!(at.granted(), [], "{text}");
             at.clock.advance(Duration::from_nanos(1));
-            assert_eq!(at.granted(Delivered::Taken), [id], "{text}");
+            assert_eq!(at.granted(), [id], "{text}");
         }
         assert_eq!((at.hub.waiting(), limiter.waiting()), (0, Ok(0)));
     }
@@ -93,7 +101,7 @@ fn one_notification_is_enough() {
     let ids = [(); 3].map(|()| at.begin(&limiter));
     at.clock.advance(SECOND);
     assert_eq!(at.notified.load(Ordering::SeqCst), 1);
-    assert_eq!(at.granted(Delivered::Taken), ids);
+    assert_eq!(at.granted(), ids);
 }
 
 /// A hub may be dropped before it is drained, and what notifies its loop is dropped with it.
@@ -110,28 +118,55 @@ fn a_hub_with_ends_on_its_list_is_dropped_whole() {
     assert_eq!(Arc::strong_count(&notified), 1);
 }
 
-/// The ends for which there is no space stay on the list, in order, before those that come.
+/// The permits of a caller count from when it runs, however late its loop is: no window of the
+/// callers' own instants is shorter.
 #[test]
-fn a_bounded_drain_leaves_the_rest() {
+fn permits_count_from_when_their_caller_runs() {
     let at = Loop::new();
-    let limiter = at.limiter("5 per any second");
-    assert!(limiter.try_acquire(5).unwrap().is_granted());
-    let mut ids = [(); 5].map(|()| at.begin(&limiter)).to_vec();
+    let limiter = at.limiter("2 per any second");
+    assert!(limiter.try_acquire(2).unwrap().is_granted());
+    let ids = [(); 4].map(|()| at.begin(&limiter));
     at.clock.advance(SECOND);
-    let mut granted = Vec::new();
-    let mut drain = |max| {
-        at.hub.drain_up_to(max, |id, end| {
-            end.unwrap();
-            granted.push(id);
-            Delivered::Taken
-        })
-    };
-    assert!(drain(2));
-    at.clock.advance(SECOND);
-    ids.push(at.begin(&limiter));
-    assert!(drain(2));
-    assert!(!drain(3));
-    assert_eq!(granted, ids);
+    assert_eq!(at.woken(), ids[..2]);
+    let mut starts = Vec::new();
+    for id in &ids[..2] {
+        at.clock.advance(Duration::from_millis(3));
+        let grant = at.hub.collect(*id).unwrap().unwrap();
+        assert_eq!(grant.released_at(), at.clock.now());
+        starts.push(at.clock.now());
+    }
+    for (id, start) in ids[2..].iter().zip(starts) {
+        at.clock.set(start + Duration::from_nanos(999_999_999));
+        assert_eq!(at.woken(), []);
+        at.clock.set(start + SECOND);
+        assert_eq!(at.woken(), [*id]);
+        assert!(at.runs(*id));
+    }
+}
+
+/// Free permits are taken when the caller runs, too.
+#[test]
+fn a_caller_that_goes_on_later_takes_what_is_free_then() {
+    for text in ["2 per any second", "2/s", "2 per any second; 9/min"] {
+        let at = Loop::new();
+        let limiter = at.limiter(text);
+        let ids = [(); 3].map(|()| match at.hub.begin_later(&limiter, 1, None).unwrap() {
+            Begun::Waits(id) => id,
+            Begun::Granted(grant) => panic!("{grant:?}"),
+        });
+        assert_eq!((limiter.waiting(), limiter.remaining()), (Ok(3), Ok(0)), "{text}");
+        assert!(!limiter.try_acquire(1).unwrap().is_granted());
+        at.clock.advance(Duration::from_millis(7));
+        for id in &ids[..2] {
+            let (next, end) = at.hub.next().unwrap();
+            assert_eq!((next, end.unwrap().released_at()), (*id, at.clock.now()), "{text}");
+        }
+        assert_eq!(at.hub.next(), None);
+        assert_eq!(at.notified.load(Ordering::SeqCst), 0, "the loop looks anyway");
+        at.clock.advance(SECOND);
+        assert_eq!(at.granted(), [ids[2]], "{text}");
+        assert!(matches!(at.hub.begin_later(&limiter, 0, None), Ok(Begun::Granted(_))));
+    }
 }
 
 /// A call that is granted at once goes on behind those whose callers have not gone on; not behind
@@ -147,13 +182,14 @@ fn no_caller_goes_on_before_an_earlier_one() {
     assert!(limiter.has_untaken());
     let second = at.begin(&limiter);
     assert!(matches!(at.hub.begin(&other, 1, None), Ok(Begun::Granted(_))));
-    assert_eq!(at.granted(Delivered::Later), [first, second]);
+    assert_eq!(at.woken(), [first, second]);
     let third = at.begin(&limiter);
-    at.hub.taken(first);
+    assert!(at.runs(first));
     assert!(limiter.has_untaken());
-    at.hub.taken(second);
-    assert_eq!(at.granted(Delivered::Later), [third]);
-    at.hub.taken(third);
+    assert!(at.runs(second));
+    assert!(!at.runs(second), "once");
+    assert_eq!(at.woken(), [third]);
+    assert!(at.runs(third));
     assert!(!limiter.has_untaken());
     at.clock.advance(SECOND);
     assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
@@ -163,22 +199,39 @@ fn no_caller_goes_on_before_an_earlier_one() {
 /// each other: callers go on in order all the same, and none of the rate is lost besides.
 #[test]
 fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
-    let at = Loop::new();
-    let limiter = at.limiter("10/s burst 1");
-    assert!(limiter.try_acquire(1).unwrap().is_granted());
-    let ids: Vec<_> = (0..20).map(|_| at.begin(&limiter)).collect();
-    for _ in 0..77 {
-        at.clock.advance(Duration::from_millis(25));
+    // By a loop that runs callers as it looks, and by one that wakes them first.
+    let by_next = |at: &Loop| at.granted();
+    let by_wake = |at: &Loop| {
+        let mut granted = Vec::new();
+        while let woken = at.woken()
+            && !woken.is_empty()
+        {
+            granted.extend(woken.into_iter().filter(|id| at.runs(*id)));
+        }
+        granted
+    };
+    let runs: [fn(&Loop) -> Vec<WaitId>; 2] = [by_next, by_wake];
+    for run in runs {
+        let at = Loop::new();
+        let limiter = at.limiter("10/s burst 1");
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let ids: Vec<_> = (0..20).map(|_| at.begin(&limiter)).collect();
+        for _ in 0..77 {
+            at.clock.advance(Duration::from_millis(25));
+        }
+        // One that comes now, when the permits are free again, is behind them.
+        let last = at.begin(&limiter);
+        let mut order = run(&at);
+        // A caller that leaves now has the place that it was left with.
+        assert!(at.hub.cancel(ids[19]));
+        for _ in 0..40 {
+            at.clock.advance(Duration::from_millis(100));
+            order.extend(run(&at));
+        }
+        assert_eq!(order, [&ids[..19], &[last]].concat());
+        assert_eq!((limiter.waiting(), at.hub.waiting()), (Ok(0), 0));
+        assert!(!limiter.has_untaken());
     }
-    // A caller that leaves now has the place that it was left with.
-    let mut order = at.granted(Delivered::Later);
-    assert!(at.hub.cancel(ids[19]));
-    for _ in 0..40 {
-        at.clock.advance(Duration::from_millis(100));
-        order.extend(at.granted(Delivered::Later));
-    }
-    assert_eq!(order, ids[..19]);
-    assert_eq!(limiter.waiting(), Ok(0));
 }
 
 #[test]
@@ -192,26 +245,26 @@ fn a_cancelled_wait_gives_way_and_leaves_nothing() {
     at.clock.advance(SECOND);
     // The second is due, and is cancelled before it is delivered: the third moves up.
     assert!(at.hub.cancel(second));
-    assert_eq!(at.granted(Delivered::Taken), [third]);
+    assert_eq!(at.granted(), [third]);
     assert!(!at.hub.cancel(third));
     assert_eq!((at.hub.waiting(), limiter.waiting()), (0, Ok(0)));
     assert!(!limiter.has_untaken());
 }
 
-/// Permits come back when the caller leaves after the delivery and before it goes on.
+/// A caller that leaves after it was woken and before it runs makes way.
 #[test]
-fn what_is_delivered_and_not_taken_is_refunded() {
+fn a_woken_caller_that_leaves_takes_nothing() {
     for text in ["1/s burst 2", "2 per any second"] {
         let at = Loop::new();
         let limiter = at.limiter(text);
         assert!(limiter.try_acquire(2).unwrap().is_granted());
         let [first, second] = [(); 2].map(|()| at.begin(&limiter));
         at.clock.advance(2 * SECOND);
-        assert_eq!(at.granted(Delivered::Later), [first, second]);
+        assert_eq!(at.woken(), [first, second]);
         let before = limiter.remaining().unwrap();
         assert!(at.hub.cancel(first));
         assert_eq!(limiter.remaining(), Ok(before + 1), "{text}");
-        at.hub.taken(second);
+        assert!(at.runs(second));
         assert!(!at.hub.cancel(second));
         assert_eq!(limiter.remaining(), Ok(before + 1), "{text}");
     }
@@ -224,11 +277,11 @@ fn permits_in_flight_come_back_from_a_caller_that_leaves() {
     let limiter = Limiter::new(&policy.into(), Clock::Manual(at.clock.clone()));
     assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
     let [first, second] = [(); 2].map(|()| at.begin(&limiter));
-    assert_eq!(at.granted(Delivered::Later), []);
+    assert_eq!(at.woken(), []);
     assert_eq!(limiter.release(1), Ok(true));
-    assert_eq!(at.granted(Delivered::Later), [first]);
+    assert_eq!(at.woken(), [first]);
     assert!(at.hub.cancel(first));
-    assert_eq!(at.granted(Delivered::Taken), [second]);
+    assert_eq!(at.granted(), [second]);
 }
 
 #[test]
@@ -253,13 +306,10 @@ fn closing_ends_all_waits() {
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let ids = [(); 2].map(|()| at.begin(&limiter));
     limiter.close();
-    let mut ended = Vec::new();
-    at.hub.drain(|id, end| {
-        assert_eq!(end, Err(AcquireError::Closed));
-        ended.push(id);
-        Delivered::Later
-    });
-    assert_eq!(ended, ids);
+    assert_eq!(at.woken(), ids);
+    for id in ids {
+        assert_eq!(at.hub.collect(id), Some(Err(AcquireError::Closed)));
+    }
     assert_eq!(at.hub.waiting(), 0);
     assert!(!limiter.has_untaken());
     assert_eq!(at.hub.begin(&limiter, 1, None), Err(AcquireError::Closed));
@@ -275,7 +325,7 @@ fn a_dropped_hub_withdraws_its_waits() {
     drop(at);
     assert_eq!(limiter.waiting(), Ok(1));
     beside.clock.advance(SECOND);
-    assert_eq!(beside.granted(Delivered::Taken), [stays]);
+    assert_eq!(beside.granted(), [stays]);
 }
 
 /// Two loops and four threads share one line, and together never exceed the limit.
@@ -306,11 +356,10 @@ fn loops_and_threads_share_one_line() {
                 while !left.is_empty() {
                     signal.wait().unwrap();
                     signal.lower();
-                    hub.drain(|id, end| {
+                    while let Some((id, end)) = hub.next() {
                         assert!(end.unwrap().released_at() >= end.unwrap().promised_at());
                         assert_eq!(Some(id), left.pop(), "in order");
-                        Delivered::Taken
-                    });
+                    }
                 }
             });
         }

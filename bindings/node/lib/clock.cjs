@@ -7,7 +7,7 @@ const { spanNs } = require('./arguments.cjs')
 const { milliseconds } = require('./errors.cjs')
 const native = require('./native.cjs')
 const { show } = require('./show.cjs')
-const { deliver } = require('./waits.cjs')
+const { ended, look } = require('./waits.cjs')
 
 let nativeOf
 
@@ -46,8 +46,10 @@ class ManualClock {
   async settle () {
     // A wait that ends may make the next one due, which then is seen in the pass after.
     for (let quiet = 0; quiet < 2;) {
+      const before = ended()
+      look()
       await new Promise((resolve) => setImmediate(resolve))
-      quiet = deliver() > 0 ? 0 : quiet + 1
+      quiet = ended() > before ? 0 : quiet + 1
     }
   }
 }

@@ -59,15 +59,10 @@ function lastGrant () {
   return new Grant(scratch.slice(0, RESET_AFTER))
 }
 
-/** Returns the grant at a place of those that a drain returns. */
-function grantAt (words, place) {
-  return new Grant(words.slice(place * RESET_AFTER, (place + 1) * RESET_AFTER))
-}
-
 /** Returns what the last check wrote of the limit. */
 function lastNumbers () {
   const resetAfterNs = scratch[RESET_AFTER]
   return { remaining: Number(scratch[REMAINING]), resetAfterNs: resetAfterNs === FOREVER ? null : resetAfterNs }
 }
 
-module.exports = { Grant, grantAt, lastGrant, lastNumbers, scratch, wordsOf }
+module.exports = { Grant, lastGrant, lastNumbers, scratch, wordsOf }

@@ -1,17 +1,23 @@
 // The waits of this environment, which is the main thread or a worker.
 //
-// The compiled module calls `deliver` when waits may have ended, once for all of them. Their
-// promises are resolved in order, so that their callers go on in order.
+// The compiled module calls `look` when waits may have ended. Permits are taken for one caller at a
+// time, in order, and all that it does at once is done before the next: so permits count from the
+// instant at which their caller goes on.
 'use strict'
 
+const { nextTick } = require('node:process')
 const { setInterval } = require('node:timers')
 
 const { typed } = require('./errors.cjs')
-const { Grant, grantAt, lastGrant, scratch } = require('./grant.cjs')
+const { Grant, lastGrant, scratch } = require('./grant.cjs')
 const native = require('./native.cjs')
 
 const waits = new Map()
 let hub
+let next
+/** The number of waits that have ended. */
+let ended = 0
+let isLooking = false
 /** A timer that does nothing: while it is referenced, the process stays. */
 let keeper
 let keeping = 0
@@ -37,7 +43,10 @@ class Waits {
   /** Takes permits or waits for them, and calls one of the functions, now or later. */
   begin (permits, timeoutNs, signal, resolve, reject) {
     if (signal?.aborted) return reject(signal.reason)
-    hub ??= new native.Hub(deliver)
+    if (hub === undefined) {
+      hub = new native.Hub(look)
+      next = hub.fastNext(scratch.buffer)
+    }
     this.#begin ??= hub.fastBegin(this.#limiter, scratch.buffer)
     let begun = timeoutNs === undefined ? this.#begin(permits) : NaN
     if (begun === 0) return resolve(lastGrant())
@@ -58,6 +67,7 @@ class Waits {
     }
     waits.set(begun, wait)
     this.add(1)
+    look()
   }
 
   add (count) {
@@ -83,18 +93,31 @@ function end (id, wait) {
   if (wait.onAbort) wait.signal.removeEventListener('abort', wait.onAbort)
 }
 
-/** Ends the waits that have ended, and returns their number. */
-function deliver () {
-  if (!hub) return 0
-  const { ids, words, failures } = hub.drain()
-  let failed = 0
-  for (let at = 0; at < ids.length; at++) {
-    const wait = waits.get(ids[at])
-    end(ids[at], wait)
-    if (failures[failed]?.at === at) wait.reject(typed(failures[failed++].failure))
-    else wait.resolve(grantAt(words, at))
-  }
-  return ids.length
+/** Has the waits end that are over, once what runs now is done. */
+function look () {
+  if (isLooking || hub === undefined) return
+  isLooking = true
+  nextTick(endNext)
 }
 
-module.exports = { Waits, deliver }
+function endNext () {
+  const id = next()
+  if (id === 0) {
+    isLooking = false
+    return
+  }
+  ended++
+  const wait = waits.get(Math.abs(id))
+  end(Math.abs(id), wait)
+  if (id > 0) wait.resolve(lastGrant())
+  else wait.reject(typed(hub.failure()))
+  queueMicrotask(lookAgain)
+}
+
+/** A tick that begins in a microtask is behind all that the caller does at once, however many
+ * promises it goes through. */
+function lookAgain () {
+  nextTick(endNext)
+}
+
+module.exports = { Waits, look, ended: () => ended }

@@ -1,42 +1,28 @@
 //! The waits of one environment: the main thread, or a worker.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use napi::Env;
-use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Float64Array, Function, Unknown};
+use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Function, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi_derive::napi;
-use rategate_ffi::{Begun, Delivered, WaitId};
+use rategate::AcquireError;
+use rategate_ffi::{Begun, WaitId};
 
 use crate::failure::{Failure, Result, failed, of_node};
-use crate::grant::{GRANT_WORDS, to_words};
+use crate::grant::to_words;
 use crate::limiter::Limiter;
 use crate::number::{double, duration, permits, whole};
 use crate::raw;
 
-/// The waits that have ended, in the order in which their callers go on.
-#[napi(object, object_from_js = false)]
-#[expect(missing_debug_implementations, reason = "an array of JavaScript has none")]
-pub struct Ends {
-    pub ids: Float64Array,
-    /// The words of each grant, and as many zeros for a failure.
-    pub words: BigUint64Array,
-    /// The failures, each with its place in `ids`.
-    pub failures: Vec<Failed>,
-}
-
-/// A wait that did not end in a grant.
-#[napi(object, object_from_js = false)]
-#[derive(Debug)]
-pub struct Failed {
-    pub at: u32,
-    pub failure: Failure,
-}
-
 /// The waits of one environment. Node drops it with the environment, which withdraws them.
 #[napi]
 #[derive(Debug)]
-pub struct Hub(Arc<rategate_ffi::Hub>);
+pub struct Hub {
+    waits: Arc<rategate_ffi::Hub>,
+    /// The error of the last wait that ended with one.
+    error: Arc<Mutex<Option<AcquireError>>>,
+}
 
 #[napi]
 impl Hub {
@@ -55,11 +41,12 @@ impl Hub {
             // It fails only where the environment ends, and its waits with it.
             let _ = function.call((), NonBlocking);
         });
-        Ok(Self(Arc::new(hub)))
+        Ok(Self { waits: Arc::new(hub), error: Arc::default() })
     }
 
     /// Returns the function `(permits = 1) => id` that begins waits without a timeout. 0 is a
-    /// grant, which it writes to `words`, and NaN a call that [`begin`](Self::begin) decides.
+    /// grant of nothing, which it writes to `words`, and NaN a call that [`begin`](Self::begin)
+    /// decides.
     #[napi(catch_unwind)]
     pub fn fast_begin<'env>(
         &self,
@@ -67,11 +54,27 @@ impl Hub {
         limiter: &Limiter,
         words: Unknown,
     ) -> Result<Unknown<'env>> {
-        let (hub, limiter) = (Arc::clone(&self.0), limiter.0.clone());
+        let (hub, limiter) = (Arc::clone(&self.waits), limiter.0.clone());
         raw::begin_function(env, hub, limiter, words).map_err(|error| of_node(&error))
     }
 
-    /// Returns the words of a grant of permits that are free, or the id of a wait.
+    /// Returns the function `() => id` that ends the next wait: it takes the permits now, and
+    /// writes the grant to `words`. 0 is none, and below 0 is a wait that failed: see
+    /// [`failure`](Self::failure).
+    #[napi(catch_unwind)]
+    pub fn fast_next<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        let (hub, error) = (Arc::clone(&self.waits), Arc::clone(&self.error));
+        raw::next_function(env, hub, error, words).map_err(|error| of_node(&error))
+    }
+
+    /// Returns why the last wait failed that did.
+    #[napi(catch_unwind)]
+    pub fn failure(&self) -> Option<Failure> {
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        error.map(Failure::of)
+    }
+
+    /// Returns the id of a wait, or the words of a grant of nothing.
     #[napi(catch_unwind)]
     pub fn begin(
         &self,
@@ -80,7 +83,8 @@ impl Hub {
         timeout: Option<BigInt>,
     ) -> Result<Either<BigUint64Array, f64>> {
         let timeout = timeout.as_ref().map(duration).transpose()?;
-        let begun = self.0.begin(&limiter.0, permits(number)?, timeout).map_err(failed)?;
+        let begun =
+            self.waits.begin_later(&limiter.0, permits(number)?, timeout).map_err(failed)?;
         Ok(match begun {
             Begun::Granted(grant) => Either::A(to_words(&grant).to_vec().into()),
             Begun::Waits(WaitId(id)) => Either::B(double(id)),
@@ -89,25 +93,6 @@ impl Hub {
 
     #[napi(catch_unwind)]
     pub fn cancel(&self, id: f64) -> bool {
-        whole(id).is_some_and(|id| self.0.cancel(WaitId(id)))
-    }
-
-    #[napi(catch_unwind)]
-    pub fn drain(&self) -> Ends {
-        let (mut ids, mut words, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-        self.0.drain(|WaitId(id), end| {
-            match end {
-                Ok(grant) => words.extend(to_words(&grant)),
-                Err(error) => {
-                    words.extend([0; GRANT_WORDS]);
-                    let at = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-                    failures.push(Failed { at, failure: Failure::of(error) });
-                }
-            }
-            ids.push(double(id));
-            // Promises that are resolved in order go on in order, before anything else runs.
-            Delivered::Taken
-        });
-        Ends { ids: ids.into(), words: words.into(), failures }
+        whole(id).is_some_and(|id| self.waits.cancel(WaitId(id)))
     }
 }

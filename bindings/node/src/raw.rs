@@ -18,11 +18,11 @@
 use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
-use rategate::Decision;
+use rategate::{AcquireError, Decision};
 use rategate_core::span::whole_ns;
 use rategate_ffi::{Begun, Hub, KeyRef, Keyed, Limiter, WaitId};
 
@@ -53,7 +53,8 @@ pub(crate) fn check_function<'env>(
     function(env, c"check", Check(limiter), Some(words))
 }
 
-/// Returns a function that begins a wait: 0 for a grant, which it writes to `words`, or an id.
+/// Returns a function that begins a wait: an id, or 0 for a grant of nothing, which it writes to
+/// `words`.
 pub(crate) fn begin_function<'env>(
     env: &'env Env,
     hub: Arc<Hub>,
@@ -61,6 +62,17 @@ pub(crate) fn begin_function<'env>(
     words: Unknown,
 ) -> Result<Unknown<'env>> {
     function(env, c"begin", Begin(hub, limiter), Some(words))
+}
+
+/// Returns a function that ends the next wait: 0 for none, its id for a grant, which it writes to
+/// `words`, or minus its id for an error, which it leaves in `error`.
+pub(crate) fn next_function<'env>(
+    env: &'env Env,
+    hub: Arc<Hub>,
+    error: Arc<Mutex<Option<AcquireError>>>,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"next", Next(hub, error), Some(words))
 }
 
 /// Returns a function that peeks.
@@ -85,6 +97,7 @@ trait Answer: 'static {
 struct Try(Limiter);
 struct Check(Limiter);
 struct Begin(Arc<Hub>, Limiter);
+struct Next(Arc<Hub>, Arc<Mutex<Option<AcquireError>>>);
 struct Peek(Limiter);
 struct TryKey(Keyed);
 
@@ -110,12 +123,28 @@ impl Answer for Check {
 
 impl Answer for Begin {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
-        Some(match self.0.begin(&self.1, arguments.permits(0)?, None).ok()? {
+        Some(match self.0.begin_later(&self.1, arguments.permits(0)?, None).ok()? {
             Begun::Granted(grant) => {
                 words.write(0, &to_words(&grant));
                 0.0
             }
             Begun::Waits(WaitId(id)) => double(id),
+        })
+    }
+}
+
+impl Answer for Next {
+    fn answer(&self, _arguments: &Arguments, words: &Words) -> Option<f64> {
+        Some(match self.0.next() {
+            Some((WaitId(id), Ok(grant))) => {
+                words.write(0, &to_words(&grant));
+                double(id)
+            }
+            Some((WaitId(id), Err(error))) => {
+                *self.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                -double(id)
+            }
+            None => 0.0,
         })
     }
 }

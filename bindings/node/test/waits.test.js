@@ -62,6 +62,50 @@ test('callers go on in the order of their calls after the loop was busy', async 
   }
 })
 
+test('permits count from when their callers go on, however they call', async () => {
+  const calls = [
+    (limiter, run) => limiter.acquire().then(run),
+    async (limiter, run) => {
+      const own = async () => await limiter.acquire()
+      await own()
+      run()
+    },
+    (limiter, run) => limiter.schedule(run),
+    (limiter, run) => limiter.wrap(run)()
+  ]
+  for (const call of calls) {
+    for (const [limit, permits, period] of [['5 per any second', 5, 1000], ['100/s burst 1', 1, 10]]) {
+      const clock = new ManualClock()
+      const limiter = new Limiter(limit, { clock })
+      const starts = []
+      const run = () => {
+        // The loop is busy at first, and the next callers go on later.
+        if (starts.push(clock.now) <= 20) clock.advance(3)
+      }
+      const waits = Array.from({ length: 20 }, () => call(limiter, run))
+      waits.push(...Array.from({ length: 20 }, () => limiter.acquire().then(run)))
+      // Nor do permits that were free at the call count from there.
+      clock.advance(3)
+      while (starts.length < 40) {
+        await clock.settle()
+        clock.step()
+      }
+      await Promise.all(waits)
+      const isShort = (start, at) => start - starts[at - permits] < period
+      assert.equal(starts.findIndex(isShort), -1, `${call}, ${limit}: ${starts}`)
+    }
+  }
+})
+
+test('a try takes nothing that is held for a caller that has not gone on', async () => {
+  const limiter = new Limiter('2/h')
+  const waits = [limiter.acquire(), limiter.acquire()]
+  assert.equal(limiter.tryAcquire(), false)
+  assert.equal(limiter.waiting, 2)
+  await Promise.all(waits)
+  assert.deepEqual([limiter.waiting, limiter.remaining], [0, 0])
+})
+
 test('a minute of waits passes at once on a clock that is moved', async () => {
   const clock = new ManualClock()
   const limiter = new Limiter('1/s', { clock })

@@ -8,14 +8,14 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rategate_ffi::{Begun, Delivered, Signal, WaitId};
+use rategate_ffi::{Begun, Signal, WaitId};
 
 use crate::decision::Grant;
 use crate::error::raised;
 use crate::limiter::Limiter;
 use crate::number::{Span, permits_of};
 
-/// The waits of one event loop, which watches the file descriptor and then calls `drain`.
+/// The waits of one event loop, which watches the file descriptor and then calls `wake`.
 #[pyclass(frozen, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Hub {
@@ -37,7 +37,7 @@ impl Hub {
         Ok(Self { inner: hub, signal, futures: PyDict::new(py).unbind() })
     }
 
-    /// Returns the file descriptor that is readable when there is something to drain.
+    /// Returns the file descriptor that is readable when there are tasks to wake.
     fn fileno(&self) -> i32 {
         self.signal.as_raw_fd()
     }
@@ -48,8 +48,8 @@ impl Hub {
         self.inner.waiting()
     }
 
-    /// Begins a wait that ends with `future`. Returns its id, or the grant where the permits were
-    /// free.
+    /// Begins a wait whose task is woken by `future`. Returns its id, or the grant where the
+    /// permits were free.
     fn begin<'py>(
         &self,
         py: Python<'py>,
@@ -69,29 +69,35 @@ impl Hub {
         }
     }
 
-    /// Withdraws a wait. What its task has not taken is refunded.
+    /// Returns the grant of a wait, as its task runs: it takes the permits now. `None` while the
+    /// wait lasts.
+    fn collect(&self, py: Python<'_>, id: u64) -> PyResult<Option<Grant>> {
+        let Some(end) = self.inner.collect(WaitId(id)) else { return Ok(None) };
+        self.forget(py, id)?;
+        end.map(Grant).map(Some).map_err(|error| raised(py, error))
+    }
+
+    /// Has another future wake the task of a wait that lasts.
+    fn wait_on(&self, py: Python<'_>, id: u64, future: Bound<'_, PyAny>) -> PyResult<()> {
+        self.futures.bind(py).set_item(id, future)
+    }
+
+    /// Withdraws a wait. What was held for it goes to the next.
     fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
         self.forget(py, id)?;
         Ok(self.inner.cancel(WaitId(id)))
     }
 
-    /// Records that the task of a wait has gone on.
-    fn taken(&self, id: u64) {
-        self.inner.taken(WaitId(id));
-    }
-
-    /// Ends the futures of the waits that have ended, in order.
-    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+    /// Wakes the tasks whose waits may have ended, in order.
+    fn wake(&self, py: Python<'_>) -> PyResult<()> {
         self.signal.lower();
-        let mut failed = None;
-        self.inner.drain(|WaitId(id), end| {
-            let ended = self.end(py, id, end.map_err(|error| raised(py, error)));
-            if let Err(error) = ended {
-                failed = Some(error);
+        let mut woken = Ok(());
+        self.inner.wake(|WaitId(id)| {
+            if let Err(error) = self.wake_task(py, id) {
+                woken = Err(error);
             }
-            Delivered::Later
         });
-        failed.map_or(Ok(()), Err)
+        woken
     }
 
     /// Withdraws all waits, for a loop that is closed.
@@ -110,20 +116,12 @@ impl Hub {
 }
 
 impl Hub {
-    fn end(&self, py: Python<'_>, id: u64, end: PyResult<rategate::Grant>) -> PyResult<()> {
-        let futures = self.futures.bind(py);
-        let Some(future) = futures.get_item(id)? else { return Ok(()) };
-        futures.del_item(id)?;
-        // The task was cancelled, and will withdraw its wait when it runs.
-        if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-            return Ok(());
+    fn wake_task(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        let Some(future) = self.futures.bind(py).get_item(id)? else { return Ok(()) };
+        // The task will run anyway, or was cancelled and will withdraw its wait when it runs.
+        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
         }
-        match end {
-            Ok(grant) => future.call_method1(intern!(py, "set_result"), (Grant(grant),))?,
-            Err(error) => {
-                future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?
-            }
-        };
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
 use rategate_core::queue::MAX_WAITERS;
-use rategate_ffi::{Begun, Clock, Delivered, Policies, Signal};
+use rategate_ffi::{Begun, Clock, Policies, Signal};
 
 use crate::awaitable::{Acquire, Left};
 use crate::clock::ManualClock;
@@ -341,13 +341,8 @@ impl Limiter {
                 Ok(()) => {}
             }
             signal.lower();
-            let mut ended = None;
-            hub.drain(|_, end| {
-                ended = Some(end);
-                Delivered::Taken
-            });
-            if let Some(ended) = ended {
-                return Ok(ended);
+            if let Some((_, end)) = hub.next() {
+                return Ok(end);
             }
         }
     }

@@ -101,6 +101,31 @@ def test_waits_end_when_a_clock_is_moved():
     asyncio.run(main())
 
 
+def test_permits_count_from_when_their_tasks_run():
+    async def main(limit, permits, period_ns):
+        clock = ManualClock()
+        limiter = Limiter(limit, clock=clock)
+        starts = []
+
+        async def work():
+            await limiter.acquire_async()
+            starts.append(clock.now_ns)
+            if len(starts) <= 10:
+                clock.advance("3ms")  # The loop is busy, and the next tasks run later.
+
+        tasks = [asyncio.create_task(work()) for _ in range(20)]
+        while len(starts) < 20:
+            await clock.settle()
+            clock.step()
+        await asyncio.gather(*tasks)
+        windows = zip(starts, starts[permits:], strict=False)
+        assert all(after - before >= period_ns for before, after in windows), starts
+
+    asyncio.run(main("5 per any second", 5, SECOND))
+    asyncio.run(main("100/s burst 1", 1, SECOND // 100))
+    asyncio.run(main("500 per any second; 2 per any 20ms", 2, SECOND // 50))
+
+
 def test_a_stalled_loop_keeps_the_order():
     async def main():
         clock = ManualClock()

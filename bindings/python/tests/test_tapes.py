@@ -31,39 +31,41 @@ class Table:
 
 
 class Future:
-    """The end of a wait, which the hub sets."""
+    """The future by which the hub wakes a task."""
 
-    def __init__(self, call, ends):
-        self.call, self.ends = call, ends
+    def __init__(self, call, woken):
+        self.call, self.woken = call, woken
 
     def done(self):
         return False
 
-    def set_result(self, grant):
-        self.ends.append((self, grant))
-
-    def set_exception(self, error):
-        self.ends.append((self, error))
+    def set_result(self, _):
+        self.woken.append(self.call)
 
 
 class Player:
     """A limiter and a loop, as the lines so far left them."""
 
     def __init__(self):
-        self.policies, self.ends = [], deque()
+        self.policies, self.ends, self.woken = [], deque(), deque()
         # By the number of the call: grants, reservations, and places in the hub's line.
         self.grants, self.reservations, self.places = {}, {}, {}
 
     def drain(self):
         while True:
-            before = len(self.ends)
-            self.hub.drain()
-            for future, end in list(self.ends)[before:]:
-                if isinstance(end, Grant):
-                    self.hub.taken(self.places[future.call])
-                    self.grants[future.call] = end
-            if len(self.ends) == before:
+            self.hub.wake()
+            if not self.woken:
                 return
+            while self.woken:
+                call = self.woken.popleft()
+                try:
+                    grant = self.hub.collect(self.places[call])
+                except Exception as error:
+                    self.ends.append((call, error))
+                    continue
+                if grant is not None:
+                    self.grants[call] = grant
+                    self.ends.append((call, grant))
 
     def line(self, line):
         word, _, rest = line.partition(" ")
@@ -109,8 +111,8 @@ class Player:
 
     def on_end(self, rest):
         call, *result = rest.split()
-        future, end = self.ends.popleft()
-        assert (future.call, shown(end)) == (int(call), result)
+        ended, end = self.ends.popleft()
+        assert (ended, shown(end)) == (int(call), result)
 
     def on_call(self, rest):
         assert not self.ends
@@ -147,7 +149,7 @@ class Player:
             return ["never"]
 
     def call_wait(self, number, given):
-        future = Future(number, self.ends)
+        future = Future(number, self.woken)
         timeout = f"{given['timeout']}ns" if "timeout" in given else None
         try:
             place = self.hub.begin(self.limiter, int(given["permits"]), timeout, future)

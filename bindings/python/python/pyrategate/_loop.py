@@ -20,7 +20,7 @@ def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
             # What still waits there will never go on, and should not hold up others.
             _hubs.pop(other).close()
         hub = Hub()
-        loop.add_reader(hub.fileno(), hub.drain)
+        loop.add_reader(hub.fileno(), hub.wake)
         _hubs[loop] = hub
     return hub
 
@@ -29,18 +29,23 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
     """Wait for permits in the line that threads and other loops are in too."""
     loop = asyncio.get_running_loop()
     hub = hub_of(loop)
-    future: asyncio.Future[Grant] = loop.create_future()
+    future: asyncio.Future[None] = loop.create_future()
     place = hub.begin(limiter, permits, timeout, future)
     if isinstance(place, Grant):
         return place
     try:
-        grant = await future
+        while True:
+            await future
+            # Only now: the permits count from the instant at which the task runs.
+            grant = hub.collect(place)
+            if grant is not None:
+                return grant
+            future = loop.create_future()
+            hub.wait_on(place, future)
     except BaseException:
-        # Whatever the wait held, or was granted and not used, goes back.
+        # What is held for it goes to the next.
         hub.cancel(place)
         raise
-    hub.taken(place)
-    return grant
 
 
 def _forget_the_parents_loops() -> None:

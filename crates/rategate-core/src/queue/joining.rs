@@ -52,7 +52,7 @@ impl<W, L: Provisional> Queue<W, L> {
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        Request { permits, max_wait_ns, class }: Request,
+        Request { permits, max_wait_ns, class, .. }: Request,
         rejection: QueueRejection,
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,

@@ -279,7 +279,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// caller the queue need not be served before it [joins](Self::join).
     #[must_use]
     pub fn can_only_enqueue(&self, request: Request) -> bool {
-        let Request { permits, max_wait_ns, class } = request;
+        let Request { permits, max_wait_ns, class, .. } = request;
         let is_last = max_wait_ns.is_none() && !self.has_classes();
         is_last && !self.is_empty() && self.has_capacity(class, permits)
     }
@@ -310,7 +310,7 @@ impl<W, L: Provisional> Queue<W, L> {
             self.drop_forecast();
         }
         let joined = match self.can_start_now(limit, now_ns, permits, max_wait_ns) {
-            Ok(true) if self.is_idle(now_ns) => {
+            Ok(true) if self.is_idle(now_ns) && !request.is_provisional => {
                 let promised = limit.promise(now_ns, permits);
                 return promised.map(Joined::Granted).map_err(QueueRejection::Refused);
             }

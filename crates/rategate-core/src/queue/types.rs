@@ -33,13 +33,15 @@ pub struct Request {
     pub max_wait_ns: Option<u64>,
     /// The class in whose queue to wait.
     pub class: ClassId,
+    /// `true` if a start at once is provisional too, so that the waiter takes it when it runs.
+    pub is_provisional: bool,
 }
 
 impl Request {
     /// Returns a request for `permits` in the first class, without a deadline.
     #[must_use]
     pub const fn of(permits: u64) -> Self {
-        Self { permits, max_wait_ns: None, class: ClassId::FIRST }
+        Self { permits, max_wait_ns: None, class: ClassId::FIRST, is_provisional: false }
     }
 
     /// Returns this request with a maximum wait of `max_wait_ns`, if given.
@@ -52,6 +54,14 @@ impl Request {
     #[must_use]
     pub const fn in_class(self, class: ClassId) -> Self {
         Self { class, ..self }
+    }
+
+    /// Returns this request for a caller that runs later than it joins.
+    ///
+    /// It waits even if it could start at once, and [takes](super::Queue::take) when it runs.
+    #[must_use]
+    pub const fn provisionally(self) -> Self {
+        Self { is_provisional: true, ..self }
     }
 }
 

@@ -72,7 +72,7 @@ struct Wait {
 
 #[derive(Debug)]
 enum State {
-    New(ClassId),
+    New { class: ClassId, is_provisional: bool },
     Waiting(WaiterId),
     Done,
 }
@@ -97,11 +97,58 @@ impl<P: LimiterPolicy, C: Clock> AcquireOwned<P, C> {
     pub(super) const fn new(shared: Arc<Shared<P::Limit, C>>, request: Request) -> Self {
         Self { shared, wait: Wait::new(request) }
     }
+
+    /// Returns a future for a caller that runs later than the future is polled.
+    ///
+    /// Its first poll joins the wait queue even where the permits are free, and then wakes it. A
+    /// later poll takes them, and that instant is the start that the limit counts. So an event
+    /// loop polls first to keep the order of its callers, and polls again as each of them runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::future::Future;
+    /// use std::pin::pin;
+    /// use std::task::{Context, Poll, Waker};
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{AsyncLimiter, Gcra, ManualClock};
+    ///
+    /// let clock = ManualClock::stepped();
+    /// let limiter = AsyncLimiter::with_clock(Gcra::per_second(1), clock.clone());
+    /// let mut wait = pin!(limiter.acquire_owned(1).provisionally());
+    /// let context = &mut Context::from_waker(Waker::noop());
+    /// assert!(wait.as_mut().poll(context).is_pending());
+    ///
+    /// clock.advance(Duration::from_millis(5));
+    /// let Poll::Ready(Ok(grant)) = wait.poll(context) else { panic!("the permit is free") };
+    /// assert_eq!(grant.released_at(), Duration::from_millis(5));
+    /// ```
+    pub fn provisionally(mut self) -> Self {
+        self.wait.make_provisional();
+        self
+    }
+}
+
+impl<P: LimiterPolicy, C: Clock> AcquireWithin<'_, P, C> {
+    /// Returns a future for a caller that runs later than the future is polled: see
+    /// [`AcquireOwned::provisionally`].
+    pub fn provisionally(mut self) -> Self {
+        self.acquire.wait.make_provisional();
+        self
+    }
 }
 
 impl Wait {
     const fn new(request: Request) -> Self {
-        Self { permits: request.permits, state: State::New(request.class) }
+        let Request { permits, class, is_provisional, .. } = request;
+        Self { permits, state: State::New { class, is_provisional } }
+    }
+
+    const fn make_provisional(&mut self) {
+        if let State::New { is_provisional, .. } = &mut self.state {
+            *is_provisional = true;
+        }
     }
 
     fn poll<L: Concurrent, C: Clock>(
@@ -127,15 +174,16 @@ impl Wait {
     ) -> Poll<Result<Grant, AcquireError>> {
         let permits = self.permits;
         match &self.state {
-            &State::New(class) => {
+            &State::New { class, is_provisional } => {
                 self.state = State::Done;
                 if estimate.is_none()
+                    && !is_provisional
                     && let Some(grant) = shared.take_at_once(permits)
                 {
                     return Poll::Ready(Ok(grant));
                 }
                 shared.time_tasks();
-                let request = Request { permits, max_wait_ns, class };
+                let request = Request { permits, max_wait_ns, class, is_provisional };
                 let notifier = || Notifier::Task(context.waker().clone());
                 let join = |section: &mut CriticalSection<'_, L>| {
                     let joined = section.join(request, notifier);
