@@ -4,15 +4,25 @@
 //! instant, the last of them might be first, and a crowd would cost a request of each for each
 //! permit. So they stand in a line here, in the order of their calls. The first asks the store
 //! again when its denial said so; a grant that leaves permits lets as many of the next ask too.
+//!
+//! Requests that were under way together may be granted later than an earlier one was denied. Such
+//! a grant goes to the earlier caller, if that waits for as many permits, and the later one has its
+//! place.
 
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use rategate::distributed::{Distributed, Grant};
+use rategate_redis::client::RedisStore;
+
 /// The lines of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lines {
+    /// What refunds the grants of callers that have left.
+    limiter: Distributed<RedisStore>,
     by_key: Mutex<HashMap<Arc<[u8]>, Line>>,
     /// The number of lines, read without the lock.
     count: AtomicUsize,
@@ -33,6 +43,8 @@ struct Waiter {
     /// The instant before which the store would deny again; 0 if it has not been asked.
     retry_ns: u64,
     asks: bool,
+    /// The grant of a later caller, until this one takes it.
+    handed: Option<Grant>,
     waker: Option<Waker>,
 }
 
@@ -45,8 +57,10 @@ pub(crate) struct Place {
 }
 
 /// What a caller in a line does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Turn {
+    /// It has the grant of a later caller.
+    Granted(Grant),
     /// It asks the store.
     Ask,
     /// It is the first, and asks at that instant.
@@ -56,6 +70,11 @@ pub(crate) enum Turn {
 }
 
 impl Lines {
+    pub(crate) fn new(limiter: Distributed<RedisStore>) -> Self {
+        let (count, last_number) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { limiter, by_key: Mutex::default(), count, last_number }
+    }
+
     /// Returns the number of a call, by which it stands in a line.
     pub(crate) fn number(&self) -> u64 {
         self.last_number.fetch_add(1, Ordering::Relaxed)
@@ -81,10 +100,37 @@ impl Lines {
     ) -> Place {
         let mut lines = self.lock();
         let line = lines.entry(Arc::clone(key)).or_default();
-        line.waiters.insert(number, Waiter { permits, retry_ns, asks: false, waker: None });
+        let waiter = Waiter { permits, retry_ns, asks: false, handed: None, waker: None };
+        line.waiters.insert(number, waiter);
         self.count.store(lines.len(), Ordering::Relaxed);
         drop(lines);
         Place { lines: Arc::clone(self), key: Arc::clone(key), number }
+    }
+
+    /// Hands a grant to the first caller before `number` that waits for as many permits. Returns it
+    /// if there is none.
+    pub(crate) fn hand_to_earlier(
+        &self,
+        key: &[u8],
+        number: u64,
+        permits: u64,
+        grant: Grant,
+    ) -> Option<Grant> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Some(grant);
+        }
+        let mut lines = self.lock();
+        let earlier = lines.get_mut(key).and_then(|line| {
+            let mut earlier = line.waiters.range_mut(..number).map(|(_, waiter)| waiter);
+            earlier
+                .find(|waiter| waiter.permits == permits && !waiter.asks && waiter.handed.is_none())
+        });
+        let Some(earlier) = earlier else { return Some(grant) };
+        earlier.handed = Some(grant);
+        let waker = earlier.waker.take();
+        drop(lines);
+        waker.into_iter().for_each(Waker::wake);
+        None
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<[u8]>, Line>> {
@@ -99,6 +145,9 @@ impl Place {
         let Some(line) = lines.get_mut(&self.key) else { return Turn::Ask };
         let is_first = line.waiters.keys().next() == Some(&self.number);
         let Some(waiter) = line.waiters.get_mut(&self.number) else { return Turn::Ask };
+        if let Some(grant) = waiter.handed.take() {
+            return Turn::Granted(grant);
+        }
         if waiter.asks {
             return Turn::Ask;
         }
@@ -130,13 +179,13 @@ impl Place {
     /// Leaves the line with a grant that leaves so many permits, for which the next may ask.
     pub(crate) fn granted(self, remaining: Option<u64>) {
         self.changed(|line| {
-            line.remove(self.number);
+            let _ = line.remove(self.number);
             let mut left = remaining.unwrap_or(0);
             let mut woken = Vec::new();
             for waiter in line.waiters.values_mut() {
                 let Some(rest) = left.checked_sub(waiter.permits) else { break };
                 left = rest;
-                if !waiter.asks {
+                if !waiter.asks && waiter.handed.is_none() {
                     waiter.asks = true;
                     line.asking = line.asking.saturating_add(1);
                     woken.extend(waiter.waker.take());
@@ -167,18 +216,25 @@ impl Place {
 }
 
 impl Line {
-    fn remove(&mut self, number: u64) {
-        if self.waiters.remove(&number).is_some_and(|waiter| waiter.asks) {
+    /// Removes a caller. Returns a grant that it has not taken, and its permits.
+    fn remove(&mut self, number: u64) -> Option<(NonZeroU64, Grant)> {
+        let waiter = self.waiters.remove(&number)?;
+        if waiter.asks {
             self.asking = self.asking.saturating_sub(1);
         }
+        NonZeroU64::new(waiter.permits).zip(waiter.handed)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let mut untaken = None;
         self.changed(|line| {
-            line.remove(self.number);
+            untaken = line.remove(self.number);
             Vec::new()
         });
+        if let Some((permits, grant)) = untaken {
+            self.lines.limiter.refund(&self.key, permits, grant);
+        }
     }
 }

@@ -9,11 +9,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use rategate::{AnyPolicy, Clock as _, MonotonicClock};
-use rategate::distributed::{DecisionFuture, DecidedBy, Distributed, SetupError};
+use rategate::distributed::{DecidedBy, DecisionFuture, Distributed, SetupError};
 use rategate::error::ExceedsCapacity;
 use rategate::store::{PerProcess, Rule, StoreError, Unavailable};
 use rategate::wait::Sleep;
+use rategate::{AnyPolicy, Clock as _, MonotonicClock};
 use rategate_core::span::whole_ns;
 use rategate_redis::client::{Address, AddressError, Config, OpenError, RedisStore};
 
@@ -70,9 +70,10 @@ pub struct SharedConfig {
 ///
 /// # Order
 ///
-/// Callers of one process that wait for one key pass in the order of their calls. Between processes
-/// there is no order: of those whose first caller asks when permits are free, the store grants the
-/// one that it hears first.
+/// Callers of one process that wait for as many permits of one key pass in the order of their
+/// calls; of calls under way together a smaller one may pass before a larger that was denied.
+/// Between processes there is no order: of those whose first caller asks when permits are free, the
+/// store grants the one that it hears first.
 #[derive(Clone, Debug)]
 pub struct Shared {
     setup: Arc<Setup>,
@@ -118,7 +119,7 @@ pub enum SharedError {
     /// The address of the store is none. The text omits it, as it may hold a password.
     Address(AddressError),
     /// A store does not know this policy.
-    Policy(AnyPolicy),
+    Policy(Box<AnyPolicy>),
     /// The name cannot be part of a key in the store.
     Name(String),
     /// The prefix, or what TLS needs, cannot be used, or the system has no thread or no files for
@@ -282,9 +283,7 @@ impl Shared {
             Err(error) => Reply::Now(Err(error)),
             Ok(connected) => match request(connected).at_once() {
                 Ok(decision) => Reply::Now(decision.map_err(Into::into)),
-                Err(later) => {
-                    Reply::Later(Box::pin(async { later.await.map_err(Into::into) }))
-                }
+                Err(later) => Reply::Later(Box::pin(async { later.await.map_err(Into::into) })),
             },
         }
     }
@@ -309,7 +308,7 @@ impl Setup {
             let limiter = builder.build().map_err(SharedError::Setup)?;
             let is_deny = self.when_gone == OnUnavailable::Deny;
             let pause_ns = whole_ns(self.budget).max(1);
-            let lines = Arc::default();
+            let lines = Arc::new(Lines::new(limiter.clone()));
             Ok(Arc::new(Connected { store, limiter, clock, lines, is_deny, pause_ns }))
         })
     }
@@ -333,8 +332,13 @@ impl Call {
         let join = |retry_ns| connected.lines.join(key, *number, *permits, retry_ns);
         let mut place = first.is_none().then(|| join(0));
         loop {
-            if let Some(place) = &place {
-                self.turn(place).await?;
+            if let Some(waiting) = &place
+                && let Some(grant) = self.turn(waiting).await?
+            {
+                if let Some(place) = place {
+                    place.granted(grant.remaining);
+                }
+                return Ok(SharedDecision::Granted(grant));
             }
             let decision = match first.take() {
                 Some(Ok(decision)) => decision?,
@@ -343,10 +347,15 @@ impl Call {
             };
             let retry_ns = match decision {
                 SharedDecision::Granted(grant) => {
-                    if let Some(place) = place {
-                        place.granted(grant.remaining);
+                    let lines = &connected.lines;
+                    let grant = lines.hand_to_earlier(key, *number, *permits, grant);
+                    if let Some(grant) = grant {
+                        if let Some(place) = place {
+                            place.granted(grant.remaining);
+                        }
+                        return Ok(SharedDecision::Granted(grant));
                     }
-                    return Ok(SharedDecision::Granted(grant));
+                    0
                 }
                 SharedDecision::Denied(denial) => self.retry_ns(&denial)?,
             };
@@ -375,15 +384,16 @@ impl Call {
         Ok(retry_ns)
     }
 
-    /// Waits until the caller may ask the store.
-    async fn turn(&self, place: &Place) -> Result<(), SharedError> {
+    /// Waits until the caller may ask the store, or has the grant of a later one.
+    async fn turn(&self, place: &Place) -> Result<Option<SharedGrant>, SharedError> {
         let clock = &self.connected.clock;
         let mut slept: Option<(u64, Sleep)> = None;
         poll_fn(|context| {
             loop {
                 let now_ns = clock.now_ns();
                 let until_ns = match place.turn(now_ns, context.waker()) {
-                    Turn::Ask => return Poll::Ready(Ok(())),
+                    Turn::Ask => return Poll::Ready(Ok(None)),
+                    Turn::Granted(grant) => return Poll::Ready(Ok(Some(grant))),
                     // Not past the deadline, or the call would have ended with its denial.
                     Turn::Until(at_ns) => Some(at_ns),
                     Turn::Behind => self.deadline_ns,
@@ -458,7 +468,7 @@ fn rules(policies: &Policies, name: Option<&str>) -> Result<Vec<(String, Rule)>,
             AnyPolicy::SlidingLog(policy) => policy.into(),
             AnyPolicy::FixedWindow(policy) => policy.into(),
             AnyPolicy::Calendar(policy) => policy.into(),
-            policy => return Err(SharedError::Policy(policy)),
+            policy => return Err(SharedError::Policy(Box::new(policy))),
         };
         let label = match (name, at) {
             (None, _) => label_of(&policy.to_string()),

@@ -141,8 +141,7 @@ impl Shared {
         };
         let budget = budget.map_or(DEFAULT_SHARED_BUDGET, |Span(budget)| budget);
         let has_quarantine = quarantine;
-        let config =
-            SharedConfig { url, prefix, name, mode, when_gone, has_quarantine, budget };
+        let config = SharedConfig { url, prefix, name, mode, when_gone, has_quarantine, budget };
         let inner = rategate_ffi::Shared::new(&policies, &config);
         let inner = inner.map_err(|error| raised_by_shared(py, &error))?;
         Ok(Self { inner, limit: policies.to_string(), mode: shown })
@@ -321,9 +320,7 @@ impl Decision {
     #[getter]
     fn grant(&self) -> Option<Grant> {
         match &self.decided {
-            Decided::Granted(grant) => {
-                Some(Grant { grant: grant.clone(), permits: self.permits })
-            }
+            Decided::Granted(grant) => Some(Grant { grant: grant.clone(), permits: self.permits }),
             Decided::Denied(_) => None,
         }
     }
@@ -489,7 +486,8 @@ impl LoopReplies {
             Err(id) => {
                 let future = make_future.call0()?;
                 let (pending, Key(key)) = (future.clone().unbind(), key);
-                let pending = Pending { future: pending, shared: shared.inner.clone(), key, permits };
+                let pending =
+                    Pending { future: pending, shared: shared.inner.clone(), key, permits };
                 self.pending().insert(id, pending);
                 Ok((future, id).into_pyobject(py)?.into_any())
             }

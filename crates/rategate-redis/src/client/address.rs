@@ -69,9 +69,9 @@ impl FromStr for Address {
         let (address, database) = match rest.split_once('/') {
             None | Some((_, "")) => (rest.trim_end_matches('/'), None),
             Some((address, number)) => {
-                let number = number.parse().map_err(|_| {
-                    AddressError("the slash must be followed by a database number")
-                })?;
+                let number = number
+                    .parse()
+                    .map_err(|_| AddressError("the slash must be followed by a database number"))?;
                 (address, Some(number))
             }
         };
