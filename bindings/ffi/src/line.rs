@@ -21,7 +21,7 @@ use rategate_redis::client::RedisStore;
 /// The lines of one process.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// What refunds the grants of callers that have left.
+    /// The limiter, to which the grants of callers that have left go back.
     limiter: Distributed<RedisStore>,
     by_key: Mutex<HashMap<Arc<[u8]>, Line>>,
     /// The number of lines, read without the lock.
@@ -56,7 +56,7 @@ pub(crate) struct Place {
     number: u64,
 }
 
-/// What a caller in a line does next.
+/// The next act of a caller in a line.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// It has the grant of a later caller.

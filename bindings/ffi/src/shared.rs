@@ -52,7 +52,7 @@ pub struct SharedConfig {
     pub name: Option<String>,
     /// The way in which processes keep the limit.
     pub mode: Mode,
-    /// What decides while the store is gone.
+    /// The way in which calls are decided while the store is gone.
     pub when_gone: OnUnavailable,
     /// `true` if the store counts as gone until what it may have lost matters no more.
     ///
@@ -498,7 +498,6 @@ impl SharedError {
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
-            Self::Address(_) | Self::Policy(_) | Self::Name(_) | Self::Setup(_) => Code::Invalid,
             Self::Open(error) => match **error {
                 OpenError::Driver(_) => Code::Failed,
                 _ => Code::Invalid,
@@ -507,7 +506,11 @@ impl SharedError {
             Self::TooLong { .. } => Code::TooLong,
             Self::TimeCannotHelp | Self::Exceeds(_) => Code::Never,
             Self::Store(StoreError::Closed) => Code::Closed,
-            Self::Store(_) => Code::Invalid,
+            Self::Address(_)
+            | Self::Policy(_)
+            | Self::Name(_)
+            | Self::Setup(_)
+            | Self::Store(_) => Code::Invalid,
         }
     }
 }

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use rategate_ffi::{Leases, Mode, OnUnavailable, Replies, Reply, Shared, SharedConfig};
+use rategate_ffi::{
+    Leases, Mode, OnUnavailable, Replies, Reply, Shared, SharedConfig, SharedDecision,
+};
 use rategate_testkit::forked::in_child;
 use rategate_testkit::redis::{Brand, Server};
 
@@ -47,8 +49,8 @@ fn a_forked_child_has_none_of_the_permits_that_its_parent_has_borrowed() {
     let own = takes(&limit, 4);
     assert_eq!(own, 4);
     let left = match limit.decide_blocking(b"k", 1).unwrap() {
-        rategate_ffi::SharedDecision::Granted(grant) => grant.remaining.unwrap_or(0),
-        denied => panic!("{denied:?}"),
+        SharedDecision::Granted(grant) => grant.remaining.unwrap_or(0),
+        denied @ SharedDecision::Denied(_) => panic!("{denied:?}"),
     };
     in_child(|| {
         let passed = takes(&limit, 20);

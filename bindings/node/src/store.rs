@@ -69,9 +69,9 @@ pub struct Decided {
 #[expect(missing_debug_implementations, reason = "an array of JavaScript has none")]
 pub struct StoreEnds {
     pub ids: Float64Array,
-    /// What remains after each grant; -1 if that is not known.
+    /// The permits that remain after each grant; -1 if that is not known.
     pub remaining: Float64Array,
-    /// Who granted each; [`OTHER`] for what is among the others.
+    /// The party that granted each; [`OTHER`] for what is among the others.
     pub by: Uint8Array,
     pub others: Vec<Decided>,
 }

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
-    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Replies, Reply, SharedConfig,
+    DEFAULT_SHARED_BUDGET, Later, Leases, Mode, OnUnavailable, Replies, Reply, SharedConfig,
     SharedDecision as Decided, SharedError, Signal,
 };
 
@@ -182,8 +182,8 @@ impl Shared {
         let timeout = timeout.map(|Span(timeout)| timeout);
         let ended = match self.inner.acquire(&key.0, permits, timeout) {
             Reply::Now(ended) => ended,
-            later if is_main_thread(py)? => wait_in_main_thread(py, later)?,
-            later => py.detach(|| later.wait()),
+            Reply::Later(later) if is_main_thread(py)? => wait_in_main_thread(py, later)?,
+            later @ Reply::Later(_) => py.detach(|| later.wait()),
         };
         Ok(decision(py, ended, permits)?.grant())
     }
@@ -304,8 +304,8 @@ impl Decision {
         self.retry().map(seconds)
     }
 
-    /// Who decided: "store", "lease" for permits that this process had borrowed, "fallback" while
-    /// the store is gone, or "none" for no permits.
+    /// The party that decided: "store", "lease" for permits that this process had borrowed,
+    /// "fallback" while the store is gone, or "none" for no permits.
     #[getter]
     fn by(&self) -> &'static str {
         match self.decided.by() {
@@ -549,11 +549,7 @@ fn of_the_parent() -> PyErr {
 }
 
 /// Waits in such a way that Ctrl-C ends the wait, and the place in the line with it.
-fn wait_in_main_thread(py: Python<'_>, reply: Reply) -> PyResult<Ended> {
-    let later = match reply {
-        Reply::Now(ended) => return Ok(ended),
-        Reply::Later(later) => later,
-    };
+fn wait_in_main_thread(py: Python<'_>, later: Later<Ended>) -> PyResult<Ended> {
     let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
     let signal = Arc::new(signal);
     let raise = Arc::clone(&signal);
