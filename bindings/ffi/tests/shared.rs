@@ -109,9 +109,8 @@ fn waiters_cost_a_request_or_two_each_whatever_their_number() {
     assert!(calls.denied <= 2 * 50, "{calls:?}");
 }
 
-/// A grant that leaves permits lets as many of the next ask beside it.
 #[test]
-fn a_refund_of_many_permits_lets_as_many_waiters_pass() {
+fn permits_that_come_back_pass_as_many_calls() {
     let server = Server::start(Brand::Redis);
     let limit = shared(&server, "1/h burst 20");
     let SharedDecision::Granted(all) = limit.decide_blocking(b"k", 20).unwrap() else {
