@@ -63,6 +63,15 @@ impl Loop {
         self.replies.begin(later).unwrap().unwrap_err()
     }
 
+    /// Runs until so many callers wait for the key `k`; none may have ended.
+    fn until_waiting(&self, limit: &Shared, callers: usize) {
+        let until = Instant::now() + LONG;
+        while limit.waiting(b"k") < callers {
+            assert!(Instant::now() < until);
+            self.replies.drain(|id, end| panic!("{id}: {end:?}"));
+        }
+    }
+
     /// Runs until so many calls have ended.
     fn ended(&self, calls: usize) -> Vec<(u64, Ended)> {
         let (mut ended, until) = (Vec::new(), Instant::now() + LONG);
@@ -135,12 +144,8 @@ fn a_wait_that_is_given_up_leaves_the_line_and_those_behind_move_up() {
     assert!(limit.decide_blocking(b"k", 1).unwrap().is_granted());
     let at = Loop::new();
     let ids: Vec<u64> = (0..4).map(|_| at.begin(limit.acquire(b"k", 1, None))).collect();
-    let until = Instant::now() + LONG;
-    while limit.waiting(b"k") < 4 {
-        assert!(Instant::now() < until);
-        at.replies.drain(|id, end| panic!("{id}: {end:?}"));
-        at.notified.store(0, Ordering::SeqCst);
-    }
+    at.until_waiting(&limit, 4);
+    at.notified.store(0, Ordering::SeqCst);
     // The first, which sleeps for all, and another.
     assert!(at.replies.cancel(ids[0]) && at.replies.cancel(ids[2]));
     assert!(!at.replies.cancel(ids[0]), "it has ended");
@@ -174,11 +179,7 @@ fn a_timeout_ends_a_wait_at_once_if_it_is_known_and_behind_others_when_it_is_ove
     assert!(wait > Duration::from_secs(3_590) && error.code() == Code::TooLong);
     let at = Loop::new();
     at.begin(limit.acquire(b"k", 1, None));
-    let until = Instant::now() + LONG;
-    while limit.waiting(b"k") < 1 {
-        assert!(Instant::now() < until);
-        at.replies.drain(|id, end| panic!("{id}: {end:?}"));
-    }
+    at.until_waiting(&limit, 1);
     let behind = limit.acquire(b"k", 1, Some(Duration::from_millis(50))).wait();
     assert!(matches!(behind, Err(SharedError::TooLong { retry_after: None })), "{behind:?}");
     assert_eq!(limit.waiting(b"k"), 1);
@@ -188,9 +189,33 @@ fn a_timeout_ends_a_wait_at_once_if_it_is_known_and_behind_others_when_it_is_ove
 fn more_than_ever_pass_together_is_refused_before_the_line() {
     let server = Server::start(Brand::Redis);
     let limit = shared(&server, "1/h burst 1");
-    let error = limit.acquire(b"k", 2, None).wait().unwrap_err();
+    assert!(limit.decide_blocking(b"k", 1).unwrap().is_granted());
+    let at = Loop::new();
+    at.begin(limit.acquire(b"k", 1, None));
+    at.until_waiting(&limit, 1);
+    let Reply::Now(Err(error)) = limit.acquire(b"k", 2, None) else { panic!("it waits") };
     assert_eq!(error.code(), Code::Never);
-    assert_eq!(limit.counts().store, rategate::distributed::Calls::default());
+}
+
+/// The later call is granted what was earned after the earlier one had been denied.
+#[test]
+fn a_grant_goes_to_the_earlier_caller_that_was_denied() {
+    let server = Server::start(Brand::Redis);
+    let limit = shared(&server, "5/s burst 1");
+    assert!(limit.decide_blocking(b"k", 1).unwrap().is_granted());
+    let at = Loop::new();
+    let earlier = at.begin(limit.acquire(b"k", 1, None));
+    let until = Instant::now() + LONG;
+    while limit.counts().store.denied < 1
+        || limit.peek(b"k", 1).wait().unwrap().remaining() < Some(1)
+    {
+        assert!(Instant::now() < until);
+    }
+    // The loop has not seen the denial, so there is no line yet.
+    assert_eq!(limit.waiting(b"k"), 0);
+    let later = at.begin(limit.acquire(b"k", 1, None));
+    let ended: Vec<u64> = at.ended(2).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ended, [earlier, later]);
 }
 
 #[test]
