@@ -228,7 +228,7 @@ test('a store that cannot be used is a typed error and no wait', options, async 
     ]) {
       const limit = new Shared(url, '1/s', { budget: BUDGET })
       await assert.rejects(limit.acquire(), (error) => error instanceof Unavailable && reason.test(error.message))
-      await assert.rejects(limit.ready('200ms'), (error) => error instanceof Unavailable && reason.test(error.message))
+      await assert.rejects(limit.ready('1s'), (error) => error instanceof Unavailable && reason.test(error.message))
       assert.equal(await limit.tryAcquire(), false)
     }
   } finally {

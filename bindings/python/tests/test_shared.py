@@ -430,7 +430,7 @@ def test_a_store_that_cannot_be_used_is_a_typed_error_and_no_wait(server):
             with pytest.raises(Unavailable, match=reason):
                 asyncio.run(limit.acquire_async())
             with pytest.raises(Unavailable, match=reason):
-                limit.ready(timeout="200ms")
+                limit.ready(timeout="1s")
             assert not limit.try_acquire()
             assert reason in limit.last_failure
             assert time.monotonic() - begin < 20

@@ -202,15 +202,17 @@ impl RedisStore {
     /// `timeout`. Any other error, and [`Unavailable::Broken`], at once: waiting cannot help.
     pub fn ready(&self, timeout: Duration) -> Result<(), StoreError> {
         let until = Instant::now().checked_add(timeout);
+        let mut latest = Unavailable::Late;
         loop {
             let now = Instant::now();
             let left = until.map_or(timeout, |until| until.saturating_duration_since(now));
             let reply = self.fetch_denied(b"", Version::NONE).wait_for(left);
-            match reply.unwrap_or(Err(StoreError::Unavailable(Unavailable::Late))) {
+            match reply.unwrap_or_else(|| Err(StoreError::Unavailable(latest.clone()))) {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Unavailable(unavailable))
                     if left > READY_PAUSE && !matches!(unavailable, Unavailable::Broken(_)) =>
                 {
+                    latest = unavailable;
                     thread::sleep(READY_PAUSE);
                 }
                 Err(error) => return Err(error),
