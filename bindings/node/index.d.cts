@@ -216,7 +216,7 @@ export interface SharedOptions {
   quarantine?: boolean
 }
 
-/** Keeps a grant that can be refunded, which costs some of a microsecond. */
+/** Keeps a grant that can be refunded, which costs some microseconds. */
 export interface RefundableOptions {
   refundable?: boolean
 }
