@@ -14,6 +14,32 @@ const FOLDER: &str = "bindings/python";
 /// The builder of wheels, and the versions with which the tests and the bench are run.
 const BUILDER: &[&str] = &["maturin==1.16.0"];
 const TESTS: &[&str] = &["pytest==9.2.0", "mypy==2.4.1", "uvloop==0.23.0"];
+/// The packages that the integrations of the short form are tried with, and those of the others.
+const SERVERS: &[&str] =
+    &["fastapi==0.165.0", "starlette==1.10.0", "uvicorn==0.54.0", "flask==3.1.3"];
+const INTEGRATIONS: &[&str] = &[
+    "django==5.2.19",
+    "django-types==0.24.0",
+    "httpx==0.28.1",
+    "httpx2==2.16.2",
+    "requests==2.34.2",
+    "types-requests==2.33.0.20261030",
+    "aiohttp==3.14.5",
+    "openai==3.57.0",
+    "langchain-core==1.8.3",
+    "websockets==17.4",
+    "aiolimiter==1.3.0",
+    "limits==5.8.0",
+];
+/// The modules whose types need no package that the short form lacks.
+const TYPED: &[&str] = &[
+    "pyrategate",
+    "pyrategate.asgi",
+    "pyrategate.flask",
+    "pyrategate.pace",
+    "pyrategate.compat.aiolimiter",
+    "pyrategate.compat.limits",
+];
 const PEERS: &[&str] = &[
     "aiolimiter==1.3.0",
     "limits==5.8.0",
@@ -38,12 +64,15 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
     if !is_quick {
         tapes::write(root, target)?;
     }
-    let tests = environment(&scratch.join("tests"), TESTS, &wheel)?;
+    let needed = [TESTS, SERVERS].concat();
+    let tests = environment(&scratch.join("tests"), &needed, &wheel)?;
     test(root, &target.join("tapes"), &tests)?;
     stubs(root, &tests)?;
+    types(root, &tests, TYPED.iter().flat_map(|module| ["-m", module]))?;
     if is_quick {
         return Ok(());
     }
+    integrations(root, &scratch.join("integrations"), &wheel)?;
     for version in INTERPRETERS {
         match interpreter(version) {
             Some(python) => {
@@ -122,19 +151,38 @@ fn test(root: &Path, tapes: &Path, python: &Path) -> Result<()> {
     cargo::run(pytest().arg("."), "the tests of the package for Python failed")?;
     let mut examples = pytest();
     examples.args(["--doctest-modules", "--doctest-glob=*.md", "--pyargs", "pyrategate"]);
-    examples.arg("../README.md");
+    // Those of an integration whose package is not in this environment.
+    examples.args(["--doctest-ignore-import-errors", "../README.md"]);
     cargo::run(&mut examples, "an example in the documentation for Python failed")
 }
 
-/// Compares the types in the stubs with the module, and checks those of the sources.
+/// Tries every integration with its package, and checks its examples and its types.
+fn integrations(root: &Path, folder: &Path, wheel: &Path) -> Result<()> {
+    let python = environment(folder, &[TESTS, SERVERS, INTEGRATIONS].concat(), wheel)?;
+    let tests = root.join(FOLDER).join("tests");
+    for what in [&["integrations"][..], &["--doctest-modules", "--pyargs", "pyrategate"]] {
+        let mut pytest = Command::new(&python);
+        // Without a package a test fails here, where it is skipped elsewhere.
+        pytest.current_dir(&tests).env("RATEGATE_INTEGRATIONS", "1");
+        pytest.args(["-B", "-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).args(what);
+        cargo::run(&mut pytest, "the integrations for Python failed")?;
+    }
+    types(root, &python, ["-p", "pyrategate"])
+}
+
+/// Compares the types in the stubs with the module.
 fn stubs(root: &Path, python: &Path) -> Result<()> {
     let folder = root.join(FOLDER).join("tests");
     let mut stubtest = Command::new(python);
     stubtest.current_dir(&folder).args(["-B", "-m", "mypy.stubtest", "pyrategate._core"]);
-    cargo::run(&mut stubtest, "the stubs differ from the module")?;
+    cargo::run(&mut stubtest, "the stubs differ from the module")
+}
+
+/// Checks the types of some of the sources.
+fn types<'m>(root: &Path, python: &Path, of: impl IntoIterator<Item = &'m str>) -> Result<()> {
     let mut types = Command::new(python);
-    types.current_dir(&folder).args(["-B", "-m", "mypy", "--strict", "--no-incremental"]);
-    types.args(["-p", "pyrategate"]);
+    types.current_dir(root.join(FOLDER).join("tests"));
+    types.args(["-B", "-m", "mypy", "--strict", "--no-incremental"]).args(of);
     cargo::run(&mut types, "the types of the package for Python are wrong")
 }
 

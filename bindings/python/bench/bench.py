@@ -222,6 +222,111 @@ def crowds(loop_name, run):
             )
 
 
+def added(cost, apps):
+    """Return what each application takes more than the first, in rounds that take turns."""
+    least = {}
+    for _ in range(30):
+        gc.collect()
+        for name, app in apps.items():
+            least[name] = min(cost(app), least.get(name, float("inf")))
+    bare, *others = least.values()
+    return [other - bare for other in others]
+
+
+async def asgi_calls(app):
+    """Time requests of an application of ASGI."""
+    headers = [(b"host", b"example.com"), (b"accept", b"*/*"), (b"user-agent", b"bench")]
+    scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "root_path": "",
+             "query_string": b"", "scheme": "http", "http_version": "1.1", "headers": headers,
+             "client": ("192.0.2.1", 4711), "server": ("192.0.2.2", 80)}
+
+    async def receive():
+        return {"type": "http.request", "body": b""}
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            assert message["status"] == 200
+
+    begin = time.thread_time_ns()
+    for _ in range(300):
+        await app(dict(scope), receive, send)
+    return (time.thread_time_ns() - begin) / 300
+
+
+def asgi():
+    """Time what a limit of all requests adds to an application of Starlette."""
+    from slowapi import Limiter as SlowLimiter
+    from slowapi.middleware import SlowAPIASGIMiddleware, SlowAPIMiddleware
+    from slowapi.util import get_remote_address
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    from pyrategate.asgi import Limits
+
+    async def hello(request):
+        return PlainTextResponse("hello")
+
+    def application(*middleware):
+        app = Starlette(routes=[Route("/", hello)])
+        app.state.limiter = SlowLimiter(
+            get_remote_address, default_limits=["1000000000/second"], headers_enabled=True
+        )
+        for kind in middleware:
+            app.add_middleware(kind)
+        return app
+
+    apps = {
+        "bare": application(),
+        "ours": application(Limits("1000000000/s").middleware),
+        "theirs for ASGI": application(SlowAPIASGIMiddleware),
+        "theirs": application(SlowAPIMiddleware),
+    }
+    ours, slow, slowest = added(lambda app: asyncio.run(asgi_calls(app)), apps)
+    row("ASGI, added to a request", ours, {"slowapi for ASGI": slow, "slowapi": slowest})
+
+
+def flask():
+    """Time what a limit of all requests adds to an application of Flask."""
+    from flask import Flask
+    from flask_limiter import Limiter as FlaskLimiter
+    from flask_limiter.util import get_remote_address
+    from werkzeug.test import create_environ
+
+    from pyrategate.flask import Limits
+
+    def application():
+        app = Flask("bench")
+
+        @app.get("/")
+        def hello():
+            return "hello"
+
+        return app
+
+    def start_response(status, headers, info=None):
+        assert status.startswith("200")
+
+    def cost(app):
+        begin = time.thread_time_ns()
+        for _ in range(300):
+            app.wsgi_app(dict(environ), start_response)
+        return (time.thread_time_ns() - begin) / 300
+
+    environ = create_environ("/", environ_overrides={"REMOTE_ADDR": "192.0.2.1"})
+    limited, other = application(), application()
+    Limits("1000000000/s", app=limited)
+    FlaskLimiter(
+        get_remote_address,
+        app=other,
+        default_limits=["1000000000/second"],
+        headers_enabled=True,
+        storage_uri="memory://",
+    )
+    ours, theirs = added(cost, {"bare": application(), "ours": limited, "theirs": other})
+    row("Flask, added to a request", ours, {"flask-limiter": theirs})
+
+
 def busy():
     """Return the share of the machine that others took since it was last called."""
     with open("/proc/stat") as stat:
@@ -239,6 +344,8 @@ if __name__ == "__main__":
     free_permits()
     asyncio.run(awaits())
     shared_limits.run()
+    asgi()
+    flask()
     crowds("asyncio", asyncio.run)
     try:
         import uvloop

@@ -55,12 +55,14 @@ pub(crate) fn crates(folder: &Path, name: &str, version: &str) -> Result<PathBuf
 }
 
 fn once(folder: &Path, packages: &[&str], install: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    // The names of some have a folder.
-    let marker = folder.join(packages.join(" ").replace('/', "+"));
-    if marker.exists() {
+    // A folder may have several of these. The names of some have a folder, and a list of many is
+    // too long for the name of a file.
+    let first = packages.first().copied().unwrap_or("nothing");
+    let (marker, all) = (folder.join(first.replace('/', "+")), packages.join(" "));
+    if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == all) {
         return Ok(());
     }
     println!("{}, for tests, is missing: installing it", packages.join(" and "));
     install(folder).with_context(|| packages.join(" and "))?;
-    std::fs::write(&marker, "").context("mark it as installed")
+    std::fs::write(&marker, all).context("mark it as installed")
 }

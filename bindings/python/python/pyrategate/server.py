@@ -1,0 +1,270 @@
+"""Limits of a server's requests: what the integrations of ASGI, WSGI, Flask and Django share."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Literal, TypeVar
+
+from . import _core, keys
+from ._clock import ManualClock
+from ._errors import ExceedsCapacity, Full, Limited
+from ._fields import PROBLEM, QuotaPolicy, Statuses, lines, problem, retry_seconds
+from ._types import Limit
+
+__all__ = ["Limits", "Reason", "Refusal", "Rule"]
+
+Reason = Literal[
+    "over-limit", "too-costly", "no-key", "ambiguous-key", "too-many-keys", "key-not-provided"
+]
+Missing = Literal["share", "refuse", "pass"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_REASONS: dict[str, tuple[int, str]] = {
+    "over-limit": (429, "The limit is reached."),
+    "too-costly": (400, "The request costs more than could ever pass at once."),
+    "no-key": (400, "The request does not name its client."),
+    "ambiguous-key": (400, "The request names its client more than once."),
+    "too-many-keys": (503, "The key table is full."),
+    "key-not-provided": (
+        500,
+        "The server is not set up to tell its clients apart. Its log states the cause.",
+    ),
+}
+
+# The key of all requests without one. No source has a number.
+_SHARED = 0
+
+_log = logging.getLogger("pyrategate")
+
+
+class Refusal(Limited):
+    """A request that does not pass, and the response to its client.
+
+    ``reason`` says why, ``key`` is the client's, ``policy`` the name of the limit. Over the limit
+    ``retry_after_ns`` is the exact time until the same request passes, if no other comes first.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        policy: str,
+        key: str | None = None,
+        retry_after_ns: int | None = None,
+        statuses: Statuses = (),
+    ) -> None:
+        super().__init__(reason, policy, key, retry_after_ns, statuses)
+        self.reason = reason
+        self.policy = policy
+        self.key = key
+        self.retry_after_ns = retry_after_ns
+        self.status, self.detail = _REASONS[reason]
+        self._statuses = statuses
+
+    def __str__(self) -> str:
+        return f"the limit {self.policy!r} refuses a request: {self.detail}"
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The header fields of the response."""
+        headers = [("content-type", PROBLEM), ("content-length", str(len(self.body)))]
+        if self.retry_after_ns is not None:
+            headers.append(("retry-after", str(retry_seconds(self.retry_after_ns))))
+        return headers + lines(self._statuses)
+
+    @functools.cached_property
+    def body(self) -> bytes:
+        """The body of the response: a problem (RFC 9457)."""
+        return problem(self)
+
+
+class Rule:
+    """A limit for each client of a server. `Limits` makes it.
+
+    ``table`` has the counters by key: it can be reset, reconfigured and observed.
+    """
+
+    def __init__(
+        self, limits: Limits, limit: Limit, name: str, cost: Callable[[Any], int] | None
+    ) -> None:
+        self.policy = QuotaPolicy(name, limit)
+        self.table = _core.Keyed(
+            limit, max_keys=limits._max_keys, when_full=limits._when_full, clock=limits._clock
+        )
+        self._limits = limits
+        self._cost = cost
+
+    def decide(self, head: keys.Head) -> Statuses:
+        """Take the cost of a request. Return the status that its response reports.
+
+        Raises `Refusal`. Never waits, and takes no lock that another request holds for long.
+        """
+        limits, policy, table = self._limits, self.policy, self.table
+        found = limits._key.name(head)
+        key: str | int = _SHARED if found is None else found
+        if found is None and limits._without_key(head, policy.name) == "pass":
+            return ()
+        cost = 1
+        if self._cost is not None:
+            cost = self._cost(head.raw)
+            if cost == 0:
+                return ()
+        try:
+            decision = table.check(key, cost)
+            left = decision.remaining
+            if decision.granted:
+                more_ns = table.peek(key, left + 1) if left < policy.quota else None
+                return ((policy, policy.status(left, more_ns)),)
+        except ExceedsCapacity:
+            raise limits._refused("too-costly", policy.name, found) from None
+        except Full:
+            raise limits._refused("too-many-keys", policy.name, found) from None
+        after_ns = decision.retry_after_ns
+        statuses = ((policy, policy.status(left, after_ns)),)
+        raise limits._refused("over-limit", policy.name, found, after_ns, statuses)
+
+
+class Limits:
+    """The limits of a server, and what it refused.
+
+    ``limit`` is for each client over all requests; without it only those count that
+    `limit` decorates. See the subclass of the framework for an example.
+
+    * ``key``: a source of `pyrategate.keys`, by default the address of the peer.
+    * ``missing``: what to do without a key: ``"share"`` one limit, ``"refuse"`` with a 400,
+      ``"pass"`` unlimited. By default a request whose client left the key out shares a limit. One
+      that names its client twice gets a 400, and one whose server left the key out a 500.
+    * ``cost``: a function of the framework's request that returns its permits. With 0 it passes.
+    * ``max_keys``, ``when_full``: as of `pyrategate.Keyed`. The memory is bounded.
+    * ``name``: the limit's name, which clients see.
+    * ``on_refused``: a function that is called with each `Refusal`. ``refused`` counts them.
+    """
+
+    def __init__(
+        self,
+        limit: Limit | None = None,
+        *,
+        key: keys.KeySource | None = None,
+        missing: Missing | None = None,
+        cost: Callable[[Any], int] | None = None,
+        max_keys: int | None = None,
+        when_full: Literal["share", "refuse", "admit"] = "share",
+        name: str = "default",
+        on_refused: Callable[[Refusal], None] | None = None,
+        clock: ManualClock | None = None,
+    ) -> None:
+        if missing not in (None, "share", "refuse", "pass"):
+            raise ValueError(f'missing is "share", "refuse" or "pass", not {missing!r}')
+        self._key = keys.peer() if key is None else keys.source_of(key)
+        self._missing = missing
+        self._max_keys = max_keys
+        self._when_full = when_full
+        self._on_refused = on_refused
+        self._clock = clock
+        self._counts: dict[Reason, int] = {}
+        self._lock = threading.Lock()
+        self._has_reported = False
+        self.rule = None if limit is None else Rule(self, limit, name, cost)
+
+    @property
+    def refused(self) -> dict[Reason, int]:
+        """The number of requests that were refused, by reason."""
+        with self._lock:
+            return dict(self._counts)
+
+    def limit(
+        self,
+        limit: Limit,
+        *,
+        name: str | None = None,
+        cost: Callable[[Any], int] | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate a function that serves requests: each client may call it that often.
+
+        The function needs no parameter for it. Several decorators are several limits; a request
+        that an inner one refuses has counted in the outer ones. One that is kept, and decorates
+        several functions, is one limit of them together.
+        """
+        made: list[Rule] = []
+
+        def decorate(function: F) -> F:
+            # Django's method_decorator decorates anew at each call.
+            with self._lock:
+                if not made:
+                    named = str(getattr(function, "__name__", "limit")) if name is None else name
+                    made.append(Rule(self, limit, named, cost))
+            return self._decorated(function, made[0])
+
+        return decorate
+
+    def _decorated(self, function: F, rule: Rule) -> F:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def limited(*args: Any, **kwargs: Any) -> Any:
+                current(rule)
+                return await function(*args, **kwargs)
+
+        else:
+
+            @functools.wraps(function)
+            def limited(*args: Any, **kwargs: Any) -> Any:
+                current(rule)
+                return function(*args, **kwargs)
+
+        return limited  # type: ignore[return-value]
+
+    def _without_key(self, head: keys.Head, policy: str) -> Missing:
+        """Say what to do with a request without a key, or raise its refusal."""
+        missing = self._missing
+        if missing == "share" or missing == "pass":
+            return missing
+        if self._key.is_ambiguous(head):
+            raise self._refused("ambiguous-key", policy)
+        if missing == "refuse":
+            raise self._refused("no-key", policy)
+        lacking = self._key.lacks(head)
+        if lacking is None:
+            return "share"
+        if not self._has_reported:
+            self._has_reported = True
+            _log.error(
+                "requests lack %s, which tells clients apart, and are answered with 500: let the "
+                "server provide it, trust a number of hops, or say what to do by missing=",
+                lacking,
+            )
+        raise self._refused("key-not-provided", policy)
+
+    def _refused(
+        self,
+        reason: Reason,
+        policy: str,
+        key: str | None = None,
+        retry_after_ns: int | None = None,
+        statuses: Statuses = (),
+    ) -> Refusal:
+        refusal = Refusal(reason, policy, key, retry_after_ns, statuses)
+        with self._lock:
+            self._counts[reason] = self._counts.get(reason, 0) + 1
+        if self._on_refused is not None:
+            self._on_refused(refusal)
+        return refusal
+
+
+#: The head of the request that this task or thread serves, with the statuses to report.
+serving: ContextVar[keys.Head] = ContextVar("pyrategate.request")
+
+
+def current(rule: Rule) -> None:
+    """Decide on the request that is being served, by a rule of the function that serves it."""
+    head = serving.get(None)
+    if head is None:
+        raise LookupError(
+            f"the limit {rule.policy.name!r} is not within a request: put the middleware of its "
+            "Limits around the application, and call the function before the application returns"
+        )
+    head.statuses += rule.decide(head)
