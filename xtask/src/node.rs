@@ -35,6 +35,7 @@ const RIVALS: &[&str] = &[
     "bottleneck@2.19.5",
     "rate-limiter-flexible@11.4.0",
     "express-rate-limit@8.7.5",
+    "ioredis@6.0.0",
 ];
 
 /// Builds the package and runs its tests. Unless it is `quick`, also under later versions of Node.

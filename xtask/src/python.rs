@@ -48,6 +48,7 @@ const PEERS: &[&str] = &[
     "token-bucket==0.4.0",
     "asyncio-throttle==1.0.2",
     "throttled-py==3.5.0",
+    "redis==8.1.0",
     "slowapi==0.1.10",
     "flask-limiter==4.1.1",
     "uvloop==0.23.0",
