@@ -35,6 +35,7 @@ const RIVALS: &[&str] = &[
     "bottleneck@2.19.5",
     "rate-limiter-flexible@11.4.0",
     "express-rate-limit@8.7.5",
+    "ioredis@6.0.0",
 ];
 
 /// Builds the package and runs its tests. Unless it is `quick`, also under later versions of Node.
@@ -50,12 +51,28 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     if quick || !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
     }
-    let runtimes = folder.join("runtimes");
-    packages::node(&runtimes, RUNTIMES)?;
-    for name in ["node22", "node24"] {
-        tests(target, &runtimes.join("node_modules").join(name).join("bin").join("node"))?;
+    later_versions(target)?.iter().try_for_each(|node| tests(target, node))
+}
+
+/// Installs later versions of Node.
+fn later_versions(target: &Path) -> Result<Vec<PathBuf>> {
+    let folder = target.join("node/runtimes");
+    packages::node(&folder, RUNTIMES)?;
+    let program = |name| folder.join("node_modules").join(name).join("bin/node");
+    Ok(["node22", "node24"].map(program).into())
+}
+
+/// Installs the optimized package. Returns the folder in which it is found, and the versions of
+/// Node.
+pub(crate) fn installed(root: &Path, target: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let folder = target.join("node");
+    packages::node(&folder, &[TYPES, FRAMEWORKS].concat())?;
+    install(root, target, true)?;
+    let mut versions = vec![PathBuf::from("node")];
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        versions.extend(later_versions(target)?);
     }
-    Ok(())
+    Ok((folder, versions))
 }
 
 /// Times the package beside others.

@@ -48,10 +48,14 @@ const PEERS: &[&str] = &[
     "token-bucket==0.4.0",
     "asyncio-throttle==1.0.2",
     "throttled-py==3.5.0",
+    "redis==8.1.0",
     "slowapi==0.1.10",
     "flask-limiter==4.1.1",
     "uvloop==0.23.0",
 ];
+/// The packages of the demo.
+const DEMO: &[&str] =
+    &["aiolimiter==1.3.0", "fastapi==0.165.0", "gunicorn==23.0.0", "uvicorn==0.54.0"];
 /// The interpreters that one wheel is for, as far as they are on the machine.
 const INTERPRETERS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
 
@@ -83,6 +87,20 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Installs the optimized wheel for the demo. Returns the Python that has all that the demo needs,
+/// and those of each version.
+pub(crate) fn installed(root: &Path, target: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let scratch = target.join("python");
+    let wheel = wheel(root, target, &scratch, true)?;
+    let python = environment(&scratch.join("demo"), DEMO, &wheel)?;
+    let mut interpreters = Vec::new();
+    for found in INTERPRETERS.into_iter().filter_map(interpreter) {
+        let folder = scratch.join(format!("demo-{}", interpreters.len()));
+        interpreters.push(environment_of(&found, &folder, &["pytest==9.2.0"], &wheel)?);
+    }
+    Ok((python, interpreters))
 }
 
 /// Times the package beside others, in one run.

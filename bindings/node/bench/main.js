@@ -7,6 +7,7 @@ import { RateLimiter } from 'limiter'
 import { Keyed, Limiter } from 'rategate'
 import { client, rateLimit } from 'rategate/express'
 
+import { shared } from './shared.js'
 import { waits } from './waits.js'
 
 const ROUNDS = 9
@@ -131,5 +132,6 @@ const middlewares = [
 const [bare, ...all] = await times([{ calls: 5e4, run: through(none) }, ...middlewares])
 print(`a middleware, added to ${bare.toFixed(0)} ns of a request and a response`, middlewares, all.map((figure) => figure - bare))
 
+await shared()
 await waits()
 process.exit()

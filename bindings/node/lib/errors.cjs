@@ -33,6 +33,18 @@ class TooLong extends RateLimitError {
   }
 }
 
+/** The store of a shared limit is gone, and `whenGone` is "deny". The message says why. */
+class Unavailable extends RateLimitError {
+  constructor (message, retryAfterNs) {
+    super(message, 'UNAVAILABLE')
+    this.retryAfterNs = retryAfterNs
+  }
+
+  get retryAfter () {
+    return this.retryAfterNs === null ? null : milliseconds(this.retryAfterNs)
+  }
+}
+
 /** The wait queue, or the table of keys, is full. */
 class Full extends RateLimitError {
   constructor (message) {
@@ -80,6 +92,8 @@ function typed (error) {
       return new Closed(error.message)
     case '-4':
       return rest[0] === 'capacity' ? new ExceedsCapacity(error.message) : new Never(error.message)
+    case '-6':
+      return new Unavailable(error.message, rest[0] ? BigInt(rest[0]) : null)
     default:
       return new RangeError(error.message)
   }
@@ -94,4 +108,15 @@ function call (run) {
   }
 }
 
-module.exports = { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, call, milliseconds, typed }
+module.exports = {
+  Closed,
+  ExceedsCapacity,
+  Full,
+  Never,
+  RateLimitError,
+  TooLong,
+  Unavailable,
+  call,
+  milliseconds,
+  typed
+}

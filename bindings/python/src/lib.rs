@@ -13,6 +13,7 @@ mod keyed;
 mod limiter;
 mod number;
 mod reservation;
+mod shared;
 
 use pyo3::prelude::*;
 
@@ -34,4 +35,6 @@ mod _core {
     use super::limiter::Limiter;
     #[pymodule_export]
     use super::reservation::Reservation;
+    #[pymodule_export]
+    use super::shared::{Decision as SharedDecision, Grant as SharedGrant, LoopReplies, Shared};
 }

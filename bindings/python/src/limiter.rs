@@ -427,7 +427,7 @@ fn debts(debt: &str, max: Option<Span>) -> PyResult<Debt> {
 }
 
 /// Returns `true` in the thread that handles signals.
-fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(pyo3::intern!(py, "threading"))?;
     let main = threading.call_method0(pyo3::intern!(py, "main_thread"))?;
     let current = threading.call_method0(pyo3::intern!(py, "get_ident"))?;
