@@ -4,7 +4,7 @@
 //! `rategate-ffi`.
 //!
 //! * `raw`: functions for the verbs that are called often, and all of the unsafe code;
-//! * `limiter`, `keyed`, `grant`, `hold`, `clock`: a class for each, whose methods cost some 400 ns;
+//! * `limiter`, `keyed`, `grant`, `hold`, `clock`: a class for each; their methods cost 400 ns;
 //! * `hub`: the waits of one environment, which is the main thread or a worker;
 //! * `shared`: limiters that all workers of the process find by a name;
 //! * `store`: limits that several processes keep in a store;

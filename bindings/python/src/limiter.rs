@@ -159,8 +159,9 @@ impl Limiter {
         reserved.map(Reservation::new).map_err(|error| raised(py, error))
     }
 
-    /// Holds an estimate until its true cost is known, for `ttl` at most. Raises `RateLimited` if it
-    /// does not fit now.
+    /// Holds an estimate until its true cost is known, for `ttl` at most.
+    ///
+    /// Raises `RateLimited` if it does not fit now.
     fn try_hold(
         &self,
         py: Python<'_>,
