@@ -147,12 +147,14 @@ def preload(folder):
         from pyrategate import Limiter
 
         limiter = Limiter("50/s burst 1")
-        asyncio.run(asyncio.wait_for(asyncio.gather(*(limiter.acquire_async() for _ in range(3))), 9))
+
+        async def waits(count):
+            await asyncio.gather(*(limiter.acquire_async() for _ in range(count)))
+
+        asyncio.run(waits(3))
 
         def app(environ, start_response):
-            async def main():
-                await asyncio.gather(*(limiter.acquire_async() for _ in range(2)))
-            asyncio.run(main())
+            asyncio.run(waits(2))
             limiter.acquire()
             start_response("200 OK", [("Content-Type", "text/plain")])
             return [str(os.getpid()).encode()]

@@ -3,6 +3,7 @@
 
 const { setInterval } = require('node:timers')
 
+const { onAbort } = require('./abort.cjs')
 const { limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf } = require('./arguments.cjs')
 const { call, milliseconds, typed } = require('./errors.cjs')
 const native = require('./native.cjs')
@@ -159,14 +160,13 @@ function begin (start, permits, signal, resolve, reject) {
   }
   if (begun < 0) return resolve(granted(permits, -begun - 1, 1))
   if (begun === 0) return settle(calls.last(), permits, resolve, reject)
-  const wait = { permits, resolve, reject, signal, onAbort: undefined }
+  const wait = { permits, resolve, reject, offAbort: undefined }
   if (signal) {
-    wait.onAbort = () => {
+    wait.offAbort = onAbort(signal, () => {
       if (!calls.cancel(begun)) return
       end(begun, wait)
       reject(signal.reason)
-    }
-    signal.addEventListener('abort', wait.onAbort, { once: true })
+    })
   }
   pending.set(begun, wait)
   if (pending.size === 1) {
@@ -178,7 +178,7 @@ function begin (start, permits, signal, resolve, reject) {
 function end (id, wait) {
   pending.delete(id)
   if (pending.size === 0) keeper.unref()
-  if (wait.onAbort) wait.signal.removeEventListener('abort', wait.onAbort)
+  wait.offAbort?.()
 }
 
 /** Ends the calls whose replies have come, in order. */

@@ -3,6 +3,7 @@
 
 const { clearTimeout, setTimeout } = require('node:timers')
 
+const { onAbort } = require('../abort.cjs')
 const { functionOf, optionalSpanNs, optionsOf, permitsOf, signalOf } = require('../arguments.cjs')
 const { Full, TooLong } = require('../errors.cjs')
 const { Limiter } = require('../limiter.cjs')
@@ -53,13 +54,12 @@ class Line {
   wait (signal) {
     return new Promise((resolve, reject) => {
       const waiter = { resolve, end: () => {} }
-      const onAbort = () => {
+      const abort = () => {
         this.#waiters.delete(waiter)
         if (this.#waiters.size === 0) clearTimeout(this.#timer)
         reject(signal.reason)
       }
-      signal?.addEventListener('abort', onAbort, { once: true })
-      waiter.end = () => signal?.removeEventListener('abort', onAbort)
+      if (signal) waiter.end = onAbort(signal, abort)
       this.#waiters.add(waiter)
       if (this.#waiters.size === 1) this.#sleep()
     })
