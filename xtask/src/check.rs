@@ -33,8 +33,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     }
     downstream(root)?;
     // The targets of the fuzzer compile as all else does. Running them needs another compiler.
-    let fuzz =
-        "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target";
+    let fuzz = "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target";
     step(cargo(root, &format!("{fuzz} -- -D warnings")))?;
     servers::run(target)?;
     let counts = tests(root, target)?;

@@ -20,21 +20,29 @@ function pThrottle (options) {
   // Within no time every call passes.
   const limiter = interval === 0 ? undefined : new Limiter({ policy: 'sliding-log', permits: limit, period: interval })
 
+  let waiting = 0
+
   return (run) => {
     functionOf(run, 'the function to throttle')
     const throttled = async function (...args) {
       if (!throttled.isEnabled || limiter === undefined) return run.apply(this, args)
       signal?.throwIfAborted()
       const permits = permitsOf(weight?.(...args))
-      if (!limiter.tryAcquire(permits)) {
-        const wait = limiter.acquire(permits, { signal })
-        onDelay?.(...args)
-        await wait
+      // A try could overtake callers that this loop has not come to.
+      if (waiting > 0 || !limiter.tryAcquire(permits)) {
+        waiting++
+        try {
+          const wait = limiter.acquire(permits, { signal })
+          onDelay?.(...args)
+          await wait
+        } finally {
+          waiting--
+        }
       }
       return run.apply(this, args)
     }
     throttled.isEnabled = true
-    return Object.defineProperty(throttled, 'queueSize', { get: () => limiter?.waiting ?? 0 })
+    return Object.defineProperty(throttled, 'queueSize', { get: () => waiting })
   }
 }
 
