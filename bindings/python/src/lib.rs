@@ -17,6 +17,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::awaitable::{Acquire, Left};
     #[pymodule_export]
@@ -31,4 +33,9 @@ mod _core {
     use super::limiter::Limiter;
     #[pymodule_export]
     use super::reservation::Reservation;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

@@ -1,4 +1,4 @@
-"""Exact rate limiting and pacing for threads and asyncio.
+"""Exact rate limiting and pacing for threads, asyncio and trio.
 
 >>> limiter = Limiter("10/s burst 5")
 >>> limiter.try_acquire()
@@ -6,7 +6,7 @@ True
 """
 
 from ._clock import ManualClock
-from ._core import Charged, Decision, Grant, Keyed, Reservation, Settled
+from ._core import Charged, Decision, Grant, Keyed, Reservation, Settled, __version__
 from ._errors import (
     Closed,
     DeadlinePassed,
@@ -40,10 +40,11 @@ __all__ = [
     "Settled",
     "TimeCannotHelp",
     "TooLong",
+    "__version__",
 ]
 
 for _name in __all__:
     _class = globals()[_name]
-    if _class.__module__.startswith(__name__ + "._"):
+    if getattr(_class, "__module__", "").startswith(__name__ + "._"):
         _class.__module__ = __name__
 del _name, _class
