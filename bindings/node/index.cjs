@@ -1,10 +1,11 @@
 'use strict'
 
 const { ManualClock } = require('./lib/clock.cjs')
-const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong } = require('./lib/errors.cjs')
+const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, Unavailable } = require('./lib/errors.cjs')
 const { Grant } = require('./lib/grant.cjs')
 const { Keyed } = require('./lib/keyed.cjs')
 const { Limiter } = require('./lib/limiter.cjs')
+const { Shared, SharedDecision, SharedGrant } = require('./lib/store.cjs')
 
 module.exports = {
   Closed,
@@ -16,5 +17,9 @@ module.exports = {
   ManualClock,
   Never,
   RateLimitError,
-  TooLong
+  Shared,
+  SharedDecision,
+  SharedGrant,
+  TooLong,
+  Unavailable
 }

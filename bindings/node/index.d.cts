@@ -1,6 +1,9 @@
 /** A length of time: milliseconds, or text with a unit such as `"1.5s"`, `"200ms"` or `"1min"`. */
 export type Span = number | string
 
+/** A value of a policy: its tables are objects. */
+export type PolicyValue = string | number | boolean | undefined | { [key: string]: PolicyValue }
+
 /** A policy by its name, with its keys: those of the tables `[limit]` of scenario files. */
 export interface Policy {
   policy:
@@ -24,7 +27,7 @@ export interface Policy {
   resolution?: Span
   anchor?: string
   credits?: number
-  [key: string]: string | number | boolean | undefined
+  [key: string]: PolicyValue
 }
 
 /**
@@ -121,18 +124,34 @@ export class Limiter {
   readonly nowNs: bigint
 }
 
-/** The decision about a try. */
-export interface Decision {
-  readonly granted: boolean
-  readonly grant: Grant | null
-  /** The permits that a try could take now. */
-  readonly remaining: number
-  /** Of a denial, milliseconds until the same try passes; `null` if time does not help. */
+/** The decision about a try: `granted` tells which. */
+export type Decision = Granted | Denied
+
+/** The decision about a try that passed. */
+export interface Granted extends DecisionNumbers {
+  readonly granted: true
+  readonly grant: Grant
+  readonly retryAfter: null
+  readonly retryAfterNs: null
+}
+
+/** The decision about a try that took nothing. */
+export interface Denied extends DecisionNumbers {
+  readonly granted: false
+  readonly grant: null
+  /** Milliseconds until the same try passes; `null` if time does not help. */
   readonly retryAfter: number | null
   readonly retryAfterNs: bigint | null
+}
+
+/** What is known of the limit after a try. As JSON, nanoseconds are text. */
+export interface DecisionNumbers {
+  /** The permits that a try could take now. */
+  readonly remaining: number
   /** Milliseconds until the limit has fully recovered; `null` if it never does by time alone. */
   readonly resetAfter: number | null
   readonly resetAfterNs: bigint | null
+  toJSON (): object
 }
 
 /** Permits that are the caller's. Instants are of the limiter's clock. */
@@ -146,6 +165,8 @@ export class Grant {
   readonly releasedAtNs: bigint
   readonly promisedAtNs: bigint
   readonly scheduledAtNs: bigint
+  /** Nanoseconds are text. */
+  toJSON (): object
 }
 
 /** A promised start. One that is neither kept nor cancelled is kept. */
@@ -193,6 +214,82 @@ export class Keyed {
   readonly overflows: number
 }
 
+export interface SharedOptions {
+  /** The store decides each call (`"exact"`, the default), or processes borrow permits (`"leased"`). */
+  mode?: 'exact' | 'leased'
+  /** Decides while the store is gone: the default is `"deny"`; `"local"` needs `processes`. */
+  whenGone?: 'deny' | 'allow' | 'local'
+  /** The most processes that share the limit: each keeps that part of it while the store is gone. */
+  processes?: number
+  /** Limits of one name share their counts, whatever their numbers are; the limit's text without it. */
+  name?: string
+  /** The prefix of all keys in the store; `"rategate"` without it. */
+  prefix?: string
+  /** The longest that a call waits for the store; 100 ms without it. */
+  budget?: Span
+  /** How long permits are borrowed for; 100 ms without it. */
+  lease?: Span
+  /** The most permits that a process borrows at a time; 50 without it. */
+  leasePermits?: number
+  /** Borrows so that the limit is never exceeded, at the price of a part of it. */
+  guard?: boolean
+  /** Takes the store as gone until what it may have lost matters no more. */
+  quarantine?: boolean
+}
+
+/** Keeps a grant that can be refunded, which costs some microseconds. */
+export interface RefundableOptions {
+  refundable?: boolean
+}
+
+/**
+ * A limit for each key that all processes with the same store and limit keep together, in Redis 7
+ * or Valkey. It connects at its first call, in the background.
+ */
+export class Shared {
+  /** `url` is `redis://user:password@host:port/database` or `unix:/path`. */
+  constructor (url: string, limit: Limits, options?: SharedOptions)
+  /** Takes permits of a key (`""` without one), or not at all. */
+  tryAcquire (key?: Key, permits?: number): Promise<boolean>
+  /** Takes permits of a key, or says when to come again. */
+  check (key?: Key, permits?: number, options?: RefundableOptions): Promise<SharedDecision>
+  /** Takes permits as soon as they may start. Callers of one process and key go on in order. */
+  acquire (key?: Key, permits?: number, options?: AcquireOptions & RefundableOptions): Promise<SharedGrant>
+  /** Resolves to the permits that a call could take now, as far as the store knows. */
+  remaining (key?: Key): Promise<number | null>
+  /** Brings back permits of a grant that had no effect, in the background. */
+  refund (key: Key, grant: SharedGrant, permits?: number): void
+  /** Resolves once the store has replied; rejects with {@link Unavailable} after 5 s by default. */
+  ready (timeout?: Span): Promise<void>
+  /** Returns the number of callers of this process that wait for a key. */
+  waiting (key?: Key): number
+  readonly status: 'healthy' | 'quarantined' | 'unavailable'
+  /** The store's latest failure. */
+  readonly lastFailure: string | null
+  /** The calls of this process, by who decided them. */
+  readonly counts: Readonly<Record<'store' | 'lease' | 'fallback', { granted: number; denied: number }>>
+}
+
+/** The decision of a shared limit. */
+export class SharedDecision {
+  private constructor ()
+  readonly granted: boolean
+  readonly grant: SharedGrant | null
+  /** The permits that one more call could take, as far as is known. */
+  readonly remaining: number | null
+  /** Of a denial, milliseconds until the same call passes; while the store is gone, until it is asked. */
+  readonly retryAfter: number | null
+  readonly retryAfterNs: bigint | null
+  readonly by: 'store' | 'lease' | 'fallback' | 'none'
+}
+
+/** Permits that a shared limit has granted. */
+export class SharedGrant {
+  private constructor ()
+  readonly permits: number
+  readonly remaining: number | null
+}
+
 /** A clock that stands still until it is moved. */
 export class ManualClock {
   /** Milliseconds since its origin. */
@@ -208,7 +305,9 @@ export class ManualClock {
 /** A call that a limit did not let pass. */
 export class RateLimitError extends Error {
   protected constructor ()
-  readonly code: 'TOO_LONG' | 'FULL' | 'CLOSED' | 'NEVER' | 'EXCEEDS_CAPACITY'
+  /** Nanoseconds are text. */
+  toJSON (): object
+  readonly code: 'TOO_LONG' | 'FULL' | 'CLOSED' | 'NEVER' | 'EXCEEDS_CAPACITY' | 'UNAVAILABLE'
 }
 
 /** The start lies past the timeout. Nothing was taken; later calls may pass. */
@@ -217,6 +316,14 @@ export class TooLong extends RateLimitError {
   /** The wait, where it is known. */
   readonly waitNs: bigint | null
   /** Milliseconds until the same call would be accepted, where it is known. */
+  readonly retryAfter: number | null
+  readonly retryAfterNs: bigint | null
+}
+
+/** The store of a shared limit is gone, and `whenGone` is `"deny"`. The message says why. */
+export class Unavailable extends RateLimitError {
+  private constructor ()
+  /** Milliseconds until a call may go to the store again, where it is known. */
   readonly retryAfter: number | null
   readonly retryAfterNs: bigint | null
 }

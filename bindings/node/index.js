@@ -9,5 +9,9 @@ export {
   ManualClock,
   Never,
   RateLimitError,
-  TooLong
+  Shared,
+  SharedDecision,
+  SharedGrant,
+  TooLong,
+  Unavailable
 } from './index.cjs'

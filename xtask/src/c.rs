@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cargo, tapes};
+use crate::{cargo, conformance, tapes};
 
 /// The package, below the root.
 const PACKAGE: &str = "bindings/c";
@@ -84,12 +84,11 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     }
     tapes::write(root, target)?;
     at.compile_test("tapes", "tapes", &[])?;
-    at.start("tapes", &[&target.join("tapes").to_string_lossy()])?;
+    let mut player = Command::new(at.folder.join("tapes"));
+    conformance::record(player.arg(target.join("tapes")), target)?;
+    cargo::run(&mut player, "the player of tapes, for C, failed")?;
     for example in EXAMPLES {
-        let program = format!("example-{example}");
-        let source = format!("examples/{example}.c");
-        at.compile("gcc", &source, &program, &["-std=c11"], &at.shared()?)?;
-        at.start(&program, &[])?;
+        at.start(&at.compile_example(example)?, &[])?;
     }
     if quick {
         return Ok(());
@@ -107,6 +106,13 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     }
     at.compile("gcc", "bench/try.c", "bench", &["-std=c11", "-O2"], &at.shared()?)?;
     at.start("bench", &[])
+}
+
+/// Compiles the example of an event loop. Returns the program.
+pub(crate) fn epoll(root: &Path, target: &Path) -> Result<PathBuf> {
+    let package = root.join(PACKAGE);
+    let at = Installed::new(&package, target, "release")?;
+    Ok(at.folder.join(at.compile_example("epoll")?))
 }
 
 /// The package as `make install` puts it into a folder, and programs that are compiled with it.
@@ -161,6 +167,14 @@ impl<'p> Installed<'p> {
         let wrapped = if test == "memory" { &[WRAPPED][..] } else { &[] };
         let flags = [&["-std=c11", "-g"], flags, wrapped].concat();
         self.compile("gcc", &format!("tests/{test}.c"), program, &flags, &self.statically()?)
+    }
+
+    /// Compiles an example with the shared library. Returns the name of the program.
+    fn compile_example(&self, example: &str) -> Result<String> {
+        let program = format!("example-{example}");
+        let source = format!("examples/{example}.c");
+        self.compile("gcc", &source, &program, &["-std=c11"], &self.shared()?)?;
+        Ok(program)
     }
 
     fn compile(

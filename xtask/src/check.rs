@@ -12,10 +12,11 @@ use crate::{
 };
 
 /// The tests of a package, given the root, the target folder, and whether in the short form.
-type Tests = fn(&Path, &Path, bool) -> Result<()>;
+pub(crate) type Tests = fn(&Path, &Path, bool) -> Result<()>;
 
 /// The packages for other languages, which have a short form of their tests.
-const LANGUAGES: [(&str, Tests); 3] = [("python", python::run), ("node", node::run), ("c", c::run)];
+pub(crate) const LANGUAGES: [(&str, Tests); 3] =
+    [("python", python::run), ("node", node::run), ("c", c::run)];
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -32,8 +33,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     }
     downstream(root)?;
     // The targets of the fuzzer compile as all else does. Running them needs another compiler.
-    let fuzz =
-        "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target/fuzz/check";
+    let fuzz = "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target";
     step(cargo(root, &format!("{fuzz} -- -D warnings")))?;
     servers::run(target)?;
     let counts = tests(root, target)?;

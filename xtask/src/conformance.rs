@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{cargo, run};
+use crate::check::LANGUAGES;
 use crate::page::{Page, table};
+use crate::tapes;
 
 const PAGE: &str = "docs/conformance.md";
 const COMMAND: &str = "cargo xtask conformance";
@@ -18,7 +21,7 @@ const COMMAND: &str = "cargo xtask conformance";
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 
 /// The engines: the name of the record, and the heading of the column.
-const ENGINES: [(&str, &str); 12] = [
+const ENGINES: [(&str, &str); 15] = [
     ("ledger", "ledger"),
     ("lock-free", "lock-free"),
     ("several", "several"),
@@ -31,6 +34,9 @@ const ENGINES: [(&str, &str); 12] = [
     ("grpc", "gRPC"),
     ("resp", "RESP"),
     ("ffi", "ffi"),
+    ("python", "Python"),
+    ("node", "Node"),
+    ("c", "C"),
 ];
 
 /// The packages whose tests record, and the tests.
@@ -48,6 +54,10 @@ pub(crate) fn write(root: &Path, target: &Path) -> Result<()> {
         command.args(["--package", package.trim_end_matches('-')]);
     }
     run(&mut command, "an engine does not play its scenarios")?;
+    tapes::write(root, target)?;
+    for (_, tests) in LANGUAGES {
+        tests(root, target, true)?;
+    }
     fs::write(root.join(PAGE), page(root, &records)?)?;
     println!("wrote the table of {PAGE}");
     Ok(())
@@ -74,6 +84,14 @@ pub(crate) fn fresh_folder(target: &Path) -> Result<PathBuf> {
 
 fn folder(target: &Path) -> PathBuf {
     target.join("conformance")
+}
+
+/// Lets a player of tapes record what it plays.
+pub(crate) fn record(player: &mut Command, target: &Path) -> Result<()> {
+    let folder = folder(target);
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    player.env(RECORDS, folder);
+    Ok(())
 }
 
 fn page(root: &Path, records: &Path) -> Result<String> {

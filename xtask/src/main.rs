@@ -15,6 +15,7 @@ mod c;
 mod cargo;
 mod check;
 mod conformance;
+mod demo;
 mod deny;
 mod fleet;
 mod fuzz;
@@ -56,7 +57,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 25] = [
+static COMMANDS: [Command; 26] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -147,6 +148,11 @@ static COMMANDS: [Command; 25] = [
             }
             python::run(&at.root, &at.target, words.contains(&"--quick"))
         },
+    },
+    Command {
+        forms: &["demo"],
+        help: "shows the promises of the packages for Python, Node and C, a line for each",
+        run: |at, _| demo::run(&at.root, &at.target),
     },
     Command {
         forms: &["loom", "loom --full"],

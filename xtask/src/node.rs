@@ -5,11 +5,23 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cargo;
 use crate::servers::packages;
+use crate::{cargo, conformance, tapes};
 
 /// The compiler that checks the types, and the types of Node.
 const TYPES: &[&str] = &["typescript@7.0.2", "@types/node@20.19.43"];
+
+/// The frameworks that the integrations are tested in, and their types.
+const FRAMEWORKS: &[&str] = &[
+    "express@5.3.0",
+    "fastify@5.12.8",
+    "hono@4.13.19",
+    "@hono/node-server@2.1.9",
+    "koa@3.3.0",
+    "undici@7.30.2",
+    "@types/express@5.0.6",
+    "@types/koa@3.0.3",
+];
 
 /// Later versions of Node than that of the machine: the package `node`, without its script.
 const RUNTIMES: &[&str] =
@@ -23,24 +35,44 @@ const RIVALS: &[&str] = &[
     "bottleneck@2.19.5",
     "rate-limiter-flexible@11.4.0",
     "express-rate-limit@8.7.5",
+    "ioredis@6.0.0",
 ];
 
 /// Builds the package and runs its tests. Unless it is `quick`, also under later versions of Node.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     let folder = target.join("node");
-    packages::node(&folder, TYPES)?;
+    packages::node(&folder, &[TYPES, FRAMEWORKS].concat())?;
     install(root, target, false)?;
+    if !quick {
+        tapes::write(root, target)?;
+    }
     types(&folder)?;
-    tests(&folder, Path::new("node"))?;
+    tests(target, Path::new("node"))?;
     if quick || !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
     }
-    let runtimes = folder.join("runtimes");
-    packages::node(&runtimes, RUNTIMES)?;
-    for name in ["node22", "node24"] {
-        tests(&folder, &runtimes.join("node_modules").join(name).join("bin").join("node"))?;
+    later_versions(target)?.iter().try_for_each(|node| tests(target, node))
+}
+
+/// Installs later versions of Node.
+fn later_versions(target: &Path) -> Result<Vec<PathBuf>> {
+    let folder = target.join("node/runtimes");
+    packages::node(&folder, RUNTIMES)?;
+    let program = |name| folder.join("node_modules").join(name).join("bin/node");
+    Ok(["node22", "node24"].map(program).into())
+}
+
+/// Installs the optimized package. Returns the folder in which it is found, and the versions of
+/// Node.
+pub(crate) fn installed(root: &Path, target: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let folder = target.join("node");
+    packages::node(&folder, &[TYPES, FRAMEWORKS].concat())?;
+    install(root, target, true)?;
+    let mut versions = vec![PathBuf::from("node")];
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        versions.extend(later_versions(target)?);
     }
-    Ok(())
+    Ok((folder, versions))
 }
 
 /// Times the package beside others.
@@ -80,11 +112,14 @@ fn install(root: &Path, target: &Path, optimized: bool) -> Result<()> {
     }
     let profile = if optimized { "release" } else { "debug" };
     copy(&target.join(profile).join(module()), &installed.join("rategate.node"))?;
-    let tests = target.join("node/test");
-    if tests.exists() {
-        std::fs::remove_dir_all(&tests).context("remove the tests that were there")?;
+    for folder in ["test", "examples"] {
+        let there = target.join("node").join(folder);
+        if there.exists() {
+            std::fs::remove_dir_all(&there).with_context(|| format!("remove the old {folder}"))?;
+        }
+        copy(&source.join(folder), &there)?;
     }
-    copy(&source.join("test"), &tests)
+    Ok(())
 }
 
 /// Returns the name of the module that cargo builds.
@@ -95,13 +130,17 @@ fn module() -> PathBuf {
 
 /// Checks the types, of both kinds of modules, on programs that use all of them.
 fn types(folder: &Path) -> Result<()> {
+    compile(folder, &["--skipLibCheck", "false", "test/types.mts", "test/types.cts"])?;
+    // The frameworks' own declarations have errors under these options.
+    compile(folder, &["--skipLibCheck", "true", "test/integrations.mts"])
+}
+
+fn compile(folder: &Path, files: &[&str]) -> Result<()> {
     let mut compiler = Command::new("node");
     compiler.current_dir(folder).arg("node_modules/typescript/bin/tsc").args([
         "--noEmit",
         "--strict",
         "--exactOptionalPropertyTypes",
-        "--skipLibCheck",
-        "false",
         "--target",
         "es2022",
         "--lib",
@@ -110,16 +149,16 @@ fn types(folder: &Path) -> Result<()> {
         "nodenext",
         "--types",
         "node",
-        "test/types.mts",
-        "test/types.cts",
     ]);
-    cargo::run(&mut compiler, "the types are wrong")
+    cargo::run(compiler.args(files), "the types are wrong")
 }
 
-fn tests(folder: &Path, node: &Path) -> Result<()> {
+fn tests(target: &Path, node: &Path) -> Result<()> {
+    let folder = target.join("node");
     let files = std::fs::read_dir(folder.join("test")).context("the tests")?;
     let files = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
     let mut run = Command::new(node);
+    conformance::record(run.env("RATEGATE_TAPES", target.join("tapes")), target)?;
     run.current_dir(folder).args([
         "--expose-gc",
         "--test",

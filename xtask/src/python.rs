@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::servers::packages;
-use crate::{cargo, tapes};
+use crate::{cargo, conformance, tapes};
 
 const FOLDER: &str = "bindings/python";
 /// The builder of wheels, and the versions with which the tests and the bench are run.
@@ -49,10 +49,14 @@ const PEERS: &[&str] = &[
     "token-bucket==0.4.0",
     "asyncio-throttle==1.0.2",
     "throttled-py==3.5.0",
+    "redis==8.1.0",
     "slowapi==0.1.10",
     "flask-limiter==4.1.1",
     "uvloop==0.23.0",
 ];
+/// The packages of the demo.
+const DEMO: &[&str] =
+    &["aiolimiter==1.3.0", "fastapi==0.165.0", "gunicorn==23.0.0", "uvicorn==0.54.0"];
 /// The interpreters that one wheel is for, as far as they are on the machine.
 const INTERPRETERS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
 
@@ -66,7 +70,7 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
     }
     let needed = [TESTS, SERVERS].concat();
     let tests = environment(&scratch.join("tests"), &needed, &wheel)?;
-    test(root, &target.join("tapes"), &tests)?;
+    test(root, target, &tests)?;
     stubs(root, &tests)?;
     types(root, &tests, TYPED.iter().flat_map(|module| ["-m", module]))?;
     if is_quick {
@@ -78,12 +82,26 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
             Some(python) => {
                 let folder = scratch.join(format!("python{version}"));
                 let tests = environment_of(&python, &folder, &["pytest==9.2.0"], &wheel)?;
-                test(root, &target.join("tapes"), &tests)?;
+                test(root, target, &tests)?;
             }
             None => println!("python{version} is not on this machine"),
         }
     }
     Ok(())
+}
+
+/// Installs the optimized wheel for the demo. Returns the Python that has all that the demo needs,
+/// and those of each version.
+pub(crate) fn installed(root: &Path, target: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let scratch = target.join("python");
+    let wheel = wheel(root, target, &scratch, true)?;
+    let python = environment(&scratch.join("demo"), DEMO, &wheel)?;
+    let mut interpreters = Vec::new();
+    for found in INTERPRETERS.into_iter().filter_map(interpreter) {
+        let folder = scratch.join(format!("demo-{}", interpreters.len()));
+        interpreters.push(environment_of(&found, &folder, &["pytest==9.2.0"], &wheel)?);
+    }
+    Ok((python, interpreters))
 }
 
 /// Times the package beside others, in one run.
@@ -138,17 +156,19 @@ fn install(folder: &Path, wheel: &Path) -> Result<PathBuf> {
 }
 
 /// Runs the tests and the examples in the documentation, of the installed package.
-fn test(root: &Path, tapes: &Path, python: &Path) -> Result<()> {
+fn test(root: &Path, target: &Path, python: &Path) -> Result<()> {
     let folder = root.join(FOLDER);
     let pytest = || {
         let mut pytest = Command::new(python);
-        pytest.env("RATEGATE_TAPES", tapes);
+        pytest.env("RATEGATE_TAPES", target.join("tapes"));
         // Not in the folder of the sources, which would be imported. Nothing is written here.
         pytest.current_dir(folder.join("tests")).args(["-B", "-m", "pytest", "--quiet"]);
         pytest.args(["-p", "no:cacheprovider"]);
         pytest
     };
-    cargo::run(pytest().arg("."), "the tests of the package for Python failed")?;
+    let mut tests = pytest();
+    conformance::record(&mut tests, target)?;
+    cargo::run(tests.arg("."), "the tests of the package for Python failed")?;
     let mut examples = pytest();
     examples.args(["--doctest-modules", "--doctest-glob=*.md", "--pyargs", "pyrategate"]);
     // Those of an integration whose package is not in this environment.

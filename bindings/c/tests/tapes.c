@@ -362,20 +362,44 @@ static void play(const char *folder, const char *name)
     rategate_clock_free(p.clock);
 }
 
+/* Opens the record of what is played, if a folder is named. It begins with the files without tape. */
+static FILE *record_of(const char *tapes)
+{
+    const char *records = getenv("RATEGATE_CONFORMANCE");
+    if (records == NULL)
+        return NULL;
+    static char path[512], line[TEXT];
+    snprintf(path, sizeof path, "%s/left-out.txt", tapes);
+    FILE *left_out = fopen(path, "r");
+    snprintf(path, sizeof path, "%s/c.txt", records);
+    FILE *record = fopen(path, "w");
+    CHECK(left_out != NULL && record != NULL);
+    while (fgets(line, sizeof line, left_out) != NULL)
+        fputs(line, record);
+    fclose(left_out);
+    return record;
+}
+
 int main(int count, char **arguments)
 {
     SAME(count, 2);
     DIR *folder = opendir(arguments[1]);
     CHECK(folder != NULL);
+    FILE *record = record_of(arguments[1]);
     int played = 0;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         size_t length = strlen(entry->d_name);
         if (length > 5 && strcmp(entry->d_name + length - 5, ".tape") == 0) {
             play(arguments[1], entry->d_name);
             played++;
+            /* Random scenarios are no files. */
+            if (record != NULL && strncmp(entry->d_name, "seed-", 5) != 0)
+                fprintf(record, "%.*s\t\n", (int)length - 5, entry->d_name);
         }
     }
     closedir(folder);
+    if (record != NULL)
+        SAME(fclose(record), 0);
     printf("%d tapes\n", played);
     /* A folder of none would pass, too. */
     CHECK(played > 40);

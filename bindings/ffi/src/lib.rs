@@ -8,6 +8,8 @@
 //! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
 //!   delivers their ends in order;
+//! * [`Shared`]: one limit that several processes keep, in Redis or Valkey;
+//! * [`Replies`]: the calls of one event loop that wait for such a store;
 //! * [`Signal`]: a file descriptor that a loop can watch;
 //! * [`Clock`]: real time, or a clock that tests move;
 //! * [`Code`]: the number that an error has in every language.
@@ -19,6 +21,9 @@ mod code;
 mod hub;
 mod keyed;
 mod limiter;
+mod line;
+mod replies;
+mod shared;
 #[cfg(unix)]
 mod signal;
 
@@ -27,6 +32,11 @@ pub use self::code::Code;
 pub use self::hub::{Begun, Hub, WaitId};
 pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
+pub use self::replies::{Later, Replies};
+pub use self::shared::{
+    DEFAULT_SHARED_BUDGET, Denial, Health, Leases, Mode, OnUnavailable, Reply, Shared,
+    SharedConfig, SharedCounts, SharedDecision, SharedError, SharedGrant,
+};
 #[cfg(unix)]
 pub use self::signal::Signal;
 pub use rategate_sim::scenario::ScenarioError;

@@ -1,9 +1,13 @@
 // Times the package beside others, in one run. Figures of different runs do not compare.
-import { MemoryStore } from 'express-rate-limit'
+import { IncomingMessage, ServerResponse } from 'node:http'
+
+import { MemoryStore, rateLimit as expressRateLimit } from 'express-rate-limit'
 import { RateLimiterMemory } from 'rate-limiter-flexible'
 import { RateLimiter } from 'limiter'
 import { Keyed, Limiter } from 'rategate'
+import { client, rateLimit } from 'rategate/express'
 
+import { shared } from './shared.js'
 import { waits } from './waits.js'
 
 const ROUNDS = 9
@@ -102,5 +106,32 @@ await table('a wait that is granted at once', [
   }
 ])
 
+/** Makes the request and the response of a call, without a connection, and runs a middleware. */
+const through = (middleware) => async (calls) => {
+  const socket = { remoteAddress: '203.0.113.7' }
+  for (let at = 0; at < calls; at++) {
+    const request = new IncomingMessage(socket)
+    request.headers = { 'x-forwarded-for': '203.0.113.9' }
+    // Express has it.
+    request.ip = socket.remoteAddress
+    request.app = { get: () => false }
+    const response = new ServerResponse(request)
+    let isNext = false
+    const done = middleware(request, response, () => { isNext = true })
+    if (!isNext) await done
+  }
+}
+const none = (request, response, next) => next()
+const middlewares = [
+  { name: 'rategate/express', middleware: rateLimit(`${MANY}/s`) },
+  { name: 'rategate/express, behind a proxy', middleware: rateLimit(`${MANY}/s`, { key: client({ trust: 1 }) }) },
+  { name: 'rategate/express, without RateLimit fields', middleware: rateLimit(`${MANY}/s`, { headers: false }) },
+  { name: 'express-rate-limit, draft-8', middleware: expressRateLimit({ limit: MANY, windowMs: 3_600_000, standardHeaders: 'draft-8', legacyHeaders: false, validate: false }) },
+  { name: 'express-rate-limit, as it is', middleware: expressRateLimit({ limit: MANY, windowMs: 3_600_000, validate: false }) }
+].map(({ name, middleware }) => ({ name, calls: 5e4, run: through(middleware) }))
+const [bare, ...all] = await times([{ calls: 5e4, run: through(none) }, ...middlewares])
+print(`a middleware, added to ${bare.toFixed(0)} ns of a request and a response`, middlewares, all.map((figure) => figure - bare))
+
+await shared()
 await waits()
 process.exit()

@@ -81,16 +81,21 @@ function limitsOf (value) {
 }
 
 function tableOf (policy) {
-  const lines = Object.entries(policy).filter(([, value]) => value !== undefined).map(([name, value]) => {
+  return linesOf(policy).join('\n')
+}
+
+function linesOf (policy) {
+  const given = Object.entries(policy).filter(([, value]) => value !== undefined)
+  return given.map(([name, value]) => {
     const key = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
     if (!/^[a-z_]+$/.test(key)) throw new TypeError(`a policy has no key ${show(name)}`)
     if (typeof value === 'number' && SPANS.has(key)) value = `${spanNs(value, name)}ns`
+    if (value !== null && typeof value === 'object') return `${key} = { ${linesOf(value).join(', ')} }`
     if (!['string', 'number', 'boolean'].includes(typeof value)) {
-      throw new TypeError(`${name} of a policy is ${show(value)}; must be text, a number or a boolean`)
+      throw new TypeError(`${name} of a policy is ${show(value)}; must be text, a number, a boolean or an object`)
     }
     return `${key} = ${JSON.stringify(value)}`
   })
-  return lines.join('\n')
 }
 
 module.exports = { functionOf, limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf }

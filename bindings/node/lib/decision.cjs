@@ -3,6 +3,7 @@
 
 const { call, milliseconds } = require('./errors.cjs')
 const { Grant } = require('./grant.cjs')
+const { plain } = require('./show.cjs')
 
 class Decision {
   constructor (grant, retryAfterNs, remaining, resetAfterNs) {
@@ -20,6 +21,11 @@ class Decision {
   get resetAfter () {
     return this.resetAfterNs === null ? null : milliseconds(this.resetAfterNs)
   }
+
+  toJSON () {
+    const { granted, grant, remaining, retryAfter, retryAfterNs, resetAfter, resetAfterNs } = this
+    return plain({ granted, grant, remaining, retryAfter, retryAfterNs, resetAfter, resetAfterNs })
+  }
 }
 
 class Reservation {
@@ -36,6 +42,10 @@ class Reservation {
 
   cancel () {
     return call(() => this.#native.cancel())
+  }
+
+  toJSON () {
+    return plain({ promisedAtNs: this.promisedAtNs })
   }
 }
 

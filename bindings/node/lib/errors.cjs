@@ -1,6 +1,8 @@
 // The errors of a limit, and how they are made of the codes of the compiled module.
 'use strict'
 
+const { plain } = require('./show.cjs')
+
 /** A call that a limit did not let pass. */
 class RateLimitError extends Error {
   constructor (message, code) {
@@ -12,6 +14,10 @@ class RateLimitError extends Error {
   get name () {
     return this.constructor.name
   }
+
+  toJSON () {
+    return plain({ name: this.name, message: this.message, ...this })
+  }
 }
 
 /** The start lies past the timeout. Nothing was taken; later calls may pass. */
@@ -19,6 +25,18 @@ class TooLong extends RateLimitError {
   constructor (message, waitNs, retryAfterNs) {
     super(message, 'TOO_LONG')
     this.waitNs = waitNs
+    this.retryAfterNs = retryAfterNs
+  }
+
+  get retryAfter () {
+    return this.retryAfterNs === null ? null : milliseconds(this.retryAfterNs)
+  }
+}
+
+/** The store of a shared limit is gone, and `whenGone` is "deny". The message says why. */
+class Unavailable extends RateLimitError {
+  constructor (message, retryAfterNs) {
+    super(message, 'UNAVAILABLE')
     this.retryAfterNs = retryAfterNs
   }
 
@@ -74,6 +92,8 @@ function typed (error) {
       return new Closed(error.message)
     case '-4':
       return rest[0] === 'capacity' ? new ExceedsCapacity(error.message) : new Never(error.message)
+    case '-6':
+      return new Unavailable(error.message, rest[0] ? BigInt(rest[0]) : null)
     default:
       return new RangeError(error.message)
   }
@@ -88,4 +108,15 @@ function call (run) {
   }
 }
 
-module.exports = { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, call, milliseconds, typed }
+module.exports = {
+  Closed,
+  ExceedsCapacity,
+  Full,
+  Never,
+  RateLimitError,
+  TooLong,
+  Unavailable,
+  call,
+  milliseconds,
+  typed
+}

@@ -1,7 +1,7 @@
 // Permits that are the caller's.
 'use strict'
 
-const { show } = require('./show.cjs')
+const { plain, show } = require('./show.cjs')
 
 /** The places of the compiled module's words. */
 const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, ALL] = [0, 1, 2, 3, 9, 10, 11]
@@ -51,6 +51,11 @@ class Grant {
 
   get scheduledAtNs () {
     return this.#words[SCHEDULED]
+  }
+
+  toJSON () {
+    const { permits, remaining, waitNs, releasedAtNs, promisedAtNs, scheduledAtNs } = this
+    return plain({ permits, remaining, waitNs, releasedAtNs, promisedAtNs, scheduledAtNs })
   }
 }
 

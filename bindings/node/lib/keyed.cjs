@@ -5,16 +5,25 @@ const { limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
 const { Decision, retryAfterOf } = require('./decision.cjs')
 const { call, milliseconds } = require('./errors.cjs')
-const { Grant, lastGrant, scratch, wordsOf } = require('./grant.cjs')
-const { Limiter } = require('./limiter.cjs')
+const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
+const { Limiter, Made } = require('./limiter.cjs')
 const native = require('./native.cjs')
 const { show } = require('./show.cjs')
 
 const MAX_KEYS = 2 ** 30
 
+/** Returns the raw functions of a table, which answer with numbers. */
+let rawOf
+
 class Keyed {
   #native
   #try
+  #check
+  #peek
+
+  static {
+    rawOf = (keyed) => ({ attempt: keyed.#try, peek: keyed.#peek })
+  }
 
   constructor (limit, options) {
     const { clock, maxKeys, whenFull = 'share' } = optionsOf(options, ['clock', 'maxKeys', 'whenFull'])
@@ -27,6 +36,8 @@ class Keyed {
     const limits = limitsOf(limit)
     this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, whenFull === 'refuse'))
     this.#try = this.#native.fastTry(scratch.buffer)
+    this.#check = this.#native.fastCheck(scratch.buffer)
+    this.#peek = this.#native.fastPeek()
   }
 
   tryAcquire (key, permits) {
@@ -40,12 +51,15 @@ class Keyed {
 
   check (key, permits) {
     const [text, number] = [keyOf(key), permitsOf(permits)]
-    const answer = this.#try(text, number)
-    const resetAfterNs = () => call(() => this.#native.resetAfterNs(text))
-    if (answer >= 0) return new Decision(lastGrant(), null, answer, resetAfterNs())
+    const answer = this.#check(text, number)
+    if (answer >= 0) {
+      const { remaining, resetAfterNs } = lastNumbers()
+      return new Decision(lastGrant(), null, remaining, resetAfterNs)
+    }
     if (answer < 0) {
+      const { remaining, resetAfterNs } = lastNumbers()
       const peekNs = () => call(() => this.#native.peek(text, number))
-      return new Decision(null, retryAfterOf(answer, peekNs), this.remaining(text), resetAfterNs())
+      return new Decision(null, retryAfterOf(answer, peekNs), remaining, resetAfterNs)
     }
     const words = call(() => this.#native.attempt(text, number))
     // Another thread has changed the table since.
@@ -55,8 +69,11 @@ class Keyed {
   }
 
   peek (key, permits) {
-    const number = permitsOf(permits)
-    const ns = call(() => this.#native.peek(keyOf(key), number))
+    const [text, number] = [keyOf(key), permitsOf(permits)]
+    const answer = this.#peek(text, number)
+    if (answer >= 0) return answer / 1e6
+    if (answer < 0) return null
+    const ns = call(() => this.#native.peek(text, number))
     return ns === null ? null : milliseconds(ns)
   }
 
@@ -74,7 +91,7 @@ class Keyed {
   }
 
   limiter (key) {
-    return new Limiter(call(() => this.#native.limiter(keyOf(key))))
+    return new Limiter(new Made(call(() => this.#native.limiter(keyOf(key)))))
   }
 
   reconfigure (limit) {
@@ -98,4 +115,4 @@ function keyOf (key) {
   throw new TypeError(`the key is ${show(key)}; must be text or a number`)
 }
 
-module.exports = { Keyed }
+module.exports = { Keyed, rawOf }

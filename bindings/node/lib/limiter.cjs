@@ -22,7 +22,21 @@ const { Waits } = require('./waits.cjs')
 const OPTIONS = ['clock', 'debt', 'maxDebt', 'maxWaiting', 'name', 'shared']
 const DEBTS = ['forgotten', 'carried']
 
+/** What a table has for a key. Copies of the package in one process may share their module's classes. */
+class Made {
+  constructor (limiter) {
+    this.limiter = limiter
+  }
+}
+
+/** Returns the raw functions of a limiter, which answer with numbers. */
+let rawOf
+
 class Limiter {
+  static {
+    rawOf = (limiter) => ({ attempt: limiter.#try, peek: limiter.#peek })
+  }
+
   #native
   #try
   #check
@@ -39,9 +53,8 @@ class Limiter {
     if (debt !== undefined && !DEBTS.includes(debt)) {
       throw new TypeError(`debt is ${show(debt)}; must be "forgotten" or "carried"`)
     }
-    // Keyed makes limiters of what its keys have.
-    this.#native = limit instanceof native.Limiter
-      ? limit
+    this.#native = limit instanceof Made
+      ? limit.limiter
       : call(() => new native.Limiter(limitsOf(limit), nativeOf(clock), {
         name: stringOf(name, 'name'),
         shared: stringOf(shared, 'shared'),
@@ -233,4 +246,4 @@ class Limiter {
   }
 }
 
-module.exports = { Limiter }
+module.exports = { Limiter, Made, rawOf }

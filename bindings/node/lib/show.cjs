@@ -1,4 +1,4 @@
-// Values in messages.
+// Values in messages, and in JSON.
 'use strict'
 
 const { inspect } = require('node:util')
@@ -7,4 +7,10 @@ function show (value) {
   return inspect(value, { depth: 0, breakLength: Infinity, maxStringLength: 80 })
 }
 
-module.exports = { show }
+/** Returns values as JSON has them: nanoseconds, which are bigints, as text. */
+function plain (values) {
+  const entries = Object.entries(values)
+  return Object.fromEntries(entries.map(([name, value]) => [name, typeof value === 'bigint' ? String(value) : value]))
+}
+
+module.exports = { plain, show }

@@ -6,11 +6,15 @@
 'use strict'
 
 const { nextTick } = require('node:process')
-const { setInterval } = require('node:timers')
+const { setImmediate, setInterval } = require('node:timers')
 
+const { onAbort } = require('./abort.cjs')
 const { typed } = require('./errors.cjs')
 const { Grant, lastGrant, scratch } = require('./grant.cjs')
 const native = require('./native.cjs')
+
+/** The number of waits that end in a round of the loop, so that others of its work get a turn. */
+const AT_ONCE = 64
 
 const waits = new Map()
 let hub
@@ -56,14 +60,13 @@ class Waits {
       return reject(typed(error))
     }
     if (typeof begun !== 'number') return resolve(new Grant(begun))
-    const wait = { resolve, reject, signal, waits: this, onAbort: undefined }
+    const wait = { resolve, reject, waits: this, offAbort: undefined }
     if (signal) {
-      wait.onAbort = () => {
+      wait.offAbort = onAbort(signal, () => {
         if (!hub.cancel(begun)) return
         end(begun, wait)
         reject(signal.reason)
-      }
-      signal.addEventListener('abort', wait.onAbort, { once: true })
+      })
     }
     waits.set(begun, wait)
     this.add(1)
@@ -90,7 +93,7 @@ function keep (count) {
 function end (id, wait) {
   waits.delete(id)
   wait.waits.add(-1)
-  if (wait.onAbort) wait.signal.removeEventListener('abort', wait.onAbort)
+  wait.offAbort?.()
 }
 
 /** Has the waits end that are over, once what runs now is done. */
@@ -111,7 +114,8 @@ function endNext () {
   end(Math.abs(id), wait)
   if (id > 0) wait.resolve(lastGrant())
   else wait.reject(typed(hub.failure()))
-  queueMicrotask(lookAgain)
+  if (ended % AT_ONCE === 0) setImmediate(endNext)
+  else queueMicrotask(lookAgain)
 }
 
 /** A tick that begins in a microtask is behind all that the caller does at once, however many

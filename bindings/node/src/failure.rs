@@ -62,7 +62,7 @@ pub(crate) fn of_node(error: &napi::Error) -> napi::Error<String> {
 }
 
 /// The mark tells our codes from those of Node.
-fn code_of(code: Code) -> String {
+pub(crate) fn code_of(code: Code) -> String {
     #[expect(clippy::as_conversions, reason = "the numbers are the point of the enum")]
     let number = code as i32;
     format!("rategate:{number}")

@@ -43,6 +43,20 @@ impl Keyed {
         raw::keyed_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
     }
 
+    /// Returns the same as [`fast_try`](Self::fast_try), which also writes what remains and the
+    /// time until the limit has recovered.
+    #[napi(catch_unwind)]
+    pub fn fast_check<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::keyed_check_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
+    }
+
+    /// Returns the function `(key, permits = 1) => wait` in nanoseconds, or -1 where time does not
+    /// help, or NaN for a call that [`peek`](Self::peek) decides.
+    #[napi(catch_unwind)]
+    pub fn fast_peek<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
+        raw::keyed_peek_function(env, self.0.clone()).map_err(|error| of_node(&error))
+    }
+
     /// Tries, for a fast function that did not decide. Returns the words of a grant.
     #[napi(catch_unwind)]
     pub fn attempt(&self, key: String, number: f64) -> Result<Option<BigUint64Array>> {
@@ -50,11 +64,6 @@ impl Keyed {
             .try_acquire(KeyRef::Bytes(key.as_bytes()), permits(number)?)
             .map(granted)
             .map_err(failed)
-    }
-
-    #[napi(catch_unwind)]
-    pub fn reset_after_ns(&self, key: String) -> Result<Option<BigInt>> {
-        Ok(self.0.status(KeyRef::Bytes(key.as_bytes())).map_err(failed)?.fresh_in.map(ns))
     }
 
     #[napi(catch_unwind)]

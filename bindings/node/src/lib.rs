@@ -7,6 +7,7 @@
 //! * `limiter`, `keyed`, `grant`, `clock`: a class for each, whose methods cost some 400 ns;
 //! * `hub`: the waits of one environment, which is the main thread or a worker;
 //! * `shared`: limiters that all workers of the process find by a name;
+//! * `store`: limits that several processes keep in a store;
 //! * `failure`: errors, as codes that JavaScript makes its own errors of;
 //! * `number`: numbers of JavaScript and back.
 
@@ -23,3 +24,4 @@ mod number;
 mod policies;
 mod raw;
 mod shared;
+mod store;

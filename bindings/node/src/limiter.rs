@@ -1,10 +1,13 @@
 //! Limiters: what is not called often enough for a function of its own.
 
+use std::fmt::Write as _;
+
 use napi::Env;
 use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
 use napi_derive::napi;
 use rategate::charge::{Debt, Settled};
 use rategate::wait::{QueueBounds, WhenFull};
+use rategate_ffi::Policies;
 
 use crate::clock::{self, ManualClock};
 use crate::failure::{Result, failed, invalid, of_node};
@@ -72,8 +75,7 @@ impl Limiter {
             Ok(limiter.with_debt(debt))
         };
         let Some(name) = &options.shared else { return make().map(Self) };
-        let config = format!("{policies}, {debt:?}, {max_waiting:?}");
-        shared::find_or(name, &config, make).map(Self)
+        shared::find_or(name, &config_of(&policies, &options, max_waiting), make).map(Self)
     }
 
     /// Returns the function `(permits = 1) => remaining`, or minus the wait in nanoseconds, or NaN
@@ -204,6 +206,21 @@ impl Limiter {
 
 const fn debt(is_carried: bool) -> Debt {
     if is_carried { Debt::CARRIED } else { Debt::FORGOTTEN }
+}
+
+/// Returns what all that share a limiter must have in common, as users write it.
+fn config_of(policies: &Policies, options: &Options, max_waiting: Option<u32>) -> String {
+    let mut config = policies.to_string();
+    if options.is_debt_carried {
+        config.push_str(", debt carried");
+    }
+    if let Some(Ok(max)) = options.max_debt.as_ref().map(duration) {
+        let _ = write!(config, ", maxDebt {max:?}");
+    }
+    if let Some(waiters) = max_waiting {
+        let _ = write!(config, ", maxWaiting {waiters}");
+    }
+    config
 }
 
 /// Converts a bound of the wait queue.

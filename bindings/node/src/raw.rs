@@ -89,6 +89,21 @@ pub(crate) fn keyed_function<'env>(
     function(env, c"tryAcquire", TryKey(keyed), Some(words))
 }
 
+/// Returns a function that tries for a key, and writes its grant and the limit's numbers to
+/// `words`.
+pub(crate) fn keyed_check_function<'env>(
+    env: &'env Env,
+    keyed: Keyed,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"check", CheckKey(keyed), Some(words))
+}
+
+/// Returns a function that peeks for a key.
+pub(crate) fn keyed_peek_function(env: &Env, keyed: Keyed) -> Result<Unknown<'_>> {
+    function(env, c"peek", PeekKey(keyed), None)
+}
+
 /// The part of a function that answers to its arguments.
 trait Answer: 'static {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64>;
@@ -100,6 +115,8 @@ struct Begin(Arc<Hub>, Limiter);
 struct Next(Arc<Hub>, Arc<Mutex<Option<AcquireError>>>);
 struct Peek(Limiter);
 struct TryKey(Keyed);
+struct CheckKey(Keyed);
+struct PeekKey(Keyed);
 
 impl Answer for Try {
     #[inline]
@@ -164,6 +181,30 @@ impl Answer for TryKey {
             Some(decided(self.0.try_acquire(KeyRef::Bytes(key), permits).ok()?, words))
         };
         arguments.with_key(0, decided)?
+    }
+}
+
+impl Answer for CheckKey {
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
+        let permits = arguments.permits(1)?;
+        let checked = |key: &[u8]| {
+            let checked = self.0.try_acquire_with_status(KeyRef::Bytes(key), permits);
+            let (decision, status) = checked.ok()?;
+            let answer = decided(decision, words);
+            words.write(REMAINING, &[status.remaining]);
+            words.write(RESET_AFTER, &[status.fresh_in.map_or(u64::MAX, whole_ns)]);
+            Some(answer)
+        };
+        arguments.with_key(0, checked)?
+    }
+}
+
+impl Answer for PeekKey {
+    fn answer(&self, arguments: &Arguments, _words: &Words) -> Option<f64> {
+        let permits = arguments.permits(1)?;
+        let peeked = |key: &[u8]| self.0.peek(KeyRef::Bytes(key), permits).ok();
+        let wait = arguments.with_key(0, peeked)??;
+        Some(wait.map_or(-1.0, |wait| double(whole_ns(wait))))
     }
 }
 

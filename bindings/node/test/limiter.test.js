@@ -86,6 +86,13 @@ test('several limits pass together or not at all', () => {
   assert.equal(on('2/s; 3 per any minute').limiter.check(2).resetAfterNs, null)
 })
 
+test('tables of a policy are objects', () => {
+  const { limiter } = on({ policy: 'two-timeline', rate: '1000/s', mode: { burst: 1.5 }, catchUp: 'unbounded' })
+  assert.equal(limiter.tryAcquire(), true)
+  assert.throws(() => on({ policy: 'two-timeline', rate: '1000/s', mode: { bursts: 1.5 } }), RangeError)
+  assert.throws(() => on({ policy: 'two-timeline', rate: '1000/s', mode: null }), TypeError)
+})
+
 test('refunds, corrections and charges change what is left', () => {
   const { clock, limiter } = on('10/s burst 10', { maxDebt: '0.5s' })
   const { grant, remaining } = limiter.check(6)
@@ -239,6 +246,44 @@ test('what makes no sense is refused with a sentence', async () => {
   assert.throws(() => new Grant(), Error)
   // Nothing of all that took a permit.
   assert.equal(limiter.remaining, 4)
+})
+
+test('JSON has all of a decision, a grant and an error', async () => {
+  const { limiter } = on('1/s')
+  const granted = limiter.check()
+  const grant = { permits: 1, remaining: 0, waitNs: '0', releasedAtNs: '0', promisedAtNs: '0', scheduledAtNs: '0' }
+  const reset = { resetAfter: 1000, resetAfterNs: '1000000000' }
+  assert.deepEqual(JSON.parse(JSON.stringify(granted)), { granted: true, grant, remaining: 0, retryAfter: null, retryAfterNs: null, ...reset })
+  assert.deepEqual(JSON.parse(JSON.stringify(limiter.check())), { granted: false, grant: null, remaining: 0, retryAfter: 1000, retryAfterNs: '1000000000', ...reset })
+  assert.equal(JSON.stringify(limiter.reserve()), '{"promisedAtNs":"1000000000"}')
+  const error = await limiter.acquire(1, { timeout: 1 }).catch((error) => error)
+  assert.deepEqual(JSON.parse(JSON.stringify(error)), { name: 'TooLong', message: error.message, code: 'TOO_LONG', waitNs: '2000000000', retryAfterNs: '1999000000' })
+})
+
+test('messages speak of objects and options as users write them', () => {
+  assert.throws(() => new Limiter({ policy: 'gcra', rate: '5/s', bursty: 1 }), /: unknown key `bursty`; it has policy, rate/)
+  assert.throws(() => new Limiter({ policy: 'magic' }), /: `policy`: "magic" is not a policy/)
+  assert.throws(() => new Limiter({}), /: needs a policy: one of/)
+  const shared = 'messages'
+  const first = new Limiter('5/s', { shared })
+  assert.throws(() => new Limiter('5/s', { shared, maxWaiting: 3, debt: 'carried', maxDebt: 5 }),
+    /has the limit 5\/s, and not 5\/s, debt carried, maxDebt 5ms, maxWaiting 3;/)
+  first.close()
+})
+
+test('two copies of the package in one process are each whole', () => {
+  const require = createRequire(import.meta.url)
+  const before = { ...require.cache }
+  const copies = ['first', 'second'].map(() => {
+    for (const file of Object.keys(require.cache)) delete require.cache[file]
+    return require('rategate')
+  })
+  Object.assign(require.cache, before)
+  assert.notEqual(copies[0].Keyed, copies[1].Keyed)
+  for (const { Keyed, Limiter } of copies) {
+    const limiter = new Keyed('1/s').limiter('a')
+    assert.deepEqual([limiter instanceof Limiter, limiter.tryAcquire(), limiter.tryAcquire()], [true, true, false])
+  }
 })
 
 test('both kinds of modules are one instance', () => {

@@ -1,5 +1,14 @@
 // Compiled, and never run: the types of a module of the new kind.
-import { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, RateLimitError, TooLong } from 'rategate'
+import { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, RateLimitError, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
+// Their declarations are checked with the frameworks absent.
+import 'rategate/compat/bottleneck'
+import 'rategate/compat/p-throttle'
+import 'rategate/express'
+import 'rategate/fastify'
+import 'rategate/fetch'
+import 'rategate/hono'
+import 'rategate/koa'
+import 'rategate/undici'
 
 const clock = new ManualClock()
 const limiter = new Limiter(['10/s burst 5', { policy: 'fixed-window', permits: 5, period: '1min' }], { clock, maxWaiting: 3 })
@@ -15,13 +24,22 @@ for await (const each of limiter) console.log(each.permits)
 const keyed = new Keyed('5/s', { maxKeys: 10, whenFull: 'refuse' })
 const decision = keyed.check('a')
 const retry: bigint | null = decision.retryAfterNs
+const permits: number = decision.granted ? decision.grant.permits : decision.retryAfter ?? 0
 clock.advance('1h')
-console.log(passed, wait, back, refunded, scheduled, wrapped, retry, keyed.limiter(7n).unref().waiting)
+console.log(passed, wait, back, refunded, scheduled, wrapped, retry, keyed.limiter(7n).unref().waiting, permits)
+
+const shared = new Shared('redis://127.0.0.1', '10/s', { mode: 'leased', guard: true, lease: '50ms', whenGone: 'allow' })
+const together: SharedDecision = await shared.check('a', 2, { refundable: true })
+const ours: SharedGrant = await shared.acquire(7n, 1, { signal: AbortSignal.timeout(5), refundable: true })
+shared.refund(7n, ours)
+console.log(together.by === 'lease', await shared.tryAcquire(), await shared.remaining('a'), shared.counts.store.granted)
+// @ts-expect-error: there is no such mode
+new Shared('redis://127.0.0.1', '10/s', { mode: 'fast' })
 
 try {
   await limiter.acquire()
 } catch (error) {
-  if (error instanceof TooLong) console.log(error.retryAfter)
+  if (error instanceof TooLong || error instanceof Unavailable) console.log(error.retryAfter)
   else if (error instanceof RateLimitError) console.log(error.code, [Full, Closed, Never, ExceedsCapacity].some((kind) => error instanceof kind))
 }
 

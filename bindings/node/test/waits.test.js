@@ -173,6 +173,36 @@ test('a storm of aborts leaves no waiter and no listener', async () => {
   assert.equal(getEventListeners(signal, 'abort').length, 0)
 })
 
+test('one signal ends many waits, without a warning', async () => {
+  const warned = []
+  const warn = (warning) => warned.push(warning.message)
+  process.on('warning', warn)
+  const limiter = new Limiter('1/h')
+  limiter.tryAcquire()
+  const abort = new AbortController()
+  const waits = Array.from({ length: 100 }, () => limiter.acquire(1, { signal: abort.signal }))
+  abort.abort()
+  const ends = await Promise.allSettled(waits)
+  assert.ok(ends.every(({ reason }) => reason === abort.signal.reason))
+  await sleep(5)
+  process.off('warning', warn)
+  assert.deepEqual([warned, limiter.waiting], [[], 0])
+})
+
+test('others of the loop get their turn while many callers go on', async () => {
+  const limiter = new Limiter('1000000000/s')
+  let isOver = false
+  let turns = 0
+  const turn = () => {
+    turns++
+    if (!isOver) setImmediate(turn)
+  }
+  setImmediate(turn)
+  for (let at = 0; at < 10_000; at++) await limiter.acquire()
+  isOver = true
+  assert.ok(turns > 50, `${turns}`)
+})
+
 test('a timeout refuses at once, and also ends waits for a release', async () => {
   const limiter = new Limiter('1/h')
   assert.ok(limiter.tryAcquire())

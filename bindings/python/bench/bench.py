@@ -10,6 +10,7 @@ import os
 import time
 
 import pyrategate
+import shared_limits
 from pyrategate import Keyed, Limiter
 
 ROUNDS = 7
@@ -342,6 +343,7 @@ if __name__ == "__main__":
     busy()
     free_permits()
     asyncio.run(awaits())
+    shared_limits.run()
     asgi()
     flask()
     crowds("asyncio", asyncio.run)

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use rategate::{AcquireError, Error};
-use rategate_ffi::Code;
+use rategate_ffi::{Code, SharedError};
 
 use crate::number::ns;
 
@@ -18,6 +19,7 @@ struct Classes {
     evicted: Py<PyType>,
     closed: Py<PyType>,
     exceeds_capacity: Py<PyType>,
+    unavailable: Py<PyType>,
     invalid: Py<PyType>,
 }
 
@@ -36,6 +38,7 @@ fn classes(py: Python<'_>) -> PyResult<&Classes> {
             evicted: class("Evicted")?,
             closed: class("Closed")?,
             exceeds_capacity: class("ExceedsCapacity")?,
+            unavailable: class("Unavailable")?,
             invalid: py.get_type::<pyo3::exceptions::PyValueError>().unbind(),
         })
     })
@@ -63,6 +66,32 @@ pub(crate) fn raised(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         _ => &classes.invalid,
     };
     PyErr::from_type(class.bind(py).clone(), error.to_string())
+}
+
+/// Returns the exception of an error of a shared limit.
+pub(crate) fn raised_by_shared(py: Python<'_>, error: &SharedError) -> PyErr {
+    let classes = match classes(py) {
+        Ok(classes) => classes,
+        Err(failed) => return failed,
+    };
+    let message = error.to_string();
+    let with_retry = |class: &Py<PyType>, retry_after: &Option<Duration>| {
+        PyErr::from_type(class.bind(py).clone(), (message.clone(), retry_after.map(ns)))
+    };
+    let class = match (error, error.code()) {
+        (SharedError::TooLong { retry_after }, _) => {
+            return with_retry(&classes.too_long, retry_after);
+        }
+        (SharedError::Unavailable { retry_after, .. }, _) => {
+            return with_retry(&classes.unavailable, retry_after);
+        }
+        (SharedError::TimeCannotHelp, _) => &classes.time_cannot_help,
+        (_, Code::Never) => &classes.exceeds_capacity,
+        (_, Code::Closed) => &classes.closed,
+        (_, Code::Failed) => return PyOSError::new_err(message),
+        _ => &classes.invalid,
+    };
+    PyErr::from_type(class.bind(py).clone(), message)
 }
 
 /// Returns seconds as a float, the nearest there is.

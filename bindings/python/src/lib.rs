@@ -12,6 +12,7 @@ mod keyed;
 mod limiter;
 mod number;
 mod reservation;
+mod shared;
 
 use pyo3::prelude::*;
 
@@ -33,6 +34,8 @@ mod _core {
     use super::limiter::Limiter;
     #[pymodule_export]
     use super::reservation::Reservation;
+    #[pymodule_export]
+    use super::shared::{Decision as SharedDecision, Grant as SharedGrant, LoopReplies, Shared};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -306,7 +306,7 @@ impl Limiter {
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "a limiter cannot be pickled: another process would get a copy that limits by itself. \
-             Make one there, or have one service or store decide for all",
+             Make one there, or take Shared, by which a store decides for all",
         ))
     }
 
@@ -399,7 +399,7 @@ fn debts(debt: &str, max: Option<Span>) -> PyResult<Debt> {
 }
 
 /// Returns `true` in the thread that handles signals.
-fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(intern!(py, "threading"))?;
     let main = threading.call_method0(intern!(py, "main_thread"))?;
     let current = threading.call_method0(intern!(py, "get_ident"))?;

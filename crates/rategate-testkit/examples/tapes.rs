@@ -1,8 +1,9 @@
 //! Writes the tapes of the scenario files of a folder, and of random scenarios, into another one,
-//! and prints which files have none. `cargo xtask tapes` runs it.
+//! and which files have none, which it also prints. `cargo xtask tapes` runs it.
 
 #![allow(clippy::print_stdout, reason = "its output is for the terminal")]
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::{env, fs};
 
@@ -32,8 +33,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} tapes, {} of them of files", tapes.len(), of_files.played.len());
     println!("{} files have none:", of_files.skipped.len());
     of_files.skipped.sort_by_key(|(_, reason)| *reason);
+    let mut left_out = String::new();
     for (name, reason) in of_files.skipped {
         println!("  {name}: {reason}");
+        writeln!(left_out, "{name}\t{reason}")?;
     }
+    // Players record these lines beside what they played.
+    fs::write(to.join("left-out.txt"), left_out)?;
     Ok(())
 }

@@ -6,7 +6,17 @@ True
 """
 
 from ._clock import ManualClock
-from ._core import Charged, Decision, Grant, Keyed, Reservation, Settled, __version__
+from ._core import (
+    Charged,
+    Decision,
+    Grant,
+    Keyed,
+    Reservation,
+    Settled,
+    SharedDecision,
+    SharedGrant,
+    __version__,
+)
 from ._errors import (
     Closed,
     DeadlinePassed,
@@ -17,9 +27,11 @@ from ._errors import (
     RateLimited,
     TimeCannotHelp,
     TooLong,
+    Unavailable,
 )
 from ._limiter import Limiter
 from ._policy import Policy
+from ._shared import Shared
 
 __all__ = [
     "Charged",
@@ -38,8 +50,12 @@ __all__ = [
     "RateLimited",
     "Reservation",
     "Settled",
+    "Shared",
+    "SharedDecision",
+    "SharedGrant",
     "TimeCannotHelp",
     "TooLong",
+    "Unavailable",
     "__version__",
 ]
 

@@ -1,4 +1,5 @@
-from collections.abc import Coroutine, Generator, Sequence
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Literal, final
 from typing_extensions import Self, disjoint_base
 
@@ -14,8 +15,12 @@ __all__ = [
     "Left",
     "Reservation",
     "Settled",
+    "SharedDecision",
+    "SharedGrant",
     "_Limiter",
     "_ManualClock",
+    "_Replies",
+    "_Shared",
     "__version__",
 ]
 
@@ -218,3 +223,93 @@ class _Limiter:
     def __aexit__(self, *_raised: object) -> Left: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, _seen: object) -> Self: ...
+
+@final
+class SharedGrant:
+    @property
+    def permits(self) -> int: ...
+    @property
+    def remaining(self) -> int | None: ...
+
+@final
+class SharedDecision:
+    @property
+    def granted(self) -> bool: ...
+    @property
+    def remaining(self) -> int | None: ...
+    @property
+    def retry_after_ns(self) -> int | None: ...
+    @property
+    def retry_after(self) -> float | None: ...
+    @property
+    def by(self) -> Literal["store", "lease", "fallback", "none"]: ...
+    @property
+    def grant(self) -> SharedGrant | None: ...
+    def __bool__(self) -> bool: ...
+
+@disjoint_base
+class _Shared:
+    def __new__(
+        cls,
+        url: str,
+        limit: Limit,
+        *,
+        mode: Literal["exact", "leased"] = "exact",
+        when_gone: Literal["deny", "allow", "local"] = "deny",
+        processes: int | None = None,
+        name: str | None = None,
+        prefix: str | None = None,
+        budget: Span | None = None,
+        lease: Span | None = None,
+        lease_permits: int | None = None,
+        guard: bool = False,
+        quarantine: bool = False,
+    ) -> Self: ...
+    @property
+    def status(self) -> Literal["healthy", "quarantined", "unavailable"]: ...
+    @property
+    def last_failure(self) -> str | None: ...
+    @property
+    def counts(self) -> dict[Literal["store", "lease", "fallback"], tuple[int, int]]: ...
+    def try_acquire(self, key: Key = "", permits: int = 1) -> bool: ...
+    def check(self, key: Key = "", permits: int = 1) -> SharedDecision: ...
+    def acquire(
+        self, key: Key = "", permits: int = 1, *, timeout: Span | None = None
+    ) -> SharedGrant: ...
+    def remaining(self, key: Key = "") -> int | None: ...
+    def refund(self, grant: SharedGrant, key: Key = "", permits: int | None = None) -> None: ...
+    def ready(self, timeout: Span = 5) -> None: ...
+    def waiting(self, key: Key = "") -> int: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _seen: object) -> Self: ...
+
+@final
+class _Replies:
+    def __new__(cls) -> Self: ...
+    @property
+    def waiting(self) -> int: ...
+    def fileno(self) -> int: ...
+    def acquire(
+        self,
+        shared: _Shared,
+        key: Key,
+        permits: int,
+        timeout: Span | None,
+        make_future: Callable[[], Future[SharedDecision]],
+    ) -> SharedDecision | tuple[Future[SharedDecision], int]: ...
+    def check(
+        self,
+        shared: _Shared,
+        key: Key,
+        permits: int,
+        make_future: Callable[[], Future[SharedDecision]],
+    ) -> SharedDecision | tuple[Future[SharedDecision], int]: ...
+    def peek(
+        self,
+        shared: _Shared,
+        key: Key,
+        make_future: Callable[[], Future[SharedDecision]],
+    ) -> SharedDecision | tuple[Future[SharedDecision], int]: ...
+    def cancel(self, id: int) -> bool: ...
+    def drain(self) -> None: ...
+    def close(self) -> None: ...

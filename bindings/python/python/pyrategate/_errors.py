@@ -47,6 +47,14 @@ class TimeCannotHelp(Limited):
     """No wait ends in a grant: the rate is never, or permits come back only by a caller's act."""
 
 
+class Unavailable(RateLimited):
+    """The store of a shared limit is gone, and ``when_gone="deny"``.
+
+    The message says why: there is no connection, a password is wrong, a key holds the data of
+    another program. ``retry_after_ns`` says when a call may go to the store again.
+    """
+
+
 class Closed(Limited):
     """The limiter has been closed, before the call or while it waited."""
 

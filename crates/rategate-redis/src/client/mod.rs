@@ -6,6 +6,7 @@
 //! | task | use |
 //! |---|---|
 //! | configure servers and timeouts | [`Config`], [`Server`] |
+//! | read a server from an address such as `redis://host:port` | [`Address`] |
 //! | open a store | [`RedisStore::open`]; for tasks, [`RedisStore::open_in_runtime`] |
 //! | wait until it replies | [`RedisStore::ready`] |
 //! | read its counters | [`RedisStore::stats`] |
@@ -52,6 +53,7 @@
 //! It does not fall back: an unavailable store is reported as unavailable. It sends nothing to
 //! replicas.
 
+mod address;
 mod attempts;
 mod call;
 mod carrier;
@@ -90,6 +92,7 @@ use rategate::store::{
     Callback, Key, PerProcess, PlanError, Rule, Store, StoreError, StoreRequest, Unavailable,
 };
 
+pub use address::{Address, AddressError};
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
 pub use stats::Stats;
 
@@ -199,15 +202,17 @@ impl RedisStore {
     /// `timeout`. Any other error, and [`Unavailable::Broken`], at once: waiting cannot help.
     pub fn ready(&self, timeout: Duration) -> Result<(), StoreError> {
         let until = Instant::now().checked_add(timeout);
+        let mut latest = Unavailable::Late;
         loop {
             let now = Instant::now();
             let left = until.map_or(timeout, |until| until.saturating_duration_since(now));
             let reply = self.fetch_denied(b"", Version::NONE).wait_for(left);
-            match reply.unwrap_or(Err(StoreError::Unavailable(Unavailable::Late))) {
+            match reply.unwrap_or_else(|| Err(StoreError::Unavailable(latest.clone()))) {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Unavailable(unavailable))
                     if left > READY_PAUSE && !matches!(unavailable, Unavailable::Broken(_)) =>
                 {
+                    latest = unavailable;
                     thread::sleep(READY_PAUSE);
                 }
                 Err(error) => return Err(error),

@@ -143,8 +143,11 @@ impl Watch {
                 }
             }
             // The store replies, and serves other keys.
-            Err(StoreError::Unavailable(Unavailable::Full(_) | Unavailable::Key(_))) => {
+            Err(StoreError::Unavailable(
+                unavailable @ (Unavailable::Full(_) | Unavailable::Key(_)),
+            )) => {
                 backend.breaker.answered();
+                backend.last_unavailable = Some(unavailable);
                 (
                     CheckedReply::None { for_ns: None },
                     backend.set_status(StoreStatus::Healthy, now_ns),

@@ -1,14 +1,13 @@
 //! Settings of the counters: the store that several processes share, and the file that survives a
 //! restart.
 
-use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
+pub(crate) use rategate_redis::client::Address as StoreUrl;
 use rategate_redis::client::{
-    Config as StoreConfig, DEFAULT_BUDGET, DEFAULT_QUEUE, Server as StoreServer,
+    AddressError, Config as StoreConfig, DEFAULT_BUDGET, DEFAULT_QUEUE, Server as StoreServer,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
@@ -147,7 +146,7 @@ impl Store {
     /// settings that do not go together.
     pub(super) fn settle(&mut self, reader: &mut Reader<'_>) {
         if let Some(first) = self.url.first().cloned() {
-            if !self.url.iter().all(|url| url.login() == first.login()) {
+            if !self.url.iter().all(|url| login(url) == login(&first)) {
                 let message = "all servers have the same user, password and database";
                 reader.complain("store.url", message);
             }
@@ -186,26 +185,8 @@ fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
     text(deserializer).map(|Prefix(prefix)| prefix)
 }
 
-/// A server of a store, with the login and database of its address.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct StoreUrl {
-    pub(crate) server: StoreServer,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
-    pub(crate) database: Option<u16>,
-}
-
-impl StoreUrl {
-    fn login(&self) -> (Option<&str>, Option<&str>, Option<u16>) {
-        (self.user.as_deref(), self.password.as_deref(), self.database)
-    }
-}
-
-/// Omits the password.
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.server.fmt(f)
-    }
+fn login(url: &StoreUrl) -> (Option<&str>, Option<&str>, Option<u16>) {
+    (url.user.as_deref(), url.password.as_deref(), url.database)
 }
 
 impl Grammar for StoreUrl {
@@ -218,69 +199,6 @@ impl Grammar for StoreUrl {
 
     /// Parses the address. Errors omit the text, since it may hold a password.
     fn read(text: &str) -> Result<Self, String> {
-        const INVALID: &str = "not \"redis://host:port\", \"rediss://host:port\" or \"unix:/path\"";
-        let plain = |server| Self { server, user: None, password: None, database: None };
-        if let Some(path) = text.strip_prefix("unix:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            return match path {
-                "" => Err(INVALID.to_owned()),
-                path => Ok(plain(StoreServer::Unix(path.into()))),
-            };
-        }
-        let (scheme, rest) = text.split_once("://").ok_or(INVALID)?;
-        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(l, r)| (Some(l), r));
-        let (address, database) = match rest.split_once('/') {
-            None | Some((_, "")) => (rest.trim_end_matches('/'), None),
-            Some((address, number)) => {
-                let number = number
-                    .parse()
-                    .map_err(|_| "the slash must be followed by a database number")?;
-                (address, Some(number))
-            }
-        };
-        let (host, port) = host_and_port(address)?;
-        let server = match scheme {
-            "redis" => StoreServer::Tcp(host, port),
-            "rediss" => StoreServer::Tls(host, port),
-            _ => return Err(INVALID.to_owned()),
-        };
-        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, "")))
-        {
-            None => (None, None),
-            Some((user, password)) => (unescaped(user)?, unescaped(password)?),
-        };
-        Ok(Self { server, user, password, database })
+        text.parse().map_err(|error: AddressError| error.to_string())
     }
-}
-
-fn host_and_port(address: &str) -> Result<(String, u16), String> {
-    const INVALID: &str =
-        "the scheme must be followed by a host and a port, as in \"redis://127.0.0.1:6379\"";
-    let (host, port) = match address.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or(INVALID)?;
-            (host, rest.strip_prefix(':'))
-        }
-        None => address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| INVALID))?;
-    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) {
-        return Err(INVALID.to_owned());
-    }
-    Ok((host.to_owned(), port))
-}
-
-/// Decodes `%40`s in a text of an address; `None` if it is empty.
-fn unescaped(text: &str) -> Result<Option<String>, String> {
-    const INVALID: &str = "a % in a name or password must be followed by two hexadecimal digits";
-    // The library passes over those that are none.
-    let is_escape = |rest: &str| {
-        let digits = rest.as_bytes().first_chunk::<2>();
-        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    };
-    if !text.split('%').skip(1).all(is_escape) {
-        return Err(INVALID.to_owned());
-    }
-    let text = percent_decode_str(text).decode_utf8().map_err(|_| INVALID)?;
-    Ok((!text.is_empty()).then(|| text.into_owned()))
 }

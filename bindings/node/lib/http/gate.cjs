@@ -1,0 +1,249 @@
+// Decisions about requests, which the frameworks' middlewares share.
+'use strict'
+
+const { functionOf, optionalSpanNs, optionsOf, permitsOf } = require('../arguments.cjs')
+const { ManualClock } = require('../clock.cjs')
+const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong } = require('../errors.cjs')
+const { Keyed, rawOf: rawOfKeyed } = require('../keyed.cjs')
+const { Limiter, rawOf } = require('../limiter.cjs')
+const { show } = require('../show.cjs')
+const { Fields, announcedOf } = require('./fields.cjs')
+const { AMBIGUOUS, peer, sourceOf } = require('./keys.cjs')
+const { CONTENT_TYPE, REASONS, Refusal } = require('./refusal.cjs')
+
+const OPTIONS = ['key', 'missing', 'cost', 'waitWithin', 'refundWhen', 'headers', 'answer', 'onRefused']
+const OPTIONS_OF_KEYED = ['clock', 'maxKeys', 'whenFull']
+const MISSING = ['share', 'refuse', 'pass']
+/** The key of all requests without one. No header has this character. */
+const SHARED = '\0'
+
+/** Returns the outcome of a request: why it is refused, what remains, and when there is more. */
+function outcome (refusal, remaining, moreAfter) {
+  return { refusal, remaining, moreAfter }
+}
+
+const UNCOUNTED = outcome(null, null, null)
+/** The outcome of a request whose client has left while it waited. */
+const GONE = outcome(null, null, null)
+
+/** A limit of requests, for each key or for all together. */
+class Gate {
+  #limiter
+  /** Without the objects of a decision, which cost more than it does. */
+  #raw
+  #isKeyed
+  #countsInFlight
+  #fields
+  #options
+  #key
+  #missing
+  #cost
+  #waitWithin
+
+  constructor (limit, options) {
+    const isMade = limit instanceof Limiter || limit instanceof Keyed
+    this.#options = optionsOf(options, isMade ? OPTIONS : [...OPTIONS, ...OPTIONS_OF_KEYED])
+    const { key, missing, cost, waitWithin, refundWhen, headers, answer, onRefused, clock, maxKeys, whenFull } = this.#options
+    for (const [name, value] of Object.entries({ cost, refundWhen, answer, onRefused })) {
+      if (value !== undefined) functionOf(value, name)
+    }
+    if (missing !== undefined && !MISSING.includes(missing)) {
+      throw new TypeError(`missing is ${show(missing)}; must be "share", "refuse" or "pass"`)
+    }
+    if (limit instanceof Limiter && (key !== undefined || missing !== undefined)) {
+      throw new TypeError('a Limiter is one limit for all requests, so it takes no key; use a Keyed')
+    }
+    optionalSpanNs(waitWithin, 'waitWithin')
+    this.#limiter = isMade ? limit : new Keyed(limit, { clock, maxKeys, whenFull })
+    this.#isKeyed = this.#limiter instanceof Keyed
+    this.#raw = this.#isKeyed ? rawOfKeyed(this.#limiter) : rawOf(this.#limiter)
+    this.#key = this.#isKeyed ? sourceOf(key ?? peer()) : undefined
+    this.#missing = missing
+    this.#cost = cost
+    this.#waitWithin = waitWithin ?? undefined
+    const numbers = isMade ? undefined : numbersOf(limit)
+    this.#countsInFlight = numbers?.countsInFlight ?? this.#of(SHARED).release(0)
+    this.#fields = headers === false ? undefined : fieldsOf(headers, numbers)
+    this.counts = { passed: 0, ...Object.fromEntries(Object.keys(REASONS).map((reason) => [reason, 0])) }
+  }
+
+  /** Puts the handles of a limit on its middleware. */
+  handle (middleware) {
+    return Object.assign(middleware, { limiter: this.#limiter, counts: this.counts })
+  }
+
+  get answer () {
+    return this.#options.answer
+  }
+
+  /**
+   * Decides about a request, at once or by a promise. `context` is what the framework's own
+   * functions get.
+   */
+  decide (request, response, context) {
+    const key = this.#isKeyed ? this.#key(request, context) : undefined
+    const named = this.#isKeyed ? this.#keyOr(key) : undefined
+    if (typeof named === 'object') return this.#counted(named, request)
+    const cost = this.#cost === undefined ? 1 : permitsOf(this.#cost(request, context))
+    if (cost === 0) return this.#counted(UNCOUNTED, request)
+    return this.#take(named, cost, request, response)
+  }
+
+  /** Writes the fields of a decision to a response, with the functions of its framework. */
+  write ({ refusal, remaining, moreAfter }, headers, response) {
+    if (this.#fields !== undefined && remaining !== null) this.#fields.write(remaining, moreAfter, headers, response)
+    refusal?.writeRetryAfter(headers, response)
+  }
+
+  /** Returns the key, or the outcome of a request without one. */
+  #keyOr (key) {
+    if (typeof key === 'string') return key
+    if (typeof key === 'number' || typeof key === 'bigint') return String(key)
+    const isAmbiguous = key === AMBIGUOUS
+    if (!isAmbiguous && key !== undefined && key !== null) {
+      throw new TypeError(`the key of a request is ${show(key)}; must be text, a number, or undefined for none`)
+    }
+    if (this.#missing === 'pass') return UNCOUNTED
+    if (this.#missing === 'share' || (this.#missing === undefined && !isAmbiguous)) return SHARED
+    return this.#refused(isAmbiguous ? 'ambiguous-key' : 'no-key')
+  }
+
+  #take (key, cost, request, response) {
+    if (!this.#countsInFlight && this.#options.refundWhen === undefined) {
+      const remaining = this.#isKeyed ? this.#raw.attempt(key, cost) : this.#raw.attempt(cost)
+      if (remaining >= 0) return this.#counted(this.#passed(key, remaining), request)
+    }
+    let limiter
+    let decision
+    try {
+      // Permits in flight end at the limiter that counted them.
+      limiter = this.#countsInFlight ? this.#of(key) : undefined
+      decision = limiter ? limiter.check(cost) : this.#isKeyed ? this.#limiter.check(key, cost) : this.#limiter.check(cost)
+    } catch (error) {
+      return this.#counted(this.#failed(error, key, cost, false), request)
+    }
+    const { grant, remaining } = decision
+    if (grant !== null) {
+      this.#atTheEnd(key, grant, limiter, response)
+      return this.#counted(this.#passed(key, remaining), request)
+    }
+    if (this.#waitWithin !== undefined) return this.#wait(key, cost, request, response)
+    return this.#counted(this.#over(decision.retryAfterNs, Math.min(remaining, cost - 1)), request)
+  }
+
+  async #wait (key, cost, request, response) {
+    const control = new AbortController()
+    const leave = () => control.abort()
+    response.once('close', leave)
+    try {
+      const limiter = this.#of(key)
+      const grant = await limiter.acquire(cost, { timeout: this.#waitWithin, signal: control.signal })
+      this.#atTheEnd(key, grant, this.#countsInFlight ? limiter : undefined, response)
+      return this.#counted(this.#passed(key, grant.remaining), request)
+    } catch (error) {
+      if (control.signal.aborted) return GONE
+      return this.#counted(this.#failed(error, key, cost, true), request)
+    } finally {
+      response.off('close', leave)
+    }
+  }
+
+  /** Arranges what happens to permits once the response has ended. */
+  #atTheEnd (key, grant, limiter, response) {
+    const { refundWhen } = this.#options
+    if (limiter === undefined && refundWhen === undefined) return
+    const end = () => {
+      try {
+        if (limiter) limiter.release(grant.permits)
+        else if (response.writableFinished && refundWhen(response)) this.#refund(key, grant)
+      } catch (error) {
+        // A limit that has been closed needs nothing back.
+        if (!(error instanceof RateLimitError)) throw error
+      }
+    }
+    // The client may have left before its turn came.
+    if (response.closed || response.destroyed) end()
+    else response.once('close', end)
+  }
+
+  #refund (key, grant) {
+    if (this.#isKeyed) this.#limiter.refund(key, grant)
+    else this.#limiter.refund(grant)
+  }
+
+  #passed (key, remaining) {
+    return outcome(null, remaining, this.#fields && this.#moreAfter(key, remaining))
+  }
+
+  #over (retryAfterNs, remaining) {
+    const refusal = new Refusal('over-limit', retryAfterNs, this.#fields?.policy)
+    return outcome(refusal, remaining, refusal.retryAfter)
+  }
+
+  #refused (reason) {
+    return outcome(new Refusal(reason, null, this.#fields?.policy), null, null)
+  }
+
+  /** Returns the outcome of a request whose try or wait has failed. */
+  #failed (error, key, cost, hasWaited) {
+    if (error instanceof ExceedsCapacity) return this.#refused('too-costly')
+    if (error instanceof Full) return this.#refused(hasWaited ? 'too-many-waiting' : 'too-many-keys')
+    if (error instanceof Closed) return this.#refused('closed')
+    if (error instanceof TooLong || error instanceof Never) {
+      const limiter = this.#of(key)
+      return this.#over(error.retryAfterNs ?? limiter.peekNs(cost), Math.min(limiter.remaining, cost - 1))
+    }
+    throw error
+  }
+
+  /** Returns the milliseconds until more than what remains is free, `null` if never. */
+  #moreAfter (key, remaining) {
+    const ns = this.#isKeyed ? this.#raw.peek(key, remaining + 1) : this.#raw.peek(remaining + 1)
+    // It has no answer for more than there ever is.
+    return ns >= 0 ? ns / 1e6 : null
+  }
+
+  #of (key) {
+    return this.#isKeyed ? this.#limiter.limiter(key) : this.#limiter
+  }
+
+  #counted (decided, request) {
+    const { refusal } = decided
+    if (refusal === null) {
+      this.counts.passed++
+    } else {
+      this.counts[refusal.reason]++
+      this.#options.onRefused?.(refusal, request)
+    }
+    return decided
+  }
+}
+
+/** Returns the fields of what is announced: as given, or as the limit is. */
+function fieldsOf (headers, numbers) {
+  const announced = announcedOf(headers)
+  const { quota = numbers?.quota, windowNs = numbers?.windowNs, unit = numbers?.unit } = announced
+  if (quota === undefined) {
+    if (headers === undefined) return undefined
+    throw new TypeError('headers of a limiter that is given needs a quota, as the limiter does not tell its own')
+  }
+  return new Fields({ ...announced, quota, windowNs, unit })
+}
+
+/** Returns the quota of a limit, and the time in which it comes back, by trying it out. */
+function numbersOf (limit) {
+  const clock = new ManualClock()
+  const limiter = new Limiter(limit, { clock })
+  const quota = limiter.remaining
+  let windowNs
+  // Once more from there on, as a window of a grid may have begun before the clock.
+  for (let each = 0; each < 2; each++) {
+    windowNs = limiter.check(quota).resetAfterNs
+    if (windowNs === null) break
+    clock.advance(`${windowNs}ns`)
+  }
+  const countsInFlight = limiter.release(0)
+  return { quota, windowNs: windowNs || undefined, unit: countsInFlight ? 'concurrent-requests' : undefined, countsInFlight }
+}
+
+module.exports = { CONTENT_TYPE, GONE, Gate }

@@ -1,0 +1,229 @@
+// Limits that several processes keep together in a store.
+'use strict'
+
+const { setInterval } = require('node:timers')
+
+const { onAbort } = require('./abort.cjs')
+const { limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf } = require('./arguments.cjs')
+const { call, milliseconds, typed } = require('./errors.cjs')
+const native = require('./native.cjs')
+const { show } = require('./show.cjs')
+
+/** The names of who decided, at the places of the compiled module's numbers. */
+const BY = ['store', 'lease', 'fallback', 'none']
+const OPTIONS = [
+  'budget', 'guard', 'lease', 'leasePermits', 'mode', 'name', 'prefix', 'processes', 'quarantine', 'whenGone'
+]
+const READY_MS = 5000
+
+const pending = new Map()
+let calls
+/** A timer that does nothing: while it is referenced, the process stays. */
+let keeper
+
+let nativeOf
+
+class SharedGrant {
+  #native
+
+  static {
+    nativeOf = (grant) => {
+      if (grant === null || typeof grant !== 'object' || !(#native in grant)) {
+        throw new TypeError(`the grant is ${show(grant)}; must be a SharedGrant`)
+      }
+      if (grant.#native === null) {
+        throw new TypeError('only a grant of a call with { refundable: true } can be refunded')
+      }
+      return grant.#native
+    }
+  }
+
+  constructor (permits, remaining, native) {
+    this.permits = permits
+    this.remaining = remaining
+    this.#native = native
+  }
+}
+
+class SharedDecision {
+  constructor (grant, remaining, retryAfterNs, by) {
+    this.granted = grant !== null
+    this.grant = grant
+    this.remaining = remaining
+    this.retryAfterNs = retryAfterNs
+    this.by = by
+  }
+
+  get retryAfter () {
+    return this.retryAfterNs === null ? null : milliseconds(this.retryAfterNs)
+  }
+}
+
+class Shared {
+  #native
+
+  constructor (url, limit, options) {
+    if (typeof url !== 'string') throw new TypeError(`the url is ${typeof url}; must be text`)
+    const given = optionsOf(options, OPTIONS)
+    const mode = oneOf(given.mode, 'mode', ['exact', 'leased'])
+    const whenGone = oneOf(given.whenGone, 'whenGone', ['deny', 'allow', 'local'])
+    for (const name of ['lease', 'leasePermits', 'guard']) {
+      if (given[name] !== undefined && mode !== 'leased') throw new TypeError(`${name} is of mode "leased"`)
+    }
+    if (given.processes !== undefined && whenGone !== 'local') {
+      throw new TypeError('processes is of whenGone "local"')
+    }
+    this.#native = call(() => new native.Shared(url, limitsOf(limit), {
+      isLeased: mode === 'leased',
+      whenGone,
+      processes: given.processes,
+      name: stringOf(given.name, 'name'),
+      prefix: stringOf(given.prefix, 'prefix'),
+      budget: optionalSpanNs(given.budget, 'budget'),
+      lease: optionalSpanNs(given.lease, 'lease'),
+      leasePermits: given.leasePermits === undefined ? undefined : permitsOf(given.leasePermits),
+      guard: booleanOf(given.guard, 'guard'),
+      quarantine: booleanOf(given.quarantine, 'quarantine')
+    }))
+  }
+
+  tryAcquire (key, permits) {
+    return this.check(key, permits).then(({ granted }) => granted)
+  }
+
+  check (key, permits, options) {
+    return new Promise((resolve, reject) => {
+      const { refundable } = optionsOf(options, ['refundable'])
+      const [text, number, keeps] = [keyOf(key), permitsOf(permits), booleanOf(refundable, 'refundable')]
+      begin((calls) => calls.check(this.#native, text, number, keeps), number, undefined, resolve, reject)
+    })
+  }
+
+  acquire (key, permits, options) {
+    return new Promise((resolve, reject) => {
+      const { refundable, signal, timeout } = optionsOf(options, ['refundable', 'signal', 'timeout'])
+      const [text, number, keeps] = [keyOf(key), permitsOf(permits), booleanOf(refundable, 'refundable')]
+      const timeoutNs = optionalSpanNs(timeout, 'timeout')
+      const granted = (decision) => resolve(decision.grant)
+      const start = (calls) => calls.acquire(this.#native, text, number, timeoutNs, keeps)
+      begin(start, number, signalOf(signal), granted, reject)
+    })
+  }
+
+  remaining (key) {
+    return new Promise((resolve, reject) => {
+      const text = keyOf(key)
+      const peeked = (decision) => resolve(decision.remaining)
+      begin((calls) => calls.peek(this.#native, text), 0, undefined, peeked, reject)
+    })
+  }
+
+  refund (key, grant, permits = grant?.permits) {
+    const [text, own, number] = [keyOf(key), nativeOf(grant), permitsOf(permits)]
+    if (number > grant.permits) throw new RangeError(`permits is ${number}; the grant has ${grant.permits}`)
+    call(() => this.#native.refund(text, number, own))
+  }
+
+  async ready (timeout = READY_MS) {
+    const timeoutNs = spanNs(timeout, 'timeout')
+    const failure = await call(() => this.#native.ready(timeoutNs))
+    if (failure) throw typed(failure)
+  }
+
+  waiting (key) {
+    const text = keyOf(key)
+    return call(() => this.#native.waiting(text))
+  }
+
+  get status () {
+    return this.#native.status()
+  }
+
+  get lastFailure () {
+    return this.#native.lastFailure() ?? null
+  }
+
+  get counts () {
+    return this.#native.counts()
+  }
+}
+
+/** Begins a call, and calls one of the functions with its decision, now or later. */
+function begin (start, permits, signal, resolve, reject) {
+  if (signal?.aborted) return reject(signal.reason)
+  calls ??= new native.StoreCalls(deliver)
+  let begun
+  try {
+    begun = start(calls)
+  } catch (error) {
+    return reject(typed(error))
+  }
+  if (begun < 0) return resolve(granted(permits, -begun - 1, 1))
+  if (begun === 0) return settle(calls.last(), permits, resolve, reject)
+  const wait = { permits, resolve, reject, offAbort: undefined }
+  if (signal) {
+    wait.offAbort = onAbort(signal, () => {
+      if (!calls.cancel(begun)) return
+      end(begun, wait)
+      reject(signal.reason)
+    })
+  }
+  pending.set(begun, wait)
+  if (pending.size === 1) {
+    keeper ??= setInterval(() => {}, 2 ** 30)
+    keeper.ref()
+  }
+}
+
+function end (id, wait) {
+  pending.delete(id)
+  if (pending.size === 0) keeper.unref()
+  wait.offAbort?.()
+}
+
+/** Ends the calls whose replies have come, in order. */
+function deliver () {
+  const { ids, remaining, by, others } = calls.drain()
+  let other = 0
+  for (let at = 0; at < ids.length; at++) {
+    const wait = pending.get(ids[at])
+    end(ids[at], wait)
+    if (others[other]?.at === at) settle(others[other++], wait.permits, wait.resolve, wait.reject)
+    else wait.resolve(granted(wait.permits, remaining[at], by[at]))
+  }
+}
+
+/** Returns the decision of a plain grant. */
+function granted (permits, remaining, by) {
+  const left = remaining < 0 ? null : remaining
+  return new SharedDecision(new SharedGrant(permits, left, null), left, null, BY[by])
+}
+
+function settle (decided, permits, resolve, reject) {
+  if (decided.failure) return reject(typed(decided.failure))
+  const remaining = decided.remaining ?? null
+  const grant = decided.granted ? new SharedGrant(permits, remaining, decided.grant ?? null) : null
+  resolve(new SharedDecision(grant, remaining, decided.retryAfterNs ?? null, BY[decided.by]))
+}
+
+/** Returns a key as text: 7 and "7" are one key. */
+function keyOf (key) {
+  if (typeof key === 'string') return key
+  if (key === undefined) return ''
+  if (typeof key === 'number' || typeof key === 'bigint') return String(key)
+  throw new TypeError(`the key is ${show(key)}; must be text or a number`)
+}
+
+function oneOf (value, name, known) {
+  if (value === undefined) return known[0]
+  if (known.includes(value)) return value
+  throw new TypeError(`${name} is ${show(value)}; must be ${known.map((each) => `"${each}"`).join(' or ')}`)
+}
+
+function booleanOf (value, name) {
+  if (value === undefined) return false
+  if (typeof value === 'boolean') return value
+  throw new TypeError(`${name} is ${show(value)}; must be true or false`)
+}
+
+module.exports = { Shared, SharedDecision, SharedGrant }

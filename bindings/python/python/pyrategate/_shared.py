@@ -1,0 +1,108 @@
+"""One limit for several processes, with what Python does as well as Rust."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import cast
+from weakref import WeakKeyDictionary
+
+from . import _core
+from ._core import SharedDecision, SharedGrant, _Replies
+from ._types import Key, Span
+
+_replies: WeakKeyDictionary[asyncio.AbstractEventLoop, _Replies] = WeakKeyDictionary()
+
+
+class Shared(_core._Shared):
+    """A limit for each key that all processes with the same store and limit keep together.
+
+    ``url`` is ``"redis://user:password@host:port/database"`` or ``"unix:/path"``, of Redis 7 or
+    Valkey; ``limit`` a text, a `Policy`, or a list of these. It connects at its first call, in the
+    background.
+
+    ``mode="exact"``: the store decides each call. ``mode="leased"``: each process borrows up to
+    ``lease_permits`` permits of a key for the time ``lease``, and grants them itself. More than the
+    limit may then pass in a window, by what all processes had borrowed when it began; with
+    ``guard=True`` never.
+
+    ``when_gone`` decides while the store does not reply: ``"deny"``, ``"allow"``, or ``"local"``,
+    by a limit of this process alone, its part of that for so many ``processes``.
+
+    Limits with the same ``name`` share their counts whatever their numbers are. Without a name, the
+    text of the limit is its name.
+    """
+
+    async def try_acquire_async(self, key: Key = "", permits: int = 1) -> bool:
+        """Take permits for a key, or not at all."""
+        return (await self.check_async(key, permits)).granted
+
+    async def check_async(self, key: Key = "", permits: int = 1) -> SharedDecision:
+        """Take permits for a key, or say when to come again."""
+        loop = asyncio.get_running_loop()
+        replies = _replies.get(loop) or _replies_of(loop)
+        decision = replies.check(self, key, permits, loop.create_future)
+        if isinstance(decision, tuple):
+            decision = await self._reply(replies, key, *decision)
+        return decision
+
+    async def acquire_async(
+        self, key: Key = "", permits: int = 1, *, timeout: Span | None = None
+    ) -> SharedGrant:
+        """Take permits for a key as soon as they may start."""
+        loop = asyncio.get_running_loop()
+        replies = _replies.get(loop) or _replies_of(loop)
+        decision = replies.acquire(self, key, permits, timeout, loop.create_future)
+        if isinstance(decision, tuple):
+            decision = await self._reply(replies, key, *decision)
+        # Never none: a denial is waited for, or an error.
+        return cast(SharedGrant, decision.grant)
+
+    async def remaining_async(self, key: Key = "") -> int | None:
+        """Return the most permits that a call of a key could take now, as far as is known."""
+        loop = asyncio.get_running_loop()
+        replies = _replies.get(loop) or _replies_of(loop)
+        decision = replies.peek(self, key, loop.create_future)
+        if isinstance(decision, tuple):
+            decision = await self._reply(replies, key, *decision)
+        return decision.remaining
+
+    async def ready_async(self, timeout: Span = 5) -> None:
+        """Wait until the store has replied once, in a thread of the loop's executor."""
+        await asyncio.get_running_loop().run_in_executor(None, self.ready, timeout)
+
+    async def _reply(
+        self,
+        replies: _Replies,
+        key: Key,
+        future: asyncio.Future[SharedDecision],
+        call: int,
+    ) -> SharedDecision:
+        try:
+            return await future
+        except BaseException:
+            replies.cancel(call)
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # Granted, and the task was cancelled before it ran.
+                grant = future.result().grant
+                if grant is not None:
+                    self.refund(grant, key)
+            raise
+
+
+def _replies_of(loop: asyncio.AbstractEventLoop) -> _Replies:
+    """Return the calls of a loop, which watches for their replies from now on."""
+    for other in [other for other in list(_replies) if other.is_closed()]:
+        _replies.pop(other).close()
+    replies = _Replies()
+    loop.add_reader(replies.fileno(), replies.drain)
+    _replies[loop] = replies
+    return replies
+
+
+def _forget_the_parents_loops() -> None:
+    _replies.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_the_parents_loops)
