@@ -13,7 +13,7 @@ use crate::{cargo, conformance, tapes};
 const FOLDER: &str = "bindings/python";
 /// The builder of wheels, and the versions with which the tests and the bench are run.
 const BUILDER: &[&str] = &["maturin==1.16.0"];
-const TESTS: &[&str] = &["pytest==9.2.0", "mypy==2.4.1", "uvloop==0.23.0"];
+const TESTS: &[&str] = &["pytest==9.2.0", "mypy==2.4.1", "trio==0.35.0", "uvloop==0.23.0"];
 /// The packages that the integrations of the short form are tried with, and those of the others.
 const SERVERS: &[&str] =
     &["fastapi==0.165.0", "starlette==1.10.0", "uvicorn==0.54.0", "flask==3.1.3"];
@@ -30,6 +30,7 @@ const INTEGRATIONS: &[&str] = &[
     "websockets==17.4",
     "aiolimiter==1.3.0",
     "limits==5.8.0",
+    "gunicorn==27.0.1",
 ];
 /// The modules whose types need no package that the short form lacks.
 const TYPED: &[&str] = &[

@@ -48,20 +48,23 @@ impl Decision {
         self.retry_after_ns.map(|ns| seconds(std::time::Duration::from_nanos(ns)))
     }
 
-    /// Creates a decision, for pickles and for tests. It has no grant: that belongs to a limiter.
+    /// Creates a decision, for pickles and for tests.
     #[new]
-    #[pyo3(signature = (granted, remaining, retry_after_ns=None, reset_after_ns=None))]
+    #[pyo3(signature = (
+        granted, remaining, retry_after_ns=None, reset_after_ns=None, grant=None
+    ))]
     const fn made(
         granted: bool,
         remaining: u64,
         retry_after_ns: Option<u64>,
         reset_after_ns: Option<u64>,
+        grant: Option<Grant>,
     ) -> Self {
-        Self { granted, remaining, retry_after_ns, reset_after_ns, grant: None }
+        Self { granted, remaining, retry_after_ns, reset_after_ns, grant }
     }
 
-    fn __getnewargs__(&self) -> (bool, u64, Option<u64>, Option<u64>) {
-        (self.granted, self.remaining, self.retry_after_ns, self.reset_after_ns)
+    fn __getnewargs__(&self) -> (bool, u64, Option<u64>, Option<u64>, Option<Grant>) {
+        (self.granted, self.remaining, self.retry_after_ns, self.reset_after_ns, self.grant)
     }
 
     fn __bool__(&self) -> bool {
@@ -93,6 +96,17 @@ impl std::hash::Hash for Grant {
 
 #[pymethods]
 impl Grant {
+    /// Creates a grant from what a pickle keeps of it, for the limiter that it is of.
+    #[new]
+    #[pyo3(signature = (words, /))]
+    const fn made(words: [u64; 9]) -> Self {
+        Self(rategate::Grant::from_words(words))
+    }
+
+    const fn __getnewargs__(&self) -> ([u64; 9],) {
+        (self.0.words(),)
+    }
+
     /// The number of permits.
     #[getter]
     fn permits(&self) -> u64 {
@@ -155,6 +169,15 @@ impl From<charge::Charged> for Charged {
 
 #[pymethods]
 impl Charged {
+    #[new]
+    const fn made(booked: u64, forgiven: u64, debt: u64) -> Self {
+        Self { booked, forgiven, debt }
+    }
+
+    const fn __getnewargs__(&self) -> (u64, u64, u64) {
+        (self.booked, self.forgiven, self.debt)
+    }
+
     fn __repr__(&self) -> String {
         let Self { booked, forgiven, debt } = self;
         format!("Charged(booked={booked}, forgiven={forgiven}, debt={debt})")
@@ -187,6 +210,15 @@ impl From<charge::Settled> for Settled {
 
 #[pymethods]
 impl Settled {
+    #[new]
+    const fn made(refunded: u64, charged: u64, forgiven: u64) -> Self {
+        Self { refunded, charged, forgiven }
+    }
+
+    const fn __getnewargs__(&self) -> (u64, u64, u64) {
+        (self.refunded, self.charged, self.forgiven)
+    }
+
     fn __repr__(&self) -> String {
         let Self { refunded, charged, forgiven } = self;
         format!("Settled(refunded={refunded}, charged={charged}, forgiven={forgiven})")

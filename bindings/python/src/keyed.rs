@@ -149,7 +149,8 @@ impl Keyed {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
-            "a table cannot be pickled: another process would get a copy that limits by itself",
+            "a table cannot be pickled: another process would get a copy that limits by itself. \
+             Make one there, or take Shared, by which a store decides for all",
         ))
     }
 

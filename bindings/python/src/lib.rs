@@ -19,6 +19,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::awaitable::{Acquire, Left};
     #[pymodule_export]
@@ -37,4 +39,9 @@ mod _core {
     use super::reservation::Reservation;
     #[pymodule_export]
     use super::shared::{Decision as SharedDecision, Grant as SharedGrant, LoopReplies, Shared};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use rategate::adaptive::Outcome;
@@ -128,9 +129,14 @@ impl Limiter {
         #[pyo3(from_py_with = permits_of)] permits: u64,
         timeout: Option<Span>,
     ) -> PyResult<Grant> {
+        if let Some(grant) = self.inner.take_at_once(permits).map_err(|error| raised(py, error))? {
+            return Ok(Grant(grant));
+        }
         let timeout = timeout.map(|Span(timeout)| timeout);
-        let ended = if is_main_thread(py)? {
-            self.acquire_in_main_thread(py, permits, timeout)?
+        let loops = py.import(intern!(py, "pyrategate._loop"))?;
+        let blocks_a_loop = !loops.call_method0(intern!(py, "library"))?.is_none();
+        let ended = if blocks_a_loop || is_main_thread(py)? {
+            self.acquire_with_signals(py, permits, timeout, &loops)?
         } else {
             py.detach(|| self.inner.acquire(permits, timeout))
         };
@@ -329,7 +335,8 @@ impl Limiter {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
-            "a limiter cannot be pickled: another process would get a copy that limits by itself",
+            "a limiter cannot be pickled: another process would get a copy that limits by itself. \
+             Make one there, or take Shared, by which a store decides for all",
         ))
     }
 
@@ -348,11 +355,14 @@ impl Limiter {
     }
 
     /// Waits in such a way that Ctrl-C ends the wait, and the place in the queue with it.
-    fn acquire_in_main_thread(
+    ///
+    /// Warns where it blocks an event loop.
+    fn acquire_with_signals(
         &self,
         py: Python<'_>,
         permits: u64,
         timeout: Option<Duration>,
+        loops: &Bound<'_, PyModule>,
     ) -> PyResult<Result<rategate::Grant, AcquireError>> {
         let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
         let signal = Arc::new(signal);
@@ -360,7 +370,9 @@ impl Limiter {
         let hub = rategate_ffi::Hub::new(move || raise.raise());
         match hub.begin(&self.inner, permits, timeout) {
             Ok(Begun::Granted(grant)) => return Ok(Ok(grant)),
-            Ok(Begun::Waits(_)) => {}
+            Ok(Begun::Waits(_)) => {
+                loops.call_method0(intern!(py, "warn_where_a_loop_blocks"))?;
+            }
             Err(error) => return Ok(Err(error)),
         }
         loop {
@@ -429,10 +441,10 @@ fn debts(debt: &str, max: Option<Span>) -> PyResult<Debt> {
 
 /// Returns `true` in the thread that handles signals.
 pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
-    let threading = py.import(pyo3::intern!(py, "threading"))?;
-    let main = threading.call_method0(pyo3::intern!(py, "main_thread"))?;
-    let current = threading.call_method0(pyo3::intern!(py, "get_ident"))?;
-    main.getattr(pyo3::intern!(py, "ident"))?.eq(current)
+    let threading = py.import(intern!(py, "threading"))?;
+    let main = threading.call_method0(intern!(py, "main_thread"))?;
+    let current = threading.call_method0(intern!(py, "get_ident"))?;
+    main.getattr(intern!(py, "ident"))?.eq(current)
 }
 
 /// Reads a limit: a text, a `Policy`, or several of them.

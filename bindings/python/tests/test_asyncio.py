@@ -12,6 +12,16 @@ from pyrategate import Closed, ExceedsCapacity, Grant, Limiter, ManualClock, Pol
 SECOND = 1_000_000_000
 
 
+@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
+def loops(request):
+    """Have ``asyncio.run`` take loops of asyncio, then of uvloop."""
+    if request.param == "uvloop":
+        uvloop = pytest.importorskip("uvloop")
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    yield
+    asyncio.set_event_loop_policy(None)
+
+
 def test_permits_that_are_free_are_awaited_in_no_time():
     async def main():
         limiter = Limiter("3/h")

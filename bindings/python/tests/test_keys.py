@@ -321,3 +321,23 @@ def test_wrong_arguments_are_refused_with_what_would_be_accepted():
     ]:
         with pytest.raises(kind, match="not|needs"):
             call()
+
+
+def test_the_names_of_4096_peers_are_kept_and_that_used_longest_ago_is_read_again(monkeypatch):
+    read = []
+    packed = keys._packed
+    monkeypatch.setattr(keys, "_packed", lambda text: read.append(text) or packed(text))
+    source = keys.peer()
+    peers = [f"10.0.{number >> 8}.{number & 255}" for number in range(4096)]
+
+    def names(of):
+        read.clear()
+        for peer in of:
+            assert source.name(Head(peer)) == peer
+        return len(read)
+
+    assert names(peers) == 4096
+    assert names(peers) == 0
+    assert names(["10.1.0.0"]) == 1
+    assert names(peers[1:]) == 0
+    assert names(peers[:1]) == 1

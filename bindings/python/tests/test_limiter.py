@@ -1,11 +1,17 @@
 """Decisions on a clock that stands still: exact to the nanosecond."""
 
+import asyncio
 import copy
+import importlib.metadata
 import pickle
+import re
 import threading
 import time
+import warnings
 from datetime import timedelta
+from pathlib import Path
 
+import pyrategate
 import pytest
 from pyrategate import (
     Charged,
@@ -391,7 +397,19 @@ def test_copies_are_the_limiter_and_pickles_are_refused(clock):
     decision = limiter.check()
     read = pickle.loads(pickle.dumps(decision))
     assert (read.granted, read.reset_after_ns) == (True, SECOND)
-    assert decision == decision and hash(decision) == hash(decision)
+    assert read == decision and hash(read) == hash(decision)
+    # A grant may come back by way of another process.
+    assert limiter.refund(read.grant) == 1 and limiter.remaining == 1
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        for result in (
+            limiter.check(),
+            limiter.check(),
+            limiter.reserve().keep(),
+            limiter.charge(3),
+            limiter.settle(limiter.reserve().keep(), 5),
+        ):
+            assert pickle.loads(pickle.dumps(result, protocol)) == result
+            assert copy.deepcopy(result) == result
     assert Decision(False, 0, 5) == Decision(False, 0, 5)
 
 
@@ -403,3 +421,71 @@ def test_an_hour_in_no_time(clock):
         clock.advance(1)
     assert granted == 3600
     assert clock.now_ns == 3600 * SECOND
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert pyrategate.__version__ == importlib.metadata.version("pyrategate")
+
+
+def test_a_wait_that_blocks_a_loop_is_warned_of_once_per_place():
+    def in_a_loop(call):
+        async def main():
+            for _ in range(3):
+                call()
+
+        asyncio.run(main())
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        limiter = Limiter("1000/s burst 1")
+        for _ in range(3):
+            limiter.acquire()  # No loop is blocked.
+        thread = threading.Thread(target=in_a_loop, args=[limiter.acquire])
+        thread.start()
+        thread.join()
+        assert len(caught) == 1
+        in_a_loop(Limiter("1000/s").acquire)  # It does not wait.
+        assert len(caught) == 1
+
+        @limiter
+        def decorated():
+            pass
+
+        def block():
+            with limiter:
+                pass
+
+        in_a_loop(lambda: decorated())
+        in_a_loop(block)
+    assert len(caught) == 3
+    assert all(warning.category is RuntimeWarning for warning in caught)
+    assert all("acquire_async" in str(warning.message) for warning in caught)
+    assert all(warning.filename == __file__ for warning in caught)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning):
+            in_a_loop(limiter.acquire)
+    assert limiter.waiting == 0
+    asyncio.run(asyncio.to_thread(limiter.acquire))
+
+
+def test_a_wait_without_a_loop_says_what_wakes_it():
+    limiter = Limiter("1/h burst 1")
+    assert limiter.try_acquire()
+    with pytest.raises(RuntimeError, match="asyncio or trio.*acquire"):
+        limiter.acquire_async().send(None)
+    assert limiter.waiting == 0
+
+
+def test_the_policies_of_the_readme_are_accepted_with_all_of_their_keys():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    table = readme[readme.index("### Policies by name") : readme.index("### Options of")]
+    policies = [eval(text, {"Policy": Policy}) for text in re.findall(r"`(Policy\(.*?\))`", table)]
+    assert len({policy.name for policy in policies}) == len(policies) == 11
+    for policy in policies:
+        Limiter(policy)
+    slow = dict(re.findall(r'`(slow_start\w*)="(.*?)"`', table))
+    Limiter(Policy("gcra", rate="5/s", **slow))
+    with pytest.raises(ValueError, match="slow_started"):
+        Limiter(Policy("gcra", rate="5/s", slow_started="30s"))

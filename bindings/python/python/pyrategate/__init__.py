@@ -1,4 +1,4 @@
-"""Exact rate limiting and pacing for threads and asyncio.
+"""Exact rate limiting and pacing for threads, asyncio and trio.
 
 >>> limiter = Limiter("10/s burst 5")
 >>> limiter.try_acquire()
@@ -16,6 +16,7 @@ from ._core import (
     Settled,
     SharedDecision,
     SharedGrant,
+    __version__,
 )
 from ._errors import (
     Closed,
@@ -57,10 +58,11 @@ __all__ = [
     "TimeCannotHelp",
     "TooLong",
     "Unavailable",
+    "__version__",
 ]
 
 for _name in __all__:
     _class = globals()[_name]
-    if _class.__module__.startswith(__name__ + "._"):
+    if getattr(_class, "__module__", "").startswith(__name__ + "._"):
         _class.__module__ = __name__
 del _name, _class

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from . import _core
+from . import _core, _loop
 
 
 class ManualClock(_core._ManualClock):
@@ -12,6 +12,10 @@ class ManualClock(_core._ManualClock):
 
     async def settle(self) -> None:
         """Let the tasks of the running loop go on whose waits the moved clock has ended."""
+        if _loop.library() == "trio":
+            import trio.testing
+
+            return await trio.testing.wait_all_tasks_blocked()
         # A round of the loop drains the hub, one resumes the tasks, and what those begin at once
         # takes as many again.
         for _ in range(4):

@@ -1,15 +1,53 @@
-"""Waits of asyncio's tasks: a hub for each event loop."""
+"""Waits of tasks: a hub for each event loop of asyncio, and the choice of the library."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import warnings
 from weakref import WeakKeyDictionary
 
 from ._core import Grant, Hub, _Limiter
 from ._types import Span
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+
+
+def library() -> str | None:
+    """Return the library whose loop runs this code: "asyncio", "trio" or None."""
+    # Trio says so there, and a host of asyncio within trio takes it back. A context variable would
+    # not do: threads inherit it.
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None and sniffio.thread_local.name == "trio":
+        return "trio"
+    return None if asyncio._get_running_loop() is None else "asyncio"
+
+
+def warn_where_a_loop_blocks() -> None:
+    """Warn of a wait that blocks the loop of its thread, at the line that called this package."""
+    if library() is None:
+        return
+    # As a level of 1 is this function, 2 is its caller.
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("pyrategate."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        "acquire() waits, and blocks the event loop of its thread: await acquire_async(), or use "
+        "`async with`",
+        RuntimeWarning,
+        stacklevel=level,
+    )
+
+
+async def sleep(seconds: float) -> None:
+    """Sleep in the loop that runs. Its timers may end early."""
+    if library() == "trio":
+        import trio
+
+        await trio.sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
 
 
 def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
@@ -27,6 +65,16 @@ def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
 
 async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
     """Wait for permits in the line that threads and other loops are in too."""
+    running = library()
+    if running == "trio":
+        from . import _trio
+
+        return await _trio.wait(limiter, permits, timeout)
+    if running is None:
+        raise RuntimeError(
+            "a wait needs a running event loop of asyncio or trio to wake its task, and there is "
+            "none: outside of tasks, call acquire()"
+        )
     loop = asyncio.get_running_loop()
     hub = hub_of(loop)
     future: asyncio.Future[None] = loop.create_future()

@@ -16,7 +16,7 @@ class Policy:
     (``rate``, ``burst``), ``sliding-log`` (``permits``, ``period``), ``fixed-window``
     (``permits``, ``period``, ``anchor``), ``concurrency`` (``permits``), ``two-timeline``
     (``rate``, ``mode``), ``pacer``, ``warm-up``, ``backfill-pool``, ``commit-log``,
-    ``adaptive``, ``adaptive-rate``. An unknown name or key is a ``ValueError`` of the limiter
+    ``adaptive``, ``adaptive-rate``. The README has a table of all keys. An unknown name or key is a ``ValueError`` of the limiter
     that is made of it, which says what there is.
     """
 

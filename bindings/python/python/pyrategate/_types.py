@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Union
+from typing import Protocol, Union
 
 from ._policy import Policy
 
@@ -12,3 +12,13 @@ from ._policy import Policy
 Span = Union[float, timedelta, str]
 Limit = Union[str, Policy, Iterable[Union[str, Policy]]]
 Key = Union[str, bytes, int]
+
+
+class Wakes(Protocol):
+    """The part of a future by which a hub wakes its task."""
+
+    def done(self) -> bool:
+        """Return True if nothing is left to wake."""
+
+    def set_result(self, result: None, /) -> None:
+        """Wake the task."""

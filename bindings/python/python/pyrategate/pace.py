@@ -10,7 +10,6 @@ do the same:
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 import time
@@ -19,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from fractions import Fraction
 from typing import Any
 
+from . import _loop
 from ._clock import ManualClock
 from ._core import Grant
 from ._errors import ExceedsCapacity, Full, TooLong
@@ -111,7 +111,7 @@ class Pace:
         while True:
             while (left_ns := sent._start()) is not None:
                 # A timer of a loop may end early: the start is looked at again.
-                await asyncio.sleep(left_ns / 1e9)
+                await _loop.sleep(left_ns / 1e9)
             if self.limiter is not None:
                 sent._grant = await self.limiter.acquire_async(timeout=sent._left())
             if self._tokens is not None and sent._tokens:

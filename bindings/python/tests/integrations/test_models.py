@@ -12,13 +12,14 @@ from serving import needs, scripted
 
 needs("openai", "httpx2", "langchain_core")
 
+import httpx2  # noqa: E402
 import openai  # noqa: E402
 from langchain_core.language_models import FakeListChatModel  # noqa: E402
 from langchain_core.rate_limiters import BaseRateLimiter  # noqa: E402
 
 from pyrategate import Limiter, ManualClock, TooLong  # noqa: E402
 from pyrategate.langchain import RateLimiter  # noqa: E402
-from pyrategate.openai import AsyncHttpClient, HttpClient, _usage_of, estimate  # noqa: E402
+from pyrategate.openai import AsyncHttpClient, HttpClient, _Usage, _usage_of, estimate  # noqa: E402
 from pyrategate.pace import Pace  # noqa: E402
 
 SECOND = 1_000_000_000
@@ -247,3 +248,27 @@ def test_a_model_of_langchain_keeps_below_the_limit():
     assert model.invoke("hi").content == "hello"
     assert asyncio.run(model.ainvoke("hi")).content == "hello"
     assert limiter.remaining == 0
+
+
+@pytest.mark.parametrize("padding, used", [(4 << 20, 12), ((4 << 20) + 1, 50)])
+def test_a_response_is_kept_up_to_its_bound_and_beyond_the_estimate_stands(padding, used):
+    limiter = Limiter("100 per any minute")
+    usage = _Usage(limiter, limiter.check(50).grant, httpx2.Response(200))
+    text = json.dumps(completion(12)).encode()
+    usage.read(text)
+    for _ in range(4):
+        usage.read(b" " * ((padding - len(text)) // 4))
+    usage.read(b" " * ((padding - len(text)) % 4))
+    usage.settle()
+    assert limiter.remaining == 100 - used
+
+
+def test_of_a_long_stream_the_end_is_kept():
+    limiter = Limiter("100 per any minute")
+    usage = _Usage(limiter, limiter.check(50).grant, httpx2.Response(200, headers=EVENTS))
+    for _ in range(6):
+        usage.read(b"data: {}\n\n" * ((1 << 20) // 10))
+        assert len(usage._kept) <= 4 << 20
+    usage.read(chunks(12))
+    usage.settle()
+    assert limiter.remaining == 88

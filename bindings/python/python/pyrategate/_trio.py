@@ -1,0 +1,115 @@
+"""Waits of trio's tasks: a hub for each run, and one task at a time that goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from ._core import Grant, Hub, _Limiter
+from ._types import Span
+
+
+class _Wait:
+    """The place of a task, which the hub wakes as it wakes a future of asyncio."""
+
+    __slots__ = ("_due", "task")
+
+    def __init__(self, due: _Due) -> None:
+        self._due = due
+        self.task: trio.lowlevel.Task | None = None
+        self.sleep()
+
+    def sleep(self) -> None:
+        """Wait for the next wake."""
+        self.task = trio.lowlevel.current_task()
+
+    def done(self) -> bool:
+        """Return True if the task was cancelled, or goes on already."""
+        return self.task is None
+
+    def set_result(self, _result: None, /) -> None:
+        """Have the task go on, once those before it have."""
+        self._due.add(self)
+
+
+class _Due:
+    """The tasks that go on, in order.
+
+    Trio shuffles the tasks that become runnable together. So each makes the next one runnable as
+    it takes its permits.
+    """
+
+    def __init__(self) -> None:
+        self._waits: deque[_Wait] = deque()
+        self._goes_on = False
+
+    def add(self, wait: _Wait) -> None:
+        self._waits.append(wait)
+        if not self._goes_on:
+            self.next()
+
+    def next(self) -> None:
+        """Have the next task go on that was not cancelled."""
+        self._goes_on = False
+        while self._waits:
+            wait = self._waits.popleft()
+            task, wait.task = wait.task, None
+            if task is not None:
+                self._goes_on = True
+                trio.lowlevel.reschedule(task)
+                return
+
+
+_run: trio.lowlevel.RunVar[tuple[Hub, _Due]] = trio.lowlevel.RunVar("pyrategate")
+
+
+def _hub() -> tuple[Hub, _Due]:
+    """Return the hub of this run, which watches it from now on."""
+    try:
+        return _run.get()
+    except LookupError:
+        here = Hub(), _Due()
+        _run.set(here)
+        trio.lowlevel.spawn_system_task(_watch, here[0])
+        return here
+
+
+async def _watch(hub: Hub) -> None:
+    try:
+        while True:
+            await trio.lowlevel.wait_readable(hub.fileno())
+            hub.wake()
+    finally:
+        # What still waits here will never go on, and should not hold up others.
+        hub.close()
+
+
+async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
+    """Wait for permits in the line that threads and other loops are in too."""
+    hub, due = _hub()
+    wait = _Wait(due)
+    place = hub.begin(limiter, permits, timeout, wait)
+    if isinstance(place, Grant):
+        return place
+
+    def leave(_raise: object) -> trio.lowlevel.Abort:
+        wait.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    try:
+        while True:
+            await trio.lowlevel.wait_task_rescheduled(leave)
+            try:
+                # Only now: the permits count from the instant at which the task runs.
+                grant = hub.collect(place)
+            finally:
+                due.next()
+            if grant is not None:
+                return grant
+            wait.sleep()
+            hub.wait_on(place, wait)
+    except BaseException:
+        # What is held for it goes to the next.
+        hub.cancel(place)
+        raise
