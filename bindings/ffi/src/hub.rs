@@ -27,7 +27,7 @@ use std::mem::{forget, swap, take};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use rategate::{AcquireError, Grant};
@@ -176,8 +176,7 @@ impl Hub {
             is_set: AtomicBool::new(false),
             untaken: Arc::clone(limiter.untaken()),
         });
-        let waker = Waker::from(Arc::clone(&mark));
-        match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+        match waiting.poll(&Waker::from(Arc::clone(&mark))) {
             Poll::Ready(end) => return end.map(Begun::Granted),
             Poll::Pending => {}
         }
@@ -197,11 +196,21 @@ impl Hub {
         wait.is_some()
     }
 
-    /// Reports the callers to wake, in order: those on the list now. Each then
+    /// Reports the callers to wake, in order, and some of them more than once. Each then
     /// [collects](Self::collect) as it runs, and waits on if it gets nothing.
     pub fn wake(&self, mut wake: impl FnMut(WaitId)) {
+        let mut last = None;
         for mark in self.list.take() {
-            wake(WaitId(mark.id.load(Ordering::Relaxed)));
+            let id = mark.id.load(Ordering::Relaxed);
+            // Threads may have put them on the list in another order than that of the queue. The
+            // first of those that wait for the same runs first, and takes what is held for any.
+            let first = self.waits().first_to_run(id);
+            if last.replace(first) != Some(first) {
+                wake(WaitId(first));
+            }
+            if id != first {
+                wake(WaitId(id));
+            }
         }
     }
 
@@ -225,9 +234,21 @@ impl Hub {
     pub fn next(&self) -> Option<(WaitId, Result<Grant, AcquireError>)> {
         loop {
             let mark = self.list.pop()?;
-            let id = WaitId(mark.id.load(Ordering::Relaxed));
-            if let Some(end) = self.collect(id) {
-                return Some((id, end));
+            let id = mark.id.load(Ordering::Relaxed);
+            // As in `wake`.
+            let first = self.waits().first_to_run(id);
+            if let Some(end) = self.collect(WaitId(first)) {
+                if first != id && mark.is_set.load(Ordering::Acquire) {
+                    self.list.put_first(mark);
+                }
+                return Some((WaitId(first), end));
+            }
+            // The look at the first may have found that this one has failed.
+            if first != id
+                && self.waits().first_to_run(id) == id
+                && let Some(end) = self.collect(WaitId(id))
+            {
+                return Some((WaitId(id), end));
             }
         }
     }
@@ -270,6 +291,16 @@ impl Waits {
             self.alike.remove(&same);
         }
         Some(wait)
+    }
+
+    /// Returns the first of those that wait for the same as a caller whose wait may have ended; the
+    /// caller itself if that was by an error.
+    fn first_to_run(&self, id: u64) -> u64 {
+        let Some(Wait { place, same: Some(same) }) = self.by_id.get(&id) else { return id };
+        if place.failed.is_some() || place.waiting.has_failed() {
+            return id;
+        }
+        self.alike.get(same).and_then(|alike| alike.first().copied()).unwrap_or(id)
     }
 
     /// Takes what is held for later callers, for the first of those that wait for the same: its
@@ -319,8 +350,7 @@ impl Place {
         }
         // Before the poll: a wake from then on puts the place on the list again.
         self.mark.unset();
-        let waker = Waker::from(Arc::clone(&self.mark));
-        match self.waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+        match self.waiting.poll(&Waker::from(Arc::clone(&self.mark))) {
             Poll::Ready(end) => Some(end),
             Poll::Pending => None,
         }
@@ -348,6 +378,11 @@ impl List {
         let next = ready.marks.pop_front();
         ready.is_notified = next.is_some();
         next
+    }
+
+    /// Puts a mark back that was taken from the front, while the loop looks.
+    fn put_first(&self, mark: Arc<Mark>) {
+        self.ready().marks.push_front(mark);
     }
 
     fn put(&self, mark: Arc<Mark>) {

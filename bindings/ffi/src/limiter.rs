@@ -6,13 +6,15 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::adaptive::Outcome;
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, TryAcquireError};
+use rategate::policy::LimiterPolicy;
 use rategate::stats::LimitStats;
-use rategate::wait::QueueBounds;
+use rategate::wait::{AcquireOwned, QueueBounds};
 use rategate::{
     AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Denial, FixedWindow, Gcra,
     Grant, SlidingLog, Status,
@@ -60,7 +62,38 @@ pub(crate) enum Start {
 }
 
 /// A wait that has begun, and its end.
-pub(crate) type Waiting = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send>>;
+pub(crate) enum Waiting {
+    Owned(Pin<Box<dyn Wait + Send>>),
+    /// With a timeout.
+    Within(Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send>>),
+}
+
+/// A wait without a timeout.
+pub(crate) trait Wait: Future<Output = Result<Grant, AcquireError>> {
+    /// Returns `true` if the next poll returns an error.
+    fn has_failed(&self) -> bool;
+}
+
+impl<P: LimiterPolicy> Wait for AcquireOwned<P, Clock> {
+    fn has_failed(&self) -> bool {
+        self.has_failed()
+    }
+}
+
+impl Waiting {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<Grant, AcquireError>> {
+        let context = &mut Context::from_waker(waker);
+        match self {
+            Self::Owned(wait) => wait.as_mut().poll(context),
+            Self::Within(wait) => wait.as_mut().poll(context),
+        }
+    }
+
+    /// Returns `true` if the next poll returns an error; not with a timeout.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self, Self::Owned(wait) if wait.has_failed())
+    }
+}
 
 macro_rules! each {
     ($self:ident, $limiter:ident => $body:expr) => {
@@ -203,14 +236,16 @@ impl Limiter {
         each!(self, limiter => {
             let limiter = limiter.clone();
             match (timeout, start) {
-                (Some(timeout), Start::AtOnce) => Box::pin(async move {
+                (Some(timeout), Start::AtOnce) => Waiting::Within(Box::pin(async move {
                     limiter.acquire_within(permits, timeout).await
-                }),
-                (Some(timeout), Start::Later) => Box::pin(async move {
+                })),
+                (Some(timeout), Start::Later) => Waiting::Within(Box::pin(async move {
                     limiter.acquire_within(permits, timeout).provisionally().await
-                }),
-                (None, Start::AtOnce) => Box::pin(limiter.acquire_owned(permits)),
-                (None, Start::Later) => Box::pin(limiter.acquire_owned(permits).provisionally()),
+                })),
+                (None, Start::AtOnce) => Waiting::Owned(Box::pin(limiter.acquire_owned(permits))),
+                (None, Start::Later) => {
+                    Waiting::Owned(Box::pin(limiter.acquire_owned(permits).provisionally()))
+                }
             }
         })
     }

@@ -368,3 +368,39 @@ fn loops_and_threads_share_one_line() {
     assert_eq!(limiter.waiting(), Ok(0));
     assert!(!limiter.has_untaken());
 }
+
+/// The thread that ends waits and that of the loop put callers on the list, in any order; callers
+/// go on in theirs.
+#[cfg(unix)]
+#[test]
+fn callers_go_on_in_order_whichever_thread_wakes_them() {
+    use rategate_ffi::Signal;
+
+    let by_wake = |hub: &Hub| {
+        let mut woken = Vec::new();
+        hub.wake(|id| woken.push(id));
+        woken.retain(|id| hub.collect(*id).is_some());
+        woken
+    };
+    let by_next = |hub: &Hub| from_fn(|| hub.next()).map(|(id, _)| id).collect();
+    let runs: [fn(&Hub) -> Vec<WaitId>; 2] = [by_next, by_wake];
+    for run in runs.repeat(75) {
+        let limiter = Limiter::new(&"3 per any 1ms".parse().unwrap(), Clock::real());
+        let signal = Arc::new(Signal::new().unwrap());
+        let raise = Arc::clone(&signal);
+        let hub = Hub::new(move || raise.raise());
+        let mut ids = Vec::new();
+        while ids.len() < 40 {
+            if let Begun::Waits(id) = hub.begin(&limiter, 1, None).unwrap() {
+                ids.push(id);
+            }
+        }
+        let mut order = Vec::new();
+        while order.len() < ids.len() {
+            signal.wait().unwrap();
+            signal.lower();
+            order.extend(run(&hub));
+        }
+        assert_eq!(order, ids);
+    }
+}

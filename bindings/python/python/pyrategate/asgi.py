@@ -46,6 +46,7 @@ class _Head(keys.Head):
         client = scope.get("client")
         self.peer = client[0] if client else None
         self.raw = scope
+        self.refusal = None
         self.statuses = ()
 
     def lines(self, name: str) -> list[str]:
@@ -79,13 +80,19 @@ class Limits(server.Limits):
             if kind != "http" and kind != "websocket":
                 return await app(scope, receive, send)
             head = _Head(scope)
-            has_started = False
+            has_started = is_replaced = False
 
             # No coroutine of its own: it would cost as much as the decision.
             def send_with_fields(message: Message) -> Awaitable[None]:
-                nonlocal has_started
+                nonlocal has_started, is_replaced
                 kind = message["type"]
+                if is_replaced:
+                    return _nothing()
                 if kind == "http.response.start" or kind == "websocket.accept":
+                    if head.refusal is not None and message.get("status", 0) >= 500:
+                        # An application that is mounted in this one takes it for an error.
+                        is_replaced = True
+                        return _nothing()
                     has_started = True
                     if head.statuses:
                         fields = lines_as_bytes(head.statuses)
@@ -96,7 +103,8 @@ class Limits(server.Limits):
             try:
                 if rule is not None:
                     head.statuses = rule.decide(head)
-                return await app(scope, receive, send_with_fields)
+                await app(scope, receive, send_with_fields)
+                refused = head.refusal if is_replaced else None
             except server.Refusal as refusal:
                 if has_started:
                     # The response says something else by now.
@@ -104,7 +112,8 @@ class Limits(server.Limits):
                 refused = refusal
             finally:
                 serving.reset(token)
-            await _refuse(refused, head.statuses, scope, send)
+            if refused is not None:
+                await _refuse(refused, head.statuses, scope, send)
 
         return limited
 
@@ -122,6 +131,10 @@ class Limits(server.Limits):
             server.current(rule)
 
         return limited
+
+
+async def _nothing() -> None:
+    """Send nothing."""
 
 
 async def _refuse(

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._fields import Statuses
+    from .server import Refusal
 
 __all__ = ["Head", "KeySource", "by", "client", "constant", "header", "joined", "peer"]
 
@@ -48,10 +49,12 @@ class Head:
     ``raw`` is the framework's own object: a scope of ASGI, an environ of WSGI, Django's request.
     """
 
-    __slots__ = ("_headers", "peer", "raw", "statuses")
+    __slots__ = ("_headers", "peer", "raw", "refusal", "statuses")
 
     #: What the response reports of the request's limits.
     statuses: Statuses
+    #: How a decorated function was refused.
+    refusal: Refusal | None
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Head:
         self.peer = peer
         self._headers = headers
         self.raw = raw
+        self.refusal = None
         self.statuses = ()
 
     def lines(self, name: str) -> list[str]:

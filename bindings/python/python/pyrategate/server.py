@@ -267,4 +267,8 @@ def current(rule: Rule) -> None:
             f"the limit {rule.policy.name!r} is not within a request: put the middleware of its "
             "Limits around the application, and call the function before the application returns"
         )
-    head.statuses += rule.decide(head)
+    try:
+        head.statuses += rule.decide(head)
+    except Refusal as refusal:
+        head.refusal = refusal
+        raise

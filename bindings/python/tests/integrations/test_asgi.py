@@ -276,6 +276,33 @@ def test_a_lifespan_passes(clock):
     assert seen == ["lifespan"]
 
 
+def test_a_function_of_a_mounted_application_is_refused_as_any_other(clock):
+    limits = Limits(clock=clock)
+    mounted, app = FastAPI(), FastAPI()
+    app.add_middleware(limits.middleware)
+
+    @mounted.get("/limited")
+    @limits.limit("1/minute")
+    async def limited():
+        return "hello"
+
+    @mounted.get("/boom")
+    async def boom():
+        raise RuntimeError("boom")
+
+    starlette = Starlette(routes=[Route("/limited", limits.limit("1/minute", name="own")(hello))])
+    app.mount("/fastapi", mounted)
+    app.mount("/starlette", starlette)
+    with uvicorn_server(app, log_level="critical") as port:
+        for path in ["/fastapi/limited", "/starlette/limited"]:
+            assert get(port, path)[0] == 200
+            status, fields, body = get(port, path)
+            assert (status, fields["retry-after"]) == (429, ["60"])
+            assert json.loads(body)["title"] == "Quota Exceeded"
+        # Its own errors stay what they are.
+        assert get(port, "/fastapi/boom")[0] == 500
+
+
 def test_a_refusal_after_the_response_began_is_an_error_of_the_application(clock):
     limits = Limits(clock=clock)
 

@@ -382,6 +382,13 @@ impl<W, L: Provisional> Queue<W, L> {
         Some(outcome)
     }
 
+    /// Returns the outcome of a wait that has ended, and leaves it to be
+    /// [collected](Self::collect).
+    #[must_use]
+    pub fn outcome(&self, waiter_id: &WaiterId) -> Option<&Outcome> {
+        self.waiter_slab.outcome(waiter_id.0)
+    }
+
     /// Returns the handle by which to wake a waiter, as long as it waits.
     pub fn waiter_mut(&mut self, waiter_id: &WaiterId) -> Option<&mut W> {
         self.waiter_slab.at_mut(waiter_id.0).map(|waiting| &mut waiting.waiter)

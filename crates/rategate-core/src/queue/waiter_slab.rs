@@ -324,6 +324,13 @@ impl<W> WaiterSlab<W> {
     }
 
     /// Returns the outcome of a wait, and frees its slot.
+    pub(super) fn outcome(&self, slot: u32) -> Option<&Outcome> {
+        let WaiterSlot::Idle(Idle::Settled(settled)) = self.slab.get(index(slot))? else {
+            return None;
+        };
+        if let Settled::Ended(outcome) = &**settled { Some(outcome) } else { None }
+    }
+
     pub(super) fn collect(&mut self, slot: u32) -> Option<Outcome> {
         let entry = self.slab.get_mut(index(slot))?;
         let WaiterSlot::Idle(Idle::Settled(settled)) = entry else { return None };

@@ -128,6 +128,18 @@ impl<P: LimiterPolicy, C: Clock> AcquireOwned<P, C> {
         self.wait.make_provisional();
         self
     }
+
+    /// Returns `true` if the wait has ended with an error, which the next poll returns.
+    ///
+    /// A poll may take permits. So a loop that wants one caller to take them before another asks
+    /// this first.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        match &self.wait.state {
+            State::Waiting(waiter_slot) => self.shared.has_failed(waiter_slot),
+            State::New { .. } | State::Done => false,
+        }
+    }
 }
 
 impl<P: LimiterPolicy, C: Clock> AcquireWithin<'_, P, C> {

@@ -62,6 +62,12 @@ impl<L: Concurrent> State<L> {
         self.waits.as_mut()?.queue.collect(waiter_slot)
     }
 
+    /// Returns `true` if a wait has ended without permits.
+    pub(crate) fn has_failed(&self, waiter_slot: &WaiterId) -> bool {
+        let outcome = self.waits.as_ref().and_then(|waits| waits.queue.outcome(waiter_slot));
+        outcome.is_some_and(|outcome| !matches!(outcome, Outcome::Granted(_)))
+    }
+
     /// Leaves a waiter slot where that needs no service of the queue.
     ///
     /// Drop the returned waker when the lock is free.

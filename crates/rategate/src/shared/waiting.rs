@@ -176,6 +176,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
+    /// Returns `true` if a task's wait has ended without permits.
+    pub(crate) fn has_failed(&self, waiter_slot: &WaiterId) -> bool {
+        self.lock().state().has_failed(waiter_slot)
+    }
+
     /// Queues a waiter for a promise that has not started.
     ///
     /// Returns `None` where it has started, or the limit promises instants.
