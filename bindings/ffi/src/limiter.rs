@@ -516,7 +516,7 @@ pub trait Reserved: Send + fmt::Debug {
 
 impl<P> Reserved for rategate::Reservation<P, Clock>
 where
-    P: rategate::policy::LimiterPolicy<Limit: Send>,
+    P: LimiterPolicy<Limit: Send>,
 {
     fn promised_at(&self) -> Duration {
         self.promised_at()
