@@ -23,7 +23,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
-use std::mem::{forget, swap, take};
+use std::mem::{forget, replace, swap, take};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -144,7 +144,7 @@ impl Hub {
 
     /// Begins to wait for `permits`, even where they are free, for a caller that goes on later.
     ///
-    /// It does not notify where they are: the loop calls [`next`](Self::next) anyway.
+    /// It does not notify where they are: once it waits, the loop calls [`next`](Self::next) anyway.
     ///
     /// # Errors
     ///
@@ -155,8 +155,13 @@ impl Hub {
         permits: u64,
         timeout: Option<Duration>,
     ) -> Result<Begun, AcquireError> {
-        self.list.ready().is_notified = true;
-        self.begin_to(Start::Later, limiter, permits, timeout)
+        let was_notified = self.list.hush();
+        let begun = self.begin_to(Start::Later, limiter, permits, timeout);
+        if !was_notified && !matches!(begun, Ok(Begun::Waits(_))) {
+            // There is nothing for which the loop would look.
+            self.list.unhush();
+        }
+        begun
     }
 
     fn begin_to(
@@ -367,6 +372,23 @@ impl Drop for Place {
 impl List {
     fn ready(&self) -> MutexGuard<'_, Ready> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notifies of nothing until the loop has found the list empty. Returns `true` if it has been
+    /// notified already.
+    fn hush(&self) -> bool {
+        replace(&mut self.ready().is_notified, true)
+    }
+
+    /// Notifies again, and of what was put on the list meanwhile.
+    fn unhush(&self) {
+        let mut ready = self.ready();
+        ready.is_notified = !ready.marks.is_empty();
+        let is_missed = ready.is_notified;
+        drop(ready);
+        if is_missed {
+            (self.notify)();
+        }
     }
 
     fn take(&self) -> VecDeque<Arc<Mark>> {

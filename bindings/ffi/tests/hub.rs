@@ -299,6 +299,22 @@ fn a_start_past_the_timeout_is_refused_at_once() {
     assert_eq!(at.hub.waiting(), 1);
 }
 
+/// A call that is refused, or takes nothing, leaves the earlier waits to be notified of.
+#[test]
+fn a_call_that_does_not_wait_hides_no_end() {
+    let at = Loop::new();
+    let limiter = at.limiter("1/s");
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    for permits in [2, 0] {
+        let waits = at.hub.begin_later(&limiter, 1, None).unwrap();
+        assert_eq!(at.hub.next(), None);
+        let begun = at.hub.begin_later(&limiter, permits, None);
+        assert!(!matches!(begun, Ok(Begun::Waits(_))), "{begun:?}");
+        at.clock.advance(SECOND);
+        assert_eq!(at.granted().into_iter().map(Begun::Waits).collect::<Vec<_>>(), [waits]);
+    }
+}
+
 #[test]
 fn closing_ends_all_waits() {
     let at = Loop::new();

@@ -203,6 +203,17 @@ test('others of the loop get their turn while many callers go on', async () => {
   assert.ok(turns > 50, `${turns}`)
 })
 
+test('a refused call keeps no earlier one from going on', async () => {
+  const limiter = new Limiter('20/s burst 1')
+  limiter.tryAcquire()
+  const wait = limiter.acquire()
+  await tick()
+  await assert.rejects(limiter.acquire(1, { timeout: 0 }), TooLong)
+  await assert.rejects(limiter.acquire(2))
+  await limiter.acquire(0)
+  await wait
+})
+
 test('a timeout refuses at once, and also ends waits for a release', async () => {
   const limiter = new Limiter('1/h')
   assert.ok(limiter.tryAcquire())
