@@ -144,7 +144,8 @@ impl Hub {
 
     /// Begins to wait for `permits`, even where they are free, for a caller that goes on later.
     ///
-    /// It does not notify where they are: once it waits, the loop calls [`next`](Self::next) anyway.
+    /// It does not notify where they are: once it waits, the loop calls [`next`](Self::next)
+    /// anyway.
     ///
     /// # Errors
     ///
