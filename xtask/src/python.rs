@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use crate::servers::packages;
 use crate::{cargo, conformance, tapes};
 
-const FOLDER: &str = "bindings/python";
+pub(crate) const FOLDER: &str = "bindings/python";
 /// The builder of wheels, and the versions with which the tests and the bench are run.
-const BUILDER: &[&str] = &["maturin==1.16.0"];
+pub(crate) const BUILDER: &[&str] = &["maturin==1.16.0"];
 const TESTS: &[&str] = &["pytest==9.2.0", "mypy==2.4.1", "trio==0.35.0", "uvloop==0.23.0"];
 /// The packages that the integrations of the short form are tried with, and those of the others.
 const SERVERS: &[&str] =
