@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cargo, conformance, tapes};
+use crate::{cargo, conformance, guide, tapes};
 
 /// The package, below the root.
 pub(crate) const PACKAGE: &str = "bindings/c";
@@ -89,6 +89,12 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     cargo::run(&mut player, "the player of tapes, for C, failed")?;
     for example in EXAMPLES {
         at.start(&at.compile_example(example)?)?;
+    }
+    for source in guide::programs(root, "c", &at.folder)? {
+        let program = source.trim_end_matches(".c");
+        let path = at.folder.join(&source);
+        at.compile("gcc", &path.display().to_string(), program, &["-std=c11"], &at.shared()?)?;
+        at.start(program)?;
     }
     if quick {
         return Ok(());

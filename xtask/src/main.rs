@@ -19,6 +19,7 @@ mod demo;
 mod deny;
 mod fleet;
 mod fuzz;
+mod guide;
 mod loom;
 mod node;
 mod pack;

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::servers::packages;
-use crate::{cargo, conformance, pack, tapes};
+use crate::{cargo, conformance, guide, pack, tapes};
 
 pub(crate) const FOLDER: &str = "bindings/node";
 
@@ -50,6 +50,13 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     }
     types(&folder)?;
     tests(target, Path::new("node"))?;
+    // That folder says that they are modules.
+    let scratch = folder.join("test");
+    for program in guide::programs(root, "js", &scratch)? {
+        let mut node = Command::new("node");
+        node.current_dir(&folder).arg(scratch.join(&program));
+        cargo::run(&mut node, &format!("a program of docs/guides/node.md failed: {program}"))?;
+    }
     if quick || !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
     }

@@ -141,7 +141,8 @@ impl Release {
         let linkers = self.target.join("zig");
         packages::python(&linkers, LINKERS)?;
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = std::iter::once(linkers.join("bin")).chain(std::env::split_paths(&path));
+        let folders =
+            std::iter::once(packages::programs(&linkers)).chain(std::env::split_paths(&path));
         command.env("PATH", std::env::join_paths(folders).context("the variable PATH")?);
         if platform.target.ends_with("-musl") {
             // A module that a program loads uses the C library of that program.

@@ -1,5 +1,6 @@
-//! Checks `packaging/` and the workflows with linters for such files and with rules of our own. The rules keep what
-//! must not get lost, such as a user without rights and ports that are the same everywhere.
+//! Checks `packaging/` and the workflows with linters for such files and with rules of our own. The
+//! rules keep what must not get lost, such as a user without rights and ports that are the same
+//! everywhere.
 //!
 //! The linters are packages of PyPI that contain all they need. Where they cannot be installed, a
 //! line says so, and the rules still run.

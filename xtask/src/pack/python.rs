@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Platform, Release};
 use crate::cargo;
-use crate::python::{BUILDER, FOLDER};
+use crate::python::{BUILDER, FOLDER, GUIDE};
 use crate::servers::packages;
 
 /// The interpreter without a lock. The stable interface is not for it before 3.15, so that it has
@@ -55,13 +55,14 @@ pub(super) fn try_wheel(at: &Release) -> Result<()> {
     examples(at, &python)
 }
 
-/// Runs the tests of limiters, and the examples of the README, with what is installed.
+/// Runs the tests of limiters, and the examples of the README and the guide, of what is
+/// installed.
 fn examples(at: &Release, python: &Path) -> Result<()> {
     let mut pytest = Command::new(python);
     // Not in the folder of the sources, which would be imported.
     pytest.current_dir(at.root.join(FOLDER).join("tests"));
     pytest.args(["-B", "-m", "pytest", "--quiet", "-p", "no:cacheprovider"]);
-    pytest.args(["--doctest-glob=*.md", "../README.md", "test_limiter.py"]);
+    pytest.args(["--doctest-glob=*.md", "../README.md", GUIDE, "test_limiter.py"]);
     cargo::run(&mut pytest, "the installed package for Python fails")?;
     let mut version = Command::new(python);
     version.args(["-c", "import pyrategate; print(pyrategate.__version__)"]);
@@ -75,7 +76,7 @@ fn examples(at: &Release, python: &Path) -> Result<()> {
 fn maturin(at: &Release, command: &str) -> Result<Command> {
     let builder = at.target.join("python").join("builder");
     packages::python(&builder, BUILDER)?;
-    let mut maturin = Command::new(program(&builder, "maturin"));
+    let mut maturin = Command::new(packages::program(&builder, "maturin"));
     maturin.current_dir(at.root.join(FOLDER)).args([command, "--out"]);
     maturin.arg(at.packages.join("python"));
     Ok(maturin)
@@ -84,17 +85,11 @@ fn maturin(at: &Release, command: &str) -> Result<Command> {
 /// Makes an environment that has pytest alone. Returns its Python.
 fn environment(folder: &Path) -> Result<PathBuf> {
     packages::python(folder, &["pytest==9.2.0"])?;
-    Ok(program(folder, "python"))
+    Ok(packages::program(folder, "python"))
 }
 
 fn pip(python: &Path) -> Command {
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     pip
-}
-
-/// Returns the path of a program of an environment.
-fn program(environment: &Path, name: &str) -> PathBuf {
-    let folder = if cfg!(windows) { "Scripts" } else { "bin" };
-    environment.join(folder).join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
 }
