@@ -1,5 +1,5 @@
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, Literal, final
 from typing_extensions import Self, disjoint_base
 
@@ -8,23 +8,33 @@ from ._types import Key, Limit, Span, Wakes
 __all__ = [
     "Acquire",
     "Charged",
+    "DEFAULT_BACKOFF_NS",
     "Decision",
     "Grant",
     "Hold",
     "Hub",
     "Keyed",
     "Left",
+    "MAX_HOLD_NS",
     "Reservation",
+    "ServerHints",
+    "ServerLimit",
     "Settled",
     "SharedDecision",
     "SharedGrant",
+    "_ClientNames",
     "_Limiter",
     "_ManualClock",
+    "_PacedRequest",
+    "_Pacing",
     "_Replies",
     "_Shared",
     "__version__",
+    "parse_hints",
 ]
 
+DEFAULT_BACKOFF_NS: int
+MAX_HOLD_NS: int
 __version__: str
 
 @disjoint_base
@@ -148,6 +158,90 @@ class Left:
     def __await__(self) -> Generator[Any, Any, None]: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> None: ...
+
+@final
+class _ClientNames:
+    def __new__(
+        cls,
+        group_v4: int,
+        group_v6: int,
+        field: str = "x-forwarded-for",
+        hops: int | None = None,
+        networks: Sequence[str] | None = None,
+    ) -> Self: ...
+    def name(self, peer: str | None, lines: Sequence[str] = ...) -> str | None: ...
+
+@final
+class ServerLimit:
+    def __new__(
+        cls,
+        name: str,
+        unit: str | None,
+        quota: int | None,
+        window_ns: int | None,
+        remaining: int,
+        reset_ns: int,
+        is_gradual: bool = False,
+    ) -> Self: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str | None: ...
+    @property
+    def quota(self) -> int | None: ...
+    @property
+    def window_ns(self) -> int | None: ...
+    @property
+    def remaining(self) -> int: ...
+    @property
+    def reset_ns(self) -> int: ...
+    @property
+    def is_gradual(self) -> bool: ...
+    @property
+    def counts_tokens(self) -> bool: ...
+    def opens_after_ns(self, amount: int) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs__(
+        self,
+    ) -> tuple[str, str | None, int | None, int | None, int, int, bool]: ...
+
+@final
+class ServerHints:
+    def __new__(
+        cls, hold_ns: int = 0, is_guess: bool = False, limits: Sequence[ServerLimit] = ...
+    ) -> Self: ...
+    @property
+    def hold_ns(self) -> int: ...
+    @property
+    def is_guess(self) -> bool: ...
+    @property
+    def limits(self) -> list[ServerLimit]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __getnewargs__(self) -> tuple[int, bool, list[ServerLimit]]: ...
+
+def parse_hints(
+    status: int,
+    headers: Iterable[tuple[str, str]],
+    now_unix_ns: int | None = None,
+    max_hold_ns: int | None = None,
+) -> ServerHints: ...
+@final
+class _Pacing:
+    def __new__(
+        cls, *, spreads: bool = True, jitter_ns: int | None = None, max_waiting: int | None = None
+    ) -> Self: ...
+    def with_tokens(self) -> _Pacing: ...
+    def join(self, input: int, output: int) -> _PacedRequest | None: ...
+
+@final
+class _PacedRequest:
+    def start(self, now_ns: int) -> int | None: ...
+    def send(self, now_ns: int) -> bool: ...
+    def follow(self, now_ns: int, hints: ServerHints) -> None: ...
+    def close(self) -> None: ...
 
 @final
 class Hub:
