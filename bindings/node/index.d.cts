@@ -96,9 +96,9 @@ export class Limiter {
   /** Takes permits in batches that are counted here. It raises the limit's bound by one batch. */
   local (batch?: number): Local
 
-  /** Brings permits of a grant back: all of them without a number. Returns how many. */
+  /** Brings permits of a grant back, each once: all of them without a number. Returns how many. */
   refund (grant: Grant, permits?: number): number
-  /** Corrects a grant to what was really used. */
+  /** Corrects a grant to what was really used, once. */
   settle (grant: Grant, actual: number): Settled
   /** Counts what has been used already, whether it fits or not. */
   charge (permits?: number): Charged

@@ -23,6 +23,7 @@ use rategate_sim::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
 use crate::hold::Held;
+use crate::receipt::next_id;
 
 /// The policies of a limiter: at least one, and a call passes all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,7 @@ pub struct Policies(AllOf);
 #[derive(Clone, Debug)]
 pub struct Limiter {
     kind: Kind,
+    id: u64,
     /// The waits in event loops that may have ended, and whose callers have not gone on.
     untaken: Arc<AtomicUsize>,
 }
@@ -471,6 +473,19 @@ impl Limiter {
         self.untaken.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns the number of the limiter in this process, which [receipts](crate::Receipt) name.
+    ///
+    /// All limiters of one key of a table have the same.
+    #[inline]
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn with_id(self, id: u64) -> Self {
+        Self { id, ..self }
+    }
+
     pub(crate) const fn untaken(&self) -> &Arc<AtomicUsize> {
         &self.untaken
     }
@@ -478,7 +493,7 @@ impl Limiter {
 
 impl From<Kind> for Limiter {
     fn from(kind: Kind) -> Self {
-        Self { kind, untaken: Arc::default() }
+        Self { kind, id: next_id(), untaken: Arc::default() }
     }
 }
 

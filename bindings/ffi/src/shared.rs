@@ -25,6 +25,7 @@ pub use rategate::distributed::{
 use crate::code::Code;
 use crate::limiter::Policies;
 use crate::line::{Lines, Place, Turn};
+use crate::receipt::{id_of_key, next_id};
 use crate::replies::Later;
 
 /// The default time that a call waits for the store: 100 ms.
@@ -81,6 +82,7 @@ pub struct Shared {
 
 #[derive(Debug)]
 struct Setup {
+    id: u64,
     store: Config,
     rules: Vec<(String, Rule)>,
     mode: Mode,
@@ -163,6 +165,7 @@ impl Shared {
         let rules = rules(policies, config.name.as_deref())?;
         let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap_or(0);
         let setup = Setup {
+            id: next_id(),
             store,
             rules,
             mode: config.mode,
@@ -233,6 +236,12 @@ impl Shared {
         let (connected, key) = (Arc::clone(connected), Arc::from(key));
         let call = Call { connected, key, number, permits, deadline_ns };
         Reply::Later(Box::pin(call.acquire(first)))
+    }
+
+    /// Returns the number of a key's limit in this process, which [receipts](crate::Receipt) name.
+    #[must_use]
+    pub fn id_of(&self, key: &[u8]) -> u64 {
+        id_of_key(self.setup.id, key)
     }
 
     /// Brings back permits of a grant that had no effect, each permit once.

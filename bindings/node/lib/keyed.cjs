@@ -5,7 +5,7 @@ const { limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
 const { Decision, retryAfterOf } = require('./decision.cjs')
 const { call, milliseconds } = require('./errors.cjs')
-const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
+const { Grant, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
 const { Limiter, Made } = require('./limiter.cjs')
 const native = require('./native.cjs')
 const { show } = require('./show.cjs')
@@ -17,6 +17,7 @@ let rawOf
 
 class Keyed {
   #native
+  #id
   #try
   #check
   #peek
@@ -35,6 +36,7 @@ class Keyed {
     }
     const limits = limitsOf(limit)
     this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, whenFull === 'refuse'))
+    this.#id = this.#native.id()
     this.#try = this.#native.fastTry(scratch.buffer)
     this.#check = this.#native.fastCheck(scratch.buffer)
     this.#peek = this.#native.fastPeek()
@@ -54,7 +56,7 @@ class Keyed {
     const answer = this.#check(text, number)
     if (answer >= 0) {
       const { remaining, resetAfterNs } = lastNumbers()
-      return new Decision(lastGrant(), null, remaining, resetAfterNs)
+      return new Decision(lastGrant(this.#id, text), null, remaining, resetAfterNs)
     }
     if (answer < 0) {
       const { remaining, resetAfterNs } = lastNumbers()
@@ -64,7 +66,7 @@ class Keyed {
     const words = call(() => this.#native.attempt(text, number))
     // Another thread has changed the table since.
     if (words === null) return this.check(text, number)
-    const grant = new Grant(words)
+    const grant = new Grant(words, this.#id, text)
     return new Decision(grant, null, grant.remaining, null)
   }
 
@@ -82,8 +84,8 @@ class Keyed {
   }
 
   refund (key, grant, permits = grant?.permits) {
-    const number = permitsOf(permits)
-    return call(() => this.#native.refund(keyOf(key), wordsOf(grant), number))
+    const [text, number] = [keyOf(key), permitsOf(permits)]
+    return refunded(grant, this.#id, text, number, (words) => this.#native.refund(text, words, number))
   }
 
   reset (key) {
@@ -91,7 +93,8 @@ class Keyed {
   }
 
   limiter (key) {
-    return new Limiter(new Made(call(() => this.#native.limiter(keyOf(key)))))
+    const text = keyOf(key)
+    return new Limiter(new Made(call(() => this.#native.limiter(text)), this.#id, text))
   }
 
   reconfigure (limit) {

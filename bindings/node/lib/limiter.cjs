@@ -14,7 +14,7 @@ const {
 const { nativeOf } = require('./clock.cjs')
 const { Decision, Hold, Reservation, retryAfterOf } = require('./decision.cjs')
 const { Closed, call, milliseconds } = require('./errors.cjs')
-const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
+const { Grant, ended, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
 const { Local } = require('./local.cjs')
 const native = require('./native.cjs')
 const { show } = require('./show.cjs')
@@ -26,8 +26,10 @@ const OUTCOMES = ['served', 'dropped', 'ignored']
 
 /** What a table has for a key. Copies of the package in one process may share their module's classes. */
 class Made {
-  constructor (limiter) {
+  constructor (limiter, id, key) {
     this.limiter = limiter
+    this.id = id
+    this.key = key
   }
 }
 
@@ -40,6 +42,8 @@ class Limiter {
   }
 
   #native
+  #id
+  #key
   #try
   #check
   #peek
@@ -64,10 +68,12 @@ class Limiter {
         isDebtCarried: debt === 'carried',
         maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting)
       }))
+    this.#id = limit instanceof Made ? limit.id : this.#native.id()
+    this.#key = limit instanceof Made ? limit.key : undefined
     this.#try = this.#native.fastTry(scratch.buffer)
     this.#check = this.#native.fastCheck(scratch.buffer)
     this.#peek = this.#native.fastPeek()
-    this.#waits = new Waits(this.#native)
+    this.#waits = new Waits(this.#native, this.#id, this.#key)
   }
 
   tryAcquire (permits) {
@@ -83,7 +89,7 @@ class Limiter {
     const answer = this.#check(number)
     if (answer >= 0) {
       const { remaining, resetAfterNs } = lastNumbers()
-      return new Decision(lastGrant(), null, remaining, resetAfterNs)
+      return new Decision(lastGrant(this.#id, this.#key), null, remaining, resetAfterNs)
     }
     if (answer < 0) {
       const { remaining, resetAfterNs } = lastNumbers()
@@ -92,7 +98,7 @@ class Limiter {
     const words = call(() => this.#native.attempt(number))
     // Another thread has changed the limiter since.
     if (words === null) return this.check(number)
-    const grant = new Grant(words)
+    const grant = new Grant(words, this.#id, this.#key)
     return new Decision(grant, null, grant.remaining, null)
   }
 
@@ -167,7 +173,7 @@ class Limiter {
     const { timeout } = optionsOf(options, ['timeout'])
     const number = permitsOf(permits)
     const timeoutNs = optionalSpanNs(timeout, 'timeout')
-    return new Reservation(call(() => this.#native.reserve(number, timeoutNs)))
+    return new Reservation(call(() => this.#native.reserve(number, timeoutNs)), this.#id, this.#key)
   }
 
   tryHold (permits, ttl) {
@@ -182,12 +188,12 @@ class Limiter {
 
   refund (grant, permits = grant?.permits) {
     const number = permitsOf(permits)
-    return call(() => this.#native.refund(wordsOf(grant), number))
+    return refunded(grant, this.#id, this.#key, number, (words) => this.#native.refund(words, number))
   }
 
   settle (grant, actual) {
     const number = permitsOf(actual)
-    return call(() => this.#native.settle(wordsOf(grant), number))
+    return ended(grant, this.#id, this.#key, (words) => this.#native.settle(words, number))
   }
 
   charge (permits) {
@@ -204,7 +210,7 @@ class Limiter {
     if (!OUTCOMES.includes(outcome)) {
       throw new TypeError(`outcome is ${show(outcome)}; must be "served", "dropped" or "ignored"`)
     }
-    return call(() => this.#native.releaseWithOutcome(wordsOf(grant), outcome))
+    return ended(grant, this.#id, this.#key, (words) => this.#native.releaseWithOutcome(words, outcome))
   }
 
   refill (permits) {

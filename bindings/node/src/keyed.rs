@@ -104,6 +104,12 @@ impl Keyed {
         self.0.limiter(KeyRef::Bytes(key.as_bytes())).map(Limiter).map_err(failed)
     }
 
+    /// Returns the number by which grants name their table.
+    #[napi(catch_unwind)]
+    pub fn id(&self) -> f64 {
+        double(self.0.id())
+    }
+
     #[napi(catch_unwind)]
     pub fn size(&self) -> f64 {
         double(u64::try_from(self.0.len()).unwrap_or(u64::MAX))

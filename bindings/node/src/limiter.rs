@@ -214,6 +214,12 @@ impl Limiter {
         self.0.close();
     }
 
+    /// Returns the number by which grants name their limiter.
+    #[napi(catch_unwind)]
+    pub fn id(&self) -> f64 {
+        double(self.0.id())
+    }
+
     #[napi(catch_unwind)]
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()

@@ -110,6 +110,44 @@ test('refunds, corrections and charges change what is left', () => {
   assert.equal(limiter.refund(limiter.check(1).grant), 1)
 })
 
+test('a grant comes back once, and to its limiter', async () => {
+  const { clock, limiter } = on('10/s burst 20')
+  const { limiter: other } = on('10/s burst 20')
+  const { grant } = limiter.check(4)
+  assert.equal(limiter.refund(grant, 3), 3)
+  const twice = (message) => ({ name: 'RangeError', message })
+  assert.throws(() => limiter.refund(grant, 2), twice(/2 permits of the grant cannot come back: 1 are left/))
+  assert.throws(() => limiter.settle(grant, 4), twice(/settled or released once/))
+  assert.equal(limiter.refund(grant, 1), 1)
+  assert.throws(() => limiter.refund(grant, 1), twice(/0 are left/))
+
+  assert.ok(limiter.tryAcquire(20))
+  const wait = limiter.acquire()
+  clock.advance(2000)
+  const keyed = new Keyed('10/s', { clock })
+  const foreign = [await wait, await limiter.acquire(), limiter.reserve().keep(), keyed.check('a').grant]
+  for (const grant of foreign) {
+    assert.throws(() => other.refund(grant), twice(/another limiter or key/))
+    assert.throws(() => other.settle(grant, 0), twice(/another limiter or key/))
+    assert.throws(() => keyed.refund('b', grant), twice(/another limiter or key/))
+  }
+  // A key has one limiter, however it is called.
+  assert.equal(keyed.limiter('a').refund(foreign[3]), 1)
+  assert.equal(keyed.refund(7, keyed.limiter('7').check(2).grant), 2)
+
+  const used = limiter.check(2).grant
+  assert.equal(limiter.settle(used, 1).refunded, 1)
+  assert.throws(() => limiter.settle(used, 0), twice(/settled or released once/))
+  assert.throws(() => limiter.refund(used), twice(/0 are left/))
+  const { limiter: flights } = on({ policy: 'adaptive', ceiling: 4, first: 2 })
+  const flight = flights.check().grant
+  assert.ok(flights.releaseWithOutcome(flight, 'served'))
+  assert.throws(() => flights.releaseWithOutcome(flight, 'served'), twice(/settled or released once/))
+  const [one, same] = [1, 2].map(() => new Limiter('9/s', { shared: 'a grant comes back' }))
+  assert.equal(same.refund(one.check().grant), 1)
+  one.close()
+})
+
 test('an estimate is held until its cost is known', () => {
   const { clock, limiter } = on('10/s burst 100')
   const hold = limiter.tryHold(80, '1min')

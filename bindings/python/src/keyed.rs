@@ -81,7 +81,8 @@ impl Keyed {
     ) -> PyResult<Decision> {
         with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits) {
             Ok((decision, status)) => {
-                Ok(Decision::new(&decision, status.remaining, status.fresh_in.map(ns)))
+                let reset_after_ns = status.fresh_in.map(ns);
+                Ok(Decision::new(&decision, self.keyed.id(), status.remaining, reset_after_ns))
             }
             Err(error) => Err(raised(py, error)),
         })

@@ -18,7 +18,7 @@ use rategate_ffi::{Begun, Clock, Policies, Signal};
 use crate::awaitable::{Acquire, Left};
 use crate::clock::ManualClock;
 use crate::decision::{Charged, Decision, Grant, Settled};
-use crate::error::{raised, too_soon};
+use crate::error::{not_returned, raised, too_soon};
 use crate::hold::Hold;
 use crate::number::{Span, ns, permits_of, within};
 use crate::reservation::Reservation;
@@ -107,7 +107,7 @@ impl Limiter {
             (None, None) => self.inner.remaining().map_err(|error| raised(py, error))?,
         };
         let reset_after_ns = status.and_then(|status| status.fresh_in).map(ns);
-        Ok(Decision::new(&decision, remaining, reset_after_ns))
+        Ok(Decision::new(&decision, self.inner.id(), remaining, reset_after_ns))
     }
 
     /// Returns the nanoseconds that a call would have to wait now. None if no time helps.
@@ -130,7 +130,7 @@ impl Limiter {
         timeout: Option<Span>,
     ) -> PyResult<Grant> {
         if let Some(grant) = self.inner.take_at_once(permits).map_err(|error| raised(py, error))? {
-            return Ok(Grant(grant));
+            return Ok(Grant::new(grant, self.inner.id()));
         }
         let timeout = timeout.map(|Span(timeout)| timeout);
         let loops = py.import(intern!(py, "pyrategate._loop"))?;
@@ -140,7 +140,8 @@ impl Limiter {
         } else {
             py.detach(|| self.inner.acquire(permits, timeout))
         };
-        ended.map(Grant).map_err(|error| raised(py, error))
+        let ended = ended.map_err(|error| raised(py, error))?;
+        Ok(Grant::new(ended, self.inner.id()))
     }
 
     /// Returns what a task awaits to take permits as soon as they may start.
@@ -162,7 +163,8 @@ impl Limiter {
         timeout: Option<Span>,
     ) -> PyResult<Reservation> {
         let reserved = self.inner.reserve(permits, timeout.map(|Span(timeout)| timeout));
-        reserved.map(Reservation::new).map_err(|error| raised(py, error))
+        let reserved = reserved.map_err(|error| raised(py, error))?;
+        Ok(Reservation::new(reserved, self.inner.id()))
     }
 
     /// Holds an estimate until its true cost is known, for `ttl` at most.
@@ -180,29 +182,31 @@ impl Limiter {
         }
     }
 
-    /// Brings back permits of a grant, all by default. Returns the number that came back.
+    /// Brings back permits of a grant, each once, all by default. Returns the number that came
+    /// back.
     #[pyo3(signature = (grant, permits=None))]
     fn refund(
         &self,
         py: Python<'_>,
-        grant: Grant,
+        grant: PyRef<'_, Grant>,
         permits: Option<Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let permits = match permits {
-            Some(permits) => permits_of(&permits)?,
-            None => grant.0.permits(),
-        };
-        self.inner.refund(&grant.0, permits).map_err(|error| raised(py, error))
+        let granted = grant.inner.permits();
+        let permits = permits.map_or(Ok(granted), |permits| permits_of(&permits))?;
+        let refund = || self.inner.refund(&grant.inner, permits);
+        let back = grant.receipt().refund(self.inner.id(), granted, permits, refund);
+        back.map_err(not_returned)?.map_err(|error| raised(py, error))
     }
 
-    /// Corrects a grant to the number of permits that were really used.
+    /// Corrects a grant to the number of permits that were really used, once.
     fn settle(
         &self,
         py: Python<'_>,
-        grant: Grant,
+        grant: PyRef<'_, Grant>,
         #[pyo3(from_py_with = permits_of)] actual: u64,
     ) -> PyResult<Settled> {
-        let settled = self.inner.settle(&grant.0, actual);
+        let settle = || self.inner.settle(&grant.inner, actual);
+        let settled = grant.receipt().end(self.inner.id(), settle).map_err(not_returned)?;
         settled.map(Into::into).map_err(|error| raised(py, error))
     }
 
@@ -227,9 +231,16 @@ impl Limiter {
 
     /// Ends the operations in flight of a grant, whose outcome an adaptive limit follows. Returns
     /// False if the limit counts none.
-    fn release_with_outcome(&self, py: Python<'_>, grant: Grant, outcome: &str) -> PyResult<bool> {
+    fn release_with_outcome(
+        &self,
+        py: Python<'_>,
+        grant: PyRef<'_, Grant>,
+        outcome: &str,
+    ) -> PyResult<bool> {
         let outcome = outcome_of(outcome)?;
-        self.inner.release_with_outcome(&grant.0, outcome).map_err(|error| raised(py, error))
+        let release = || self.inner.release_with_outcome(&grant.inner, outcome);
+        let released = grant.receipt().end(self.inner.id(), release).map_err(not_returned)?;
+        released.map_err(|error| raised(py, error))
     }
 
     /// The most operations in flight that the limit allows now, or None if it counts none.
@@ -383,8 +394,8 @@ impl Limiter {
                 Ok(()) => {}
             }
             signal.lower();
-            if let Some((_, end)) = hub.next() {
-                return Ok(end);
+            if let Some(ended) = hub.next() {
+                return Ok(ended.end);
             }
         }
     }

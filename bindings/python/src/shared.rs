@@ -14,11 +14,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
-    DEFAULT_SHARED_BUDGET, Later, Leases, Mode, OnUnavailable, Replies, Reply, SharedConfig,
-    SharedDecision as Decided, SharedError, Signal,
+    DEFAULT_SHARED_BUDGET, Later, Leases, Mode, OnUnavailable, Receipt, Replies, Reply,
+    SharedConfig, SharedDecision as Decided, SharedError, Signal,
 };
 
-use crate::error::{raised_by_shared, seconds};
+use crate::error::{not_returned, raised_by_shared, seconds};
 use crate::limiter::{is_main_thread, policies};
 use crate::number::{Span, ns, permits_of, within};
 
@@ -36,18 +36,21 @@ pub(crate) struct Shared {
 
 /// The decision of a shared limit.
 #[pyclass(frozen, module = "pyrategate", name = "SharedDecision")]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Decision {
     decided: Decided,
     permits: u64,
+    /// Of all objects of the grant.
+    receipt: Arc<Mutex<Receipt>>,
 }
 
 /// Permits that a shared limit has granted, to be refunded if they have no effect.
-#[pyclass(frozen, from_py_object, module = "pyrategate", name = "SharedGrant")]
-#[derive(Clone, Debug)]
+#[pyclass(frozen, module = "pyrategate", name = "SharedGrant")]
+#[derive(Debug)]
 pub(crate) struct Grant {
     grant: rategate_ffi::SharedGrant,
     permits: u64,
+    receipt: Arc<Mutex<Receipt>>,
 }
 
 /// The calls of one event loop that wait for a store, which watches the file descriptor and then
@@ -167,7 +170,7 @@ impl Shared {
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
         let decided = py.detach(|| self.inner.decide_blocking(&key.0, permits));
-        decision(py, decided, permits)
+        decision(py, decided, permits, self.inner.id_of(&key.0))
     }
 
     /// Takes permits for a key, and blocks the thread until they may start.
@@ -185,7 +188,7 @@ impl Shared {
             Reply::Later(later) if is_main_thread(py)? => wait_in_main_thread(py, later)?,
             later @ Reply::Later(_) => py.detach(|| later.wait()),
         };
-        Ok(decision(py, ended, permits)?.grant())
+        Ok(decision(py, ended, permits, self.inner.id_of(&key.0))?.grant())
     }
 
     /// Returns the most permits that a call of a key could take now, as far as the store knows.
@@ -196,7 +199,7 @@ impl Shared {
         #[pyo3(from_py_with = key_of)] key: Key,
     ) -> PyResult<Option<u64>> {
         let peeked = py.detach(|| self.inner.peek(&key.0, 1).wait());
-        Ok(decision(py, peeked, 0)?.remaining())
+        Ok(decision(py, peeked, 0, 0)?.remaining())
     }
 
     /// Brings back permits of a grant that had no effect, all by default. The request is sent in
@@ -205,16 +208,16 @@ impl Shared {
     fn refund(
         &self,
         py: Python<'_>,
-        grant: Grant,
+        grant: PyRef<'_, Grant>,
         #[pyo3(from_py_with = key_of)] key: Key,
         permits: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let permits = match permits {
-            Some(permits) => within("permits", 0, grant.permits, &permits)?,
-            None => grant.permits,
-        };
-        let refunded = self.inner.refund(&key.0, permits, grant.grant);
-        refunded.map_err(|error| raised_by_shared(py, &error))
+        let permits = permits.map_or(Ok(grant.permits), |permits| permits_of(&permits))?;
+        let refund = || self.inner.refund(&key.0, permits, grant.grant.clone()).map(|()| permits);
+        let mut receipt = grant.receipt.lock().unwrap_or_else(PoisonError::into_inner);
+        let refunded = receipt.refund(self.inner.id_of(&key.0), grant.permits, permits, refund);
+        refunded.map_err(not_returned)?.map_err(|error| raised_by_shared(py, &error))?;
+        Ok(())
     }
 
     /// Blocks the thread until the store has replied once. Raises `Unavailable` after the timeout,
@@ -320,7 +323,11 @@ impl Decision {
     #[getter]
     fn grant(&self) -> Option<Grant> {
         match &self.decided {
-            Decided::Granted(grant) => Some(Grant { grant: grant.clone(), permits: self.permits }),
+            Decided::Granted(grant) => Some(Grant {
+                grant: grant.clone(),
+                permits: self.permits,
+                receipt: Arc::clone(&self.receipt),
+            }),
             Decided::Denied(_) => None,
         }
     }
@@ -482,7 +489,10 @@ impl LoopReplies {
             Reply::Later(later) => self.inner.begin(later).ok_or_else(of_the_parent)?,
         };
         match begun {
-            Ok(ended) => Ok(Bound::new(py, decision(py, ended, permits)?)?.into_any()),
+            Ok(ended) => {
+                let limiter = shared.inner.id_of(&key.0);
+                Ok(Bound::new(py, decision(py, ended, permits, limiter)?)?.into_any())
+            }
             Err(id) => {
                 let future = make_future.call0()?;
                 let (pending, Key(key)) = (future.clone().unbind(), key);
@@ -510,7 +520,7 @@ impl Pending {
             }
             return Ok(());
         }
-        match decision(py, ended, self.permits) {
+        match decision(py, ended, self.permits, self.shared.id_of(&self.key)) {
             Ok(decided) => future.call_method1(intern!(py, "set_result"), (decided,))?,
             Err(error) => {
                 future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?
@@ -537,9 +547,12 @@ fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
     Err(PyTypeError::new_err(format!("a key is a str, bytes or an int, not {}", given.repr()?)))
 }
 
-fn decision(py: Python<'_>, ended: Ended, permits: u64) -> PyResult<Decision> {
+fn decision(py: Python<'_>, ended: Ended, permits: u64, limiter: u64) -> PyResult<Decision> {
     match ended {
-        Ok(decided) => Ok(Decision { decided, permits }),
+        Ok(decided) => {
+            let receipt = Arc::new(Mutex::new(Receipt::new(limiter)));
+            Ok(Decision { decided, permits, receipt })
+        }
         Err(error) => Err(raised_by_shared(py, &error)),
     }
 }

@@ -122,6 +122,58 @@ def test_costs_known_afterwards(clock):
     assert limiter.remaining == before + 200
 
 
+def test_a_grant_comes_back_once_and_to_its_limiter(clock):
+    limiter, other = Limiter("10/s", clock=clock), Limiter("10/s", clock=clock)
+    decision = limiter.check(4)
+    assert decision.grant is decision.grant
+    assert limiter.refund(decision.grant, 3) == 3
+    with pytest.raises(ValueError, match="2 permits of the grant cannot come back: 1 are left"):
+        limiter.refund(decision.grant, 2)
+    with pytest.raises(ValueError, match="settled or released once"):
+        limiter.settle(decision.grant, 4)
+    assert limiter.refund(decision.grant, 1) == 1
+    with pytest.raises(ValueError, match="0 are left"):
+        limiter.refund(decision.grant, 1)
+    for grant in (
+        limiter.acquire(),
+        limiter.reserve().keep(),
+        asyncio.run(waited(limiter)),
+        Keyed("10/s", clock=clock).check("a").grant,
+    ):
+        with pytest.raises(ValueError, match="another limiter"):
+            other.refund(grant)
+        with pytest.raises(ValueError, match="another limiter"):
+            other.settle(grant, 0)
+        with pytest.raises(ValueError, match="a copy"):
+            limiter.refund(pickle.loads(pickle.dumps(grant)))
+    grant = limiter.acquire(2)
+    assert limiter.settle(grant, 1).refunded == 1
+    with pytest.raises(ValueError, match="settled or released once"):
+        limiter.settle(grant, 0)
+    with pytest.raises(ValueError, match="0 are left"):
+        limiter.refund(grant)
+    # Of nothing, too: it could charge twice.
+    empty = limiter.acquire(0)
+    assert limiter.settle(empty, 1).charged == 1
+    with pytest.raises(ValueError, match="settled or released once"):
+        limiter.settle(empty, 1)
+    flights = Limiter(Policy("adaptive", ceiling=4, first=2), clock=clock)
+    grant = flights.acquire()
+    assert flights.release_with_outcome(grant, "served")
+    with pytest.raises(ValueError, match="settled or released once"):
+        flights.release_with_outcome(grant, "served")
+    # What has failed is not counted as done.
+    grant = limiter.acquire()
+    limiter.close()
+    for _ in range(2):
+        with pytest.raises(Closed):
+            limiter.refund(grant)
+
+
+async def waited(limiter):
+    return await limiter.acquire_async()
+
+
 def test_an_estimate_is_held_until_its_cost_is_known(clock):
     limiter = Limiter("10/s burst 100", clock=clock)
     hold = limiter.try_hold(80, 60)
@@ -398,8 +450,7 @@ def test_copies_are_the_limiter_and_pickles_are_refused(clock):
     read = pickle.loads(pickle.dumps(decision))
     assert (read.granted, read.reset_after_ns) == (True, SECOND)
     assert read == decision and hash(read) == hash(decision)
-    # A grant may come back by way of another process.
-    assert limiter.refund(read.grant) == 1 and limiter.remaining == 1
+    assert limiter.refund(copy.deepcopy(decision).grant) == 1 and limiter.remaining == 1
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         for result in (
             limiter.check(),

@@ -85,7 +85,7 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
         while True:
             await future
             # Only now: the permits count from the instant at which the task runs.
-            grant = hub.collect(place)
+            grant = hub.collect(limiter, place)
             if grant is not None:
                 return grant
             future = loop.create_future()
