@@ -232,6 +232,11 @@ export interface KeyedOptions {
   clock?: ManualClock
   /** The most keys, from 1 to 2^30; 65 536 without it. */
   maxKeys?: number
+  /**
+   * The most bytes of states beside the keys' slots, from 1 on; 64 MiB without it. Logs that have
+   * grown take them. A key whose log cannot grow rejects with {@link Full}.
+   */
+  maxBytes?: number
   /** New keys in a full table share one limit, or reject with {@link Full}. */
   whenFull?: 'share' | 'refuse'
 }

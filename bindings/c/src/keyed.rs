@@ -7,7 +7,7 @@ use std::time::Duration;
 use rategate::error::{LimitError, ReconfigureError};
 use rategate::keyed::MAX_KEYS;
 use rategate::{AnyPolicy, Grant};
-use rategate_ffi::{KeyRef, Keyed as Inner, Overflow};
+use rategate_ffi::{Capacity, KeyRef, Keyed as Inner, Overflow};
 
 use crate::clock::Clock;
 use crate::decision::{Charge, Decision, Settlement, Status};
@@ -78,7 +78,8 @@ pub extern "C" fn rategate_keyed_new(
             RATEGATE_ADMIT => Overflow::Admit,
             _ => return Err(Failure::WhenFull(when_full)),
         };
-        let table = Inner::new(policy, max_keys, overflow, Clock::choose(clock));
+        let capacity = Capacity::for_keys(max_keys).or_else(overflow);
+        let table = Inner::new(policy, capacity, Clock::choose(clock));
         keyed.write(Box::new(Keyed(table)));
         Ok(RATEGATE_GRANTED)
     })

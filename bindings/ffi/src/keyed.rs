@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::error::KeyedError;
-use rategate::keyed::{Capacity, HashedId, Hashing, Key, Seeds};
+use rategate::keyed::{HashedId, Hashing, Key, Seeds};
 use rategate::policy::HasLockFree;
 use rategate::{AnyPolicy, Decision, Error, FixedWindow, Gcra, Grant, Status};
 
-pub use rategate::keyed::Overflow;
+pub use rategate::keyed::{Capacity, Overflow};
 
 use crate::clock::Clock;
 use crate::limiter::Limiter;
@@ -69,11 +69,9 @@ macro_rules! each {
 }
 
 impl Keyed {
-    /// Creates a table of at most `max_keys` keys whose limit has not recovered; `overflow` decides
-    /// on a new key beyond them.
+    /// Creates a table.
     #[must_use]
-    pub fn new(policy: AnyPolicy, max_keys: usize, overflow: Overflow, clock: Clock) -> Self {
-        let capacity = Capacity::for_keys(max_keys).or_else(overflow);
+    pub fn new(policy: AnyPolicy, capacity: Capacity, clock: Clock) -> Self {
         let hashing = Hashing::FloodSafe;
         let kind = match policy {
             AnyPolicy::Gcra(policy) => {

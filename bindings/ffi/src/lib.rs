@@ -35,7 +35,7 @@ pub use self::clock::Clock;
 pub use self::code::Code;
 pub use self::hold::Held;
 pub use self::hub::{Begun, Ended, Hub, WaitId};
-pub use self::keyed::{KeyRef, Keyed, Overflow};
+pub use self::keyed::{Capacity, KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
 pub use self::receipt::{Receipt, ReturnError};
 pub use self::replies::{Later, Replies};

@@ -10,6 +10,7 @@ const { Limiter, Made } = require('./limiter.cjs')
 const native = require('./native.cjs')
 const { show } = require('./show.cjs')
 
+const OPTIONS = ['clock', 'maxBytes', 'maxKeys', 'whenFull']
 const MAX_KEYS = 2 ** 30
 
 /** Returns the raw functions of a table, which answer with numbers. */
@@ -27,15 +28,17 @@ class Keyed {
   }
 
   constructor (limit, options) {
-    const { clock, maxKeys, whenFull = 'share' } = optionsOf(options, ['clock', 'maxKeys', 'whenFull'])
-    if (maxKeys !== undefined && !(Number.isInteger(maxKeys) && maxKeys >= 1 && maxKeys <= MAX_KEYS)) {
-      throw new RangeError(`maxKeys is ${show(maxKeys)}; must be a whole number from 1 to ${MAX_KEYS}`)
+    const { clock, maxBytes, maxKeys, whenFull = 'share' } = optionsOf(options, OPTIONS)
+    for (const [name, value, most] of [['maxKeys', maxKeys, MAX_KEYS], ['maxBytes', maxBytes, Number.MAX_SAFE_INTEGER]]) {
+      if (value !== undefined && !(Number.isInteger(value) && value >= 1 && value <= most)) {
+        throw new RangeError(`${name} is ${show(value)}; must be a whole number from 1 to ${most}`)
+      }
     }
     if (!['share', 'refuse'].includes(whenFull)) {
       throw new TypeError(`whenFull is ${show(whenFull)}; must be "share" or "refuse"`)
     }
     const limits = limitsOf(limit)
-    this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, whenFull === 'refuse'))
+    this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, maxBytes, whenFull === 'refuse'))
     this.#id = this.#native.id()
     this.#try = this.#native.fastTry(scratch.buffer)
     this.#check = this.#native.fastCheck(scratch.buffer)

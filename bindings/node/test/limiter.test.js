@@ -110,6 +110,29 @@ test('refunds, corrections and charges change what is left', () => {
   assert.equal(limiter.refund(limiter.check(1).grant), 1)
 })
 
+test('the states of a table take no more bytes than it may have', () => {
+  const counted = (options) => {
+    const clock = new ManualClock()
+    const keyed = new Keyed('100 per any minute', { clock, ...options })
+    let passed = 0
+    for (let key = 0; key < 40; key++) {
+      for (let at = 0; at < 100; at++) {
+        clock.advance(0.001)
+        try {
+          passed += keyed.tryAcquire(key)
+        } catch (error) {
+          assert.ok(error instanceof Full)
+        }
+      }
+    }
+    return passed
+  }
+  assert.equal(counted({}), 4000)
+  assert.equal(counted({ maxBytes: 2 ** 20 }), 4000)
+  const few = counted({ maxBytes: 2 ** 14 })
+  assert.ok(few > 40 && few < 2000, `${few} passed`)
+})
+
 test('a grant comes back once, and to its limiter', async () => {
   const { clock, limiter } = on('10/s burst 20')
   const { limiter: other } = on('10/s burst 20')
@@ -323,6 +346,10 @@ test('what makes no sense is refused with a sentence', async () => {
     assert.throws(() => new Limiter('5/s', options), RangeError)
   }
   for (const maxKeys of [0, 0.5, 2 ** 31, '7']) assert.throws(() => new Keyed('5/s', { maxKeys }), RangeError)
+  for (const maxBytes of [0, -1, 0.5, 2 ** 53, NaN, '7']) {
+    const message = /maxBytes is .*; must be a whole number from 1 to 9007199254740991/
+    assert.throws(() => new Keyed('5/s', { maxBytes }), { name: 'RangeError', message })
+  }
   for (const key of [undefined, null, {}, Symbol('key'), true]) assert.throws(() => keyed.tryAcquire(key), TypeError)
   await assert.rejects(limiter.acquire(1, { signal: {} }), TypeError)
   await assert.rejects(limiter.acquire(1, { singal: undefined }), /there is no option 'singal'; there are signal, timeout/)

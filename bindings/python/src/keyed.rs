@@ -3,8 +3,8 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use rategate::keyed::{DEFAULT_KEYS, MAX_KEYS};
-use rategate_ffi::{Clock, KeyRef, Overflow};
+use rategate::keyed::MAX_KEYS;
+use rategate_ffi::{Capacity, Clock, KeyRef, Overflow};
 
 use crate::clock::ManualClock;
 use crate::decision::Decision;
@@ -23,10 +23,11 @@ pub(crate) struct Keyed {
 #[pymethods]
 impl Keyed {
     #[new]
-    #[pyo3(signature = (limit, *, max_keys=None, when_full="share", clock=None))]
+    #[pyo3(signature = (limit, *, max_keys=None, max_bytes=None, when_full="share", clock=None))]
     fn new(
         limit: Bound<'_, PyAny>,
         max_keys: Option<Bound<'_, PyAny>>,
+        max_bytes: Option<Bound<'_, PyAny>>,
         when_full: &str,
         clock: Option<Py<ManualClock>>,
     ) -> PyResult<Self> {
@@ -47,13 +48,16 @@ impl Keyed {
                 )));
             }
         };
-        let most = u64::try_from(MAX_KEYS).unwrap_or(u64::MAX);
-        let max_keys = max_keys.map(|given| within("max_keys", 1, most, &given)).transpose()?;
-        let max_keys = max_keys.and_then(|keys| usize::try_from(keys).ok());
-        let max_keys = max_keys.unwrap_or(DEFAULT_KEYS);
+        let mut capacity = Capacity::default().or_else(overflow);
+        if let Some(given) = max_keys {
+            capacity.max_keys = up_to("max_keys", MAX_KEYS, &given)?;
+        }
+        if let Some(given) = max_bytes {
+            capacity.max_bytes = up_to("max_bytes", isize::MAX.unsigned_abs(), &given)?;
+        }
         let clock =
             clock.map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let keyed = rategate_ffi::Keyed::new(policy, max_keys, overflow, clock);
+        let keyed = rategate_ffi::Keyed::new(policy, capacity, clock);
         Ok(Self { keyed, limit: policies.to_string() })
     }
 
@@ -158,6 +162,11 @@ impl Keyed {
     fn __repr__(&self) -> String {
         format!("Keyed({:?})", self.limit)
     }
+}
+
+fn up_to(name: &str, most: usize, given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let most = u64::try_from(most).unwrap_or(u64::MAX);
+    Ok(usize::try_from(within(name, 1, most, given)?).unwrap_or(usize::MAX))
 }
 
 fn with_key<T>(key: &Bound<'_, PyAny>, run: impl FnOnce(KeyRef<'_>) -> PyResult<T>) -> PyResult<T> {

@@ -122,6 +122,28 @@ def test_costs_known_afterwards(clock):
     assert limiter.remaining == before + 200
 
 
+def test_the_states_of_a_table_take_no_more_bytes_than_it_may_have(clock):
+    def passed(**options):
+        keyed = Keyed("100 per any minute", clock=clock, **options)
+        granted = 0
+        for key in range(40):
+            for _ in range(100):
+                clock.advance("1us")
+                try:
+                    granted += keyed.try_acquire(key)
+                except Full:
+                    pass
+        return granted
+
+    assert passed() == passed(max_bytes=2**20) == 4000
+    assert 40 < passed(max_bytes=2**14) < 2000
+    for most in [0, -1, 2**63]:
+        with pytest.raises(ValueError, match="max_bytes is from 1 to 9223372036854775807"):
+            Keyed("1/s", max_bytes=most)
+    with pytest.raises(TypeError, match="max_bytes"):
+        Keyed("1/s", max_bytes="64 MiB")
+
+
 def test_a_grant_comes_back_once_and_to_its_limiter(clock):
     limiter, other = Limiter("10/s", clock=clock), Limiter("10/s", clock=clock)
     decision = limiter.check(4)

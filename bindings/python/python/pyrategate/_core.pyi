@@ -171,6 +171,7 @@ class Keyed:
         limit: Limit,
         *,
         max_keys: int | None = None,
+        max_bytes: int | None = None,
         when_full: Literal["share", "refuse", "admit"] = "share",
         clock: _ManualClock | None = None,
     ) -> Self: ...
