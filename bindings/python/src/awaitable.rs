@@ -39,7 +39,7 @@ impl Acquire {
     /// Returns the coroutine that goes on. `None` if the permits were free: then it has ended.
     fn begin<'py>(&self, py: Python<'py>) -> PyResult<Result<Bound<'py, PyAny>, Grant>> {
         let limiter = self.limiter.bind(py);
-        let inner = &limiter.get().inner;
+        let inner = limiter.get().inner()?;
         match inner.take_at_once(self.permits) {
             Ok(Some(grant)) => Ok(Err(Grant::new(grant, inner.id()))),
             Ok(None) => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::number::{Span, ns};
 
@@ -15,10 +16,14 @@ pub(crate) struct ManualClock {
 
 #[pymethods]
 impl ManualClock {
+    /// The arguments are those of a subclass.
     #[new]
-    fn new() -> Self {
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "()")]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self { clock: rategate::ManualClock::stepped() }
     }
+
+    const fn __init__(&self) {}
 
     /// The nanoseconds since the clock was made.
     #[getter]

@@ -59,9 +59,9 @@ impl Hub {
         future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        match self.inner.begin(&limiter.inner, permits, timeout) {
+        match self.inner.begin(limiter.inner()?, permits, timeout) {
             Ok(Begun::Granted(grant)) => {
-                let grant = Grant::new(grant, limiter.inner.id());
+                let grant = Grant::new(grant, limiter.inner()?.id());
                 Ok(Bound::new(py, grant)?.into_any())
             }
             Ok(Begun::Waits(WaitId(id))) => {
@@ -83,7 +83,7 @@ impl Hub {
         let Some(end) = self.inner.collect(WaitId(id)) else { return Ok(None) };
         self.forget(py, id)?;
         let grant = end.map_err(|error| raised(py, error))?;
-        Ok(Some(Grant::new(grant, limiter.inner.id())))
+        Ok(Some(Grant::new(grant, limiter.inner()?.id())))
     }
 
     /// Has another future wake the task of a wait that lasts.

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
     DEFAULT_SHARED_BUDGET, Later, Leases, Mode, OnUnavailable, Receipt, Replies, Reply,
@@ -29,6 +29,12 @@ type Ended = Result<Decided, SharedError>;
 #[pyclass(frozen, subclass, module = "pyrategate", name = "_Shared")]
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Empty until `__init__`, as of a limiter.
+    made: OnceLock<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
     inner: rategate_ffi::Shared,
     limit: String,
     mode: &'static str,
@@ -75,12 +81,23 @@ struct Pending {
 #[pymethods]
 impl Shared {
     #[new]
+    #[pyo3(
+        signature = (*_args, **_kwargs),
+        text_signature = "(url, limit, *, mode='exact', when_gone='deny', processes=None, \
+                          name=None, prefix=None, budget=None, lease=None, lease_permits=None, \
+                          guard=False, quarantine=False)"
+    )]
+    const fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { made: OnceLock::new() }
+    }
+
     #[pyo3(signature = (
         url, limit, *, mode="exact", when_gone="deny", processes=None, name=None, prefix=None,
         budget=None, lease=None, lease_permits=None, guard=false, quarantine=false
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
-    fn new(
+    fn __init__(
+        &self,
         py: Python<'_>,
         url: String,
         limit: Bound<'_, PyAny>,
@@ -94,7 +111,7 @@ impl Shared {
         lease_permits: Option<Bound<'_, PyAny>>,
         guard: bool,
         quarantine: bool,
-    ) -> PyResult<Self> {
+    ) -> PyResult<()> {
         let policies = policies(&limit)?;
         let processes = processes
             .map(|given| within("processes", 1, u32::MAX.into(), &given))
@@ -147,7 +164,8 @@ impl Shared {
         let config = SharedConfig { url, prefix, name, mode, when_gone, has_quarantine, budget };
         let inner = rategate_ffi::Shared::new(&policies, &config);
         let inner = inner.map_err(|error| raised_by_shared(py, &error))?;
-        Ok(Self { inner, limit: policies.to_string(), mode: shown })
+        let made = Made { inner, limit: policies.to_string(), mode: shown };
+        self.made.set(made).map_err(|_| PyTypeError::new_err("the shared limit has been made"))
     }
 
     /// Takes permits for a key, or not at all. Blocks the thread for the store's reply.
@@ -169,8 +187,9 @@ impl Shared {
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        let decided = py.detach(|| self.inner.decide_blocking(&key.0, permits));
-        decision(py, decided, permits, self.inner.id_of(&key.0))
+        let limiter = self.inner()?;
+        let decided = py.detach(|| limiter.decide_blocking(&key.0, permits));
+        decision(py, decided, permits, self.inner()?.id_of(&key.0))
     }
 
     /// Takes permits for a key, and blocks the thread until they may start.
@@ -183,12 +202,12 @@ impl Shared {
         timeout: Option<Span>,
     ) -> PyResult<Option<Grant>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        let ended = match self.inner.acquire(&key.0, permits, timeout) {
+        let ended = match self.inner()?.acquire(&key.0, permits, timeout) {
             Reply::Now(ended) => ended,
             Reply::Later(later) if is_main_thread(py)? => wait_in_main_thread(py, later)?,
             later @ Reply::Later(_) => py.detach(|| later.wait()),
         };
-        Ok(decision(py, ended, permits, self.inner.id_of(&key.0))?.grant())
+        Ok(decision(py, ended, permits, self.inner()?.id_of(&key.0))?.grant())
     }
 
     /// Returns the most permits that a call of a key could take now, as far as the store knows.
@@ -198,7 +217,8 @@ impl Shared {
         py: Python<'_>,
         #[pyo3(from_py_with = key_of)] key: Key,
     ) -> PyResult<Option<u64>> {
-        let peeked = py.detach(|| self.inner.peek(&key.0, 1).wait());
+        let limiter = self.inner()?;
+        let peeked = py.detach(|| limiter.peek(&key.0, 1).wait());
         Ok(decision(py, peeked, 0, 0)?.remaining())
     }
 
@@ -213,9 +233,10 @@ impl Shared {
         permits: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let permits = permits.map_or(Ok(grant.permits), |permits| permits_of(&permits))?;
-        let refund = || self.inner.refund(&key.0, permits, grant.grant.clone()).map(|()| permits);
+        let limiter = self.inner()?;
+        let refund = || limiter.refund(&key.0, permits, grant.grant.clone()).map(|()| permits);
         let mut receipt = grant.receipt.lock().unwrap_or_else(PoisonError::into_inner);
-        let refunded = receipt.refund(self.inner.id_of(&key.0), grant.permits, permits, refund);
+        let refunded = receipt.refund(limiter.id_of(&key.0), grant.permits, permits, refund);
         refunded.map_err(not_returned)?.map_err(|error| raised_by_shared(py, &error))?;
         Ok(())
     }
@@ -224,26 +245,27 @@ impl Shared {
     /// and at once where only an operator can help, as with a wrong password.
     #[pyo3(signature = (timeout=Span(Duration::from_secs(5))), text_signature = "($self, timeout=5)")]
     fn ready(&self, py: Python<'_>, timeout: Span) -> PyResult<()> {
-        let ready = py.detach(|| self.inner.ready(timeout.0));
+        let limiter = self.inner()?;
+        let ready = py.detach(|| limiter.ready(timeout.0));
         ready.map_err(|error| raised_by_shared(py, &error))
     }
 
     /// The store's status for this process: "healthy", "quarantined" or "unavailable".
     #[getter]
-    fn status(&self) -> String {
-        self.inner.health().store_status.to_string()
+    fn status(&self) -> PyResult<String> {
+        Ok(self.inner()?.health().store_status.to_string())
     }
 
     /// The store's latest failure, or None.
     #[getter]
-    fn last_failure(&self) -> Option<String> {
-        self.inner.health().last_unavailable.map(|failure| failure.to_string())
+    fn last_failure(&self) -> PyResult<Option<String>> {
+        Ok(self.inner()?.health().last_unavailable.map(|failure| failure.to_string()))
     }
 
     /// The calls of this process by who decided them: pairs of granted and denied.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.inner.counts();
+        let counts = self.inner()?.counts();
         let by = PyDict::new(py);
         for (name, calls) in
             [("store", counts.store), ("lease", counts.lease), ("fallback", counts.fallback)]
@@ -255,8 +277,8 @@ impl Shared {
 
     /// Returns the number of callers of this process that wait for a key.
     #[pyo3(signature = (key=Key::default()), text_signature = "($self, key='')")]
-    fn waiting(&self, #[pyo3(from_py_with = key_of)] key: Key) -> usize {
-        self.inner.waiting(&key.0)
+    fn waiting(&self, #[pyo3(from_py_with = key_of)] key: Key) -> PyResult<usize> {
+        Ok(self.inner()?.waiting(&key.0))
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -276,7 +298,20 @@ impl Shared {
 
     /// Omits the address, which may hold a password.
     fn __repr__(&self) -> String {
-        format!("Shared({:?}, mode={:?})", self.limit, self.mode)
+        match self.made.get() {
+            Some(Made { limit, mode, .. }) => format!("Shared({limit:?}, mode={mode:?})"),
+            None => "Shared(without a limit)".to_owned(),
+        }
+    }
+}
+
+impl Shared {
+    fn inner(&self) -> PyResult<&rategate_ffi::Shared> {
+        self.made.get().map(|made| &made.inner).ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "the shared limit is not made yet: call super().__init__(url, limit) first",
+            )
+        })
     }
 }
 
@@ -409,7 +444,7 @@ impl LoopReplies {
         make_future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        let reply = shared.inner.acquire(&key.0, permits, timeout);
+        let reply = shared.inner()?.acquire(&key.0, permits, timeout);
         self.begin(reply, (&shared, key, permits), &make_future)
     }
 
@@ -421,7 +456,7 @@ impl LoopReplies {
         #[pyo3(from_py_with = permits_of)] permits: u64,
         make_future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner.decide(&key.0, permits);
+        let reply = shared.inner()?.decide(&key.0, permits);
         self.begin(reply, (&shared, key, permits), &make_future)
     }
 
@@ -432,7 +467,7 @@ impl LoopReplies {
         #[pyo3(from_py_with = key_of)] key: Key,
         make_future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner.peek(&key.0, 1);
+        let reply = shared.inner()?.peek(&key.0, 1);
         self.begin(reply, (&shared, key, 0), &make_future)
     }
 
@@ -490,14 +525,14 @@ impl LoopReplies {
         };
         match begun {
             Ok(ended) => {
-                let limiter = shared.inner.id_of(&key.0);
+                let limiter = shared.inner()?.id_of(&key.0);
                 Ok(Bound::new(py, decision(py, ended, permits, limiter)?)?.into_any())
             }
             Err(id) => {
                 let future = make_future.call0()?;
                 let (pending, Key(key)) = (future.clone().unbind(), key);
                 let pending =
-                    Pending { future: pending, shared: shared.inner.clone(), key, permits };
+                    Pending { future: pending, shared: shared.inner()?.clone(), key, permits };
                 self.pending().insert(id, pending);
                 Ok((future, id).into_pyobject(py)?.into_any())
             }

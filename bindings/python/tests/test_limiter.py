@@ -26,6 +26,7 @@ from pyrategate import (
     Policy,
     RateLimited,
     Settled,
+    Shared,
     TooLong,
 )
 
@@ -142,6 +143,57 @@ def test_the_states_of_a_table_take_no_more_bytes_than_it_may_have(clock):
             Keyed("1/s", max_bytes=most)
     with pytest.raises(TypeError, match="max_bytes"):
         Keyed("1/s", max_bytes="64 MiB")
+
+
+def test_a_subclass_may_have_an_init_of_its_own(clock):
+    class Named(Limiter):
+        def __init__(self, service, *, permits=2):
+            with pytest.raises(RuntimeError, match="call super"):
+                self.try_acquire()
+            with pytest.raises(RuntimeError, match="call super"):
+                self.acquire_async().send(None)
+            assert repr(self) == "Limiter(without a limit)"
+            super().__init__(f"{permits}/s", clock=clock, name=service)
+            self.service = service
+
+    limiter = Named("search")
+    assert (limiter.service, limiter.name, limiter.clock) == ("search", "search", clock)
+    assert [limiter.try_acquire() for _ in range(3)] == [True, True, False]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'limit'"):
+        Named("search", limit="1/s")
+    with pytest.raises(TypeError, match="reconfigure"):
+        Limiter.__init__(limiter, "1/s")
+    with pytest.raises(TypeError, match="limit"):
+        Limiter()
+
+    class Silent(Limiter):
+        def __init__(self):
+            pass
+
+    with pytest.raises(RuntimeError, match="call super"):
+        Silent().remaining
+
+    class Clock(ManualClock):
+        def __init__(self, start):
+            self.advance(start)
+
+    assert Clock("1s").now_ns == SECOND
+    with pytest.raises(TypeError):
+        ManualClock("1s")
+
+    class Store(Shared):
+        def __init__(self, port):
+            with pytest.raises(RuntimeError, match="call super"):
+                self.status
+            super().__init__(f"redis://127.0.0.1:{port}", "1/s", name="mine")
+
+    assert Store(1).status in ("healthy", "unavailable") and Store(1).try_acquire() is False
+
+    @Named("decorated")
+    def called():
+        return 7
+
+    assert called() == 7
 
 
 def test_a_grant_comes_back_once_and_to_its_limiter(clock):

@@ -29,7 +29,8 @@ __version__: str
 
 @disjoint_base
 class _ManualClock:
-    def __new__(cls) -> Self: ...
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    def __init__(self) -> None: ...
     @property
     def now_ns(self) -> int: ...
     @property
@@ -41,6 +42,8 @@ class _ManualClock:
 @final
 class Grant:
     def __new__(cls, words: Sequence[int], /) -> Self: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _seen: object) -> Self: ...
     @property
     def permits(self) -> int: ...
     @property
@@ -188,8 +191,9 @@ class Keyed:
 
 @disjoint_base
 class _Limiter:
-    def __new__(
-        cls,
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    def __init__(
+        self,
         limit: Limit,
         *,
         clock: _ManualClock | None = None,
@@ -199,7 +203,7 @@ class _Limiter:
         debt: Literal["forget", "carry"] = "forget",
         max_debt: Span | None = None,
         name: str | None = None,
-    ) -> Self: ...
+    ) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -268,8 +272,9 @@ class SharedDecision:
 
 @disjoint_base
 class _Shared:
-    def __new__(
-        cls,
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    def __init__(
+        self,
         url: str,
         limit: Limit,
         *,
@@ -283,7 +288,7 @@ class _Shared:
         lease_permits: int | None = None,
         guard: bool = False,
         quarantine: bool = False,
-    ) -> Self: ...
+    ) -> None: ...
     @property
     def status(self) -> Literal["healthy", "quarantined", "unavailable"]: ...
     @property
