@@ -14,12 +14,14 @@
 //! * [`Replies`]: the calls of one event loop that wait for such a store;
 //! * [`Signal`]: a file descriptor that a loop can watch;
 //! * [`Clock`]: real time, or a clock that tests move;
+//! * [`fork`]: what a language that forks calls before and after;
 //! * [`Code`]: the number that an error has in every language.
 //!
 //! It has no `unsafe` and knows no other language: the packages do.
 
 mod clock;
 mod code;
+pub mod fork;
 mod hold;
 mod hub;
 mod keyed;

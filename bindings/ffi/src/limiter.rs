@@ -22,6 +22,7 @@ use rategate::{
 use rategate_sim::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
+use crate::fork;
 use crate::hold::Held;
 use crate::receipt::next_id;
 
@@ -227,9 +228,11 @@ impl Limiter {
     ///
     /// As of [`rategate::Limiter::acquire_within`].
     pub fn acquire(&self, permits: u64, timeout: Option<Duration>) -> Result<Grant, AcquireError> {
-        each!(self, limiter => match timeout {
-            Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
-            None => limiter.limiter().acquire(permits),
+        fork::within(|| {
+            each!(self, limiter => match timeout {
+                Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
+                None => limiter.limiter().acquire(permits),
+            })
         })
     }
 
@@ -449,7 +452,7 @@ impl Limiter {
 
     /// Closes the limiter: it grants nothing any more, and all waits end.
     pub fn close(&self) {
-        each!(self, limiter => limiter.close());
+        fork::within(|| each!(self, limiter => limiter.close()));
     }
 
     /// Returns `true` if the limiter is closed.

@@ -40,6 +40,18 @@ mod _core {
     #[pymodule_export]
     use super::shared::{Decision as SharedDecision, Grant as SharedGrant, LoopReplies, Shared};
 
+    /// Keeps other threads out of limiters until `_after_fork`.
+    #[pyfunction]
+    fn _before_fork() {
+        rategate_ffi::fork::before_fork();
+    }
+
+    /// Lets other threads enter limiters again.
+    #[pyfunction]
+    fn _after_fork(is_child: bool) {
+        rategate_ffi::fork::after_fork(is_child);
+    }
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
