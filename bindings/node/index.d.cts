@@ -122,15 +122,17 @@ export class Limiter {
   /** Lets the process end while this limiter's waits are open. */
   unref (): this
 
-  /** The most permits that a try could take now. */
+  /** The most permits that a try could take now; 0 once it is closed. */
   readonly remaining: number
-  /** The most operations in flight that the limit allows now; `null` if it counts none. */
+  /** The most operations in flight that the limit allows now; `null` if it counts none, or is closed. */
   readonly maxInFlight: number | null
   /** The number of waiters. */
   readonly waiting: number
   readonly closed: boolean
   /** The time since the origin of the limiter's clock, in nanoseconds. */
   readonly nowNs: bigint
+  /** Nanoseconds are text. */
+  toJSON (): object
 }
 
 /** The decision about a try: `granted` tells which. */
@@ -256,6 +258,7 @@ export class Keyed {
   readonly size: number
   /** The calls that found the table full. */
   readonly overflows: number
+  toJSON (): object
 }
 
 export interface SharedOptions {
@@ -312,6 +315,7 @@ export class Shared {
   readonly lastFailure: string | null
   /** The calls of this process, by who decided them. */
   readonly counts: Readonly<Record<'store' | 'lease' | 'fallback', { granted: number; denied: number }>>
+  toJSON (): object
 }
 
 /** The decision of a shared limit. */

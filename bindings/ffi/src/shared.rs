@@ -120,6 +120,8 @@ pub enum Reply {
 pub enum SharedError {
     /// The address of the store is none. The text omits it, as it may hold a password.
     Address(AddressError),
+    /// The address asks for TLS, which the packages are built without.
+    Tls,
     /// A store does not know this policy.
     Policy(Box<AnyPolicy>),
     /// The name cannot be part of a key in the store.
@@ -154,9 +156,12 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`SharedError::Address`], [`SharedError::Policy`], [`SharedError::Name`],
-    /// [`SharedError::Open`] and [`SharedError::Setup`].
+    /// [`SharedError::Address`], [`SharedError::Tls`], [`SharedError::Policy`],
+    /// [`SharedError::Name`], [`SharedError::Open`] and [`SharedError::Setup`].
     pub fn new(policies: &Policies, config: &SharedConfig) -> Result<Self, SharedError> {
+        if config.url.starts_with("rediss:") {
+            return Err(SharedError::Tls);
+        }
         let address: Address = config.url.parse().map_err(SharedError::Address)?;
         let mut store = address.config().budget(config.budget);
         if let Some(prefix) = &config.prefix {
@@ -516,6 +521,7 @@ impl SharedError {
             Self::TimeCannotHelp | Self::Exceeds(_) => Code::Never,
             Self::Store(StoreError::Closed) => Code::Closed,
             Self::Address(_)
+            | Self::Tls
             | Self::Policy(_)
             | Self::Name(_)
             | Self::Setup(_)
@@ -538,6 +544,10 @@ impl fmt::Display for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(error) => write!(f, "the address of the store: {error}"),
+            Self::Tls => f.write_str(
+                "the address of the store begins with \"rediss:\", and this package has no TLS: run a \
+                 proxy for TLS, such as stunnel, and give its \"redis://\" or \"unix:/\" address",
+            ),
             Self::Policy(policy) => write!(
                 f,
                 "a store does not know the policy \"{policy}\"; it knows gcra (\"10/s burst 5\"), \

@@ -6,7 +6,7 @@ const { setImmediate } = require('node:timers')
 const { spanNs } = require('./arguments.cjs')
 const { milliseconds } = require('./errors.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 const { ended, look } = require('./waits.cjs')
 
 let nativeOf
@@ -53,5 +53,7 @@ class ManualClock {
     }
   }
 }
+
+showsItsGetters(ManualClock, ['nowNs'])
 
 module.exports = { ManualClock, nativeOf }

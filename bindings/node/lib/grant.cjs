@@ -2,7 +2,7 @@
 'use strict'
 
 const { call } = require('./errors.cjs')
-const { plain, show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 
 /** The places of the compiled module's words. */
 const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, ALL] = [0, 1, 2, 3, 9, 10, 11]
@@ -83,12 +83,9 @@ class Grant {
   get scheduledAtNs () {
     return this.#words[SCHEDULED]
   }
-
-  toJSON () {
-    const { permits, remaining, waitNs, releasedAtNs, promisedAtNs, scheduledAtNs } = this
-    return plain({ permits, remaining, waitNs, releasedAtNs, promisedAtNs, scheduledAtNs })
-  }
 }
+
+showsItsGetters(Grant, ['permits', 'remaining', 'waitNs', 'releasedAtNs', 'promisedAtNs', 'scheduledAtNs'])
 
 /** Returns the message of a refund of more than what is left of a grant. */
 function notLeft (permits, left) {

@@ -1,14 +1,14 @@
 // A limit for each key.
 'use strict'
 
-const { limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
+const { attached, limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
 const { Decision, retryAfterOf } = require('./decision.cjs')
 const { call, milliseconds } = require('./errors.cjs')
 const { Grant, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
 const { Limiter, Made } = require('./limiter.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 
 const OPTIONS = ['clock', 'maxBytes', 'maxKeys', 'whenFull']
 const MAX_KEYS = 2 ** 30
@@ -46,6 +46,7 @@ class Keyed {
   }
 
   tryAcquire (key, permits) {
+    attached(this, 'tryAcquire')
     const answer = permits === undefined ? this.#try(key) : this.#try(key, permits)
     // Not NaN: it was decided.
     if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
@@ -55,6 +56,7 @@ class Keyed {
   }
 
   check (key, permits) {
+    attached(this, 'check')
     const [text, number] = [keyOf(key), permitsOf(permits)]
     const answer = this.#check(text, number)
     if (answer >= 0) {
@@ -120,5 +122,7 @@ function keyOf (key) {
   if (typeof key === 'number' || typeof key === 'bigint') return String(key)
   throw new TypeError(`the key is ${show(key)}; must be text or a number`)
 }
+
+showsItsGetters(Keyed, ['size', 'overflows'])
 
 module.exports = { Keyed, rawOf }

@@ -2,6 +2,7 @@
 'use strict'
 
 const {
+  attached,
   functionOf,
   limitsOf,
   optionalSpanNs,
@@ -17,7 +18,7 @@ const { Closed, call, milliseconds } = require('./errors.cjs')
 const { Grant, ended, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
 const { Local } = require('./local.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 const { Waits } = require('./waits.cjs')
 
 const OPTIONS = ['clock', 'debt', 'maxDebt', 'maxWaiting', 'name', 'shared']
@@ -77,6 +78,7 @@ class Limiter {
   }
 
   tryAcquire (permits) {
+    attached(this, 'tryAcquire')
     const answer = permits === undefined ? this.#try() : this.#try(permits)
     // Not NaN: it was decided.
     if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
@@ -85,6 +87,7 @@ class Limiter {
   }
 
   check (permits) {
+    attached(this, 'check')
     const number = permitsOf(permits)
     const answer = this.#check(number)
     if (answer >= 0) {
@@ -118,6 +121,7 @@ class Limiter {
 
   acquire (permits, options) {
     return new Promise((resolve, reject) => {
+      attached(this, 'acquire')
       const number = permitsOf(permits)
       if (options === undefined) return this.#waits.begin(number, undefined, undefined, resolve, reject)
       const { signal, timeout } = optionsOf(options, ['signal', 'timeout'])
@@ -127,6 +131,7 @@ class Limiter {
   }
 
   async schedule (run, ...args) {
+    attached(this, 'schedule')
     functionOf(run, 'the function to schedule')
     await this.acquire()
     try {
@@ -259,7 +264,7 @@ class Limiter {
   }
 
   get waiting () {
-    return this.closed ? 0 : call(() => this.#native.waiting())
+    return call(() => this.#native.waiting())
   }
 
   get closed () {
@@ -270,5 +275,7 @@ class Limiter {
     return this.#native.nowNs()
   }
 }
+
+showsItsGetters(Limiter, ['remaining', 'waiting', 'maxInFlight', 'closed', 'nowNs'])
 
 module.exports = { Limiter, Made, rawOf }

@@ -8,7 +8,7 @@ const { limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, string
 const { call, milliseconds, typed } = require('./errors.cjs')
 const { OTHER_LIMITER, notLeft } = require('./grant.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 
 /** The names of who decided, at the places of the compiled module's numbers. */
 const BY = ['store', 'lease', 'fallback', 'none']
@@ -235,5 +235,7 @@ function booleanOf (value, name) {
   if (typeof value === 'boolean') return value
   throw new TypeError(`${name} is ${show(value)}; must be true or false`)
 }
+
+showsItsGetters(Shared, ['status', 'lastFailure', 'counts'])
 
 module.exports = { Shared, SharedDecision, SharedGrant }

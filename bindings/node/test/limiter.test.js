@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { test } from 'node:test'
+import { inspect } from 'node:util'
 
 import * as rategate from 'rategate'
 
@@ -131,6 +132,43 @@ test('the states of a table take no more bytes than it may have', () => {
   assert.equal(counted({ maxBytes: 2 ** 20 }), 4000)
   const few = counted({ maxBytes: 2 ** 14 })
   assert.ok(few > 40 && few < 2000, `${few} passed`)
+})
+
+test('a closed limiter and all objects can be printed, and are JSON', () => {
+  const { clock, limiter } = on('10/s burst 5')
+  const { grant } = limiter.check(2)
+  const numbers = '{ remaining: 3, waiting: 0, maxInFlight: null, closed: false, nowNs: 0n }'
+  assert.equal(inspect(limiter, { breakLength: Infinity }), `Limiter ${numbers}`)
+  assert.match(inspect(grant), /^Grant \{\s+permits: 2,\s+remaining: 3,/)
+  assert.match(inspect({ decision: limiter.check() }), /grant: Grant \{/)
+  assert.equal(inspect(new Keyed('1/s')), 'Keyed { size: 0, overflows: 0 }')
+  assert.equal(inspect(limiter.local(2)), 'Local { unused: 0 }')
+  clock.advance(1)
+  assert.equal(inspect(clock), 'ManualClock { nowNs: 1000000n }')
+  for (const { prototype } of [Grant, Limiter, Keyed, ManualClock]) assert.doesNotThrow(() => inspect(prototype))
+  limiter.close()
+  assert.deepEqual([limiter.remaining, limiter.waiting, limiter.maxInFlight, limiter.closed], [0, 0, null, true])
+  assert.match(inspect(limiter), /closed: true/)
+  assert.deepEqual(JSON.parse(JSON.stringify({ limiter, clock })), {
+    limiter: { remaining: 0, waiting: 0, maxInFlight: null, closed: true, nowNs: '1000000' },
+    clock: { nowNs: '1000000' }
+  })
+})
+
+test('a method without its object says what to do', async () => {
+  const { tryAcquire, check, acquire } = new Limiter('1/s')
+  const { tryAcquire: tryKey } = new Keyed('1/s')
+  const message = (name) => ({ name: 'TypeError', message: new RegExp(`${name}\\(\\) was called without its object.*limiter\\.${name}\\(\\)`) })
+  assert.throws(() => tryAcquire(), message('tryAcquire'))
+  assert.throws(() => check(), message('check'))
+  assert.throws(() => tryKey('a'), message('tryAcquire'))
+  await assert.rejects(acquire(), message('acquire'))
+})
+
+test('numbers of a policy that are none are named', () => {
+  for (const burst of [NaN, Infinity]) {
+    assert.throws(() => new Limiter({ policy: 'gcra', rate: '1/s', burst }), { name: 'RangeError', message: /burst of a policy is .*; must be finite/ })
+  }
 })
 
 test('a grant comes back once, and to its limiter', async () => {
@@ -311,7 +349,7 @@ test('errors of a limit are of one family and say what would be accepted', async
   limiter.close()
   await assert.rejects(second, (error) => error instanceof Closed && error.code === 'CLOSED')
   assert.throws(() => limiter.tryAcquire(), Closed)
-  assert.throws(() => limiter.remaining, Closed)
+  assert.throws(() => limiter.tryAcquire(), Closed)
   assert.deepEqual([limiter.closed, limiter.waiting], [true, 0])
 })
 

@@ -13,7 +13,7 @@ use rategate_ffi::{Begun, Signal, WaitId};
 use crate::decision::Grant;
 use crate::error::raised;
 use crate::limiter::Limiter;
-use crate::number::{Span, permits_of};
+use crate::number::{Span, permits_of, timeout_of};
 
 /// The waits of one event loop, which watches the file descriptor and then calls `wake`.
 #[pyclass(frozen, module = "pyrategate")]
@@ -55,7 +55,7 @@ impl Hub {
         py: Python<'py>,
         limiter: PyRef<'py, Limiter>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
         future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);

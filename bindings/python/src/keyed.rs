@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyInt, PyString};
 use rategate::keyed::MAX_KEYS;
 use rategate_ffi::{Capacity, Clock, KeyRef, Overflow};
 
@@ -176,11 +176,20 @@ fn with_key<T>(key: &Bound<'_, PyAny>, run: impl FnOnce(KeyRef<'_>) -> PyResult<
     if let Ok(bytes) = key.cast::<PyBytes>() {
         return run(KeyRef::Bytes(bytes.as_bytes()));
     }
-    match key.extract::<i64>() {
-        Ok(number) => run(KeyRef::Number(number)),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "a key is a str, bytes or an int of 64 bits, not {}",
-            key.repr()?
-        ))),
+    run(KeyRef::Number(number_of(key)?))
+}
+
+/// Reads a key that is neither a text nor bytes.
+pub(crate) fn number_of(key: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if let Ok(number) = key.extract() {
+        return Ok(number);
     }
+    let shown = key.repr()?;
+    Err(if key.is_instance_of::<PyInt>() {
+        PyValueError::new_err(format!(
+            "a key that is an int is from -2**63 to 2**63 - 1, not {shown}"
+        ))
+    } else {
+        PyTypeError::new_err(format!("a key is a str, bytes or an int of 64 bits, not {shown}"))
+    })
 }

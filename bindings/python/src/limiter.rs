@@ -20,7 +20,7 @@ use crate::clock::ManualClock;
 use crate::decision::{Charged, Decision, Grant, Settled};
 use crate::error::{not_returned, raised, too_soon};
 use crate::hold::Hold;
-use crate::number::{Span, ns, permits_of, within};
+use crate::number::{Span, max_debt_of, ns, permits_of, timeout_of, ttl_of, within};
 use crate::reservation::Reservation;
 
 /// A limiter for threads and tasks. The class of users adds to it what Python does as well.
@@ -73,7 +73,7 @@ impl Limiter {
         max_waiting_permits: Option<Bound<'_, PyAny>>,
         when_full: &str,
         debt: &str,
-        max_debt: Option<Span>,
+        #[pyo3(from_py_with = max_debt_of)] max_debt: Option<Span>,
         name: Option<String>,
     ) -> PyResult<()> {
         let policies = policies(&limit)?;
@@ -150,7 +150,7 @@ impl Limiter {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
     ) -> PyResult<Grant> {
         if let Some(grant) =
             self.inner()?.take_at_once(permits).map_err(|error| raised(py, error))?
@@ -186,7 +186,7 @@ impl Limiter {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
     ) -> PyResult<Reservation> {
         let reserved = self.inner()?.reserve(permits, timeout.map(|Span(timeout)| timeout));
         let reserved = reserved.map_err(|error| raised(py, error))?;
@@ -200,7 +200,7 @@ impl Limiter {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        ttl: Span,
+        #[pyo3(from_py_with = ttl_of)] ttl: Span,
     ) -> PyResult<Hold> {
         match self.inner()?.try_hold(permits, ttl.0).map_err(|error| raised(py, error))? {
             Ok(held) => Ok(Hold::new(held)),
@@ -272,10 +272,11 @@ impl Limiter {
         released.map_err(|error| raised(py, error))
     }
 
-    /// The most operations in flight that the limit allows now, or None if it counts none.
+    /// The most operations in flight that the limit allows now, or None if it counts none or is
+    /// closed.
     #[getter]
-    fn max_in_flight(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.inner()?.max_in_flight().map_err(|error| raised(py, error))
+    fn max_in_flight(&self) -> PyResult<Option<u64>> {
+        Ok(self.inner()?.max_in_flight().ok().flatten())
     }
 
     /// Adds permits to a pool that is refilled from outside. Returns False if there is none.
@@ -311,10 +312,10 @@ impl Limiter {
         Ok(self.inner()?.is_closed())
     }
 
-    /// The number of threads and tasks that wait.
+    /// The number of threads and tasks that wait. 0 if the limiter is closed.
     #[getter]
-    fn waiting(&self, py: Python<'_>) -> PyResult<u32> {
-        self.inner()?.waiting().map_err(|error| raised(py, error))
+    fn waiting(&self) -> PyResult<u32> {
+        Ok(self.inner()?.waiting().unwrap_or(0))
     }
 
     /// True while a wait of a loop may have ended, and its task has not gone on: for tests.
@@ -323,10 +324,11 @@ impl Limiter {
         Ok(self.inner()?.has_untaken())
     }
 
-    /// The most permits that a try could take now.
+    /// The most permits that a try could take now. 0 if the limiter is closed.
     #[getter]
-    fn remaining(&self, py: Python<'_>) -> PyResult<u64> {
-        self.inner()?.remaining().map_err(|error| raised(py, error))
+    fn remaining(&self) -> PyResult<u64> {
+        // An error would end whatever prints it.
+        Ok(self.inner()?.remaining().unwrap_or(0))
     }
 
     /// The nanoseconds on the limiter's clock.

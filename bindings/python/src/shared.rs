@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
     DEFAULT_SHARED_BUDGET, Later, Leases, Mode, OnUnavailable, Receipt, Replies, Reply,
@@ -20,7 +20,7 @@ use rategate_ffi::{
 
 use crate::error::{not_returned, raised_by_shared, seconds};
 use crate::limiter::{is_main_thread, policies};
-use crate::number::{Span, ns, permits_of, within};
+use crate::number::{Span, budget_of, lease_of, ns, permits_of, timeout_of, within};
 
 type Ended = Result<Decided, SharedError>;
 
@@ -106,8 +106,8 @@ impl Shared {
         processes: Option<Bound<'_, PyAny>>,
         name: Option<String>,
         prefix: Option<String>,
-        budget: Option<Span>,
-        lease: Option<Span>,
+        #[pyo3(from_py_with = budget_of)] budget: Option<Span>,
+        #[pyo3(from_py_with = lease_of)] lease: Option<Span>,
         lease_permits: Option<Bound<'_, PyAny>>,
         guard: bool,
         quarantine: bool,
@@ -199,7 +199,7 @@ impl Shared {
         py: Python<'_>,
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
     ) -> PyResult<Option<Grant>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
         let ended = match self.inner()?.acquire(&key.0, permits, timeout) {
@@ -440,7 +440,7 @@ impl LoopReplies {
         shared: PyRef<'py, Shared>,
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
         make_future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
@@ -576,10 +576,7 @@ fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
     if let Ok(bytes) = given.cast::<PyBytes>() {
         return Ok(Key(bytes.as_bytes().to_vec()));
     }
-    if given.is_instance_of::<PyInt>() {
-        return Ok(Key(given.str()?.to_cow()?.as_bytes().to_vec()));
-    }
-    Err(PyTypeError::new_err(format!("a key is a str, bytes or an int, not {}", given.repr()?)))
+    Ok(Key(crate::keyed::number_of(given)?.to_string().into_bytes()))
 }
 
 fn decision(py: Python<'_>, ended: Ended, permits: u64, limiter: u64) -> PyResult<Decision> {

@@ -196,6 +196,49 @@ def test_a_subclass_may_have_an_init_of_its_own(clock):
     assert called() == 7
 
 
+def test_the_numbers_of_a_closed_limiter_can_be_read(clock):
+    for limit in ("1/s", Policy("concurrency", permits=2)):
+        limiter = Limiter(limit, clock=clock)
+        limiter.close()
+        read = (limiter.remaining, limiter.waiting, limiter.max_in_flight, limiter.closed)
+        assert read == (0, 0, None, True)
+
+
+def test_errors_name_the_option_and_what_helps(clock):
+    limiter = Limiter("1/s", clock=clock)
+    for call in (limiter.acquire, limiter.reserve):
+        with pytest.raises(ValueError, match="timeout: a span is from 0"):
+            call(timeout=-1)
+        with pytest.raises(TypeError, match="timeout: a span is a number of seconds"):
+            call(timeout=[])
+    with pytest.raises(ValueError, match="ttl: a span"):
+        limiter.try_hold(1, ttl=-1)
+    with pytest.raises(ValueError, match="max_debt: the span"):
+        Limiter("1/s", max_debt="soon")
+    with pytest.raises(ValueError, match="budget: a span"):
+        Shared("redis://127.0.0.1:1", "1/s", budget=-1)
+    with pytest.raises(ValueError, match="this package has no TLS.*stunnel"):
+        Shared("rediss://127.0.0.1:1", "1/s")
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="a number of a policy is finite"):
+            Limiter(Policy("two-timeline", rate="5/s", mode={"burst": number}))
+
+
+def test_a_key_that_is_an_int_has_64_bits():
+    keyed = Keyed("5/s")
+    shared = Shared("redis://127.0.0.1:1", "5/s")
+    for key in (-(2**63), -1, 2**63 - 1, True):
+        assert keyed.try_acquire(key)
+        assert shared.waiting(key) == 0
+    for key in (-(2**63) - 1, 2**63):
+        for call in (keyed.try_acquire, shared.waiting):
+            with pytest.raises(ValueError, match="from -2\\*\\*63 to 2\\*\\*63 - 1"):
+                call(key)
+    for call in (keyed.try_acquire, shared.waiting):
+        with pytest.raises(TypeError, match="64 bits"):
+            call(1.5)
+
+
 def test_a_grant_comes_back_once_and_to_its_limiter(clock):
     limiter, other = Limiter("10/s", clock=clock), Limiter("10/s", clock=clock)
     decision = limiter.check(4)
