@@ -344,7 +344,10 @@ export class ManualClock {
   readonly now: number
   readonly nowNs: bigint
   advance (time: Span): void
-  /** Moves to the next instant at which a wait may end, and returns it; `null` without waits. */
+  /**
+   * Moves to the next instant at which the limiter has to look, and returns it; `null` without waits. Limiters also
+   * look before a start, and after a caller that was due, so that a wait may take several steps.
+   */
   step (): number | null
   /** Lets waits that are over end, and their callers go on. */
   settle (): Promise<void>

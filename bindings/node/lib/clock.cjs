@@ -36,7 +36,7 @@ class ManualClock {
     this.#native.advance(spanNs(span, 'the time'))
   }
 
-  /** Moves to the next instant at which a wait may end. */
+  /** Moves to the next instant at which a limiter has to look, be it for a wait or for itself. */
   step () {
     const ns = this.#native.step()
     return ns === null ? null : milliseconds(ns)

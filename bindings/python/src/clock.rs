@@ -45,7 +45,9 @@ impl ManualClock {
         py.detach(|| within(|| self.clock.set(Duration::from_nanos(now_ns))));
     }
 
-    /// Moves the clock to the nearest instant that is waited for, and returns it in nanoseconds.
+    /// Moves the clock to the nearest instant at which a limiter has to look, and returns it in
+    /// nanoseconds. Limiters also look before a start, and after a caller that was due, so that a
+    /// wait may take several steps.
     fn step(&self, py: Python<'_>) -> Option<u64> {
         py.detach(|| within(|| self.clock.step())).map(ns)
     }
