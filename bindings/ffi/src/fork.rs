@@ -1,9 +1,9 @@
 //! Forks at instants at which no other thread is within a limiter.
 //!
 //! A forked child has one thread. A lock that another thread of its parent held stays locked there,
-//! so a fork waits until none is held. Calls that hold the interpreter's lock need no more: such a
-//! thread cannot fork meanwhile, nor run while another does. All others pass a gate: blocking calls,
-//! but for the time that they wait, and the timer's wakes.
+//! so a fork waits until none is held. Calls that hold the interpreter's lock need no more: no other
+//! thread forks meanwhile. All others pass a gate: blocking calls, but for the time that they wait,
+//! and the timer's wakes.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -35,7 +35,7 @@ thread_local! {
 /// The caller holds its interpreter's lock, and is in no call of a limiter.
 pub fn before_fork() {
     GATE.fetch_add(ONE_FORK, Ordering::SeqCst);
-    while GATE.load(Ordering::SeqCst) % ONE_FORK > 0 {
+    while !GATE.load(Ordering::SeqCst).is_multiple_of(ONE_FORK) {
         thread::sleep(PAUSE);
     }
 }

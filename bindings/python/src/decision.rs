@@ -15,6 +15,9 @@ use crate::number::ns;
 /// The limiter of a copy, which can be returned to none.
 const COPY: u64 = 0;
 
+/// The fields of a decision: granted, remaining, retry after, reset after and the grant.
+type Fields<G> = (bool, u64, Option<u64>, Option<u64>, Option<G>);
+
 /// The decision of a limit about a try.
 #[pyclass(frozen, eq, hash, module = "pyrategate")]
 pub(crate) struct Decision {
@@ -32,7 +35,7 @@ pub(crate) struct Decision {
     /// come about by time alone, and for several limits together.
     #[pyo3(get)]
     reset_after_ns: Option<u64>,
-    /// What was granted, and the id of its limiter.
+    /// The grant, and the id of its limiter.
     inner: Option<(rategate::Grant, u64)>,
     /// The one object of the grant, made when it is first read: it remembers what came back.
     grant: PyOnceLock<Py<Grant>>,
@@ -78,7 +81,7 @@ impl Decision {
         }
     }
 
-    fn fields(&self) -> (bool, u64, Option<u64>, Option<u64>, Option<rategate::Grant>) {
+    fn fields(&self) -> Fields<rategate::Grant> {
         let Self { granted, remaining, retry_after_ns, reset_after_ns, .. } = *self;
         let grant = self.inner.map(|(grant, _)| grant);
         (granted, remaining, retry_after_ns, reset_after_ns, grant)
@@ -115,10 +118,7 @@ impl Decision {
         Self { granted, remaining, retry_after_ns, reset_after_ns, inner, grant: handle }
     }
 
-    fn __getnewargs__(
-        &self,
-        py: Python<'_>,
-    ) -> PyResult<(bool, u64, Option<u64>, Option<u64>, Option<Py<Grant>>)> {
+    fn __getnewargs__(&self, py: Python<'_>) -> PyResult<Fields<Py<Grant>>> {
         let grant = self.grant(py)?;
         Ok((self.granted, self.remaining, self.retry_after_ns, self.reset_after_ns, grant))
     }

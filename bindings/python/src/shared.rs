@@ -54,7 +54,7 @@ pub(crate) struct Decision {
 #[pyclass(frozen, module = "pyrategate", name = "SharedGrant")]
 #[derive(Debug)]
 pub(crate) struct Grant {
-    grant: rategate_ffi::SharedGrant,
+    inner: rategate_ffi::SharedGrant,
     permits: u64,
     receipt: Arc<Mutex<Receipt>>,
 }
@@ -164,8 +164,10 @@ impl Shared {
         let config = SharedConfig { url, prefix, name, mode, when_gone, has_quarantine, budget };
         let inner = rategate_ffi::Shared::new(&policies, &config);
         let inner = inner.map_err(|error| raised_by_shared(py, &error))?;
-        let made = Made { inner, limit: policies.to_string(), mode: shown };
-        self.made.set(made).map_err(|_| PyTypeError::new_err("the shared limit has been made"))
+        let limit = policies.to_string();
+        self.made
+            .set(Made { inner, limit, mode: shown })
+            .map_err(|_| PyTypeError::new_err("the shared limit has been made"))
     }
 
     /// Takes permits for a key, or not at all. Blocks the thread for the store's reply.
@@ -234,7 +236,7 @@ impl Shared {
     ) -> PyResult<()> {
         let permits = permits.map_or(Ok(grant.permits), |permits| permits_of(&permits))?;
         let limiter = self.inner()?;
-        let refund = || limiter.refund(&key.0, permits, grant.grant.clone()).map(|()| permits);
+        let refund = || limiter.refund(&key.0, permits, grant.inner.clone()).map(|()| permits);
         let mut receipt = grant.receipt.lock().unwrap_or_else(PoisonError::into_inner);
         let refunded = receipt.refund(limiter.id_of(&key.0), grant.permits, permits, refund);
         refunded.map_err(not_returned)?.map_err(|error| raised_by_shared(py, &error))?;
@@ -359,7 +361,7 @@ impl Decision {
     fn grant(&self) -> Option<Grant> {
         match &self.decided {
             Decided::Granted(grant) => Some(Grant {
-                grant: grant.clone(),
+                inner: grant.clone(),
                 permits: self.permits,
                 receipt: Arc::clone(&self.receipt),
             }),
@@ -403,7 +405,7 @@ impl Grant {
     /// The permits that one more call could take then, as far as is known.
     #[getter]
     const fn remaining(&self) -> Option<u64> {
-        self.grant.remaining
+        self.inner.remaining
     }
 
     fn __repr__(&self) -> String {
