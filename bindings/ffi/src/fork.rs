@@ -1,9 +1,9 @@
 //! Forks at instants at which no other thread is within a limiter.
 //!
-//! A forked child has one thread. A lock that another thread of its parent held stays locked there,
-//! so a fork waits until none is held. Calls that hold the interpreter's lock need no more: no other
-//! thread forks meanwhile. All others pass a gate: blocking calls, but for the time that they wait,
-//! and the timer's wakes.
+//! A forked child has one thread. A lock that another thread of its parent held stays locked
+//! there, so a fork waits until none is held. Calls that hold the interpreter's lock need no more:
+//! no other thread forks meanwhile. All others pass a gate: blocking calls, but for the time that
+//! they wait, and the timer's wakes.
 
 use std::cell::Cell;
 use std::future::Future;
