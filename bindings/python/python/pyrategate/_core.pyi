@@ -6,6 +6,8 @@ from typing_extensions import Self, disjoint_base
 from ._types import Key, Limit, Span, Wakes
 
 __all__ = [
+    "_after_fork",
+    "_before_fork",
     "Acquire",
     "Charged",
     "Decision",
