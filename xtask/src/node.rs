@@ -134,7 +134,24 @@ fn module() -> PathBuf {
 fn types(folder: &Path) -> Result<()> {
     compile(folder, &["--skipLibCheck", "false", "test/types.mts", "test/types.cts"])?;
     // The frameworks' own declarations have errors under these options.
-    compile(folder, &["--skipLibCheck", "true", "test/integrations.mts"])
+    compile(folder, &["--skipLibCheck", "true", "test/integrations.mts"])?;
+    let samples = samples(folder)?;
+    let samples = samples.iter().map(String::as_str);
+    let files = ["--skipLibCheck", "true", "test/readme.d.ts"].into_iter().chain(samples);
+    compile(folder, &files.collect::<Vec<_>>())
+}
+
+/// Writes each sample of the README as a module of its own. Returns their paths.
+fn samples(folder: &Path) -> Result<Vec<String>> {
+    let readme = std::fs::read_to_string(folder.join("node_modules/rategate/README.md"))?;
+    let samples = readme.split("```js\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let write = |(at, sample): (usize, &str)| {
+        let path = format!("test/readme-{at}.mts");
+        // An export makes it a module.
+        std::fs::write(folder.join(&path), format!("{sample}\nexport {{}}\n"))?;
+        Ok(path)
+    };
+    samples.enumerate().map(write).collect()
 }
 
 fn compile(folder: &Path, files: &[&str]) -> Result<()> {

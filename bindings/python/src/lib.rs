@@ -45,6 +45,18 @@ mod _core {
     use super::shared::{Decision as SharedDecision, Grant as SharedGrant, LoopReplies, Shared};
     use crate::number::ns;
 
+    /// Keeps other threads out of limiters until `_after_fork`.
+    #[pyfunction]
+    fn _before_fork() {
+        rategate_ffi::fork::before_fork();
+    }
+
+    /// Lets other threads enter limiters again.
+    #[pyfunction]
+    fn _after_fork(is_child: bool) {
+        rategate_ffi::fork::after_fork(is_child);
+    }
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("DEFAULT_BACKOFF_NS", ns(DEFAULT_BACKOFF))?;
