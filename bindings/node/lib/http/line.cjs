@@ -68,9 +68,6 @@ class Line {
   follow (request, status, fields) {
     const now = performance.now()
     const hold = request.follow(now, status, fields)
-    if (hold !== null && this.#maxWait < Infinity) {
-      for (const waiter of this.#waiters.flatMap((waiters) => [...waiters])) this.#try(waiter, now)
-    }
     this.#advance(now)
     return hold
   }
