@@ -9,8 +9,9 @@
 //! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
 //!   delivers their ends in order;
+//! * [`OpenLoop`]: a load whose operations are released at their due instants;
 //! * [`Shared`]: one limit that several processes keep, in Redis or Valkey;
-//! * [`Replies`]: the calls of one event loop that wait for such a store;
+//! * [`Replies`]: the calls of one event loop that wait for a store or a load;
 //! * [`http`]: names of a server's clients, hints of a server's responses, and the pacing of
 //!   requests by them;
 //! * [`Signal`]: a file descriptor that a loop can watch;
@@ -27,6 +28,7 @@ mod hub;
 mod keyed;
 mod limiter;
 mod line;
+mod load;
 mod replies;
 mod shared;
 #[cfg(unix)]
@@ -38,6 +40,7 @@ pub use self::hold::Held;
 pub use self::hub::{Begun, Hub, WaitId};
 pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
+pub use self::load::{OpenLoop, OpenLoopError};
 pub use self::replies::{Later, Replies};
 pub use self::shared::{
     DEFAULT_SHARED_BUDGET, Denial, Health, Leases, Mode, OnUnavailable, Reply, Shared,

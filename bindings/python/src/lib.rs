@@ -11,7 +11,9 @@ mod hold;
 mod hub;
 mod keyed;
 mod limiter;
+mod load;
 mod number;
+mod replies;
 mod reservation;
 mod shared;
 
@@ -36,9 +38,13 @@ mod _core {
     #[pymodule_export]
     use super::limiter::Limiter;
     #[pymodule_export]
+    use super::load::{OpenLoop, Release};
+    #[pymodule_export]
+    use super::replies::LoopReplies;
+    #[pymodule_export]
     use super::reservation::Reservation;
     #[pymodule_export]
-    use super::shared::{Decision as SharedDecision, Grant as SharedGrant, LoopReplies, Shared};
+    use super::shared::{Decision as SharedDecision, Grant as SharedGrant, Shared};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
