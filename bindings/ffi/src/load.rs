@@ -49,6 +49,7 @@ impl OpenLoop {
 
     /// Blocks the thread until the next operation is due. `None` once the load is over, or the
     /// loop closed.
+    #[must_use = "an operation is released once"]
     pub fn wait(&self) -> Option<Release> {
         self.0.wait()
     }
