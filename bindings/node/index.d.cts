@@ -338,6 +338,48 @@ export class SharedGrant {
   readonly remaining: number | null
 }
 
+export interface OpenLoopOptions {
+  /** A clock that a test moves; real time without one. */
+  clock?: ManualClock
+  /** `[0, 3]` is the first of three parts, which together are exactly the load. */
+  part?: readonly [part: number, parts: number]
+}
+
+/**
+ * A load, such as `"ramp:0/s>100/s@10s then constant:100/s@1min"`, whose operations are released
+ * when they are due, however long those before take. It begins when the loop is made. Several
+ * `for await` share a loop: each operation goes to one of them.
+ */
+export class OpenLoop {
+  constructor (load: string, options?: OpenLoopOptions)
+  /** Waits for the next operation. Done at the end of the load. An abort leaves it to the next call. */
+  next (options?: { signal?: AbortSignal | undefined }): Promise<IteratorResult<Release, undefined>>
+  [Symbol.asyncIterator] (): this
+  /** Ends all waits: no operation is released any more. */
+  close (): void
+  /** Milliseconds since the start of the load. */
+  readonly now: number
+  readonly nowNs: bigint
+}
+
+/** An operation that may start now. Times are in milliseconds since the start of the load. */
+export class Release {
+  private constructor ()
+  /** The number of the operation in the load, counted from 0. */
+  readonly number: number
+  /** When it was due: a response time counts from here. */
+  readonly scheduledAt: number
+  readonly scheduledAtNs: bigint
+  /** When its caller really went on. */
+  readonly releasedAt: number
+  readonly releasedAtNs: bigint
+  /** How late it is. */
+  readonly wait: number
+  readonly waitNs: bigint
+  /** Nanoseconds are text. */
+  toJSON (): object
+}
+
 /** A clock that stands still until it is moved. */
 export class ManualClock {
   /** Milliseconds since its origin. */

@@ -10,8 +10,9 @@
 //! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
 //!   delivers their ends in order;
+//! * [`OpenLoop`]: a load whose operations are released at their due instants;
 //! * [`Shared`]: one limit that several processes keep, in Redis or Valkey;
-//! * [`Replies`]: the calls of one event loop that wait for such a store;
+//! * [`Replies`]: the calls of one event loop that wait for a store or a load;
 //! * [`http`]: names of a server's clients, hints of a server's responses, and the pacing of
 //!   requests by them;
 //! * [`Signal`]: a file descriptor that a loop can watch;
@@ -30,6 +31,7 @@ mod hub;
 mod keyed;
 mod limiter;
 mod line;
+mod load;
 mod receipt;
 mod replies;
 mod shared;
@@ -42,6 +44,7 @@ pub use self::hold::Held;
 pub use self::hub::{Begun, Ended, Hub, WaitId};
 pub use self::keyed::{Capacity, KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
+pub use self::load::{OpenLoop, OpenLoopError};
 pub use self::receipt::{Receipt, ReturnError};
 pub use self::replies::{Later, Replies};
 pub use self::shared::{

@@ -1,6 +1,6 @@
 // The waits of this environment, which is the main thread or a worker.
 //
-// The compiled module calls `look` when waits may have ended. Permits are taken for one caller at a
+// The compiled module calls `look` when waits may have ended, of limiters or of other sources. Permits are taken for one caller at a
 // time, in order, and all that it does at once is done before the next: so permits count from the
 // instant at which their caller goes on.
 'use strict'
@@ -17,6 +17,8 @@ const native = require('./native.cjs')
 const AT_ONCE = 64
 
 const waits = new Map()
+/** Functions that each end one wait that is over, and return false if none is. */
+const sources = []
 let hub
 let next
 /** The number of waits that have ended. */
@@ -54,6 +56,7 @@ class Waits {
     if (hub === undefined) {
       hub = new native.Hub(look)
       next = hub.fastNext(scratch.buffer)
+      addSource(endOfHub)
     }
     this.#begin ??= hub.fastBegin(this.#limiter, scratch.buffer)
     let begun = timeoutNs === undefined ? this.#begin(permits) : NaN
@@ -104,26 +107,37 @@ function end (id, wait) {
   wait.offAbort?.()
 }
 
+function addSource (source) {
+  sources.push(source)
+}
+
 /** Has the waits end that are over, once what runs now is done. */
 function look () {
-  if (isLooking || hub === undefined) return
+  if (isLooking) return
   isLooking = true
   nextTick(endNext)
 }
 
 function endNext () {
-  const id = next()
-  if (id === 0) {
-    isLooking = false
+  for (let tried = 0; tried < sources.length; tried++) {
+    // In turns: one source may never run dry.
+    if (!sources[(ended + tried) % sources.length]()) continue
+    ended++
+    if (ended % AT_ONCE === 0) setImmediate(endNext)
+    else queueMicrotask(lookAgain)
     return
   }
-  ended++
+  isLooking = false
+}
+
+function endOfHub () {
+  const id = next()
+  if (id === 0) return false
   const wait = waits.get(Math.abs(id))
   end(Math.abs(id), wait)
   if (id > 0) wait.resolve(wait.waits.lastGrant())
   else wait.reject(typed(hub.failure()))
-  if (ended % AT_ONCE === 0) setImmediate(endNext)
-  else queueMicrotask(lookAgain)
+  return true
 }
 
 /** A tick that begins in a microtask is behind all that the caller does at once, however many
@@ -132,4 +146,4 @@ function lookAgain () {
   nextTick(endNext)
 }
 
-module.exports = { Waits, look, ended: () => ended }
+module.exports = { Waits, addSource, keep, look, ended: () => ended }

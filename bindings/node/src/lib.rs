@@ -8,6 +8,7 @@
 //! * `hub`: the waits of one environment, which is the main thread or a worker;
 //! * `http`: names of clients and paced requests, over `rategate_ffi::http`;
 //! * `shared`: limiters that all workers of the process find by a name;
+//! * `load`: loads whose operations are released at their due instants;
 //! * `store`: limits that several processes keep in a store;
 //! * `failure`: errors, as codes that JavaScript makes its own errors of;
 //! * `number`: numbers of JavaScript and back.
@@ -23,6 +24,7 @@ mod http;
 mod hub;
 mod keyed;
 mod limiter;
+mod load;
 mod number;
 mod policies;
 mod raw;

@@ -216,5 +216,5 @@ test('each example shows what it says', async () => {
   const files = readdirSync(examples)
   const run = (file) => promisify(execFile)(process.execPath, [fileURLToPath(new URL(file, examples))], { timeout: 60_000 })
   for (const { stdout } of await Promise.all(files.map(run))) assert.ok(stdout.length > 0)
-  assert.equal(files.length, 8)
+  assert.equal(files.length, 9)
 })

@@ -12,7 +12,9 @@ mod http;
 mod hub;
 mod keyed;
 mod limiter;
+mod load;
 mod number;
+mod replies;
 mod reservation;
 mod shared;
 
@@ -40,9 +42,13 @@ mod _core {
     #[pymodule_export]
     use super::limiter::Limiter;
     #[pymodule_export]
+    use super::load::{OpenLoop, Release};
+    #[pymodule_export]
+    use super::replies::LoopReplies;
+    #[pymodule_export]
     use super::reservation::Reservation;
     #[pymodule_export]
-    use super::shared::{Decision as SharedDecision, Grant as SharedGrant, LoopReplies, Shared};
+    use super::shared::{Decision as SharedDecision, Grant as SharedGrant, Shared};
     use crate::number::ns;
 
     /// Keeps other threads out of limiters until `_after_fork`.

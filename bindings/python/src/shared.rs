@@ -1,28 +1,24 @@
 //! One limit that several processes keep together, in Redis or Valkey.
 
-use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::num::NonZeroU32;
-use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
-use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
-    DEFAULT_SHARED_BUDGET, Later, Leases, Mode, OnUnavailable, Receipt, Replies, Reply,
-    SharedConfig, SharedDecision as Decided, SharedError, Signal,
+    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Receipt, Reply, SharedConfig,
+    SharedDecision as Decided, SharedError,
 };
 
 use crate::error::{not_returned, raised_by_shared, seconds};
 use crate::limiter::{is_main_thread, policies};
 use crate::number::{Span, budget_of, lease_of, ns, permits_of, timeout_of, within};
+use crate::replies::wait_with_signals;
 
-type Ended = Result<Decided, SharedError>;
+pub(crate) type Ended = Result<Decided, SharedError>;
 
 /// A limit for each key that all processes with the same store keep together. The class of users
 /// adds to it what Python does as well.
@@ -57,25 +53,6 @@ pub(crate) struct Grant {
     inner: rategate_ffi::SharedGrant,
     permits: u64,
     receipt: Arc<Mutex<Receipt>>,
-}
-
-/// The calls of one event loop that wait for a store, which watches the file descriptor and then
-/// calls `drain`.
-#[pyclass(frozen, module = "pyrategate", name = "_Replies")]
-#[derive(Debug)]
-pub(crate) struct LoopReplies {
-    inner: Replies<Ended>,
-    signal: Arc<Signal>,
-    pending: Mutex<HashMap<u64, Pending>>,
-}
-
-/// A call whose reply has not been delivered.
-#[derive(Debug)]
-struct Pending {
-    future: Py<PyAny>,
-    shared: rategate_ffi::Shared,
-    key: Vec<u8>,
-    permits: u64,
 }
 
 #[pymethods]
@@ -206,7 +183,7 @@ impl Shared {
         let timeout = timeout.map(|Span(timeout)| timeout);
         let ended = match self.inner()?.acquire(&key.0, permits, timeout) {
             Reply::Now(ended) => ended,
-            Reply::Later(later) if is_main_thread(py)? => wait_in_main_thread(py, later)?,
+            Reply::Later(later) if is_main_thread(py)? => wait_with_signals(py, later, || Ok(()))?,
             later @ Reply::Later(_) => py.detach(|| later.wait()),
         };
         Ok(decision(py, ended, permits, self.inner()?.id_of(&key.0))?.grant())
@@ -308,7 +285,7 @@ impl Shared {
 }
 
 impl Shared {
-    fn inner(&self) -> PyResult<&rategate_ffi::Shared> {
+    pub(crate) fn inner(&self) -> PyResult<&rategate_ffi::Shared> {
         self.made.get().map(|made| &made.inner).ok_or_else(|| {
             PyRuntimeError::new_err(
                 "the shared limit is not made yet: call super().__init__(url, limit) first",
@@ -413,165 +390,11 @@ impl Grant {
     }
 }
 
-#[pymethods]
-impl LoopReplies {
-    #[new]
-    fn new() -> PyResult<Self> {
-        let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let signal = Arc::new(signal);
-        let raise = Arc::clone(&signal);
-        let inner = Replies::new(move || raise.raise());
-        Ok(Self { inner, signal, pending: Mutex::default() })
-    }
-
-    /// Returns the file descriptor that is readable when there is something to drain.
-    fn fileno(&self) -> i32 {
-        self.signal.as_raw_fd()
-    }
-
-    /// The number of calls whose replies have not been delivered.
-    #[getter]
-    fn waiting(&self) -> usize {
-        self.inner.waiting()
-    }
-
-    /// Begins a call that waits until its permits are granted. Returns the decision where it is
-    /// there, or the id of the call, whose reply `future` will have.
-    fn acquire<'py>(
-        &self,
-        shared: PyRef<'py, Shared>,
-        #[pyo3(from_py_with = key_of)] key: Key,
-        #[pyo3(from_py_with = permits_of)] permits: u64,
-        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
-        make_future: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let timeout = timeout.map(|Span(timeout)| timeout);
-        let reply = shared.inner()?.acquire(&key.0, permits, timeout);
-        self.begin(reply, (&shared, key, permits), &make_future)
-    }
-
-    /// Begins a call that is decided at once, by the store or without it, as `acquire` does.
-    fn check<'py>(
-        &self,
-        shared: PyRef<'py, Shared>,
-        #[pyo3(from_py_with = key_of)] key: Key,
-        #[pyo3(from_py_with = permits_of)] permits: u64,
-        make_future: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner()?.decide(&key.0, permits);
-        self.begin(reply, (&shared, key, permits), &make_future)
-    }
-
-    /// Returns the most permits that a call could take now, as `acquire` does.
-    fn peek<'py>(
-        &self,
-        shared: PyRef<'py, Shared>,
-        #[pyo3(from_py_with = key_of)] key: Key,
-        make_future: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner()?.peek(&key.0, 1);
-        self.begin(reply, (&shared, key, 0), &make_future)
-    }
-
-    /// Gives up a call. What it is granted later goes back.
-    fn cancel(&self, id: u64) -> bool {
-        let pending = self.pending().remove(&id);
-        let is_pending = self.inner.cancel(id);
-        drop(pending);
-        is_pending
-    }
-
-    /// Ends the futures of the calls whose replies have come, in order.
-    fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        self.signal.lower();
-        let mut failed = None;
-        self.inner.drain(|id, ended| {
-            let pending = self.pending().remove(&id);
-            if let Some(Err(error)) = pending.map(|pending| pending.end(py, ended)) {
-                failed = Some(error);
-            }
-        });
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Gives up all calls, for a loop that is closed.
-    fn close(&self) {
-        let ids: Vec<u64> = self.pending().keys().copied().collect();
-        for id in ids {
-            self.cancel(id);
-        }
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Ok(pending) = self.pending.try_lock() {
-            for call in pending.values() {
-                visit.call(&call.future)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl LoopReplies {
-    /// Begins a call. Returns its decision, or its future and its id.
-    fn begin<'py>(
-        &self,
-        reply: Reply,
-        (shared, key, permits): (&PyRef<'py, Shared>, Key, u64),
-        make_future: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = make_future.py();
-        let begun = match reply {
-            Reply::Now(ended) => Ok(ended),
-            Reply::Later(later) => self.inner.begin(later).ok_or_else(of_the_parent)?,
-        };
-        match begun {
-            Ok(ended) => {
-                let limiter = shared.inner()?.id_of(&key.0);
-                Ok(Bound::new(py, decision(py, ended, permits, limiter)?)?.into_any())
-            }
-            Err(id) => {
-                let future = make_future.call0()?;
-                let (pending, Key(key)) = (future.clone().unbind(), key);
-                let pending =
-                    Pending { future: pending, shared: shared.inner()?.clone(), key, permits };
-                self.pending().insert(id, pending);
-                Ok((future, id).into_pyobject(py)?.into_any())
-            }
-        }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pending {
-    fn end(self, py: Python<'_>, ended: Ended) -> PyResult<()> {
-        let future = self.future.bind(py);
-        // Its task was cancelled, and does not get what was granted.
-        if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-            if let Ok(Decided::Granted(grant)) = ended {
-                let refunded = self.shared.refund(&self.key, self.permits, grant);
-                refunded.map_err(|error| raised_by_shared(py, &error))?;
-            }
-            return Ok(());
-        }
-        match decision(py, ended, self.permits, self.shared.id_of(&self.key)) {
-            Ok(decided) => future.call_method1(intern!(py, "set_result"), (decided,))?,
-            Err(error) => {
-                future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?
-            }
-        };
-        Ok(())
-    }
-}
-
 /// A key as the store has it: the bytes of a text, bytes, or the digits of a number.
 #[derive(Default)]
-pub(crate) struct Key(Vec<u8>);
+pub(crate) struct Key(pub(crate) Vec<u8>);
 
-fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
+pub(crate) fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
     if let Ok(text) = given.cast::<PyString>() {
         return Ok(Key(text.to_cow()?.as_bytes().to_vec()));
     }
@@ -581,41 +404,17 @@ fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
     Ok(Key(crate::keyed::number_of(given)?.to_string().into_bytes()))
 }
 
-fn decision(py: Python<'_>, ended: Ended, permits: u64, limiter: u64) -> PyResult<Decision> {
+pub(crate) fn decision(
+    py: Python<'_>,
+    ended: Ended,
+    permits: u64,
+    limiter: u64,
+) -> PyResult<Decision> {
     match ended {
         Ok(decided) => {
             let receipt = Arc::new(Mutex::new(Receipt::new(limiter)));
             Ok(Decision { decided, permits, receipt })
         }
         Err(error) => Err(raised_by_shared(py, &error)),
-    }
-}
-
-fn of_the_parent() -> PyErr {
-    PyRuntimeError::new_err("this event loop is the parent's; run another in a forked child")
-}
-
-/// Waits in such a way that Ctrl-C ends the wait, and the place in the line with it.
-fn wait_in_main_thread(py: Python<'_>, later: Later<Ended>) -> PyResult<Ended> {
-    let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-    let signal = Arc::new(signal);
-    let raise = Arc::clone(&signal);
-    let replies = Replies::new(move || raise.raise());
-    if let Ok(ended) = replies.begin(later).ok_or_else(of_the_parent)? {
-        return Ok(ended);
-    }
-    loop {
-        match py.detach(|| signal.wait()) {
-            // Raises KeyboardInterrupt. The call is given up with the list.
-            Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
-            Err(error) => return Err(PyOSError::new_err(error.to_string())),
-            Ok(()) => {}
-        }
-        signal.lower();
-        let mut end = None;
-        replies.drain(|_, ended| end = Some(ended));
-        if let Some(ended) = end {
-            return Ok(ended);
-        }
     }
 }
