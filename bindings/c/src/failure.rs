@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use std::io;
 
 use rategate::error::PolicyTextError;
-use rategate_ffi::Code;
+use rategate_ffi::{Code, ReturnError};
 
 use crate::status::number;
 
@@ -95,6 +95,8 @@ pub(crate) enum Failure {
     Table(String),
     /// A decision that grants nothing.
     NoGrant(i32),
+    /// A grant that cannot be returned.
+    Return(ReturnError),
     /// Several limits for each key.
     SeveralForAKey(usize),
     /// A hub of another process.
@@ -158,6 +160,7 @@ impl fmt::Display for Failure {
             Self::NoGrant(status) => {
                 write!(f, "the decision grants nothing: its status is {status}, not 1")
             }
+            Self::Return(error) => error.fmt(f),
             Self::SeveralForAKey(count) => {
                 write!(f, "{count} policies: a table of keys has one for each key")
             }

@@ -22,7 +22,9 @@ use rategate::{
 use rategate_sim::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
+use crate::fork;
 use crate::hold::Held;
+use crate::receipt::next_id;
 
 /// The policies of a limiter: at least one, and a call passes all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,7 @@ pub struct Policies(AllOf);
 #[derive(Clone, Debug)]
 pub struct Limiter {
     kind: Kind,
+    id: u64,
     /// The waits in event loops that may have ended, and whose callers have not gone on.
     untaken: Arc<AtomicUsize>,
 }
@@ -225,9 +228,11 @@ impl Limiter {
     ///
     /// As of [`rategate::Limiter::acquire_within`].
     pub fn acquire(&self, permits: u64, timeout: Option<Duration>) -> Result<Grant, AcquireError> {
-        each!(self, limiter => match timeout {
-            Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
-            None => limiter.limiter().acquire(permits),
+        fork::within(|| {
+            each!(self, limiter => match timeout {
+                Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
+                None => limiter.limiter().acquire(permits),
+            })
         })
     }
 
@@ -447,7 +452,7 @@ impl Limiter {
 
     /// Closes the limiter: it grants nothing any more, and all waits end.
     pub fn close(&self) {
-        each!(self, limiter => limiter.close());
+        fork::within(|| each!(self, limiter => limiter.close()));
     }
 
     /// Returns `true` if the limiter is closed.
@@ -471,6 +476,19 @@ impl Limiter {
         self.untaken.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns the number of the limiter in this process, which [receipts](crate::Receipt) name.
+    ///
+    /// All limiters of one key of a table have the same.
+    #[inline]
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn with_id(self, id: u64) -> Self {
+        Self { id, ..self }
+    }
+
     pub(crate) const fn untaken(&self) -> &Arc<AtomicUsize> {
         &self.untaken
     }
@@ -478,7 +496,7 @@ impl Limiter {
 
 impl From<Kind> for Limiter {
     fn from(kind: Kind) -> Self {
-        Self { kind, untaken: Arc::default() }
+        Self { kind, id: next_id(), untaken: Arc::default() }
     }
 }
 

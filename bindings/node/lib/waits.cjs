@@ -31,12 +31,16 @@ let keeping = 0
 /** The waits of one limiter. */
 class Waits {
   #limiter
+  #id
+  #key
   #begin
   #count = 0
   #keeps = true
 
-  constructor (limiter) {
+  constructor (limiter, id, key) {
     this.#limiter = limiter
+    this.#id = id
+    this.#key = key
   }
 
   /** Whether they keep the process alive. */
@@ -56,13 +60,13 @@ class Waits {
     }
     this.#begin ??= hub.fastBegin(this.#limiter, scratch.buffer)
     let begun = timeoutNs === undefined ? this.#begin(permits) : NaN
-    if (begun === 0) return resolve(lastGrant())
+    if (begun === 0) return resolve(lastGrant(this.#id, this.#key))
     try {
       if (Number.isNaN(begun)) begun = hub.begin(this.#limiter, permits, timeoutNs)
     } catch (error) {
       return reject(typed(error))
     }
-    if (typeof begun !== 'number') return resolve(new Grant(begun))
+    if (typeof begun !== 'number') return resolve(new Grant(begun, this.#id, this.#key))
     const wait = { resolve, reject, waits: this, offAbort: undefined }
     if (signal) {
       wait.offAbort = onAbort(signal, () => {
@@ -74,6 +78,10 @@ class Waits {
     waits.set(begun, wait)
     this.add(1)
     look()
+  }
+
+  lastGrant () {
+    return lastGrant(this.#id, this.#key)
   }
 
   add (count) {
@@ -127,7 +135,7 @@ function endOfHub () {
   if (id === 0) return false
   const wait = waits.get(Math.abs(id))
   end(Math.abs(id), wait)
-  if (id > 0) wait.resolve(lastGrant())
+  if (id > 0) wait.resolve(wait.waits.lastGrant())
   else wait.reject(typed(hub.failure()))
   return true
 }

@@ -13,7 +13,7 @@ use rategate_ffi::{Later, Replies, Reply, SharedDecision, Signal};
 
 use crate::error::raised_by_shared;
 use crate::load::{OpenLoop, Release};
-use crate::number::{Span, permits_of};
+use crate::number::{Span, permits_of, timeout_of};
 use crate::shared::{Ended, Key, Shared, decision, key_of};
 
 /// The calls of one event loop that wait for a store or a load, which watches the file descriptor
@@ -70,11 +70,11 @@ impl LoopReplies {
         shared: PyRef<'py, Shared>,
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
         make_future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        let reply = shared.inner.acquire(&key.0, permits, timeout);
+        let reply = shared.inner()?.acquire(&key.0, permits, timeout);
         self.begin(reply, (&shared, key, permits), &make_future)
     }
 
@@ -86,7 +86,7 @@ impl LoopReplies {
         #[pyo3(from_py_with = permits_of)] permits: u64,
         make_future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner.decide(&key.0, permits);
+        let reply = shared.inner()?.decide(&key.0, permits);
         self.begin(reply, (&shared, key, permits), &make_future)
     }
 
@@ -97,7 +97,7 @@ impl LoopReplies {
         #[pyo3(from_py_with = key_of)] key: Key,
         make_future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner.peek(&key.0, 1);
+        let reply = shared.inner()?.peek(&key.0, 1);
         self.begin(reply, (&shared, key, 0), &make_future)
     }
 
@@ -205,12 +205,15 @@ impl LoopReplies {
             Reply::Later(later) => self.decisions.begin(later).ok_or_else(of_the_parent)?,
         };
         match begun {
-            Ok(ended) => Ok(Bound::new(py, decision(py, ended, permits)?)?.into_any()),
+            Ok(ended) => {
+                let limiter = shared.inner()?.id_of(&key.0);
+                Ok(Bound::new(py, decision(py, ended, permits, limiter)?)?.into_any())
+            }
             Err(id) => {
                 let future = make_future.call0()?;
                 let (pending, Key(key)) = (future.clone().unbind(), key);
                 let pending =
-                    Pending { future: pending, shared: shared.inner.clone(), key, permits };
+                    Pending { future: pending, shared: shared.inner()?.clone(), key, permits };
                 locked(&self.pending).insert(id, pending);
                 Ok((future, id).into_pyobject(py)?.into_any())
             }
@@ -239,7 +242,7 @@ impl Pending {
             }
             return Ok(());
         }
-        match decision(py, ended, self.permits) {
+        match decision(py, ended, self.permits, self.shared.id_of(&self.key)) {
             Ok(decided) => future.call_method1(intern!(py, "set_result"), (decided,))?,
             Err(error) => {
                 future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?

@@ -1,20 +1,21 @@
 //! One limit that several processes keep together, in Redis or Valkey.
 
 use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
-    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Reply, SharedConfig,
+    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Receipt, Reply, SharedConfig,
     SharedDecision as Decided, SharedError,
 };
 
-use crate::error::{raised_by_shared, seconds};
+use crate::error::{not_returned, raised_by_shared, seconds};
 use crate::limiter::{is_main_thread, policies};
-use crate::number::{Span, ns, permits_of, within};
+use crate::number::{Span, budget_of, lease_of, ns, permits_of, timeout_of, within};
 use crate::replies::wait_with_signals;
 
 pub(crate) type Ended = Result<Decided, SharedError>;
@@ -24,36 +25,56 @@ pub(crate) type Ended = Result<Decided, SharedError>;
 #[pyclass(frozen, subclass, module = "pyrategate", name = "_Shared")]
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) inner: rategate_ffi::Shared,
+    /// Empty until `__init__`, as of a limiter.
+    made: OnceLock<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    inner: rategate_ffi::Shared,
     limit: String,
     mode: &'static str,
 }
 
 /// The decision of a shared limit.
 #[pyclass(frozen, module = "pyrategate", name = "SharedDecision")]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Decision {
     decided: Decided,
     permits: u64,
+    /// Of all objects of the grant.
+    receipt: Arc<Mutex<Receipt>>,
 }
 
 /// Permits that a shared limit has granted, to be refunded if they have no effect.
-#[pyclass(frozen, from_py_object, module = "pyrategate", name = "SharedGrant")]
-#[derive(Clone, Debug)]
+#[pyclass(frozen, module = "pyrategate", name = "SharedGrant")]
+#[derive(Debug)]
 pub(crate) struct Grant {
-    grant: rategate_ffi::SharedGrant,
+    inner: rategate_ffi::SharedGrant,
     permits: u64,
+    receipt: Arc<Mutex<Receipt>>,
 }
 
 #[pymethods]
 impl Shared {
     #[new]
+    #[pyo3(
+        signature = (*_args, **_kwargs),
+        text_signature = "(url, limit, *, mode='exact', when_gone='deny', processes=None, \
+                          name=None, prefix=None, budget=None, lease=None, lease_permits=None, \
+                          guard=False, quarantine=False)"
+    )]
+    const fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { made: OnceLock::new() }
+    }
+
     #[pyo3(signature = (
         url, limit, *, mode="exact", when_gone="deny", processes=None, name=None, prefix=None,
         budget=None, lease=None, lease_permits=None, guard=false, quarantine=false
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
-    fn new(
+    fn __init__(
+        &self,
         py: Python<'_>,
         url: String,
         limit: Bound<'_, PyAny>,
@@ -62,12 +83,12 @@ impl Shared {
         processes: Option<Bound<'_, PyAny>>,
         name: Option<String>,
         prefix: Option<String>,
-        budget: Option<Span>,
-        lease: Option<Span>,
+        #[pyo3(from_py_with = budget_of)] budget: Option<Span>,
+        #[pyo3(from_py_with = lease_of)] lease: Option<Span>,
         lease_permits: Option<Bound<'_, PyAny>>,
         guard: bool,
         quarantine: bool,
-    ) -> PyResult<Self> {
+    ) -> PyResult<()> {
         let policies = policies(&limit)?;
         let processes = processes
             .map(|given| within("processes", 1, u32::MAX.into(), &given))
@@ -120,7 +141,10 @@ impl Shared {
         let config = SharedConfig { url, prefix, name, mode, when_gone, has_quarantine, budget };
         let inner = rategate_ffi::Shared::new(&policies, &config);
         let inner = inner.map_err(|error| raised_by_shared(py, &error))?;
-        Ok(Self { inner, limit: policies.to_string(), mode: shown })
+        let limit = policies.to_string();
+        self.made
+            .set(Made { inner, limit, mode: shown })
+            .map_err(|_| PyTypeError::new_err("the shared limit has been made"))
     }
 
     /// Takes permits for a key, or not at all. Blocks the thread for the store's reply.
@@ -142,8 +166,9 @@ impl Shared {
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        let decided = py.detach(|| self.inner.decide_blocking(&key.0, permits));
-        decision(py, decided, permits)
+        let limiter = self.inner()?;
+        let decided = py.detach(|| limiter.decide_blocking(&key.0, permits));
+        decision(py, decided, permits, self.inner()?.id_of(&key.0))
     }
 
     /// Takes permits for a key, and blocks the thread until they may start.
@@ -153,15 +178,15 @@ impl Shared {
         py: Python<'_>,
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
     ) -> PyResult<Option<Grant>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        let ended = match self.inner.acquire(&key.0, permits, timeout) {
+        let ended = match self.inner()?.acquire(&key.0, permits, timeout) {
             Reply::Now(ended) => ended,
             Reply::Later(later) if is_main_thread(py)? => wait_with_signals(py, later, || Ok(()))?,
             later @ Reply::Later(_) => py.detach(|| later.wait()),
         };
-        Ok(decision(py, ended, permits)?.grant())
+        Ok(decision(py, ended, permits, self.inner()?.id_of(&key.0))?.grant())
     }
 
     /// Returns the most permits that a call of a key could take now, as far as the store knows.
@@ -171,8 +196,9 @@ impl Shared {
         py: Python<'_>,
         #[pyo3(from_py_with = key_of)] key: Key,
     ) -> PyResult<Option<u64>> {
-        let peeked = py.detach(|| self.inner.peek(&key.0, 1).wait());
-        Ok(decision(py, peeked, 0)?.remaining())
+        let limiter = self.inner()?;
+        let peeked = py.detach(|| limiter.peek(&key.0, 1).wait());
+        Ok(decision(py, peeked, 0, 0)?.remaining())
     }
 
     /// Brings back permits of a grant that had no effect, all by default. The request is sent in
@@ -181,42 +207,44 @@ impl Shared {
     fn refund(
         &self,
         py: Python<'_>,
-        grant: Grant,
+        grant: PyRef<'_, Grant>,
         #[pyo3(from_py_with = key_of)] key: Key,
         permits: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let permits = match permits {
-            Some(permits) => within("permits", 0, grant.permits, &permits)?,
-            None => grant.permits,
-        };
-        let refunded = self.inner.refund(&key.0, permits, grant.grant);
-        refunded.map_err(|error| raised_by_shared(py, &error))
+        let permits = permits.map_or(Ok(grant.permits), |permits| permits_of(&permits))?;
+        let limiter = self.inner()?;
+        let refund = || limiter.refund(&key.0, permits, grant.inner.clone()).map(|()| permits);
+        let mut receipt = grant.receipt.lock().unwrap_or_else(PoisonError::into_inner);
+        let refunded = receipt.refund(limiter.id_of(&key.0), grant.permits, permits, refund);
+        refunded.map_err(not_returned)?.map_err(|error| raised_by_shared(py, &error))?;
+        Ok(())
     }
 
     /// Blocks the thread until the store has replied once. Raises `Unavailable` after the timeout,
     /// and at once where only an operator can help, as with a wrong password.
     #[pyo3(signature = (timeout=Span(Duration::from_secs(5))), text_signature = "($self, timeout=5)")]
     fn ready(&self, py: Python<'_>, timeout: Span) -> PyResult<()> {
-        let ready = py.detach(|| self.inner.ready(timeout.0));
+        let limiter = self.inner()?;
+        let ready = py.detach(|| limiter.ready(timeout.0));
         ready.map_err(|error| raised_by_shared(py, &error))
     }
 
     /// The store's status for this process: "healthy", "quarantined" or "unavailable".
     #[getter]
-    fn status(&self) -> String {
-        self.inner.health().store_status.to_string()
+    fn status(&self) -> PyResult<String> {
+        Ok(self.inner()?.health().store_status.to_string())
     }
 
     /// The store's latest failure, or None.
     #[getter]
-    fn last_failure(&self) -> Option<String> {
-        self.inner.health().last_unavailable.map(|failure| failure.to_string())
+    fn last_failure(&self) -> PyResult<Option<String>> {
+        Ok(self.inner()?.health().last_unavailable.map(|failure| failure.to_string()))
     }
 
     /// The calls of this process by who decided them: pairs of granted and denied.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.inner.counts();
+        let counts = self.inner()?.counts();
         let by = PyDict::new(py);
         for (name, calls) in
             [("store", counts.store), ("lease", counts.lease), ("fallback", counts.fallback)]
@@ -228,8 +256,8 @@ impl Shared {
 
     /// Returns the number of callers of this process that wait for a key.
     #[pyo3(signature = (key=Key::default()), text_signature = "($self, key='')")]
-    fn waiting(&self, #[pyo3(from_py_with = key_of)] key: Key) -> usize {
-        self.inner.waiting(&key.0)
+    fn waiting(&self, #[pyo3(from_py_with = key_of)] key: Key) -> PyResult<usize> {
+        Ok(self.inner()?.waiting(&key.0))
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -249,7 +277,20 @@ impl Shared {
 
     /// Omits the address, which may hold a password.
     fn __repr__(&self) -> String {
-        format!("Shared({:?}, mode={:?})", self.limit, self.mode)
+        match self.made.get() {
+            Some(Made { limit, mode, .. }) => format!("Shared({limit:?}, mode={mode:?})"),
+            None => "Shared(without a limit)".to_owned(),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn inner(&self) -> PyResult<&rategate_ffi::Shared> {
+        self.made.get().map(|made| &made.inner).ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "the shared limit is not made yet: call super().__init__(url, limit) first",
+            )
+        })
     }
 }
 
@@ -296,7 +337,11 @@ impl Decision {
     #[getter]
     fn grant(&self) -> Option<Grant> {
         match &self.decided {
-            Decided::Granted(grant) => Some(Grant { grant: grant.clone(), permits: self.permits }),
+            Decided::Granted(grant) => Some(Grant {
+                inner: grant.clone(),
+                permits: self.permits,
+                receipt: Arc::clone(&self.receipt),
+            }),
             Decided::Denied(_) => None,
         }
     }
@@ -337,7 +382,7 @@ impl Grant {
     /// The permits that one more call could take then, as far as is known.
     #[getter]
     const fn remaining(&self) -> Option<u64> {
-        self.grant.remaining
+        self.inner.remaining
     }
 
     fn __repr__(&self) -> String {
@@ -356,15 +401,20 @@ pub(crate) fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
     if let Ok(bytes) = given.cast::<PyBytes>() {
         return Ok(Key(bytes.as_bytes().to_vec()));
     }
-    if given.is_instance_of::<PyInt>() {
-        return Ok(Key(given.str()?.to_cow()?.as_bytes().to_vec()));
-    }
-    Err(PyTypeError::new_err(format!("a key is a str, bytes or an int, not {}", given.repr()?)))
+    Ok(Key(crate::keyed::number_of(given)?.to_string().into_bytes()))
 }
 
-pub(crate) fn decision(py: Python<'_>, ended: Ended, permits: u64) -> PyResult<Decision> {
+pub(crate) fn decision(
+    py: Python<'_>,
+    ended: Ended,
+    permits: u64,
+    limiter: u64,
+) -> PyResult<Decision> {
     match ended {
-        Ok(decided) => Ok(Decision { decided, permits }),
+        Ok(decided) => {
+            let receipt = Arc::new(Mutex::new(Receipt::new(limiter)));
+            Ok(Decision { decided, permits, receipt })
+        }
         Err(error) => Err(raised_by_shared(py, &error)),
     }
 }

@@ -1,37 +1,50 @@
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, Literal, final
 from typing_extensions import Self, disjoint_base
 
 from ._types import AwaitedWakes, Key, Limit, Span, Wakes
 
 __all__ = [
+    "_after_fork",
+    "_before_fork",
     "Acquire",
     "Charged",
+    "DEFAULT_BACKOFF_NS",
     "Decision",
     "Grant",
     "Hold",
     "Hub",
     "Keyed",
     "Left",
+    "MAX_HOLD_NS",
     "Release",
     "Reservation",
+    "ServerHints",
+    "ServerLimit",
     "Settled",
     "SharedDecision",
     "SharedGrant",
+    "_ClientNames",
     "_Limiter",
     "_ManualClock",
     "_OpenLoop",
+    "_PacedRequest",
+    "_Pacing",
     "_Replies",
     "_Shared",
     "__version__",
+    "parse_hints",
 ]
 
+DEFAULT_BACKOFF_NS: int
+MAX_HOLD_NS: int
 __version__: str
 
 @disjoint_base
 class _ManualClock:
-    def __new__(cls) -> Self: ...
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    def __init__(self) -> None: ...
     @property
     def now_ns(self) -> int: ...
     @property
@@ -43,6 +56,8 @@ class _ManualClock:
 @final
 class Grant:
     def __new__(cls, words: Sequence[int], /) -> Self: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _seen: object) -> Self: ...
     @property
     def permits(self) -> int: ...
     @property
@@ -152,6 +167,90 @@ class Left:
     def __next__(self) -> None: ...
 
 @final
+class _ClientNames:
+    def __new__(
+        cls,
+        group_v4: int,
+        group_v6: int,
+        field: str = "x-forwarded-for",
+        hops: int | None = None,
+        networks: Sequence[str] | None = None,
+    ) -> Self: ...
+    def name(self, peer: str | None, lines: Sequence[str] = ...) -> str | None: ...
+
+@final
+class ServerLimit:
+    def __new__(
+        cls,
+        name: str,
+        unit: str | None,
+        quota: int | None,
+        window_ns: int | None,
+        remaining: int,
+        reset_ns: int,
+        is_gradual: bool = False,
+    ) -> Self: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str | None: ...
+    @property
+    def quota(self) -> int | None: ...
+    @property
+    def window_ns(self) -> int | None: ...
+    @property
+    def remaining(self) -> int: ...
+    @property
+    def reset_ns(self) -> int: ...
+    @property
+    def is_gradual(self) -> bool: ...
+    @property
+    def counts_tokens(self) -> bool: ...
+    def opens_after_ns(self, amount: int) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs__(
+        self,
+    ) -> tuple[str, str | None, int | None, int | None, int, int, bool]: ...
+
+@final
+class ServerHints:
+    def __new__(
+        cls, hold_ns: int = 0, is_guess: bool = False, limits: Sequence[ServerLimit] = ...
+    ) -> Self: ...
+    @property
+    def hold_ns(self) -> int: ...
+    @property
+    def is_guess(self) -> bool: ...
+    @property
+    def limits(self) -> list[ServerLimit]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __getnewargs__(self) -> tuple[int, bool, list[ServerLimit]]: ...
+
+def parse_hints(
+    status: int,
+    headers: Iterable[tuple[str, str]],
+    now_unix_ns: int | None = None,
+    max_hold_ns: int | None = None,
+) -> ServerHints: ...
+@final
+class _Pacing:
+    def __new__(
+        cls, *, spreads: bool = True, jitter_ns: int | None = None, max_waiting: int | None = None
+    ) -> Self: ...
+    def with_tokens(self) -> _Pacing: ...
+    def join(self, input: int, output: int) -> _PacedRequest | None: ...
+
+@final
+class _PacedRequest:
+    def start(self, now_ns: int) -> int | None: ...
+    def send(self, now_ns: int) -> bool: ...
+    def follow(self, now_ns: int, hints: ServerHints) -> None: ...
+    def close(self) -> None: ...
+
+@final
 class Hub:
     def __new__(cls) -> Self: ...
     @property
@@ -161,7 +260,7 @@ class Hub:
         self, limiter: _Limiter, permits: int, timeout: Span | None, future: Wakes
     ) -> int | Grant: ...
     def cancel(self, id: int) -> bool: ...
-    def collect(self, id: int) -> Grant | None: ...
+    def collect(self, limiter: _Limiter, id: int) -> Grant | None: ...
     def wait_on(self, id: int, future: Wakes) -> None: ...
     def wake(self) -> None: ...
     def close(self) -> None: ...
@@ -173,6 +272,7 @@ class Keyed:
         limit: Limit,
         *,
         max_keys: int | None = None,
+        max_bytes: int | None = None,
         when_full: Literal["share", "refuse", "admit"] = "share",
         clock: _ManualClock | None = None,
     ) -> Self: ...
@@ -189,8 +289,9 @@ class Keyed:
 
 @disjoint_base
 class _Limiter:
-    def __new__(
-        cls,
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    def __init__(
+        self,
         limit: Limit,
         *,
         clock: _ManualClock | None = None,
@@ -200,7 +301,7 @@ class _Limiter:
         debt: Literal["forget", "carry"] = "forget",
         max_debt: Span | None = None,
         name: str | None = None,
-    ) -> Self: ...
+    ) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -308,8 +409,9 @@ class SharedDecision:
 
 @disjoint_base
 class _Shared:
-    def __new__(
-        cls,
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    def __init__(
+        self,
         url: str,
         limit: Limit,
         *,
@@ -323,7 +425,7 @@ class _Shared:
         lease_permits: int | None = None,
         guard: bool = False,
         quarantine: bool = False,
-    ) -> Self: ...
+    ) -> None: ...
     @property
     def status(self) -> Literal["healthy", "quarantined", "unavailable"]: ...
     @property
@@ -379,3 +481,6 @@ class _Replies:
     def leave(self, id: int) -> bool: ...
     def drain(self) -> None: ...
     def close(self) -> None: ...
+
+def _before_fork() -> None: ...
+def _after_fork(is_child: bool) -> None: ...

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from ._core import Grant, Hub, _Limiter, _Replies
+from ._core import Grant, Hub, _after_fork, _before_fork, _Limiter, _Replies
 from ._types import AwaitedWakes, Span
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
@@ -115,7 +115,7 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
         while True:
             await future
             # Only now: the permits count from the instant at which the task runs.
-            grant = hub.collect(place)
+            grant = hub.collect(limiter, place)
             if grant is not None:
                 return grant
             future = loop.create_future()
@@ -134,3 +134,9 @@ def _forget_the_parents_loops() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_the_parents_loops)
+    # Threads that wait, and the timer, use limiters without the interpreter's lock.
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(False),
+        after_in_child=lambda: _after_fork(True),
+    )

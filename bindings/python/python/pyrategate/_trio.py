@@ -139,7 +139,7 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
             await trio.lowlevel.wait_task_rescheduled(leave)
             try:
                 # Only now: the permits count from the instant at which the task runs.
-                grant = hub.collect(place)
+                grant = hub.collect(limiter, place)
             finally:
                 due.next()
             if grant is not None:
