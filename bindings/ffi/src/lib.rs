@@ -25,6 +25,7 @@ mod keyed;
 mod limiter;
 mod line;
 mod replies;
+mod saved;
 mod shared;
 #[cfg(unix)]
 mod signal;
@@ -36,10 +37,12 @@ pub use self::hub::{Begun, Hub, WaitId};
 pub use self::keyed::{KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
 pub use self::replies::{Later, Replies};
+pub use self::saved::RestoreError;
 pub use self::shared::{
     DEFAULT_SHARED_BUDGET, Denial, Health, Leases, Mode, OnUnavailable, Reply, Shared,
     SharedConfig, SharedCounts, SharedDecision, SharedError, SharedGrant,
 };
 #[cfg(unix)]
 pub use self::signal::Signal;
+pub use rategate::snapshot::SnapshotError;
 pub use rategate_sim::scenario::ScenarioError;
