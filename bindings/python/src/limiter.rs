@@ -7,7 +7,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyString};
 use rategate::adaptive::Outcome;
 use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
@@ -42,7 +43,7 @@ impl Limiter {
     #[new]
     #[pyo3(signature = (
         limit, *, clock=None, max_waiting=None, max_waiting_permits=None, when_full="refuse",
-        debt="forget", max_debt=None, name=None
+        debt="forget", max_debt=None, name=None, _saved=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
@@ -55,12 +56,17 @@ impl Limiter {
         debt: &str,
         max_debt: Option<Span>,
         name: Option<String>,
+        _saved: Option<(Bound<'_, PyAny>, Option<Span>)>,
     ) -> PyResult<Self> {
         let policies = policies(&limit)?;
         let on = clock
             .as_ref()
             .map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let limiter = rategate_ffi::Limiter::new(&policies, on).with_debt(debts(debt, max_debt)?);
+        let limiter = match _saved {
+            None => rategate_ffi::Limiter::new(&policies, on),
+            Some((saved, max_downtime)) => restored(&policies, on, &saved, max_downtime)?,
+        };
+        let limiter = limiter.with_debt(debts(debt, max_debt)?);
         let bounds = bounds(max_waiting, max_waiting_permits, when_full)?;
         limiter.bound_queue(bounds).map_err(|error| raised(py, error))?;
         let limiter = match &name {
@@ -252,6 +258,16 @@ impl Limiter {
         self.inner.reset().map_err(|error| raised(py, error))
     }
 
+    /// Returns the limit's numbers and its state as bytes, for `restore`.
+    ///
+    /// Permits that are promised or held count as taken. Waiters are not saved, and operations in
+    /// flight have ended when it is restored.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let saved = py.detach(|| self.inner.save());
+        let saved = saved.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(PyBytes::new(py, &saved))
+    }
+
     /// Puts other numbers of the same policies into force. Waiters stay.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
@@ -336,7 +352,8 @@ impl Limiter {
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "a limiter cannot be pickled: another process would get a copy that limits by itself. \
-             Make one there, or take Shared, by which a store decides for all",
+             Make one there, take Shared, by which a store decides for all, or save() this one as it \
+             ends and Limiter.restore() it there",
         ))
     }
 
@@ -388,6 +405,23 @@ impl Limiter {
             }
         }
     }
+}
+
+fn restored(
+    policies: &Policies,
+    clock: Clock,
+    saved: &Bound<'_, PyAny>,
+    max_downtime: Option<Span>,
+) -> PyResult<rategate_ffi::Limiter> {
+    let Ok(bytes) = saved.extract::<PyBackedBytes>() else {
+        return Err(PyTypeError::new_err(format!(
+            "saved is the bytes of Limiter.save(), not {}",
+            saved.repr()?
+        )));
+    };
+    let max_downtime = max_downtime.map(|Span(max)| max);
+    rategate_ffi::Limiter::restore(policies, clock, &bytes, max_downtime)
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn outcome_of(outcome: &str) -> PyResult<Outcome> {
