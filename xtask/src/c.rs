@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::servers::debian;
 use crate::{cargo, conformance, tapes};
 
 /// The package, below the root.
@@ -93,6 +94,7 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     if quick {
         return Ok(());
     }
+    debian("valgrind", "valgrind")?;
     for test in TESTS {
         at.valgrind(test)?;
         // They have allocators of their own.

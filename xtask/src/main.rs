@@ -32,6 +32,7 @@ mod stress;
 mod tapes;
 mod tidy;
 mod trace;
+mod valgrind;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -140,8 +141,8 @@ static COMMANDS: [Command; 26] = [
     },
     Command {
         forms: &["python", "python --quick", "python --bench"],
-        help: "builds the wheel for Python and tests it, installed, with each interpreter there is\n\
-               [--quick: unoptimized, with one] [--bench: times it beside other packages]",
+        help: "builds the wheel for Python and tests it, installed, with each interpreter there is,\n\
+               and under valgrind [--quick: unoptimized, with one] [--bench: times it beside other packages]",
         run: |at, words| {
             if words.contains(&"--bench") {
                 return python::bench(&at.root, &at.target);
@@ -211,8 +212,9 @@ static COMMANDS: [Command; 26] = [
     },
     Command {
         forms: &["node", "node --quick", "node --bench"],
-        help: "builds the package for Node, and runs its tests under three versions of Node\n\
-               [--quick: under one] [--bench: times it beside other packages in place of that]",
+        help: "builds the package for Node, and runs its tests under three versions of Node, and\n\
+               under valgrind [--quick: under one] [--bench: times it beside other packages in\n\
+               place of that]",
         run: |at, words| match words.get(1) {
             Some(&"--bench") => node::bench(&at.root, &at.target),
             flag => node::run(&at.root, &at.target, flag.is_some()),

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::servers::packages;
+use crate::valgrind::Watched;
 use crate::{cargo, conformance, tapes};
 
 /// The compiler that checks the types, and the types of Node.
@@ -51,7 +52,8 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     if quick || !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
     }
-    later_versions(target)?.iter().try_for_each(|node| tests(target, node))
+    later_versions(target)?.iter().try_for_each(|node| tests(target, node))?;
+    under_valgrind(target)
 }
 
 /// Installs later versions of Node.
@@ -155,18 +157,39 @@ fn compile(folder: &Path, files: &[&str]) -> Result<()> {
 
 fn tests(target: &Path, node: &Path) -> Result<()> {
     let folder = target.join("node");
-    let files = std::fs::read_dir(folder.join("test")).context("the tests")?;
-    let files = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
     let mut run = Command::new(node);
     conformance::record(run.env("RATEGATE_TAPES", target.join("tapes")), target)?;
-    run.current_dir(folder).args([
+    run.current_dir(&folder).args([
         "--expose-gc",
         "--test",
         "--test-timeout=120000",
         "--test-reporter=spec",
     ]);
-    run.args(files.iter().filter(|file| file.to_string_lossy().ends_with(".test.js")));
+    run.args(test_files(&folder)?);
     cargo::run(&mut run, &format!("the tests failed under {}", node.display()))
+}
+
+/// Runs the tests under valgrind, each file alone, as they would run beside each other.
+fn under_valgrind(target: &Path) -> Result<()> {
+    let folder = target.join("node");
+    for test in test_files(&folder)? {
+        println!("node: {} under valgrind", test.display());
+        let mut watched = Watched::new(Path::new("node"), &folder, "rategate.node")?;
+        let node = watched.command().current_dir(&folder);
+        node.env("RATEGATE_TAPES", target.join("tapes")).arg("--expose-gc").arg(test);
+        watched.run("napi_register_module_v1")?;
+    }
+    Ok(())
+}
+
+/// Returns the files with tests, in order.
+fn test_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let files = std::fs::read_dir(folder.join("test")).context("the tests")?;
+    let files = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let is_test = |file: &PathBuf| file.to_string_lossy().ends_with(".test.js");
+    let mut files: Vec<_> = files.into_iter().filter(is_test).collect();
+    files.sort();
+    Ok(files)
 }
 
 /// Copies a file, or a folder with all in it.

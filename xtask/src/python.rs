@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::servers::packages;
+use crate::valgrind::Watched;
 use crate::{cargo, conformance, tapes};
 
 const FOLDER: &str = "bindings/python";
@@ -76,6 +77,7 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
     if is_quick {
         return Ok(());
     }
+    under_valgrind(root, target, &scratch, &tests)?;
     integrations(root, &scratch.join("integrations"), &wheel)?;
     for version in INTERPRETERS {
         match interpreter(version) {
@@ -174,6 +176,17 @@ fn test(root: &Path, target: &Path, python: &Path) -> Result<()> {
     // Those of an integration whose package is not in this environment.
     examples.args(["--doctest-ignore-import-errors", "../README.md"]);
     cargo::run(&mut examples, "an example in the documentation for Python failed")
+}
+
+/// Runs the tests of the module under valgrind, without those of other packages.
+fn under_valgrind(root: &Path, target: &Path, scratch: &Path, python: &Path) -> Result<()> {
+    let mut watched = Watched::new(python, scratch, "_core.abi3.so")?;
+    let pytest = watched.command().current_dir(root.join(FOLDER).join("tests"));
+    // Its own allocator would hide what is accessed after it was freed.
+    pytest.env("PYTHONMALLOC", "malloc").env("RATEGATE_TAPES", target.join("tapes"));
+    pytest.args(["-B", "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "."]);
+    pytest.arg("--ignore=integrations");
+    watched.run("PyInit__core")
 }
 
 /// Tries every integration with its package, and checks its examples and its types.

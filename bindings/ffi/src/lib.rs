@@ -11,6 +11,8 @@
 //!   delivers their ends in order;
 //! * [`Shared`]: one limit that several processes keep, in Redis or Valkey;
 //! * [`Replies`]: the calls of one event loop that wait for such a store;
+//! * [`http`]: names of a server's clients, hints of a server's responses, and the pacing of
+//!   requests by them;
 //! * [`Signal`]: a file descriptor that a loop can watch;
 //! * [`Clock`]: real time, or a clock that tests move;
 //! * [`Code`]: the number that an error has in every language.
@@ -20,6 +22,7 @@
 mod clock;
 mod code;
 mod hold;
+pub mod http;
 mod hub;
 mod keyed;
 mod limiter;

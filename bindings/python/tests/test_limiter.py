@@ -513,7 +513,7 @@ def test_a_wait_that_blocks_a_loop_is_warned_of_once_per_place():
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        limiter = Limiter("1000/s burst 1")
+        limiter = Limiter("50/s burst 1")
         for _ in range(3):
             limiter.acquire()  # No loop is blocked.
         thread = threading.Thread(target=in_a_loop, args=[limiter.acquire])

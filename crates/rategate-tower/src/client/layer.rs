@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,8 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::allowance::Tokens;
-use super::hints::MAX_HOLD;
-use super::pace::PacingState;
+use super::pacing::Pacing;
 
 /// A way for a client to sleep, which depends on its runtime.
 ///
@@ -80,7 +79,7 @@ where
 #[derive(Clone)]
 pub struct PaceLayer {
     pub(super) rules: Arc<Rules>,
-    pub(super) pacing: Arc<Mutex<PacingState>>,
+    pub(super) pacing: Pacing,
 }
 
 /// A closure that returns the tokens of a request.
@@ -93,12 +92,7 @@ pub(super) struct Rules {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limiter: Option<Arc<dyn DynLimiter>>,
     pub(super) cost: Option<Arc<CostFn>>,
-    pub(super) max_hold: Duration,
     pub(super) max_wait: Duration,
-    pub(super) max_waiters: usize,
-    /// The maximum jitter of a hold, unless it is a part of the hold.
-    pub(super) jitter: Option<Duration>,
-    pub(super) spreads: bool,
 }
 
 /// The default number of requests of a client that may wait for the server at the same time.
@@ -113,18 +107,18 @@ impl PaceLayer {
             clock: Arc::new(MonotonicClock::new()),
             limiter: None,
             cost: None,
-            max_hold: MAX_HOLD,
             max_wait: Duration::MAX,
-            max_waiters: DEFAULT_WAITERS,
-            jitter: None,
-            spreads: true,
         };
-        Self { rules: Arc::new(rules), pacing: Arc::default() }
+        Self { rules: Arc::new(rules), pacing: Pacing::new() }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
         change(Arc::make_mut(&mut self.rules));
         self
+    }
+
+    fn paced_by(self, change: impl FnOnce(Pacing) -> Pacing) -> Self {
+        Self { pacing: change(self.pacing), ..self }
     }
 
     /// Adds a limiter, of which each request takes a permit, in the limiter's FIFO order among all
@@ -168,7 +162,7 @@ impl PaceLayer {
     /// ```
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> Tokens + Send + Sync + 'static) -> Self {
-        self.with(|rules| rules.cost = Some(Arc::new(cost)))
+        self.with(|rules| rules.cost = Some(Arc::new(cost))).paced_by(Pacing::with_tokens)
     }
 
     /// Ends each hold later than the server asks, by a random part of `max`, and never sooner.
@@ -182,14 +176,14 @@ impl PaceLayer {
     /// suits a client that is alone.
     #[must_use]
     pub fn jitter(self, max: Duration) -> Self {
-        self.with(|rules| rules.jitter = Some(max))
+        self.paced_by(|pacing| pacing.jitter(max))
     }
 
     /// Sets the longest time that a server can make this client hold: an hour by default. Longer
     /// holds are cut to it. [Jitter](Self::jitter) is added to it.
     #[must_use]
     pub fn max_hold(self, max: Duration) -> Self {
-        self.with(|rules| rules.max_hold = max)
+        self.paced_by(|pacing| pacing.max_hold(max))
     }
 
     /// Makes a request fail at once with [`PaceError::TooLong`] if it would wait for longer. By
@@ -204,13 +198,13 @@ impl PaceLayer {
     /// [limiter](Self::limiter) are bounded by [`Limiter::bound_queue`].
     #[must_use]
     pub fn bound_queue(self, waiters: usize) -> Self {
-        self.with(|rules| rules.max_waiters = waiters.max(1))
+        self.paced_by(|pacing| pacing.bound_queue(waiters))
     }
 
     /// Uses the remaining requests as fast as they arrive, and then holds.
     #[must_use]
     pub fn without_spreading(self) -> Self {
-        self.with(|rules| rules.spreads = false)
+        self.paced_by(Pacing::without_spreading)
     }
 
     /// Reads another clock. `sleep` should wait on the same clock.
@@ -319,7 +313,7 @@ impl fmt::Debug for PaceLayer {
         f.debug_struct("PaceLayer")
             .field("has_limiter", &self.rules.limiter.is_some())
             .field("has_cost", &self.rules.cost.is_some())
-            .field("pacing", &*self.pacing())
+            .field("pacing", &self.pacing)
             .finish_non_exhaustive()
     }
 }

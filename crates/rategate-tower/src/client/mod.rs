@@ -2,8 +2,10 @@
 //!
 //! A [`PaceLayer`] delays the requests of a client service by its own limiter, and by the server's
 //! `Retry-After`, `RateLimit`, `RateLimit-*`, `X-RateLimit-*`, and the fields of OpenAI, Anthropic
-//! and Shopify. [`parse_hints`] has a table of all, and only reads these fields, for clients of
-//! another kind. With the feature `reqwest`, `PaceLayer::send` sends what that client builds.
+//! and Shopify. With the feature `reqwest`, `PaceLayer::send` sends what that client builds.
+//!
+//! Clients of another kind read these fields by [`parse_hints`], which has a table of all, and
+//! start their requests by [`Pacing`], which neither sleeps nor sends.
 
 mod allowance;
 mod hints;
@@ -12,6 +14,7 @@ mod laws;
 mod layer;
 mod pace;
 mod paced;
+mod pacing;
 mod read;
 #[cfg(feature = "reqwest")]
 mod reqwest;
@@ -19,3 +22,4 @@ mod reqwest;
 pub use self::allowance::Tokens;
 pub use self::hints::{DEFAULT_BACKOFF, MAX_HOLD, Refill, ServerHints, ServerLimit, parse_hints};
 pub use self::layer::{DEFAULT_WAITERS, Pace, PaceError, PaceLayer, Sleep};
+pub use self::pacing::{PacedRequest, Pacing};

@@ -1,8 +1,5 @@
-//! The way of a paced request: its wait, its start, and the hints of its response.
+//! The way of a request through the layer: its wait, its start, and the hints of its response.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
@@ -10,10 +7,10 @@ use http::{HeaderMap, StatusCode};
 use rategate::adaptive::Outcome;
 use rategate::{AcquireError, Grant};
 
-use super::allowance::{Cost, Tokens, ns};
+use super::allowance::{Tokens, ns};
 use super::hints::parse_hints;
 use super::layer::{PaceError, PaceLayer};
-use super::pace::{Following, PacingState, Ticket};
+use super::pacing::PacedRequest;
 
 /// The reason why a request may not start.
 enum NotStarted {
@@ -38,7 +35,7 @@ impl PaceLayer {
     where
         F: Future<Output = Result<R, E>>,
     {
-        let started = self.wait_for_start(Cost::of_request(tokens)).await;
+        let started = self.wait_for_start(tokens).await;
         let mut sent = started.map_err(|refused| match refused {
             NotStarted::Limiter(error) => PaceError::Limiter(error),
             NotStarted::TooLong(wait) => PaceError::TooLong { wait },
@@ -46,32 +43,24 @@ impl PaceLayer {
         })?;
         let response = call().await.map_err(PaceError::Client)?;
         let (status, headers) = head(&response);
-        let mut hints = parse_hints(status, &headers, SystemTime::now(), self.rules.max_hold);
+        let max_hold = self.pacing.longest_hold();
+        let mut hints = parse_hints(status, &headers, SystemTime::now(), max_hold);
         sent.end_permit(hints.outcome(status));
         if hints.is_guess && self.rules.limiter.as_ref().is_some_and(|it| it.follows_outcomes()) {
             // The limiter has cut its rate instead.
             hints.hold = Duration::ZERO;
         }
-        let following = Following {
-            spreads: self.rules.spreads,
-            knows_tokens: self.rules.cost.is_some(),
-            jitter_ns: self.rules.jitter.map(ns),
-            release_ns: self.rules.jitter.map_or(0, ns),
-        };
-        let mut pacing = self.pacing();
-        pacing.follow([sent.start_ns, self.now_ns()], sent.ticket, &hints, following, random);
-        pacing.end(sent.ticket);
-        drop(pacing);
-        sent.stage = Stage::Ended;
+        sent.request.follow(self.now_ns(), &hints);
         Ok(response)
     }
 
     /// Waits until one request may start.
-    async fn wait_for_start(&self, cost: Cost) -> Result<PacedRequest<'_>, NotStarted> {
+    async fn wait_for_start(&self, tokens: Tokens) -> Result<SentRequest<'_>, NotStarted> {
         let deadline_ns = self.now_ns().saturating_add(ns(self.rules.max_wait));
-        let mut request = PacedRequest::new(self, cost).ok_or(NotStarted::QueueFull)?;
+        let request = self.pacing.join(tokens).ok_or(NotStarted::QueueFull)?;
+        let mut sent = SentRequest { layer: self, request, permit: None };
         loop {
-            while let Err(again_ns) = request.start(self.now_ns()) {
+            while let Err(again_ns) = sent.request.start(self.now_ns()) {
                 if again_ns > deadline_ns {
                     let wait_ns = again_ns.saturating_sub(self.now_ns());
                     return Err(NotStarted::TooLong(Duration::from_nanos(wait_ns)));
@@ -81,15 +70,15 @@ impl PaceLayer {
             if let Some(limiter) = &self.rules.limiter {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
                 let permit = limiter.acquire_one_within(left).await.map_err(NotStarted::of)?;
-                request.permit = Some(permit);
+                sent.permit = Some(permit);
             }
             // A hold may have begun while this request waited. Its permit then stays charged, and
             // it takes another one: a permit used later than its promised start could coincide
             // with others and exceed the limit.
-            if request.is_sent(self.now_ns()) {
-                return Ok(request);
+            if sent.request.send(self.now_ns()) {
+                return Ok(sent);
             }
-            request.end_permit(Outcome::Ignored);
+            sent.end_permit(Outcome::Ignored);
         }
     }
 
@@ -106,11 +95,6 @@ impl PaceLayer {
     fn now_ns(&self) -> u64 {
         self.rules.clock.now_ns()
     }
-
-    /// Locks the state. A panic under the lock leaves no partial update.
-    pub(super) fn pacing(&self) -> MutexGuard<'_, PacingState> {
-        self.pacing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl NotStarted {
@@ -122,47 +106,15 @@ impl NotStarted {
     }
 }
 
-/// A request from its arrival to its response. Dropping it removes it from the queue, withdraws a
-/// start that was not used, or ends it.
-struct PacedRequest<'l> {
+/// A request with its permit. Dropping it ends both.
+struct SentRequest<'l> {
     layer: &'l PaceLayer,
-    ticket: Ticket,
-    stage: Stage,
-    start_ns: u64,
+    request: PacedRequest,
     /// The permit of the limiter, until it is known how the request ended.
     permit: Option<Grant>,
 }
 
-enum Stage {
-    Waiting,
-    Started,
-    Sent,
-    Ended,
-}
-
-impl<'l> PacedRequest<'l> {
-    fn new(layer: &'l PaceLayer, cost: Cost) -> Option<Self> {
-        let ticket = layer.pacing().join(cost, layer.rules.max_waiters)?;
-        Some(Self { layer, ticket, stage: Stage::Waiting, start_ns: 0, permit: None })
-    }
-
-    fn start(&mut self, now_ns: u64) -> Result<(), u64> {
-        self.layer.pacing().start(now_ns, self.ticket)?;
-        (self.stage, self.start_ns) = (Stage::Started, now_ns);
-        Ok(())
-    }
-
-    /// Sends a request that has started, unless a hold has begun: then it waits again.
-    fn is_sent(&mut self, now_ns: u64) -> bool {
-        let mut pacing = self.layer.pacing();
-        let is_held = pacing.holds(now_ns);
-        if is_held {
-            pacing.end(self.ticket);
-        }
-        self.stage = if is_held { Stage::Waiting } else { Stage::Sent };
-        !is_held
-    }
-
+impl SentRequest<'_> {
     /// Ends the request for the limiter, of which it may have a permit.
     fn end_permit(&mut self, outcome: Outcome) {
         if let (Some(limiter), Some(permit)) = (&self.layer.rules.limiter, self.permit.take()) {
@@ -171,20 +123,8 @@ impl<'l> PacedRequest<'l> {
     }
 }
 
-impl Drop for PacedRequest<'_> {
+impl Drop for SentRequest<'_> {
     fn drop(&mut self) {
         self.end_permit(Outcome::Ignored);
-        let mut pacing = self.layer.pacing();
-        match self.stage {
-            Stage::Waiting => pacing.leave(self.ticket),
-            Stage::Started => pacing.take_back(self.start_ns, self.ticket),
-            Stage::Sent => pacing.abandon(self.ticket),
-            Stage::Ended => {}
-        }
     }
-}
-
-/// Returns a random number.
-fn random() -> u64 {
-    RandomState::new().hash_one(())
 }

@@ -67,7 +67,8 @@ impl QuotaUnit {
     ];
 
     /// Returns the name in the draft's `qu`: the first three are registered.
-    pub(super) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests",
             Self::ContentBytes => "content-bytes",

@@ -94,7 +94,10 @@ impl fmt::Display for NetworkError {
         f.write_str(match self {
             Self::Malformed => "not a network: write 10.0.0.0/8, 2001:db8::/32 or one address",
             Self::TooManyBits => "more bits than an address of this kind has",
-            Self::BitsBeyond => "bits are set beyond the length of the network",
+            Self::BitsBeyond => {
+                "bits are set beyond the length of the network: write its first address, or one \
+                 address without a length"
+            }
         })
     }
 }

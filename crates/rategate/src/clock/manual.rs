@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -248,7 +248,7 @@ impl Clock for ManualClock {
 
     /// Returns a wait for that very instant, however the clock is moved meanwhile.
     fn sleep_until(&self, until_ns: u64) -> Sleep {
-        Box::pin(Sleeping { clock: self.clone(), until_ns, id: None })
+        Box::pin(Sleeping { place: Place::Unlisted(self.clone()), until_ns })
     }
 }
 
@@ -260,22 +260,31 @@ impl Timer for ManualClock {
 
 /// A task's wait.
 struct Sleeping {
-    clock: ManualClock,
+    place: Place,
     until_ns: u64,
-    id: Option<u64>,
+}
+
+/// A task's place among those that sleep.
+enum Place {
+    Unlisted(ManualClock),
+    /// The number in the clock's list. The list has the waker, which may own the wait: with a
+    /// handle of the clock, all three would keep each other alive.
+    Listed(Weak<Inner>, u64),
 }
 
 impl Future for Sleeping {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if let Passing::ByWaiting(_) = &self.clock.inner.passing {
-            let _ = self.clock.wait(self.until_ns, &CancelToken::new());
+        // Without a handle no call can move the clock.
+        let Some(clock) = self.clock() else { return Poll::Pending };
+        if let Passing::ByWaiting(_) = &clock.inner.passing {
+            let _ = clock.wait(self.until_ns, &CancelToken::new());
             return Poll::Ready(());
         }
         let waker = context.waker().clone();
         let removed = self.leave();
-        let mut state = self.clock.state();
+        let mut state = clock.state();
         if state.now_ns >= self.until_ns {
             return Poll::Ready(());
         }
@@ -285,15 +294,23 @@ impl Future for Sleeping {
         drop(state);
         // Outside the lock, because it may run any code.
         drop(removed);
-        self.id = Some(id);
+        self.place = Place::Listed(Arc::downgrade(&clock.inner), id);
         Poll::Pending
     }
 }
 
 impl Sleeping {
-    fn leave(&mut self) -> Option<Sleeper> {
-        let id = self.id.take()?;
-        let sleepers = &mut self.clock.state().sleepers;
+    fn clock(&self) -> Option<ManualClock> {
+        match &self.place {
+            Place::Unlisted(clock) => Some(clock.clone()),
+            Place::Listed(inner, _) => Some(ManualClock { inner: inner.upgrade()? }),
+        }
+    }
+
+    fn leave(&self) -> Option<Sleeper> {
+        let Place::Listed(_, id) = self.place else { return None };
+        let clock = self.clock()?;
+        let sleepers = &mut clock.state().sleepers;
         let index = sleepers.iter().position(|sleeper| sleeper.id == id)?;
         Some(sleepers.swap_remove(index))
     }
@@ -315,6 +332,27 @@ fn with_distinct_signals(mut cancels: Vec<CancelToken>) -> Vec<CancelToken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A waker that owns the wait, as that of a limiter's timer does.
+    #[derive(Default)]
+    struct Owner(Mutex<Option<Sleep>>);
+
+    impl std::task::Wake for Owner {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_clock_is_freed_while_a_wait_owned_by_its_waker_is_pending() {
+        let clock = ManualClock::stepped();
+        let inner = Arc::downgrade(&clock.inner);
+        let owner = Arc::new(Owner::default());
+        let mut sleep = clock.sleep_until(1);
+        let waker = Waker::from(Arc::clone(&owner));
+        assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        *owner.0.lock().unwrap() = Some(sleep);
+        drop((owner, waker, clock));
+        assert!(inner.upgrade().is_none());
+    }
 
     /// Each wake signal is raised exactly once, however many waiters an advance makes due.
     #[test]
