@@ -5,6 +5,7 @@ const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, Unavailab
 const { Grant } = require('./lib/grant.cjs')
 const { Keyed } = require('./lib/keyed.cjs')
 const { Limiter } = require('./lib/limiter.cjs')
+const { OpenLoop, Release } = require('./lib/load.cjs')
 const { Shared, SharedDecision, SharedGrant } = require('./lib/store.cjs')
 
 module.exports = {
@@ -16,7 +17,9 @@ module.exports = {
   Limiter,
   ManualClock,
   Never,
+  OpenLoop,
   RateLimitError,
+  Release,
   Shared,
   SharedDecision,
   SharedGrant,

@@ -107,9 +107,9 @@ export class Limiter {
   /** Takes permits in batches that are counted here. It raises the limit's bound by one batch. */
   local (batch?: number): Local
 
-  /** Brings permits of a grant back: all of them without a number. Returns how many. */
+  /** Brings permits of a grant back, each once: all of them without a number. Returns how many. */
   refund (grant: Grant, permits?: number): number
-  /** Corrects a grant to what was really used. */
+  /** Corrects a grant to what was really used, once. */
   settle (grant: Grant, actual: number): Settled
   /** Counts what has been used already, whether it fits or not. */
   charge (permits?: number): Charged
@@ -138,15 +138,17 @@ export class Limiter {
   /** Lets the process end while this limiter's waits are open. */
   unref (): this
 
-  /** The most permits that a try could take now. */
+  /** The most permits that a try could take now; 0 once it is closed. */
   readonly remaining: number
-  /** The most operations in flight that the limit allows now; `null` if it counts none. */
+  /** The most operations in flight that the limit allows now; `null` if it counts none, or is closed. */
   readonly maxInFlight: number | null
   /** The number of waiters. */
   readonly waiting: number
   readonly closed: boolean
   /** The time since the origin of the limiter's clock, in nanoseconds. */
   readonly nowNs: bigint
+  /** Nanoseconds are text. */
+  toJSON (): object
 }
 
 /** The decision about a try: `granted` tells which. */
@@ -248,6 +250,11 @@ export interface KeyedOptions {
   clock?: ManualClock
   /** The most keys, from 1 to 2^30; 65 536 without it. */
   maxKeys?: number
+  /**
+   * The most bytes of states beside the keys' slots, from 1 on; 64 MiB without it. Logs that have
+   * grown take them. A key whose log cannot grow rejects with {@link Full}.
+   */
+  maxBytes?: number
   /** New keys in a full table share one limit, or reject with {@link Full}. */
   whenFull?: 'share' | 'refuse'
 }
@@ -267,6 +274,7 @@ export class Keyed {
   readonly size: number
   /** The calls that found the table full. */
   readonly overflows: number
+  toJSON (): object
 }
 
 export interface SharedOptions {
@@ -323,6 +331,7 @@ export class Shared {
   readonly lastFailure: string | null
   /** The calls of this process, by who decided them. */
   readonly counts: Readonly<Record<'store' | 'lease' | 'fallback', { granted: number; denied: number }>>
+  toJSON (): object
 }
 
 /** The decision of a shared limit. */
@@ -345,13 +354,58 @@ export class SharedGrant {
   readonly remaining: number | null
 }
 
+export interface OpenLoopOptions {
+  /** A clock that a test moves; real time without one. */
+  clock?: ManualClock
+  /** `[0, 3]` is the first of three parts, which together are exactly the load. */
+  part?: readonly [part: number, parts: number]
+}
+
+/**
+ * A load, such as `"ramp:0/s>100/s@10s then constant:100/s@1min"`, whose operations are released
+ * when they are due, however long those before take. It begins when the loop is made. Several
+ * `for await` share a loop: each operation goes to one of them.
+ */
+export class OpenLoop {
+  constructor (load: string, options?: OpenLoopOptions)
+  /** Waits for the next operation. Done at the end of the load. An abort leaves it to the next call. */
+  next (options?: { signal?: AbortSignal | undefined }): Promise<IteratorResult<Release, undefined>>
+  [Symbol.asyncIterator] (): this
+  /** Ends all waits: no operation is released any more. */
+  close (): void
+  /** Milliseconds since the start of the load. */
+  readonly now: number
+  readonly nowNs: bigint
+}
+
+/** An operation that may start now. Times are in milliseconds since the start of the load. */
+export class Release {
+  private constructor ()
+  /** The number of the operation in the load, counted from 0. */
+  readonly number: number
+  /** When it was due: a response time counts from here. */
+  readonly scheduledAt: number
+  readonly scheduledAtNs: bigint
+  /** When its caller really went on. */
+  readonly releasedAt: number
+  readonly releasedAtNs: bigint
+  /** How late it is. */
+  readonly wait: number
+  readonly waitNs: bigint
+  /** Nanoseconds are text. */
+  toJSON (): object
+}
+
 /** A clock that stands still until it is moved. */
 export class ManualClock {
   /** Milliseconds since its origin. */
   readonly now: number
   readonly nowNs: bigint
   advance (time: Span): void
-  /** Moves to the next instant at which a wait may end, and returns it; `null` without waits. */
+  /**
+   * Moves to the next instant at which the limiter has to look, and returns it; `null` without waits. Limiters also
+   * look before a start, and after a caller that was due, so that a wait may take several steps.
+   */
   step (): number | null
   /** Lets waits that are over end, and their callers go on. */
   settle (): Promise<void>

@@ -6,10 +6,10 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::servers::debian;
-use crate::{cargo, conformance, tapes};
+use crate::{cargo, conformance, guide, tapes};
 
 /// The package, below the root.
-const PACKAGE: &str = "bindings/c";
+pub(crate) const PACKAGE: &str = "bindings/c";
 const HEADER: &str = "include/rategate.h";
 
 /// Writes the header from the sources.
@@ -77,10 +77,10 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     check_header(&package)?;
     let at = Installed::new(&package, target, if quick { "dev" } else { "release" })?;
     at.compile("g++", "tests/header.cpp", "header", &["-std=c++11"], &at.shared()?)?;
-    at.start("header", &[])?;
+    at.start("header")?;
     for test in TESTS {
         at.compile_test(test, test, &[])?;
-        at.start(test, &[])?;
+        at.start(test)?;
         println!("c: {test} passes");
     }
     tapes::write(root, target)?;
@@ -89,7 +89,13 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     conformance::record(player.arg(target.join("tapes")), target)?;
     cargo::run(&mut player, "the player of tapes, for C, failed")?;
     for example in EXAMPLES {
-        at.start(&at.compile_example(example)?, &[])?;
+        at.start(&at.compile_example(example)?)?;
+    }
+    for source in guide::programs(root, "c", &at.folder)? {
+        let program = source.trim_end_matches(".c");
+        let path = at.folder.join(&source);
+        at.compile("gcc", &path.display().to_string(), program, &["-std=c11"], &at.shared()?)?;
+        at.start(program)?;
     }
     if quick {
         return Ok(());
@@ -102,12 +108,12 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
             let sanitized = format!("{test}-sanitized");
             let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
             at.compile_test(test, &sanitized, &flags)?;
-            at.start(&sanitized, &[])?;
+            at.start(&sanitized)?;
         }
         println!("c: {test} passes under valgrind and with sanitizers");
     }
     at.compile("gcc", "bench/try.c", "bench", &["-std=c11", "-O2"], &at.shared()?)?;
-    at.start("bench", &[])
+    at.start("bench")
 }
 
 /// Compiles the example of an event loop. Returns the program.
@@ -118,7 +124,7 @@ pub(crate) fn epoll(root: &Path, target: &Path) -> Result<PathBuf> {
 }
 
 /// The package as `make install` puts it into a folder, and programs that are compiled with it.
-struct Installed<'p> {
+pub(crate) struct Installed<'p> {
     package: &'p Path,
     /// The folder of the package, below `usr`, and of the programs.
     folder: PathBuf,
@@ -133,7 +139,12 @@ impl<'p> Installed<'p> {
         make.arg(format!("PREFIX={}", folder.join("usr").display()));
         make.arg(format!("CARGO={}", cargo::cargo(package).get_program().display()));
         cargo::run(&mut make, "`make install` of the package for C failed")?;
-        Ok(Self { package, folder })
+        Ok(Self::at(package, folder))
+    }
+
+    /// Returns the package that was put below `usr` of a folder in another way.
+    pub(crate) fn at(package: &'p Path, folder: PathBuf) -> Self {
+        Self { package, folder }
     }
 
     /// Returns what pkg-config says of a program with the shared library.
@@ -165,14 +176,14 @@ impl<'p> Installed<'p> {
         Ok(flags.split_whitespace().map(str::to_owned).collect())
     }
 
-    fn compile_test(&self, test: &str, program: &str, flags: &[&str]) -> Result<()> {
+    pub(crate) fn compile_test(&self, test: &str, program: &str, flags: &[&str]) -> Result<()> {
         let wrapped = if test == "memory" { &[WRAPPED][..] } else { &[] };
         let flags = [&["-std=c11", "-g"], flags, wrapped].concat();
         self.compile("gcc", &format!("tests/{test}.c"), program, &flags, &self.statically()?)
     }
 
     /// Compiles an example with the shared library. Returns the name of the program.
-    fn compile_example(&self, example: &str) -> Result<String> {
+    pub(crate) fn compile_example(&self, example: &str) -> Result<String> {
         let program = format!("example-{example}");
         let source = format!("examples/{example}.c");
         self.compile("gcc", &source, &program, &["-std=c11"], &self.shared()?)?;
@@ -193,9 +204,9 @@ impl<'p> Installed<'p> {
         cargo::run(&mut command, &format!("{source} does not compile"))
     }
 
-    fn start(&self, program: &str, arguments: &[&str]) -> Result<()> {
+    pub(crate) fn start(&self, program: &str) -> Result<()> {
         let mut command = Command::new(self.folder.join(program));
-        cargo::run(command.args(arguments), &format!("{program}, for C, failed"))
+        cargo::run(&mut command, &format!("{program}, for C, failed"))
     }
 
     /// Runs a test under valgrind: no access outside of memory, and no memory that is lost.

@@ -19,8 +19,10 @@ mod demo;
 mod deny;
 mod fleet;
 mod fuzz;
+mod guide;
 mod loom;
 mod node;
+mod pack;
 mod packaging;
 mod page;
 mod pictures;
@@ -58,7 +60,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 26] = [
+static COMMANDS: [Command; 27] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -219,6 +221,14 @@ static COMMANDS: [Command; 26] = [
             Some(&"--bench") => node::bench(&at.root, &at.target),
             flag => node::run(&at.root, &at.target, flag.is_some()),
         },
+    },
+    Command {
+        forms: &["pack", "pack TARGET", "pack --sources", "pack --try", "pack --complete"],
+        help: "writes the packages of a release into target/packages, those of this machine and those\n\
+               for all, and tries them installed [TARGET: another machine's, as Rust names it]\n\
+               [--sources: those for all] [--try: tries what is there] [--complete: checks that\n\
+               nothing is missing, and the tag]",
+        run: |at, words| pack::run(&at.root, &at.target, words.get(1).copied()),
     },
     Command {
         forms: &["abuse", "abuse SECONDS"],

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 
 use crate::servers::packages;
 use crate::valgrind::Watched;
-use crate::{cargo, conformance, tapes};
+use crate::{cargo, conformance, guide, pack, tapes};
+
+pub(crate) const FOLDER: &str = "bindings/node";
 
 /// The compiler that checks the types, and the types of Node.
 const TYPES: &[&str] = &["typescript@7.0.2", "@types/node@20.19.43"];
@@ -49,6 +51,13 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     }
     types(&folder)?;
     tests(target, Path::new("node"))?;
+    // That folder says that they are modules.
+    let scratch = folder.join("test");
+    for program in guide::programs(root, "js", &scratch)? {
+        let mut node = Command::new("node");
+        node.current_dir(&folder).arg(scratch.join(&program));
+        cargo::run(&mut node, &format!("a program of docs/guides/node.md failed: {program}"))?;
+    }
     if quick || !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
     }
@@ -84,13 +93,13 @@ pub(crate) fn bench(root: &Path, target: &Path) -> Result<()> {
     packages::node(&rivals, RIVALS)?;
     install(root, target, true)?;
     // There it finds the others, and ours in the folder above.
-    copy(&root.join("bindings/node/bench"), &rivals.join("bench"))?;
+    copy(&root.join(FOLDER).join("bench"), &rivals.join("bench"))?;
     let mut node = Command::new("node");
     node.current_dir(&rivals).args(["--expose-gc", "bench/main.js"]);
     cargo::run(&mut node, "the bench failed")
 }
 
-/// Builds the module, and puts the files that `package.json` names where npm would.
+/// Builds the module, and puts it with the files of the package where npm would.
 fn install(root: &Path, target: &Path, optimized: bool) -> Result<()> {
     let mut build = cargo::cargo(root);
     build.args(["build", "--package", "rategate-node"]);
@@ -98,20 +107,11 @@ fn install(root: &Path, target: &Path, optimized: bool) -> Result<()> {
         build.arg("--release");
     }
     cargo::run(&mut build, "the module does not build")?;
-    let source = root.join("bindings/node");
     let installed = target.join("node/node_modules/rategate");
     if installed.exists() {
         std::fs::remove_dir_all(&installed).context("remove what was installed")?;
     }
-    let manifest = std::fs::read_to_string(source.join("package.json")).context("package.json")?;
-    let manifest: serde_json::Value = serde_json::from_str(&manifest).context("package.json")?;
-    let files = manifest["files"].as_array().context("`files` of package.json")?;
-    let files = files.iter().filter_map(serde_json::Value::as_str);
-    for file in files.chain(["package.json", "README.md"]) {
-        // The licences are those of the repository.
-        let from = if file.starts_with("LICENSE") { root.join(file) } else { source.join(file) };
-        copy(&from, &installed.join(file))?;
-    }
+    pack::node::stage(root, &installed)?;
     let profile = if optimized { "release" } else { "debug" };
     copy(&target.join(profile).join(module()), &installed.join("rategate.node"))?;
     for folder in ["test", "examples"] {
@@ -119,7 +119,7 @@ fn install(root: &Path, target: &Path, optimized: bool) -> Result<()> {
         if there.exists() {
             std::fs::remove_dir_all(&there).with_context(|| format!("remove the old {folder}"))?;
         }
-        copy(&source.join(folder), &there)?;
+        copy(&root.join(FOLDER).join(folder), &there)?;
     }
     Ok(())
 }
@@ -134,7 +134,24 @@ fn module() -> PathBuf {
 fn types(folder: &Path) -> Result<()> {
     compile(folder, &["--skipLibCheck", "false", "test/types.mts", "test/types.cts"])?;
     // The frameworks' own declarations have errors under these options.
-    compile(folder, &["--skipLibCheck", "true", "test/integrations.mts"])
+    compile(folder, &["--skipLibCheck", "true", "test/integrations.mts"])?;
+    let samples = samples(folder)?;
+    let samples = samples.iter().map(String::as_str);
+    let files = ["--skipLibCheck", "true", "test/readme.d.ts"].into_iter().chain(samples);
+    compile(folder, &files.collect::<Vec<_>>())
+}
+
+/// Writes each sample of the README as a module of its own. Returns their paths.
+fn samples(folder: &Path) -> Result<Vec<String>> {
+    let readme = std::fs::read_to_string(folder.join("node_modules/rategate/README.md"))?;
+    let samples = readme.split("```js\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let write = |(at, sample): (usize, &str)| {
+        let path = format!("test/readme-{at}.mts");
+        // An export makes it a module.
+        std::fs::write(folder.join(&path), format!("{sample}\nexport {{}}\n"))?;
+        Ok(path)
+    };
+    samples.enumerate().map(write).collect()
 }
 
 fn compile(folder: &Path, files: &[&str]) -> Result<()> {
@@ -193,7 +210,7 @@ fn test_files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Copies a file, or a folder with all in it.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let copied = || -> std::io::Result<()> {
         if from.is_dir() {
             std::fs::create_dir_all(to)?;

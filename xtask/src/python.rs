@@ -11,9 +11,11 @@ use crate::servers::packages;
 use crate::valgrind::Watched;
 use crate::{cargo, conformance, tapes};
 
-const FOLDER: &str = "bindings/python";
+pub(crate) const FOLDER: &str = "bindings/python";
+/// The guide, from the folder of the tests.
+pub(crate) const GUIDE: &str = "../../../docs/guides/python.md";
 /// The builder of wheels, and the versions with which the tests and the bench are run.
-const BUILDER: &[&str] = &["maturin==1.16.0"];
+pub(crate) const BUILDER: &[&str] = &["maturin==1.16.0"];
 const TESTS: &[&str] = &["pytest==9.2.0", "mypy==2.4.1", "trio==0.35.0", "uvloop==0.23.0"];
 /// The packages that the integrations of the short form are tried with, and those of the others.
 const SERVERS: &[&str] =
@@ -174,7 +176,7 @@ fn test(root: &Path, target: &Path, python: &Path) -> Result<()> {
     let mut examples = pytest();
     examples.args(["--doctest-modules", "--doctest-glob=*.md", "--pyargs", "pyrategate"]);
     // Those of an integration whose package is not in this environment.
-    examples.args(["--doctest-ignore-import-errors", "../README.md"]);
+    examples.args(["--doctest-ignore-import-errors", "../README.md", GUIDE]);
     cargo::run(&mut examples, "an example in the documentation for Python failed")
 }
 

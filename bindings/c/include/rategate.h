@@ -169,6 +169,10 @@ typedef struct rategate_decision {
     uint64_t scheduled_ns;
     // The part of a grant that refunds need.
     uint64_t detail[5];
+    // The number of the limiter that granted it.
+    uint64_t limiter;
+    // The permits that have come back of a grant; `UINT64_MAX` once it is settled or released.
+    uint64_t returned;
 } rategate_decision;
 
 // The numbers of a limit now.
@@ -347,7 +351,7 @@ int32_t rategate_keyed_limiter(const struct rategate_keyed *keyed,
 int32_t rategate_keyed_refund(const struct rategate_keyed *keyed,
                               const void *key,
                               size_t key_len,
-                              const struct rategate_decision *grant,
+                              struct rategate_decision *grant,
                               uint64_t permits,
                               uint64_t *refunded);
 
@@ -355,7 +359,7 @@ int32_t rategate_keyed_refund(const struct rategate_keyed *keyed,
 int32_t rategate_keyed_settle(const struct rategate_keyed *keyed,
                               const void *key,
                               size_t key_len,
-                              const struct rategate_decision *grant,
+                              struct rategate_decision *grant,
                               uint64_t used,
                               struct rategate_settlement *settlement);
 
@@ -534,18 +538,21 @@ int32_t rategate_reservation_cancel(struct rategate_reservation *reservation);
 
 // Brings `permits` of a grant back, which were not used. Writes as many as came back.
 //
-// Bring each permit back once. Fewer may come back: as many as the limit can prove unused.
+// Each permit comes back once, which `grant` remembers, and to the limiter that granted it: all
+// else is `RATEGATE_INVALID`. A copy of the structure does not know what came back by another.
+// Fewer may come back: as many as the limit can prove unused.
 // `refunded` may be null.
 int32_t rategate_limiter_refund(const struct rategate_limiter *limiter,
-                                const struct rategate_decision *grant,
+                                struct rategate_decision *grant,
                                 uint64_t permits,
                                 uint64_t *refunded);
 
 // Corrects a grant to the permits that were really used: the rest comes back, or more is charged.
 //
-// Call it once for each grant. `settlement` may be null.
+// It is for each grant once, none of which was refunded, as for a refund. `settlement` may be
+// null.
 int32_t rategate_limiter_settle(const struct rategate_limiter *limiter,
-                                const struct rategate_decision *grant,
+                                struct rategate_decision *grant,
                                 uint64_t used,
                                 struct rategate_settlement *settlement);
 
@@ -573,7 +580,7 @@ int32_t rategate_limiter_release(const struct rategate_limiter *limiter, uint64_
 //
 // `outcome` is `RATEGATE_SERVED`, `RATEGATE_DROPPED` or `RATEGATE_IGNORED`. End each grant once.
 int32_t rategate_limiter_release_with_outcome(const struct rategate_limiter *limiter,
-                                              const struct rategate_decision *grant,
+                                              struct rategate_decision *grant,
                                               int32_t outcome);
 
 // Writes the most operations in flight that the limit allows now. Returns 0 if it counts none,

@@ -2,7 +2,7 @@
 
 use rategate::Grant;
 use rategate::charge::{Charged, Settled};
-use rategate::error::AcquireError;
+use rategate_ffi::{Ended, WaitId};
 
 use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
 use crate::ns;
@@ -35,6 +35,10 @@ pub struct Decision {
     pub scheduled_ns: u64,
     /// The part of a grant that refunds need.
     pub detail: [u64; 5],
+    /// The number of the limiter that granted it.
+    pub limiter: u64,
+    /// The permits that have come back of a grant; `UINT64_MAX` once it is settled or released.
+    pub returned: u64,
 }
 
 /// The numbers of a limit now.
@@ -101,13 +105,15 @@ impl Decision {
         promised_ns: 0,
         scheduled_ns: 0,
         detail: [0; 5],
+        limiter: 0,
+        returned: 0,
     };
 
-    pub(crate) const fn granted(grant: &Grant) -> Self {
+    pub(crate) const fn granted(grant: &Grant, limiter: u64) -> Self {
         let [released_ns, promised_ns, scheduled_ns, permits, detail @ ..] = grant.words();
         let (status, remaining) = (RATEGATE_GRANTED, grant.remaining());
         let instants = Self { released_ns, promised_ns, scheduled_ns, ..Self::EMPTY };
-        Self { status, permits, remaining, detail, ..instants }
+        Self { status, permits, remaining, detail, limiter, ..instants }
     }
 
     pub(crate) const fn with_status(status: i32) -> Self {
@@ -115,9 +121,9 @@ impl Decision {
     }
 
     /// Returns the decision of a try.
-    pub(crate) fn of(decision: &rategate::Decision) -> Self {
+    pub(crate) fn of(decision: &rategate::Decision, limiter: u64) -> Self {
         match decision {
-            rategate::Decision::Granted(grant) => Self::granted(grant),
+            rategate::Decision::Granted(grant) => Self::granted(grant, limiter),
             rategate::Decision::Denied(denial) => {
                 Self { retry_after_ns: ns(denial.retry_after()), ..Self::EMPTY }
             }
@@ -134,9 +140,9 @@ impl Decision {
     }
 
     /// Returns the end of a wait of a hub. The text of an error becomes that of the thread.
-    pub(crate) fn ended(wait: u64, end: Result<Grant, AcquireError>) -> Self {
+    pub(crate) fn ended(Ended { wait: WaitId(wait), limiter, end }: Ended) -> Self {
         let decision = match end.map_err(Failure::from) {
-            Ok(grant) => Self::granted(&grant),
+            Ok(grant) => Self::granted(&grant, limiter),
             Err(failure) => {
                 failure.report();
                 Self::failed(&failure)

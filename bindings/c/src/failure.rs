@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use std::io;
 
 use rategate::error::PolicyTextError;
-use rategate_ffi::{Code, RestoreError, SnapshotError};
+use rategate_ffi::{Code, RestoreError, ReturnError, SnapshotError};
 
 use crate::status::number;
 
@@ -95,6 +95,8 @@ pub(crate) enum Failure {
     Table(String),
     /// A decision that grants nothing.
     NoGrant(i32),
+    /// A grant that cannot be returned.
+    Return(ReturnError),
     /// A limiter that is too long to be saved.
     Save(SnapshotError),
     /// Bytes that no limiter of the policies given continues from.
@@ -164,6 +166,7 @@ impl fmt::Display for Failure {
             Self::NoGrant(status) => {
                 write!(f, "the decision grants nothing: its status is {status}, not 1")
             }
+            Self::Return(error) => error.fmt(f),
             Self::Save(error) => error.fmt(f),
             Self::Restore(error) => error.fmt(f),
             Self::SeveralForAKey(count) => {

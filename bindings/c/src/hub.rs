@@ -7,8 +7,7 @@ use std::os::fd::AsRawFd;
 use std::process;
 use std::sync::Arc;
 
-use rategate::{AcquireError, Grant};
-use rategate_ffi::{Begun, Hub as Inner, Signal, WaitId};
+use rategate_ffi::{Begun, Ended, Hub as Inner, Signal, WaitId};
 
 use crate::decision::Decision;
 use crate::failure::{Failure, RATEGATE_GRANTED, RATEGATE_WAITS};
@@ -35,7 +34,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    fn next(&self) -> Option<(WaitId, Result<Grant, AcquireError>)> {
+    fn next(&self) -> Option<Ended> {
         if let Some(ended) = self.waits.next() {
             return Some(ended);
         }
@@ -113,7 +112,7 @@ pub extern "C" fn rategate_hub_begin(
         }
         decide(&decision, || {
             Ok(match hub.waits.begin(limiter, permits, timeout(timeout_ns))? {
-                Begun::Granted(grant) => Decision::granted(&grant),
+                Begun::Granted(grant) => Decision::granted(&grant, limiter.id()),
                 Begun::Waits(WaitId(wait)) => {
                     Decision { wait, ..Decision::with_status(RATEGATE_WAITS) }
                 }
@@ -142,8 +141,8 @@ pub extern "C" fn rategate_hub_next(hub: Option<&Hub>, decision: Filled<Decision
             return Err(Failure::Null("decision"));
         }
         decision.check()?;
-        let Some((WaitId(wait), end)) = hub.next() else { return Ok(0) };
-        decision.put(&Decision::ended(wait, end));
+        let Some(ended) = hub.next() else { return Ok(0) };
+        decision.put(&Decision::ended(ended));
         Ok(1)
     })
 }

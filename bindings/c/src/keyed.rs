@@ -4,17 +4,17 @@
 
 use std::time::Duration;
 
-use rategate::AnyPolicy;
 use rategate::error::{LimitError, ReconfigureError};
 use rategate::keyed::MAX_KEYS;
-use rategate_ffi::{KeyRef, Keyed as Inner, Overflow};
+use rategate::{AnyPolicy, Grant};
+use rategate_ffi::{Capacity, KeyRef, Keyed as Inner, Overflow};
 
 use crate::clock::Clock;
 use crate::decision::{Charge, Decision, Settlement, Status};
 use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
 use crate::limiter::{Limiter, decide, fill};
-use crate::raw::{Filled, Given, Out, Start, Text, put};
-use crate::returns::debt;
+use crate::raw::{Filled, Out, Start, Text, put};
+use crate::returns::{debt, ended, returned};
 use crate::status::run;
 use crate::{ns, policies, timeout};
 
@@ -78,7 +78,8 @@ pub extern "C" fn rategate_keyed_new(
             RATEGATE_ADMIT => Overflow::Admit,
             _ => return Err(Failure::WhenFull(when_full)),
         };
-        let table = Inner::new(policy, max_keys, overflow, Clock::choose(clock));
+        let capacity = Capacity::for_keys(max_keys).or_else(overflow);
+        let table = Inner::new(policy, capacity, Clock::choose(clock));
         keyed.write(Box::new(Keyed(table)));
         Ok(RATEGATE_GRANTED)
     })
@@ -121,7 +122,7 @@ pub extern "C" fn rategate_keyed_check(
 ) -> i32 {
     with(keyed, |keyed| {
         let key = bytes(&key, key_len)?;
-        decide(&decision, || Ok(Decision::of(&keyed.try_acquire(key, permits)?)))
+        decide(&decision, || Ok(Decision::of(&keyed.try_acquire(key, permits)?, keyed.id_of(key))))
     })
 }
 
@@ -154,8 +155,10 @@ pub extern "C" fn rategate_keyed_acquire(
 ) -> i32 {
     with(keyed, |keyed| {
         let key = bytes(&key, key_len)?;
-        let acquire =
-            || Ok(Decision::granted(&keyed.acquire(key, permits, timeout(timeout_ns))?));
+        let acquire = || {
+            let grant = keyed.acquire(key, permits, timeout(timeout_ns))?;
+            Ok(Decision::granted(&grant, keyed.id_of(key)))
+        };
         decide(&decision, acquire)
     })
 }
@@ -184,13 +187,18 @@ pub extern "C" fn rategate_keyed_refund(
     keyed: Option<&Keyed>,
     key: Start,
     key_len: usize,
-    grant: Given<Decision>,
+    grant: Filled<Decision>,
     permits: u64,
     refunded: Out<'_, u64>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let grant = grant.read("grant")?.grant()?;
-        put(refunded, keyed.refund(bytes(&key, key_len)?, &grant, permits)?);
+        let key = bytes(&key, key_len)?;
+        put(
+            refunded,
+            returned(&grant, keyed.id_of(key), permits, |grant| {
+                Ok(keyed.refund(key, grant, permits)?)
+            })?,
+        );
         Ok(RATEGATE_GRANTED)
     })
 }
@@ -201,13 +209,14 @@ pub extern "C" fn rategate_keyed_settle(
     keyed: Option<&Keyed>,
     key: Start,
     key_len: usize,
-    grant: Given<Decision>,
+    grant: Filled<Decision>,
     used: u64,
     settlement: Filled<Settlement>,
 ) -> i32 {
     with(keyed, |keyed| {
-        let (key, grant) = (bytes(&key, key_len)?, grant.read("grant")?.grant()?);
-        fill(&settlement, || Ok(keyed.settle(key, &grant, used)?.into()))
+        let key = bytes(&key, key_len)?;
+        let settle = |grant: &Grant| Ok(keyed.settle(key, grant, used)?.into());
+        fill(&settlement, || ended(&grant, keyed.id_of(key), settle))
     })
 }
 

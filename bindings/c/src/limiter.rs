@@ -118,7 +118,9 @@ pub extern "C" fn rategate_limiter_check(
     permits: u64,
     decision: Filled<Decision>,
 ) -> i32 {
-    with(limiter, |limiter| decide(&decision, || Ok(Decision::of(&limiter.try_acquire(permits)?))))
+    with(limiter, |limiter| {
+        decide(&decision, || Ok(Decision::of(&limiter.try_acquire(permits)?, limiter.id())))
+    })
 }
 
 /// Writes how long `permits` would have to wait now, and takes nothing.
@@ -150,7 +152,10 @@ pub extern "C" fn rategate_limiter_acquire(
     decision: Filled<Decision>,
 ) -> i32 {
     with(limiter, |limiter| {
-        let acquire = || Ok(Decision::granted(&limiter.acquire(permits, timeout(timeout_ns))?));
+        let acquire = || {
+            let grant = limiter.acquire(permits, timeout(timeout_ns))?;
+            Ok(Decision::granted(&grant, limiter.id()))
+        };
         decide(&decision, acquire)
     })
 }
@@ -175,7 +180,7 @@ pub extern "C" fn rategate_limiter_reserve(
             put(retry_after_ns, Decision::failed(&failure).retry_after_ns);
             failure
         })?;
-        reservation.write(Box::new(Reservation(reserved)));
+        reservation.write(Box::new(Reservation { reserved, limiter: limiter.id() }));
         Ok(RATEGATE_GRANTED)
     })
 }

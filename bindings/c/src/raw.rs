@@ -28,10 +28,6 @@ pub struct Space(*mut c_void);
 #[repr(transparent)]
 pub struct Filled<T>(*mut T);
 
-/// A structure of the caller that begins with its size, and is read.
-#[repr(transparent)]
-pub struct Given<T>(*const T);
-
 /// A structure that begins with a `usize`: its size, as the caller was compiled.
 ///
 /// Versions add fields at the end, so that a smaller structure is the beginning of ours.
@@ -120,9 +116,7 @@ impl<T: Layout> Filled<T> {
         // SAFETY: as many bytes are the caller's.
         unsafe { put_fields(self.0.cast(), size, value) };
     }
-}
 
-impl<T: Layout> Given<T> {
     /// Reads the structure, which must be whole.
     pub(crate) fn read(&self, name: &'static str) -> Result<T, Failure> {
         if self.0.is_null() {
@@ -188,4 +182,4 @@ macro_rules! debug {
     )*};
 }
 
-debug!(Text, Start, Space, Filled<T>, Given<T>);
+debug!(Text, Start, Space, Filled<T>);

@@ -16,13 +16,17 @@ use crate::status::{run, run_as_bool};
 ///
 /// One thread may use it at a time, and it need not always be the same.
 #[derive(Debug)]
-pub struct Reservation(pub(crate) Box<dyn Reserved>);
+pub struct Reservation {
+    pub(crate) reserved: Box<dyn Reserved>,
+    /// The id of the limiter.
+    pub(crate) limiter: u64,
+}
 
 /// Returns the instant from which the operation may start, on the limiter's clock; 0 for a null
 /// pointer.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_reservation_promised_ns(reservation: Option<&Reservation>) -> u64 {
-    reservation.map_or(0, |reservation| ns(reservation.0.promised_at()))
+    reservation.map_or(0, |reservation| ns(reservation.reserved.promised_at()))
 }
 
 /// Blocks the thread until the promised start, and ends the reservation.
@@ -34,8 +38,8 @@ pub extern "C" fn rategate_reservation_wait(
     decision: Filled<Decision>,
 ) -> i32 {
     run(|| {
-        let reservation = reservation.ok_or(Failure::Null("reservation"))?;
-        decide(&decision, || Ok(Decision::granted(&reservation.0.wait()?)))
+        let Reservation { reserved, limiter } = *reservation.ok_or(Failure::Null("reservation"))?;
+        decide(&decision, || Ok(Decision::granted(&reserved.wait()?, limiter)))
     })
 }
 
@@ -48,8 +52,8 @@ pub extern "C" fn rategate_reservation_keep(
     decision: Filled<Decision>,
 ) -> i32 {
     run(|| {
-        let reservation = reservation.ok_or(Failure::Null("reservation"))?;
-        decide(&decision, || Ok(Decision::granted(&reservation.0.keep())))
+        let Reservation { reserved, limiter } = *reservation.ok_or(Failure::Null("reservation"))?;
+        decide(&decision, || Ok(Decision::granted(&reserved.keep(), limiter)))
     })
 }
 
@@ -58,5 +62,5 @@ pub extern "C" fn rategate_reservation_keep(
 /// Returns 1 if that came before the promised start, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_reservation_cancel(reservation: Option<Box<Reservation>>) -> i32 {
-    run_as_bool(|| Ok(reservation.ok_or(Failure::Null("reservation"))?.0.cancel()))
+    run_as_bool(|| Ok(reservation.ok_or(Failure::Null("reservation"))?.reserved.cancel()))
 }

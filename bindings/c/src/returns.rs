@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use rategate::Grant;
 use rategate::adaptive::Outcome;
 use rategate::charge::Debt;
+use rategate_ffi::{Receipt, ReturnError};
 
 use crate::decision::{Charge, Decision, Settlement};
 use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
 use crate::limiter::{Limiter, fill, with};
-use crate::raw::{Filled, Given, Out, put};
+use crate::raw::{Filled, Out, put};
 
 /// An operation that was served, be it with an error.
 pub const RATEGATE_SERVED: i32 = 0;
@@ -21,36 +23,74 @@ pub const RATEGATE_IGNORED: i32 = 2;
 
 /// Brings `permits` of a grant back, which were not used. Writes as many as came back.
 ///
-/// Bring each permit back once. Fewer may come back: as many as the limit can prove unused.
+/// Each permit comes back once, which `grant` remembers, and to the limiter that granted it: all
+/// else is `RATEGATE_INVALID`. A copy of the structure does not know what came back by another.
+/// Fewer may come back: as many as the limit can prove unused.
 /// `refunded` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_refund(
     limiter: Option<&Limiter>,
-    grant: Given<Decision>,
+    grant: Filled<Decision>,
     permits: u64,
     refunded: Out<'_, u64>,
 ) -> i32 {
     with(limiter, |limiter| {
-        let grant = grant.read("grant")?.grant()?;
-        put(refunded, limiter.refund(&grant, permits)?);
+        put(
+            refunded,
+            returned(&grant, limiter.id(), permits, |grant| Ok(limiter.refund(grant, permits)?))?,
+        );
         Ok(RATEGATE_GRANTED)
     })
 }
 
 /// Corrects a grant to the permits that were really used: the rest comes back, or more is charged.
 ///
-/// Call it once for each grant. `settlement` may be null.
+/// It is for each grant once, none of which was refunded, as for a refund. `settlement` may be
+/// null.
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_settle(
     limiter: Option<&Limiter>,
-    grant: Given<Decision>,
+    grant: Filled<Decision>,
     used: u64,
     settlement: Filled<Settlement>,
 ) -> i32 {
     with(limiter, |limiter| {
-        let grant = grant.read("grant")?.grant()?;
-        fill(&settlement, || Ok(limiter.settle(&grant, used)?.into()))
+        let settle = |grant: &Grant| Ok(limiter.settle(grant, used)?.into());
+        fill(&settlement, || ended(&grant, limiter.id(), settle))
     })
+}
+
+/// Brings permits of a grant back, and writes to the grant that they have come.
+pub(crate) fn returned(
+    decision: &Filled<Decision>,
+    limiter: u64,
+    permits: u64,
+    refund: impl FnOnce(&Grant) -> Result<u64, Failure>,
+) -> Result<u64, Failure> {
+    with_receipt(decision, |grant, receipt| {
+        receipt.refund(limiter, grant.permits(), permits, || refund(grant))
+    })
+}
+
+/// Settles or releases a grant, and writes to it that it has ended.
+pub(crate) fn ended<T>(
+    decision: &Filled<Decision>,
+    limiter: u64,
+    end: impl FnOnce(&Grant) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    with_receipt(decision, |grant, receipt| receipt.end(limiter, || end(grant)))
+}
+
+fn with_receipt<T>(
+    decision: &Filled<Decision>,
+    call: impl FnOnce(&Grant, &mut Receipt) -> Result<Result<T, Failure>, ReturnError>,
+) -> Result<T, Failure> {
+    let whole = decision.read("grant")?;
+    let grant = whole.grant()?;
+    let mut receipt = Receipt { limiter: whole.limiter, returned: whole.returned };
+    let done = call(&grant, &mut receipt).map_err(Failure::Return)??;
+    decision.put(&Decision { returned: receipt.returned, ..whole });
+    Ok(done)
 }
 
 /// Charges `permits` that have been used already, whether they fit or not.
@@ -106,7 +146,7 @@ pub extern "C" fn rategate_limiter_release(limiter: Option<&Limiter>, permits: u
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_release_with_outcome(
     limiter: Option<&Limiter>,
-    grant: Given<Decision>,
+    grant: Filled<Decision>,
     outcome: i32,
 ) -> i32 {
     with(limiter, |limiter| {
@@ -116,8 +156,8 @@ pub extern "C" fn rategate_limiter_release_with_outcome(
             RATEGATE_IGNORED => Outcome::Ignored,
             other => return Err(Failure::Outcome(other)),
         };
-        let grant = grant.read("grant")?.grant()?;
-        Ok(i32::from(limiter.release_with_outcome(&grant, outcome)?))
+        let release = |grant: &Grant| Ok(limiter.release_with_outcome(grant, outcome)?);
+        Ok(i32::from(ended(&grant, limiter.id(), release)?))
     })
 }
 

@@ -212,6 +212,8 @@ static void a_decision_that_no_call_filled_is_no_grant(void)
     FAILS(rategate_limiter_refund(limiter, &decision, 1, &refunded), RATEGATE_INVALID,
           "grants nothing");
     SAME(refunded, 77);
+    DECISION(granted);
+    SAME(rategate_limiter_check(limiter, 0, &granted), RATEGATE_GRANTED);
     uint64_t seed = 1;
     for (int n = 0; n < 20000; n++) {
         unsigned char *bytes = (unsigned char *)&decision;
@@ -221,7 +223,11 @@ static void a_decision_that_no_call_filled_is_no_grant(void)
         }
         decision.size = sizeof decision;
         decision.status = RATEGATE_GRANTED;
-        SAME(rategate_limiter_refund(limiter, &decision, seed, &refunded), RATEGATE_GRANTED);
+        decision.limiter = granted.limiter;
+        decision.returned = 0;
+        uint64_t permits = decision.permits >> (seed & 63);
+        SAME(rategate_limiter_refund(limiter, &decision, permits, &refunded), RATEGATE_GRANTED);
+        decision.returned = 0;
         SAME(rategate_limiter_settle(limiter, &decision, seed >> 40, NULL), RATEGATE_GRANTED);
     }
     rategate_limiter_free(limiter);

@@ -54,8 +54,15 @@ static void permits_of_a_key_come_back(void)
         DECISION(grant);
         uint64_t refunded = 0;
         SAME(rategate_keyed_check(keyed, "ann", 3, 2, &grant), RATEGATE_GRANTED);
+        FAILS(rategate_keyed_refund(keyed, "bob", 3, &grant, 1, &refunded), RATEGATE_INVALID,
+              "another limiter or key");
         SAME(rategate_keyed_refund(keyed, "ann", 3, &grant, 1, &refunded), RATEGATE_GRANTED);
         SAME(refunded, 1);
+        /* A key has one limiter, however it is called. */
+        rategate_limiter *ann = NULL;
+        SAME(rategate_keyed_limiter(keyed, "ann", 3, &ann), RATEGATE_GRANTED);
+        FAILS(rategate_limiter_refund(ann, &grant, 2, NULL), RATEGATE_INVALID, "1 are left");
+        rategate_limiter_free(ann);
         SAME(rategate_keyed_check(keyed, "ann", 3, 1, &grant), RATEGATE_GRANTED);
         struct rategate_settlement settlement = {.size = sizeof settlement};
         SAME(rategate_keyed_settle(keyed, "ann", 3, &grant, 3, &settlement), RATEGATE_GRANTED);

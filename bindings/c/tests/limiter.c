@@ -172,8 +172,36 @@ static void permits_come_back(void)
     SAME(remaining, 8);
     SAME(rategate_limiter_refund(limiter, &grant, 1, NULL), RATEGATE_GRANTED);
     SAME(rategate_limiter_check(limiter, 3, &grant), RATEGATE_GRANTED);
-    SAME(rategate_limiter_refund(limiter, &grant, UINT64_MAX, &refunded), RATEGATE_GRANTED);
+    FAILS(rategate_limiter_refund(limiter, &grant, UINT64_MAX, &refunded), RATEGATE_INVALID,
+          "3 are left");
+    SAME(rategate_limiter_refund(limiter, &grant, 3, &refunded), RATEGATE_GRANTED);
     SAME(refunded, 3);
+    rategate_limiter_free(limiter);
+}
+
+static void a_grant_comes_back_once_and_to_its_limiter(void)
+{
+    rategate_limiter *limiter = new_limiter("1/s burst 10", clock_);
+    rategate_limiter *other = new_limiter("1/s burst 10", clock_);
+    DECISION(grant);
+    SAME(rategate_limiter_check(limiter, 4, &grant), RATEGATE_GRANTED);
+    FAILS(rategate_limiter_refund(other, &grant, 1, NULL), RATEGATE_INVALID, "another limiter");
+    FAILS(rategate_limiter_settle(other, &grant, 1, NULL), RATEGATE_INVALID, "another limiter");
+    SAME(rategate_limiter_refund(limiter, &grant, 3, NULL), RATEGATE_GRANTED);
+    FAILS(rategate_limiter_refund(limiter, &grant, 2, NULL), RATEGATE_INVALID, "1 are left");
+    FAILS(rategate_limiter_settle(limiter, &grant, 4, NULL), RATEGATE_INVALID, "once");
+    SAME(rategate_limiter_check(limiter, 2, &grant), RATEGATE_GRANTED);
+    SAME(rategate_limiter_settle(limiter, &grant, 1, NULL), RATEGATE_GRANTED);
+    FAILS(rategate_limiter_settle(limiter, &grant, 0, NULL), RATEGATE_INVALID, "once");
+    FAILS(rategate_limiter_refund(limiter, &grant, 1, NULL), RATEGATE_INVALID, "0 are left");
+    SAME(rategate_limiter_acquire(limiter, 1, 0, &grant), RATEGATE_GRANTED);
+    FAILS(rategate_limiter_refund(other, &grant, 1, NULL), RATEGATE_INVALID, "another limiter");
+    rategate_reservation *reserved = NULL;
+    SAME(rategate_limiter_reserve(limiter, 1, 0, &reserved, NULL), RATEGATE_GRANTED);
+    SAME(rategate_reservation_keep(reserved, &grant), RATEGATE_GRANTED);
+    FAILS(rategate_limiter_refund(other, &grant, 1, NULL), RATEGATE_INVALID, "another limiter");
+    SAME(rategate_limiter_refund(limiter, &grant, 1, NULL), RATEGATE_GRANTED);
+    rategate_limiter_free(other);
     rategate_limiter_free(limiter);
 }
 
@@ -186,6 +214,8 @@ static void settlements_and_charges_correct_estimates(void)
     SAME(rategate_limiter_check(limiter, 4, &grant), RATEGATE_GRANTED);
     SAME(rategate_limiter_settle(limiter, &grant, 4, &settlement), RATEGATE_GRANTED);
     SAME(settlement.refunded + settlement.charged + settlement.forgiven, 0);
+    SAME(rategate_limiter_reset(limiter), 1);
+    SAME(rategate_limiter_check(limiter, 4, &grant), RATEGATE_GRANTED);
     SAME(rategate_limiter_settle(limiter, &grant, 1, &settlement), RATEGATE_GRANTED);
     SAME(settlement.refunded, 3);
     SAME(rategate_limiter_check(limiter, 4, &grant), RATEGATE_GRANTED);
@@ -424,6 +454,7 @@ int main(void)
     an_estimate_is_held_until_its_cost_is_known();
     an_adaptive_limit_follows_outcomes();
     permits_come_back();
+    a_grant_comes_back_once_and_to_its_limiter();
     settlements_and_charges_correct_estimates();
     operations_end_and_pools_are_refilled();
     numbers_change_and_a_reset_forgets();

@@ -128,7 +128,7 @@ static uint64_t remaining(void)
 }
 
 /* Returns the grant of a step. A reservation becomes one. */
-static const struct rategate_decision *grant_of(size_t step)
+static struct rategate_decision *grant_of(size_t step)
 {
     struct rategate_decision *grant = &p.grants[step];
     if (p.reserved[step] != NULL) {
@@ -183,7 +183,7 @@ static int32_t outcome_of(const char *words)
 
 static void settled(size_t of, uint64_t actual, char *out)
 {
-    const struct rategate_decision *grant = grant_of(of);
+    struct rategate_decision *grant = grant_of(of);
     struct rategate_settlement settlement = {.size = sizeof settlement};
     int32_t status = rategate_limiter_settle(p.limiter, grant, actual, &settlement);
     if (status == RATEGATE_NEVER) {

@@ -1,7 +1,11 @@
 //! The clocks that other languages choose from.
 
-use rategate::wait::{CancelToken, Timer, Wait, Wake};
+use std::time::Duration;
+
+use rategate::wait::{CancelToken, Sleep, Timer, Wait, Wake};
 use rategate::{ManualClock, MonotonicClock};
+
+use crate::fork;
 
 /// Real time, or the time of a test.
 ///
@@ -49,22 +53,36 @@ impl rategate::Clock for Clock {
     }
 
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
-        either!(self, clock => clock.wait(until_ns, cancel))
+        fork::outside(|| either!(self, clock => clock.wait(until_ns, cancel)))
     }
 
     fn wait_as(&self, wait: Wait, cancel: &CancelToken) -> Wake {
-        either!(self, clock => clock.wait_as(wait, cancel))
+        fork::outside(|| either!(self, clock => clock.wait_as(wait, cancel)))
     }
 
     fn sleep(&self, requested_ns: u64) {
-        either!(self, clock => clock.sleep(requested_ns));
+        fork::outside(|| either!(self, clock => clock.sleep(requested_ns)));
     }
 
     fn is_real_time(&self) -> bool {
         either!(self, clock => clock.is_real_time())
     }
 
+    fn wait_for_turn(
+        &self,
+        cancel: &CancelToken,
+        left: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Wake {
+        fork::outside(|| cancel.wait_on(left))
+    }
+
     fn timer(&self) -> &dyn Timer {
-        either!(self, clock => clock.timer())
+        self
+    }
+}
+
+impl Timer for Clock {
+    fn after(&self, time: Duration) -> Sleep {
+        fork::gated(either!(self, clock => rategate::Clock::timer(clock).after(time)))
     }
 }

@@ -16,6 +16,7 @@ pub use rategate_tower::client::{
     DEFAULT_BACKOFF, DEFAULT_WAITERS, MAX_HOLD, PacedRequest, Pacing, Refill, ServerHints,
     ServerLimit, Tokens,
 };
+pub use rategate_tower::headers::QuotaUnit;
 pub use rategate_tower::key::{MAX_HOPS, Trust};
 
 /// The names of a server's clients, by their addresses.

@@ -47,6 +47,17 @@ pub enum Begun {
     Waits(WaitId),
 }
 
+/// A wait that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The wait.
+    pub wait: WaitId,
+    /// The [id](Limiter::id) of the limiter that it was for.
+    pub limiter: u64,
+    /// The result.
+    pub end: Result<Grant, AcquireError>,
+}
+
 /// The waits of one event loop.
 ///
 /// Any thread may call it, but the order in which waits end is that of one loop. Dropped, it
@@ -74,6 +85,8 @@ struct Wait {
     place: Place,
     /// Absent with a timeout.
     same: Option<Same>,
+    /// The id of the limiter.
+    limiter: u64,
 }
 
 /// A place in a limiter's queue, which callers that wait for the same may change with each other.
@@ -190,7 +203,8 @@ impl Hub {
         if let Some(same) = same {
             waits.alike.entry(same).or_default().insert(id);
         }
-        waits.by_id.insert(id, Wait { place: Place { waiting, mark, failed: None }, same });
+        let place = Place { waiting, mark, failed: None };
+        waits.by_id.insert(id, Wait { place, same, limiter: limiter.id() });
         Ok(Begun::Waits(WaitId(id)))
     }
 
@@ -222,39 +236,45 @@ impl Hub {
 
     /// Returns the result of a wait, once, as its caller runs: it takes the permits now. `None`
     /// while the wait lasts, and after its end.
-    pub fn collect(&self, WaitId(id): WaitId) -> Option<Result<Grant, AcquireError>> {
+    pub fn collect(&self, wait: WaitId) -> Option<Result<Grant, AcquireError>> {
+        Some(self.end(wait)?.end)
+    }
+
+    fn end(&self, wait: WaitId) -> Option<Ended> {
+        let WaitId(id) = wait;
         let mut waits = self.waits();
-        let end = waits.by_id.get_mut(&id)?.place.end();
-        let (ended, place) = match end {
+        let Wait { place, limiter, .. } = waits.by_id.get_mut(&id)?;
+        let limiter = *limiter;
+        let (end, place) = match place.end() {
             Some(end) => (end, waits.remove(id)?.place),
             None => waits.take_of_later(id)?,
         };
         // Dropped once the lock is free: the drop wakes others.
         drop(waits);
         drop(place);
-        Some(ended)
+        Some(Ended { wait, limiter, end })
     }
 
     /// Returns the next wait on the list that has ended, as [`collect`](Self::collect) does, for a
     /// loop that has its caller run before it looks for another. `None` once the list is empty.
-    pub fn next(&self) -> Option<(WaitId, Result<Grant, AcquireError>)> {
+    pub fn next(&self) -> Option<Ended> {
         loop {
             let mark = self.list.pop()?;
             let id = mark.id.load(Ordering::Relaxed);
             // As in `wake`.
             let first = self.waits().first_to_run(id);
-            if let Some(end) = self.collect(WaitId(first)) {
+            if let Some(ended) = self.end(WaitId(first)) {
                 if first != id && mark.is_set.load(Ordering::Acquire) {
                     self.list.put_first(mark);
                 }
-                return Some((WaitId(first), end));
+                return Some(ended);
             }
             // The look at the first may have found that this one has failed.
             if first != id
                 && self.waits().first_to_run(id) == id
-                && let Some(end) = self.collect(WaitId(id))
+                && let Some(ended) = self.end(WaitId(id))
             {
-                return Some((WaitId(id), end));
+                return Some(ended);
             }
         }
     }
@@ -302,7 +322,7 @@ impl Waits {
     /// Returns the first of those that wait for the same as a caller whose wait may have ended; the
     /// caller itself if that was by an error.
     fn first_to_run(&self, id: u64) -> u64 {
-        let Some(Wait { place, same: Some(same) }) = self.by_id.get(&id) else { return id };
+        let Some(Wait { place, same: Some(same), .. }) = self.by_id.get(&id) else { return id };
         if place.failed.is_some() || place.waiting.has_failed() {
             return id;
         }

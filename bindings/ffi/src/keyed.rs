@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::error::KeyedError;
-use rategate::keyed::{Capacity, HashedId, Hashing, Key, Seeds};
+use rategate::keyed::{HashedId, Hashing, Key, Seeds};
 use rategate::policy::HasLockFree;
 use rategate::{AnyPolicy, Decision, Error, FixedWindow, Gcra, Grant, Status};
 
-pub use rategate::keyed::Overflow;
+pub use rategate::keyed::{Capacity, Overflow};
 
 use crate::clock::Clock;
 use crate::limiter::Limiter;
+use crate::receipt::{id_of_key, next_id};
 
 /// A key as other languages have it. The same characters as a text and as bytes are two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +31,7 @@ pub enum KeyRef<'k> {
 #[derive(Clone, Debug)]
 pub struct Keyed {
     kind: Kind,
+    id: u64,
 }
 
 /// The policies that a table packs into a slot, each with that form; and all others.
@@ -67,11 +69,9 @@ macro_rules! each {
 }
 
 impl Keyed {
-    /// Creates a table of at most `max_keys` keys whose limit has not recovered; `overflow` decides
-    /// on a new key beyond them.
+    /// Creates a table.
     #[must_use]
-    pub fn new(policy: AnyPolicy, max_keys: usize, overflow: Overflow, clock: Clock) -> Self {
-        let capacity = Capacity::for_keys(max_keys).or_else(overflow);
+    pub fn new(policy: AnyPolicy, capacity: Capacity, clock: Clock) -> Self {
         let hashing = Hashing::FloodSafe;
         let kind = match policy {
             AnyPolicy::Gcra(policy) => {
@@ -82,7 +82,7 @@ impl Keyed {
             }
             policy => Kind::Any(rategate::Keyed::with_hashing(policy, capacity, hashing, clock)),
         };
-        Self { kind }
+        Self { kind, id: next_id() }
     }
 
     /// Takes `permits` for a key at once, or not at all.
@@ -153,7 +153,20 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::limiter`].
     pub fn limiter(&self, key: KeyRef<'_>) -> Result<Limiter, KeyedError> {
-        each!(self, table => Ok(table.limiter(&hashed(table, key))?.into()))
+        let limiter: Limiter = each!(self, table => table.limiter(&hashed(table, key))?.into());
+        Ok(limiter.with_id(self.id_of(key)))
+    }
+
+    /// Returns the number of the table in this process, which no limiter has.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the number of a key's limiter in this process: see [`Limiter::id`].
+    #[must_use]
+    pub fn id_of(&self, key: KeyRef<'_>) -> u64 {
+        each!(self, table => id_of_key(self.id, hashed(table, key).0))
     }
 
     /// Brings permits of a grant to a key back. Returns as many as the limit could prove unused.

@@ -6,27 +6,33 @@
 //! * [`Limiter`]: a limiter of any policy behind one type, whose try is the lock-free one of its
 //!   policy where there is one;
 //! * [`Held`]: an estimate that a limiter holds;
+//! * [`Receipt`]: the memory of a grant, so that no permit comes back twice;
 //! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
 //!   delivers their ends in order;
+//! * [`OpenLoop`]: a load whose operations are released at their due instants;
 //! * [`Shared`]: one limit that several processes keep, in Redis or Valkey;
-//! * [`Replies`]: the calls of one event loop that wait for such a store;
+//! * [`Replies`]: the calls of one event loop that wait for a store or a load;
 //! * [`http`]: names of a server's clients, hints of a server's responses, and the pacing of
 //!   requests by them;
 //! * [`Signal`]: a file descriptor that a loop can watch;
 //! * [`Clock`]: real time, or a clock that tests move;
+//! * [`fork`]: what a language that forks calls before and after;
 //! * [`Code`]: the number that an error has in every language.
 //!
 //! It has no `unsafe` and knows no other language: the packages do.
 
 mod clock;
 mod code;
+pub mod fork;
 mod hold;
 pub mod http;
 mod hub;
 mod keyed;
 mod limiter;
 mod line;
+mod load;
+mod receipt;
 mod replies;
 mod saved;
 mod shared;
@@ -36,9 +42,11 @@ mod signal;
 pub use self::clock::Clock;
 pub use self::code::Code;
 pub use self::hold::Held;
-pub use self::hub::{Begun, Hub, WaitId};
-pub use self::keyed::{KeyRef, Keyed, Overflow};
+pub use self::hub::{Begun, Ended, Hub, WaitId};
+pub use self::keyed::{Capacity, KeyRef, Keyed, Overflow};
 pub use self::limiter::{Limiter, Policies, Reserved};
+pub use self::load::{OpenLoop, OpenLoopError};
+pub use self::receipt::{Receipt, ReturnError};
 pub use self::replies::{Later, Replies};
 pub use self::saved::RestoreError;
 pub use self::shared::{

@@ -23,7 +23,9 @@ use rategate::{
 use rategate_sim::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
+use crate::fork;
 use crate::hold::Held;
+use crate::receipt::next_id;
 use crate::saved::{self, RestoreError};
 
 /// The policies of a limiter: at least one, and a call passes all of them.
@@ -36,6 +38,7 @@ pub struct Policies(AllOf);
 #[derive(Clone, Debug)]
 pub struct Limiter {
     kind: Kind,
+    id: u64,
     /// The waits in event loops that may have ended, and whose callers have not gone on.
     untaken: Arc<AtomicUsize>,
 }
@@ -214,7 +217,7 @@ impl Limiter {
     ///
     /// [`SnapshotError::TooLong`] for a log of some 40 million instants.
     pub fn save(&self) -> Result<Vec<u8>, SnapshotError> {
-        saved::written(&each!(self, limiter => limiter.limiter().snapshot()))
+        saved::written(&fork::within(|| each!(self, limiter => limiter.limiter().snapshot())))
     }
 
     /// Returns the limiter, once the debts of its charges are bounded or carried.
@@ -271,9 +274,11 @@ impl Limiter {
     ///
     /// As of [`rategate::Limiter::acquire_within`].
     pub fn acquire(&self, permits: u64, timeout: Option<Duration>) -> Result<Grant, AcquireError> {
-        each!(self, limiter => match timeout {
-            Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
-            None => limiter.limiter().acquire(permits),
+        fork::within(|| {
+            each!(self, limiter => match timeout {
+                Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
+                None => limiter.limiter().acquire(permits),
+            })
         })
     }
 
@@ -493,7 +498,7 @@ impl Limiter {
 
     /// Closes the limiter: it grants nothing any more, and all waits end.
     pub fn close(&self) {
-        each!(self, limiter => limiter.close());
+        fork::within(|| each!(self, limiter => limiter.close()));
     }
 
     /// Returns `true` if the limiter is closed.
@@ -517,6 +522,19 @@ impl Limiter {
         self.untaken.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns the number of the limiter in this process, which [receipts](crate::Receipt) name.
+    ///
+    /// All limiters of one key of a table have the same.
+    #[inline]
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn with_id(self, id: u64) -> Self {
+        Self { id, ..self }
+    }
+
     pub(crate) const fn untaken(&self) -> &Arc<AtomicUsize> {
         &self.untaken
     }
@@ -524,7 +542,7 @@ impl Limiter {
 
 impl From<Kind> for Limiter {
     fn from(kind: Kind) -> Self {
-        Self { kind, untaken: Arc::default() }
+        Self { kind, id: next_id(), untaken: Arc::default() }
     }
 }
 

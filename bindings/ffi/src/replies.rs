@@ -1,7 +1,11 @@
-//! The calls of an event loop that wait for replies of a store.
+//! The calls of an event loop that wait for replies of a store, or for operations of a load.
 //!
 //! A [`Hub`](crate::Hub) is for waits in a limiter's own queue. Here any future may end when
 //! another thread wakes it, and ends are delivered in the order of the wakes.
+//!
+//! A reply of a store may be [drained](Replies::drain) before its caller runs. An operation of a
+//! load is released by a poll, so its caller is [woken](Replies::wake) and then
+//! [collects](Replies::collect).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -52,10 +56,10 @@ struct Mark {
 
 impl<T> Replies<T> {
     /// Creates a list without calls, which calls `notify` when its loop should
-    /// [drain](Self::drain) it.
+    /// [drain](Self::drain) it, or [wake](Self::wake) its callers.
     ///
     /// Any thread may call `notify`. It must not block, nor call this list, and is called once
-    /// until the next drain.
+    /// until the loop does that.
     pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Self {
         let list = Arc::new(List { ready: Mutex::default(), notify: Box::new(notify) });
         let calls = Calls { last_id: 0, by_id: HashMap::new() };
@@ -90,12 +94,26 @@ impl<T> Replies<T> {
     ///
     /// `deliver` may begin and cancel calls.
     pub fn drain(&self, mut deliver: impl FnMut(u64, T)) {
-        let ready = take(&mut *self.list.ready());
-        for id in ready {
-            if let Some((_ended, reply)) = self.poll(id) {
+        self.wake(|id| {
+            if let Some(reply) = self.collect(id) {
                 deliver(id, reply);
             }
-        }
+        });
+    }
+
+    /// Reports the calls whose replies may have come, in order, for callers that
+    /// [collect](Self::collect) as they run.
+    pub fn wake(&self, wake: impl FnMut(u64)) {
+        let ready = take(&mut *self.list.ready());
+        ready.into_iter().for_each(wake);
+    }
+
+    /// Returns the reply of a call, once, as its caller runs. `None` while it has not come: then
+    /// the caller is woken again.
+    pub fn collect(&self, id: u64) -> Option<T> {
+        // The call is dropped without the lock.
+        let (_ended, reply) = self.poll(id)?;
+        Some(reply)
     }
 
     /// Returns the number of calls whose replies have not been delivered.

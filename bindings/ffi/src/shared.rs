@@ -25,6 +25,7 @@ pub use rategate::distributed::{
 use crate::code::Code;
 use crate::limiter::Policies;
 use crate::line::{Lines, Place, Turn};
+use crate::receipt::{id_of_key, next_id};
 use crate::replies::Later;
 
 /// The default time that a call waits for the store: 100 ms.
@@ -81,6 +82,7 @@ pub struct Shared {
 
 #[derive(Debug)]
 struct Setup {
+    id: u64,
     store: Config,
     rules: Vec<(String, Rule)>,
     mode: Mode,
@@ -118,6 +120,8 @@ pub enum Reply {
 pub enum SharedError {
     /// The address of the store is none. The text omits it, as it may hold a password.
     Address(AddressError),
+    /// The address asks for TLS, which the packages are built without.
+    Tls,
     /// A store does not know this policy.
     Policy(Box<AnyPolicy>),
     /// The name cannot be part of a key in the store.
@@ -152,9 +156,12 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`SharedError::Address`], [`SharedError::Policy`], [`SharedError::Name`],
-    /// [`SharedError::Open`] and [`SharedError::Setup`].
+    /// [`SharedError::Address`], [`SharedError::Tls`], [`SharedError::Policy`],
+    /// [`SharedError::Name`], [`SharedError::Open`] and [`SharedError::Setup`].
     pub fn new(policies: &Policies, config: &SharedConfig) -> Result<Self, SharedError> {
+        if config.url.starts_with("rediss:") {
+            return Err(SharedError::Tls);
+        }
         let address: Address = config.url.parse().map_err(SharedError::Address)?;
         let mut store = address.config().budget(config.budget);
         if let Some(prefix) = &config.prefix {
@@ -163,6 +170,7 @@ impl Shared {
         let rules = rules(policies, config.name.as_deref())?;
         let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap_or(0);
         let setup = Setup {
+            id: next_id(),
             store,
             rules,
             mode: config.mode,
@@ -233,6 +241,12 @@ impl Shared {
         let (connected, key) = (Arc::clone(connected), Arc::from(key));
         let call = Call { connected, key, number, permits, deadline_ns };
         Reply::Later(Box::pin(call.acquire(first)))
+    }
+
+    /// Returns the number of a key's limit in this process, which [receipts](crate::Receipt) name.
+    #[must_use]
+    pub fn id_of(&self, key: &[u8]) -> u64 {
+        id_of_key(self.setup.id, key)
     }
 
     /// Brings back permits of a grant that had no effect, each permit once.
@@ -507,6 +521,7 @@ impl SharedError {
             Self::TimeCannotHelp | Self::Exceeds(_) => Code::Never,
             Self::Store(StoreError::Closed) => Code::Closed,
             Self::Address(_)
+            | Self::Tls
             | Self::Policy(_)
             | Self::Name(_)
             | Self::Setup(_)
@@ -529,6 +544,10 @@ impl fmt::Display for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(error) => write!(f, "the address of the store: {error}"),
+            Self::Tls => f.write_str(
+                "the address of the store begins with \"rediss:\", and this package has no TLS: run a \
+                 proxy for TLS, such as stunnel, and give its \"redis://\" or \"unix:/\" address",
+            ),
             Self::Policy(policy) => write!(
                 f,
                 "a store does not know the policy \"{policy}\"; it knows gcra (\"10/s burst 5\"), \

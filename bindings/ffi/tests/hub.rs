@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rategate::wait::QueueBounds;
 use rategate::{AcquireError, ManualClock};
-use rategate_ffi::{Begun, Clock, Hub, Limiter, WaitId};
+use rategate_ffi::{Begun, Clock, Ended, Hub, Limiter, WaitId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -47,7 +47,7 @@ impl Loop {
         if self.notified.swap(0, Ordering::SeqCst) == 0 {
             assert_eq!(self.hub.next(), None, "without a notification");
         }
-        from_fn(|| self.hub.next()).map(|(id, end)| end.map(|_| id).unwrap()).collect()
+        from_fn(|| self.hub.next()).map(|ended| ended.end.map(|_| ended.wait).unwrap()).collect()
     }
 
     /// Returns the callers on the list, which a loop wakes and which then run.
@@ -158,8 +158,10 @@ fn a_caller_that_goes_on_later_takes_what_is_free_then() {
         assert!(!limiter.try_acquire(1).unwrap().is_granted());
         at.clock.advance(Duration::from_millis(7));
         for id in &ids[..2] {
-            let (next, end) = at.hub.next().unwrap();
-            assert_eq!((next, end.unwrap().released_at()), (*id, at.clock.now()), "{text}");
+            let ended = at.hub.next().unwrap();
+            assert_eq!(ended.limiter, limiter.id());
+            let end = (ended.wait, ended.end.unwrap().released_at());
+            assert_eq!(end, (*id, at.clock.now()), "{text}");
         }
         assert_eq!(at.hub.next(), None);
         assert_eq!(at.notified.load(Ordering::SeqCst), 0, "the loop looks anyway");
@@ -372,7 +374,7 @@ fn loops_and_threads_share_one_line() {
                 while !left.is_empty() {
                     signal.wait().unwrap();
                     signal.lower();
-                    while let Some((id, end)) = hub.next() {
+                    while let Some(Ended { wait: id, end, .. }) = hub.next() {
                         assert!(end.unwrap().released_at() >= end.unwrap().promised_at());
                         assert_eq!(Some(id), left.pop(), "in order");
                     }
@@ -398,7 +400,7 @@ fn callers_go_on_in_order_whichever_thread_wakes_them() {
         woken.retain(|id| hub.collect(*id).is_some());
         woken
     };
-    let by_next = |hub: &Hub| from_fn(|| hub.next()).map(|(id, _)| id).collect();
+    let by_next = |hub: &Hub| from_fn(|| hub.next()).map(|ended| ended.wait).collect();
     let runs: [fn(&Hub) -> Vec<WaitId>; 2] = [by_next, by_wake];
     for run in runs.repeat(75) {
         let limiter = Limiter::new(&"3 per any 1ms".parse().unwrap(), Clock::real());

@@ -14,7 +14,7 @@ use rategate::charge::Debt;
 use rategate::snapshot::{Record, SnapshotReader, SnapshotWriter};
 use rategate::{AnyPolicy, Grant, ManualClock};
 use rategate_ffi::{
-    Begun, Clock, Hub, KeyRef, Keyed, Limiter, Overflow, Policies, RestoreError, SnapshotError,
+    Begun, Capacity, Clock, Hub, KeyRef, Keyed, Limiter, Policies, RestoreError, SnapshotError,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -273,7 +273,7 @@ fn callers_wait_on_a_clock_that_continues() {
     let first = match hub.begin(&restored, 1, None).unwrap() {
         Begun::Waits(_) => {
             wakes.recv_timeout(Duration::from_secs(20)).unwrap();
-            hub.next().unwrap().1.unwrap()
+            hub.next().unwrap().end.unwrap()
         }
         // The thread was stopped for so long that it has nothing to wait for.
         Begun::Granted(grant) => grant,
@@ -291,7 +291,7 @@ fn the_limit_of_a_key_continues_as_a_limiter_of_its_own() {
         let policies = Policies::from_table(table).unwrap();
         let [policy] = *policies.policies() else { panic!("{policies}") };
         let clock = running();
-        let keys = Keyed::new(policy, 10, Overflow::Share, manual(&clock));
+        let keys = Keyed::new(policy, Capacity::for_keys(10), manual(&clock));
         assert!(keys.try_acquire(KeyRef::Number(7), 4).unwrap().is_granted());
         let of_key = keys.limiter(KeyRef::Number(7)).unwrap();
         let bytes = of_key.save().unwrap();

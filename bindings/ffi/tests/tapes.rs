@@ -179,7 +179,7 @@ impl<'t> Player<'t> {
         let was_notified = self.has_ended.swap(false, Ordering::SeqCst);
         while let Some(ended) = self.hub.next() {
             assert!(was_notified || self.goes_on_later, "{ended:?}");
-            self.ended.push_back(ended);
+            self.ended.push_back((ended.wait, ended.end));
         }
     }
 

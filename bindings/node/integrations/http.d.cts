@@ -98,6 +98,7 @@ export interface RateLimitOptions<C, A extends unknown[]> {
   onRefused?: (refusal: Refusal, request: NodeRequest) => void
   /** Of the table that is made of a limit: see `KeyedOptions`. */
   clock?: ManualClock
+  maxBytes?: number
   maxKeys?: number
   whenFull?: 'share' | 'refuse'
 }

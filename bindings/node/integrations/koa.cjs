@@ -9,6 +9,12 @@ const FIELDS = {
   set: (context, name, value) => context.set(name, value)
 }
 
+/** Koa drops the fields of the response of a handler that throws, and sets those of the error. */
+const FIELDS_OF_ERROR = {
+  get: (headers, name) => headers[name],
+  set: (headers, name, value) => { headers[name] = value }
+}
+
 function rateLimit (limit, options) {
   const gate = new Gate(limit, options)
   return gate.handle(async function rateLimit (context, next) {
@@ -16,7 +22,17 @@ function rateLimit (limit, options) {
     if (decided === GONE) return
     gate.write(decided, FIELDS, context)
     const { refusal } = decided
-    if (refusal === null) return next()
+    if (refusal === null) {
+      try {
+        return await next()
+      } catch (error) {
+        if (error instanceof Error && Object.isExtensible(error)) {
+          error.headers = { ...error.headers }
+          gate.write(decided, FIELDS_OF_ERROR, error.headers)
+        }
+        throw error
+      }
+    }
     context.status = refusal.status
     if (gate.answer) return gate.answer(refusal, context)
     context.set('Content-Type', CONTENT_TYPE)

@@ -48,6 +48,15 @@ function optionsOf (value, known) {
   return value
 }
 
+/** Says what to do about a method that was taken from its object. */
+function attached (self, name) {
+  if (self === undefined) {
+    throw new TypeError(
+      `${name}() was called without its object; call it as limiter.${name}(), or pass (...args) => limiter.${name}(...args)`
+    )
+  }
+}
+
 function stringOf (value, name) {
   if (value !== undefined && typeof value !== 'string') {
     throw new TypeError(`${name} is ${show(value)}; must be text`)
@@ -94,8 +103,11 @@ function linesOf (policy) {
     if (!['string', 'number', 'boolean'].includes(typeof value)) {
       throw new TypeError(`${name} of a policy is ${show(value)}; must be text, a number, a boolean or an object`)
     }
+    if (typeof value === 'number' && !Number.isFinite(value)) {
+      throw new RangeError(`${name} of a policy is ${value}; must be finite`)
+    }
     return `${key} = ${JSON.stringify(value)}`
   })
 }
 
-module.exports = { functionOf, limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf }
+module.exports = { attached, functionOf, limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf }

@@ -6,7 +6,7 @@ const { setImmediate } = require('node:timers')
 const { spanNs } = require('./arguments.cjs')
 const { milliseconds } = require('./errors.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 const { ended, look } = require('./waits.cjs')
 
 let nativeOf
@@ -36,7 +36,7 @@ class ManualClock {
     this.#native.advance(spanNs(span, 'the time'))
   }
 
-  /** Moves to the next instant at which a wait may end. */
+  /** Moves to the next instant at which a limiter has to look, be it for a wait or for itself. */
   step () {
     const ns = this.#native.step()
     return ns === null ? null : milliseconds(ns)
@@ -53,5 +53,7 @@ class ManualClock {
     }
   }
 }
+
+showsItsGetters(ManualClock, ['nowNs'])
 
 module.exports = { ManualClock, nativeOf }

@@ -31,14 +31,18 @@ class Decision {
 
 class Reservation {
   #native
+  #limiter
+  #key
 
-  constructor (reserved) {
+  constructor (reserved, limiter, key) {
     this.#native = reserved
+    this.#limiter = limiter
+    this.#key = key
     this.promisedAtNs = reserved.promisedAtNs
   }
 
   keep () {
-    return new Grant(call(() => this.#native.keep()))
+    return new Grant(call(() => this.#native.keep()), this.#limiter, this.#key)
   }
 
   cancel () {

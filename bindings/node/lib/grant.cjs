@@ -1,32 +1,63 @@
 // Permits that are the caller's.
 'use strict'
 
-const { plain, show } = require('./show.cjs')
+const { call } = require('./errors.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 
 /** The places of the compiled module's words. */
 const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, ALL] = [0, 1, 2, 3, 9, 10, 11]
+const OTHER_LIMITER = 'the grant is of another limiter or key; only the one that granted it takes it back'
 const FOREVER = 2n ** 64n - 1n
 
 /** What fast functions of this environment write a grant to, before they return. */
 const scratch = new BigUint64Array(ALL)
 
-let wordsOf
+/** Brings back permits of a grant, each once, by a call that returns how many came back. */
+let refunded
+/** Settles or releases a whole grant, once, by a call that does. */
+let ended
 
 class Grant {
   #words
+  /** The id of its limiter, or of its table and then the key. */
+  #limiter
+  #key
+  /** The permits that have come back; all there can be once it is settled or released. */
+  #returned = 0
 
   static {
-    wordsOf = (grant) => {
+    const check = (grant, limiter, key) => {
       if (grant === null || typeof grant !== 'object' || !(#words in grant)) {
         throw new TypeError(`the grant is ${show(grant)}; must be a Grant of this limiter`)
       }
-      return grant.#words
+      if (grant.#limiter !== limiter || grant.#key !== key) {
+        throw new RangeError(OTHER_LIMITER)
+      }
+    }
+    refunded = (grant, limiter, key, permits, refund) => {
+      check(grant, limiter, key)
+      const left = Math.max(grant.permits - grant.#returned, 0)
+      if (permits > left) throw new RangeError(notLeft(permits, left))
+      const back = call(() => refund(grant.#words))
+      grant.#returned += back
+      return back
+    }
+    ended = (grant, limiter, key, end) => {
+      check(grant, limiter, key)
+      if (grant.#returned > 0) {
+        throw new RangeError('the grant has been refunded, settled or released; it is settled or released once')
+      }
+      const result = call(() => end(grant.#words))
+      grant.#returned = Infinity
+      return result
     }
   }
 
-  constructor (words) {
+  constructor (words, limiter, key) {
     if (!(words instanceof BigUint64Array)) throw new TypeError('only limiters make grants')
     this.#words = words
+    this.#limiter = limiter
+    this.#key = key
   }
 
   get permits () {
@@ -52,16 +83,18 @@ class Grant {
   get scheduledAtNs () {
     return this.#words[SCHEDULED]
   }
+}
 
-  toJSON () {
-    const { permits, remaining, waitNs, releasedAtNs, promisedAtNs, scheduledAtNs } = this
-    return plain({ permits, remaining, waitNs, releasedAtNs, promisedAtNs, scheduledAtNs })
-  }
+showsItsGetters(Grant, ['permits', 'remaining', 'waitNs', 'releasedAtNs', 'promisedAtNs', 'scheduledAtNs'])
+
+/** Returns the message of a refund of more than what is left of a grant. */
+function notLeft (permits, left) {
+  return `${permits} permits of the grant cannot come back: ${left} are left of it, and each comes back once`
 }
 
 /** Returns the grant that the last fast function wrote. */
-function lastGrant () {
-  return new Grant(scratch.slice(0, RESET_AFTER))
+function lastGrant (limiter, key) {
+  return new Grant(scratch.slice(0, RESET_AFTER), limiter, key)
 }
 
 /** Returns what the last check wrote of the limit. */
@@ -70,4 +103,4 @@ function lastNumbers () {
   return { remaining: Number(scratch[REMAINING]), resetAfterNs: resetAfterNs === FOREVER ? null : resetAfterNs }
 }
 
-module.exports = { Grant, lastGrant, lastNumbers, scratch, wordsOf }
+module.exports = { Grant, OTHER_LIMITER, ended, lastGrant, lastNumbers, notLeft, refunded, scratch }

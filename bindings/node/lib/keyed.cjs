@@ -1,15 +1,16 @@
 // A limit for each key.
 'use strict'
 
-const { limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
+const { attached, limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
 const { Decision, retryAfterOf } = require('./decision.cjs')
 const { call, milliseconds } = require('./errors.cjs')
-const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
+const { Grant, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
 const { Limiter, Made } = require('./limiter.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 
+const OPTIONS = ['clock', 'maxBytes', 'maxKeys', 'whenFull']
 const MAX_KEYS = 2 ** 30
 
 /** Returns the raw functions of a table, which answer with numbers. */
@@ -17,6 +18,7 @@ let rawOf
 
 class Keyed {
   #native
+  #id
   #try
   #check
   #peek
@@ -26,21 +28,25 @@ class Keyed {
   }
 
   constructor (limit, options) {
-    const { clock, maxKeys, whenFull = 'share' } = optionsOf(options, ['clock', 'maxKeys', 'whenFull'])
-    if (maxKeys !== undefined && !(Number.isInteger(maxKeys) && maxKeys >= 1 && maxKeys <= MAX_KEYS)) {
-      throw new RangeError(`maxKeys is ${show(maxKeys)}; must be a whole number from 1 to ${MAX_KEYS}`)
+    const { clock, maxBytes, maxKeys, whenFull = 'share' } = optionsOf(options, OPTIONS)
+    for (const [name, value, most] of [['maxKeys', maxKeys, MAX_KEYS], ['maxBytes', maxBytes, Number.MAX_SAFE_INTEGER]]) {
+      if (value !== undefined && !(Number.isInteger(value) && value >= 1 && value <= most)) {
+        throw new RangeError(`${name} is ${show(value)}; must be a whole number from 1 to ${most}`)
+      }
     }
     if (!['share', 'refuse'].includes(whenFull)) {
       throw new TypeError(`whenFull is ${show(whenFull)}; must be "share" or "refuse"`)
     }
     const limits = limitsOf(limit)
-    this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, whenFull === 'refuse'))
+    this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, maxBytes, whenFull === 'refuse'))
+    this.#id = this.#native.id()
     this.#try = this.#native.fastTry(scratch.buffer)
     this.#check = this.#native.fastCheck(scratch.buffer)
     this.#peek = this.#native.fastPeek()
   }
 
   tryAcquire (key, permits) {
+    attached(this, 'tryAcquire')
     const answer = permits === undefined ? this.#try(key) : this.#try(key, permits)
     // Not NaN: it was decided.
     if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
@@ -50,11 +56,12 @@ class Keyed {
   }
 
   check (key, permits) {
+    attached(this, 'check')
     const [text, number] = [keyOf(key), permitsOf(permits)]
     const answer = this.#check(text, number)
     if (answer >= 0) {
       const { remaining, resetAfterNs } = lastNumbers()
-      return new Decision(lastGrant(), null, remaining, resetAfterNs)
+      return new Decision(lastGrant(this.#id, text), null, remaining, resetAfterNs)
     }
     if (answer < 0) {
       const { remaining, resetAfterNs } = lastNumbers()
@@ -64,7 +71,7 @@ class Keyed {
     const words = call(() => this.#native.attempt(text, number))
     // Another thread has changed the table since.
     if (words === null) return this.check(text, number)
-    const grant = new Grant(words)
+    const grant = new Grant(words, this.#id, text)
     return new Decision(grant, null, grant.remaining, null)
   }
 
@@ -82,8 +89,8 @@ class Keyed {
   }
 
   refund (key, grant, permits = grant?.permits) {
-    const number = permitsOf(permits)
-    return call(() => this.#native.refund(keyOf(key), wordsOf(grant), number))
+    const [text, number] = [keyOf(key), permitsOf(permits)]
+    return refunded(grant, this.#id, text, number, (words) => this.#native.refund(text, words, number))
   }
 
   reset (key) {
@@ -91,7 +98,8 @@ class Keyed {
   }
 
   limiter (key) {
-    return new Limiter(new Made(call(() => this.#native.limiter(keyOf(key)))))
+    const text = keyOf(key)
+    return new Limiter(new Made(call(() => this.#native.limiter(text)), this.#id, text))
   }
 
   reconfigure (limit) {
@@ -114,5 +122,7 @@ function keyOf (key) {
   if (typeof key === 'number' || typeof key === 'bigint') return String(key)
   throw new TypeError(`the key is ${show(key)}; must be text or a number`)
 }
+
+showsItsGetters(Keyed, ['size', 'overflows'])
 
 module.exports = { Keyed, rawOf }

@@ -4,6 +4,7 @@
 const { isUint8Array } = require('node:util/types')
 
 const {
+  attached,
   functionOf,
   limitsOf,
   optionalSpanNs,
@@ -16,10 +17,10 @@ const {
 const { nativeOf } = require('./clock.cjs')
 const { Decision, Hold, Reservation, retryAfterOf } = require('./decision.cjs')
 const { Closed, call, milliseconds } = require('./errors.cjs')
-const { Grant, lastGrant, lastNumbers, scratch, wordsOf } = require('./grant.cjs')
+const { Grant, ended, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
 const { Local } = require('./local.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 const { Waits } = require('./waits.cjs')
 
 const OPTIONS = ['clock', 'debt', 'maxDebt', 'maxWaiting', 'name', 'shared']
@@ -28,8 +29,10 @@ const OUTCOMES = ['served', 'dropped', 'ignored']
 
 /** What a table has for a key. Copies of the package in one process may share their module's classes. */
 class Made {
-  constructor (limiter) {
+  constructor (limiter, id, key) {
     this.limiter = limiter
+    this.id = id
+    this.key = key
   }
 }
 
@@ -54,6 +57,8 @@ class Limiter {
   }
 
   #native
+  #id
+  #key
   #try
   #check
   #peek
@@ -83,10 +88,12 @@ class Limiter {
         maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting),
         maxDowntime: restored?.maxDowntime
       }, restored?.bytes))
+    this.#id = limit instanceof Made ? limit.id : this.#native.id()
+    this.#key = limit instanceof Made ? limit.key : undefined
     this.#try = this.#native.fastTry(scratch.buffer)
     this.#check = this.#native.fastCheck(scratch.buffer)
     this.#peek = this.#native.fastPeek()
-    this.#waits = new Waits(this.#native)
+    this.#waits = new Waits(this.#native, this.#id, this.#key)
   }
 
   /** Makes a limiter that continues from what `save` returned. */
@@ -96,6 +103,7 @@ class Limiter {
   }
 
   tryAcquire (permits) {
+    attached(this, 'tryAcquire')
     const answer = permits === undefined ? this.#try() : this.#try(permits)
     // Not NaN: it was decided.
     if (answer === answer) return answer >= 0 // eslint-disable-line no-self-compare
@@ -104,11 +112,12 @@ class Limiter {
   }
 
   check (permits) {
+    attached(this, 'check')
     const number = permitsOf(permits)
     const answer = this.#check(number)
     if (answer >= 0) {
       const { remaining, resetAfterNs } = lastNumbers()
-      return new Decision(lastGrant(), null, remaining, resetAfterNs)
+      return new Decision(lastGrant(this.#id, this.#key), null, remaining, resetAfterNs)
     }
     if (answer < 0) {
       const { remaining, resetAfterNs } = lastNumbers()
@@ -117,7 +126,7 @@ class Limiter {
     const words = call(() => this.#native.attempt(number))
     // Another thread has changed the limiter since.
     if (words === null) return this.check(number)
-    const grant = new Grant(words)
+    const grant = new Grant(words, this.#id, this.#key)
     return new Decision(grant, null, grant.remaining, null)
   }
 
@@ -137,6 +146,7 @@ class Limiter {
 
   acquire (permits, options) {
     return new Promise((resolve, reject) => {
+      attached(this, 'acquire')
       const number = permitsOf(permits)
       if (options === undefined) return this.#waits.begin(number, undefined, undefined, resolve, reject)
       const { signal, timeout } = optionsOf(options, ['signal', 'timeout'])
@@ -146,6 +156,7 @@ class Limiter {
   }
 
   async schedule (run, ...args) {
+    attached(this, 'schedule')
     functionOf(run, 'the function to schedule')
     await this.acquire()
     try {
@@ -192,7 +203,7 @@ class Limiter {
     const { timeout } = optionsOf(options, ['timeout'])
     const number = permitsOf(permits)
     const timeoutNs = optionalSpanNs(timeout, 'timeout')
-    return new Reservation(call(() => this.#native.reserve(number, timeoutNs)))
+    return new Reservation(call(() => this.#native.reserve(number, timeoutNs)), this.#id, this.#key)
   }
 
   tryHold (permits, ttl) {
@@ -207,12 +218,12 @@ class Limiter {
 
   refund (grant, permits = grant?.permits) {
     const number = permitsOf(permits)
-    return call(() => this.#native.refund(wordsOf(grant), number))
+    return refunded(grant, this.#id, this.#key, number, (words) => this.#native.refund(words, number))
   }
 
   settle (grant, actual) {
     const number = permitsOf(actual)
-    return call(() => this.#native.settle(wordsOf(grant), number))
+    return ended(grant, this.#id, this.#key, (words) => this.#native.settle(words, number))
   }
 
   charge (permits) {
@@ -229,7 +240,7 @@ class Limiter {
     if (!OUTCOMES.includes(outcome)) {
       throw new TypeError(`outcome is ${show(outcome)}; must be "served", "dropped" or "ignored"`)
     }
-    return call(() => this.#native.releaseWithOutcome(wordsOf(grant), outcome))
+    return ended(grant, this.#id, this.#key, (words) => this.#native.releaseWithOutcome(words, outcome))
   }
 
   refill (permits) {
@@ -282,7 +293,7 @@ class Limiter {
   }
 
   get waiting () {
-    return this.closed ? 0 : call(() => this.#native.waiting())
+    return call(() => this.#native.waiting())
   }
 
   get closed () {
@@ -293,5 +304,7 @@ class Limiter {
     return this.#native.nowNs()
   }
 }
+
+showsItsGetters(Limiter, ['remaining', 'waiting', 'maxInFlight', 'closed', 'nowNs'])
 
 module.exports = { Limiter, Made, rawOf }

@@ -2,6 +2,7 @@
 'use strict'
 
 const { permitsOf } = require('./arguments.cjs')
+const { showsItsGetters } = require('./show.cjs')
 
 class Local {
   #limiter
@@ -57,5 +58,7 @@ class Local {
 if (Symbol.dispose) {
   Local.prototype[Symbol.dispose] = Local.prototype.close
 }
+
+showsItsGetters(Local, ['unused'])
 
 module.exports = { Local }

@@ -7,10 +7,20 @@ const { join } = require('node:path')
 
 function platform () {
   const { platform, arch } = process
+  if (platform === 'win32') return `${platform}-${arch}-msvc`
   if (platform !== 'linux') return `${platform}-${arch}`
-  // Only glibc says its version there.
-  const isGnu = process.report.getReport().header.glibcVersionRuntime !== undefined
-  return `${platform}-${arch}-${isGnu ? 'gnu' : 'musl'}`
+  return `${platform}-${arch}-${isGnu() ? 'gnu' : 'musl'}`
+}
+
+// Only glibc says its version in the report.
+function isGnu () {
+  const { report } = process
+  const { excludeNetwork } = report
+  // Otherwise the report looks up the names of all peers.
+  report.excludeNetwork = true
+  const { glibcVersionRuntime } = report.getReport().header
+  report.excludeNetwork = excludeNetwork
+  return glibcVersionRuntime !== undefined
 }
 
 function load () {

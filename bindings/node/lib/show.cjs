@@ -13,4 +13,17 @@ function plain (values) {
   return Object.fromEntries(entries.map(([name, value]) => [name, typeof value === 'bigint' ? String(value) : value]))
 }
 
-module.exports = { plain, show }
+/** Has the getters of a class shown by `console.log`, and in JSON, as its own properties would be. */
+function showsItsGetters (Class, names) {
+  const read = (object) => Object.fromEntries(names.map((name) => [name, object[name]]))
+  Object.defineProperties(Class.prototype, {
+    toJSON: { configurable: true, writable: true, value () { return plain(read(this)) } },
+    [inspect.custom]: {
+      configurable: true,
+      writable: true,
+      value (depth, options) { return `${Class.name} ${inspect(read(this), options)}` }
+    }
+  })
+}
+
+module.exports = { plain, show, showsItsGetters }

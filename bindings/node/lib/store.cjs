@@ -6,8 +6,9 @@ const { setInterval } = require('node:timers')
 const { onAbort } = require('./abort.cjs')
 const { limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf } = require('./arguments.cjs')
 const { call, milliseconds, typed } = require('./errors.cjs')
+const { OTHER_LIMITER, notLeft } = require('./grant.cjs')
 const native = require('./native.cjs')
-const { show } = require('./show.cjs')
+const { show, showsItsGetters } = require('./show.cjs')
 
 /** The names of who decided, at the places of the compiled module's numbers. */
 const BY = ['store', 'lease', 'fallback', 'none']
@@ -21,27 +22,35 @@ let calls
 /** A timer that does nothing: while it is referenced, the process stays. */
 let keeper
 
-let nativeOf
+/** Brings back permits of a grant, each once. */
+let refunded
 
 class SharedGrant {
   #native
+  #of
+  #returned = 0
 
   static {
-    nativeOf = (grant) => {
+    refunded = (grant, limit, key, permits, refund) => {
       if (grant === null || typeof grant !== 'object' || !(#native in grant)) {
         throw new TypeError(`the grant is ${show(grant)}; must be a SharedGrant`)
       }
       if (grant.#native === null) {
         throw new TypeError('only a grant of a call with { refundable: true } can be refunded')
       }
-      return grant.#native
+      if (grant.#of.limit !== limit || grant.#of.key !== key) throw new RangeError(OTHER_LIMITER)
+      const left = grant.permits - grant.#returned
+      if (permits > left) throw new RangeError(notLeft(permits, left))
+      call(() => refund(grant.#native))
+      grant.#returned += permits
     }
   }
 
-  constructor (permits, remaining, native) {
+  constructor (permits, remaining, native, of) {
     this.permits = permits
     this.remaining = remaining
     this.#native = native
+    this.#of = of
   }
 }
 
@@ -95,7 +104,8 @@ class Shared {
     return new Promise((resolve, reject) => {
       const { refundable } = optionsOf(options, ['refundable'])
       const [text, number, keeps] = [keyOf(key), permitsOf(permits), booleanOf(refundable, 'refundable')]
-      begin((calls) => calls.check(this.#native, text, number, keeps), number, undefined, resolve, reject)
+      const of = { limit: this.#native, key: text, permits: number }
+      begin((calls) => calls.check(this.#native, text, number, keeps), of, undefined, resolve, reject)
     })
   }
 
@@ -106,7 +116,8 @@ class Shared {
       const timeoutNs = optionalSpanNs(timeout, 'timeout')
       const granted = (decision) => resolve(decision.grant)
       const start = (calls) => calls.acquire(this.#native, text, number, timeoutNs, keeps)
-      begin(start, number, signalOf(signal), granted, reject)
+      const of = { limit: this.#native, key: text, permits: number }
+      begin(start, of, signalOf(signal), granted, reject)
     })
   }
 
@@ -114,14 +125,13 @@ class Shared {
     return new Promise((resolve, reject) => {
       const text = keyOf(key)
       const peeked = (decision) => resolve(decision.remaining)
-      begin((calls) => calls.peek(this.#native, text), 0, undefined, peeked, reject)
+      begin((calls) => calls.peek(this.#native, text), { permits: 0 }, undefined, peeked, reject)
     })
   }
 
   refund (key, grant, permits = grant?.permits) {
-    const [text, own, number] = [keyOf(key), nativeOf(grant), permitsOf(permits)]
-    if (number > grant.permits) throw new RangeError(`permits is ${number}; the grant has ${grant.permits}`)
-    call(() => this.#native.refund(text, number, own))
+    const [text, number] = [keyOf(key), permitsOf(permits)]
+    refunded(grant, this.#native, text, number, (own) => this.#native.refund(text, number, own))
   }
 
   async ready (timeout = READY_MS) {
@@ -148,8 +158,8 @@ class Shared {
   }
 }
 
-/** Begins a call, and calls one of the functions with its decision, now or later. */
-function begin (start, permits, signal, resolve, reject) {
+/** Begins a call of a limit, a key and permits, and calls one of the functions with its decision, now or later. */
+function begin (start, of, signal, resolve, reject) {
   if (signal?.aborted) return reject(signal.reason)
   calls ??= new native.StoreCalls(deliver)
   let begun
@@ -158,9 +168,9 @@ function begin (start, permits, signal, resolve, reject) {
   } catch (error) {
     return reject(typed(error))
   }
-  if (begun < 0) return resolve(granted(permits, -begun - 1, 1))
-  if (begun === 0) return settle(calls.last(), permits, resolve, reject)
-  const wait = { permits, resolve, reject, offAbort: undefined }
+  if (begun < 0) return resolve(granted(of.permits, -begun - 1, 1))
+  if (begun === 0) return settle(calls.last(), of, resolve, reject)
+  const wait = { of, resolve, reject, offAbort: undefined }
   if (signal) {
     wait.offAbort = onAbort(signal, () => {
       if (!calls.cancel(begun)) return
@@ -188,21 +198,21 @@ function deliver () {
   for (let at = 0; at < ids.length; at++) {
     const wait = pending.get(ids[at])
     end(ids[at], wait)
-    if (others[other]?.at === at) settle(others[other++], wait.permits, wait.resolve, wait.reject)
-    else wait.resolve(granted(wait.permits, remaining[at], by[at]))
+    if (others[other]?.at === at) settle(others[other++], wait.of, wait.resolve, wait.reject)
+    else wait.resolve(granted(wait.of.permits, remaining[at], by[at]))
   }
 }
 
 /** Returns the decision of a plain grant. */
 function granted (permits, remaining, by) {
   const left = remaining < 0 ? null : remaining
-  return new SharedDecision(new SharedGrant(permits, left, null), left, null, BY[by])
+  return new SharedDecision(new SharedGrant(permits, left, null, null), left, null, BY[by])
 }
 
-function settle (decided, permits, resolve, reject) {
+function settle (decided, of, resolve, reject) {
   if (decided.failure) return reject(typed(decided.failure))
   const remaining = decided.remaining ?? null
-  const grant = decided.granted ? new SharedGrant(permits, remaining, decided.grant ?? null) : null
+  const grant = decided.granted ? new SharedGrant(of.permits, remaining, decided.grant ?? null, of) : null
   resolve(new SharedDecision(grant, remaining, decided.retryAfterNs ?? null, BY[decided.by]))
 }
 
@@ -225,5 +235,7 @@ function booleanOf (value, name) {
   if (typeof value === 'boolean') return value
   throw new TypeError(`${name} is ${show(value)}; must be true or false`)
 }
+
+showsItsGetters(Shared, ['status', 'lastFailure', 'counts'])
 
 module.exports = { Shared, SharedDecision, SharedGrant }

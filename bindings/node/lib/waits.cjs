@@ -1,6 +1,6 @@
 // The waits of this environment, which is the main thread or a worker.
 //
-// The compiled module calls `look` when waits may have ended. Permits are taken for one caller at a
+// The compiled module calls `look` when waits may have ended, of limiters or of other sources. Permits are taken for one caller at a
 // time, in order, and all that it does at once is done before the next: so permits count from the
 // instant at which their caller goes on.
 'use strict'
@@ -17,6 +17,8 @@ const native = require('./native.cjs')
 const AT_ONCE = 64
 
 const waits = new Map()
+/** Functions that each end one wait that is over, and return false if none is. */
+const sources = []
 let hub
 let next
 /** The number of waits that have ended. */
@@ -29,12 +31,16 @@ let keeping = 0
 /** The waits of one limiter. */
 class Waits {
   #limiter
+  #id
+  #key
   #begin
   #count = 0
   #keeps = true
 
-  constructor (limiter) {
+  constructor (limiter, id, key) {
     this.#limiter = limiter
+    this.#id = id
+    this.#key = key
   }
 
   /** Whether they keep the process alive. */
@@ -50,16 +56,17 @@ class Waits {
     if (hub === undefined) {
       hub = new native.Hub(look)
       next = hub.fastNext(scratch.buffer)
+      addSource(endOfHub)
     }
     this.#begin ??= hub.fastBegin(this.#limiter, scratch.buffer)
     let begun = timeoutNs === undefined ? this.#begin(permits) : NaN
-    if (begun === 0) return resolve(lastGrant())
+    if (begun === 0) return resolve(lastGrant(this.#id, this.#key))
     try {
       if (Number.isNaN(begun)) begun = hub.begin(this.#limiter, permits, timeoutNs)
     } catch (error) {
       return reject(typed(error))
     }
-    if (typeof begun !== 'number') return resolve(new Grant(begun))
+    if (typeof begun !== 'number') return resolve(new Grant(begun, this.#id, this.#key))
     const wait = { resolve, reject, waits: this, offAbort: undefined }
     if (signal) {
       wait.offAbort = onAbort(signal, () => {
@@ -71,6 +78,10 @@ class Waits {
     waits.set(begun, wait)
     this.add(1)
     look()
+  }
+
+  lastGrant () {
+    return lastGrant(this.#id, this.#key)
   }
 
   add (count) {
@@ -96,26 +107,37 @@ function end (id, wait) {
   wait.offAbort?.()
 }
 
+function addSource (source) {
+  sources.push(source)
+}
+
 /** Has the waits end that are over, once what runs now is done. */
 function look () {
-  if (isLooking || hub === undefined) return
+  if (isLooking) return
   isLooking = true
   nextTick(endNext)
 }
 
 function endNext () {
-  const id = next()
-  if (id === 0) {
-    isLooking = false
+  for (let tried = 0; tried < sources.length; tried++) {
+    // In turns: one source may never run dry.
+    if (!sources[(ended + tried) % sources.length]()) continue
+    ended++
+    if (ended % AT_ONCE === 0) setImmediate(endNext)
+    else queueMicrotask(lookAgain)
     return
   }
-  ended++
+  isLooking = false
+}
+
+function endOfHub () {
+  const id = next()
+  if (id === 0) return false
   const wait = waits.get(Math.abs(id))
   end(Math.abs(id), wait)
-  if (id > 0) wait.resolve(lastGrant())
+  if (id > 0) wait.resolve(wait.waits.lastGrant())
   else wait.reject(typed(hub.failure()))
-  if (ended % AT_ONCE === 0) setImmediate(endNext)
-  else queueMicrotask(lookAgain)
+  return true
 }
 
 /** A tick that begins in a microtask is behind all that the caller does at once, however many
@@ -124,4 +146,4 @@ function lookAgain () {
   nextTick(endNext)
 }
 
-module.exports = { Waits, look, ended: () => ended }
+module.exports = { Waits, addSource, keep, look, ended: () => ended }

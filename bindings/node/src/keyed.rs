@@ -4,14 +4,13 @@ use napi::Env;
 use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
 use napi_derive::napi;
 use rategate::error::{LimitError, ReconfigureError};
-use rategate::keyed::{DEFAULT_KEYS, Overflow};
-use rategate_ffi::KeyRef;
+use rategate_ffi::{Capacity, KeyRef, Overflow};
 
 use crate::clock::{self, ManualClock};
 use crate::failure::{Result, failed, of_node};
 use crate::grant::{granted, of_words};
 use crate::limiter::Limiter;
-use crate::number::{double, ns, permits};
+use crate::number::{double, ns, permits, whole};
 use crate::policies::{self, Table};
 use crate::raw;
 
@@ -27,13 +26,19 @@ impl Keyed {
         limits: Vec<Either<String, Table>>,
         manual: Option<&ManualClock>,
         max_keys: Option<u32>,
+        max_bytes: Option<f64>,
         refuses_when_full: bool,
     ) -> Result<Self> {
-        let max_keys = max_keys.map_or(Ok(DEFAULT_KEYS), usize::try_from);
-        let max_keys = max_keys.unwrap_or(usize::MAX);
-        let overflow = if refuses_when_full { Overflow::Refuse } else { Overflow::Share };
+        let mut capacity = Capacity::default();
+        if let Some(keys) = max_keys {
+            capacity.max_keys = usize::try_from(keys).unwrap_or(usize::MAX);
+        }
+        if let Some(bytes) = max_bytes.and_then(whole) {
+            capacity.max_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        capacity.overflow = if refuses_when_full { Overflow::Refuse } else { Overflow::Share };
         let policy = policies::read_one(limits)?;
-        Ok(Self(rategate_ffi::Keyed::new(policy, max_keys, overflow, clock::of(manual))))
+        Ok(Self(rategate_ffi::Keyed::new(policy, capacity, clock::of(manual))))
     }
 
     /// Returns the function `(key, permits = 1) => remaining`, or minus the wait in nanoseconds,
@@ -102,6 +107,12 @@ impl Keyed {
     #[napi(catch_unwind)]
     pub fn limiter(&self, key: String) -> Result<Limiter> {
         self.0.limiter(KeyRef::Bytes(key.as_bytes())).map(Limiter).map_err(failed)
+    }
+
+    /// Returns the number by which grants name their table.
+    #[napi(catch_unwind)]
+    pub fn id(&self) -> f64 {
+        double(self.0.id())
     }
 
     #[napi(catch_unwind)]

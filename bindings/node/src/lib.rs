@@ -7,6 +7,7 @@
 //! * `limiter`, `keyed`, `grant`, `hold`, `clock`: a class for each; their methods cost 400 ns;
 //! * `hub`: the waits of one environment, which is the main thread or a worker;
 //! * `shared`: limiters that all workers of the process find by a name;
+//! * `load`: loads whose operations are released at their due instants;
 //! * `store`: limits that several processes keep in a store;
 //! * `failure`: errors, as codes that JavaScript makes its own errors of;
 //! * `number`: numbers of JavaScript and back.
@@ -21,6 +22,7 @@ mod hold;
 mod hub;
 mod keyed;
 mod limiter;
+mod load;
 mod number;
 mod policies;
 mod raw;

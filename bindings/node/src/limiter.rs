@@ -136,13 +136,14 @@ impl Limiter {
     }
 
     #[napi(catch_unwind)]
-    pub fn remaining(&self) -> Result<f64> {
-        self.0.remaining().map(double).map_err(failed)
+    pub fn remaining(&self) -> f64 {
+        // A closed limiter grants nothing; an error would end whatever prints it.
+        double(self.0.remaining().unwrap_or(0))
     }
 
     #[napi(catch_unwind)]
-    pub fn waiting(&self) -> Result<u32> {
-        self.0.waiting().map_err(failed)
+    pub fn waiting(&self) -> u32 {
+        self.0.waiting().unwrap_or(0)
     }
 
     #[napi(catch_unwind)]
@@ -181,8 +182,8 @@ impl Limiter {
     }
 
     #[napi(catch_unwind)]
-    pub fn max_in_flight(&self) -> Result<Option<f64>> {
-        Ok(self.0.max_in_flight().map_err(failed)?.map(double))
+    pub fn max_in_flight(&self) -> Option<f64> {
+        self.0.max_in_flight().ok().flatten().map(double)
     }
 
     #[napi(catch_unwind)]
@@ -227,6 +228,12 @@ impl Limiter {
     #[napi(catch_unwind)]
     pub fn close(&self) {
         self.0.close();
+    }
+
+    /// Returns the number by which grants name their limiter.
+    #[napi(catch_unwind)]
+    pub fn id(&self) -> f64 {
+        double(self.0.id())
     }
 
     #[napi(catch_unwind)]

@@ -24,7 +24,7 @@ use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
 use rategate::{AcquireError, Decision};
 use rategate_core::span::whole_ns;
-use rategate_ffi::{Begun, Hub, KeyRef, Keyed, Limiter, WaitId};
+use rategate_ffi::{Begun, Ended, Hub, KeyRef, Keyed, Limiter, WaitId};
 
 use crate::grant::{REMAINING, RESET_AFTER, to_words};
 use crate::number::{double, whole};
@@ -153,11 +153,11 @@ impl Answer for Begin {
 impl Answer for Next {
     fn answer(&self, _arguments: &Arguments, words: &Words) -> Option<f64> {
         Some(match self.0.next() {
-            Some((WaitId(id), Ok(grant))) => {
+            Some(Ended { wait: WaitId(id), end: Ok(grant), .. }) => {
                 words.write(0, &to_words(&grant));
                 double(id)
             }
-            Some((WaitId(id), Err(error))) => {
+            Some(Ended { wait: WaitId(id), end: Err(error), .. }) => {
                 *self.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 -double(id)
             }

@@ -24,7 +24,8 @@ const limit = ofExpress.rateLimit('5/min', {
   headers: { name: 'minute', unit: 'tokens', dialects: ['current', 'legacy'] },
   onRefused: (refusal) => console.log(refusal.reason, refusal.retryAfter),
   clock: new ManualClock(),
-  maxKeys: 100
+  maxKeys: 100,
+  maxBytes: 2 ** 20
 })
 const app = express()
 app.use(limit)

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { test } from 'node:test'
+import { inspect } from 'node:util'
 
 import * as rategate from 'rategate'
 
@@ -108,6 +109,104 @@ test('refunds, corrections and charges change what is left', () => {
   assert.equal(limiter.remaining, 10)
   clock.advance(1)
   assert.equal(limiter.refund(limiter.check(1).grant), 1)
+})
+
+test('the states of a table take no more bytes than it may have', () => {
+  const counted = (options) => {
+    const clock = new ManualClock()
+    const keyed = new Keyed('100 per any minute', { clock, ...options })
+    let passed = 0
+    for (let key = 0; key < 40; key++) {
+      for (let at = 0; at < 100; at++) {
+        clock.advance(0.001)
+        try {
+          passed += keyed.tryAcquire(key)
+        } catch (error) {
+          assert.ok(error instanceof Full)
+        }
+      }
+    }
+    return passed
+  }
+  assert.equal(counted({}), 4000)
+  assert.equal(counted({ maxBytes: 2 ** 20 }), 4000)
+  const few = counted({ maxBytes: 2 ** 14 })
+  assert.ok(few > 40 && few < 2000, `${few} passed`)
+})
+
+test('a closed limiter and all objects can be printed, and are JSON', () => {
+  const { clock, limiter } = on('10/s burst 5')
+  const { grant } = limiter.check(2)
+  const numbers = '{ remaining: 3, waiting: 0, maxInFlight: null, closed: false, nowNs: 0n }'
+  assert.equal(inspect(limiter, { breakLength: Infinity }), `Limiter ${numbers}`)
+  assert.match(inspect(grant), /^Grant \{\s+permits: 2,\s+remaining: 3,/)
+  assert.match(inspect({ decision: limiter.check() }), /grant: Grant \{/)
+  assert.equal(inspect(new Keyed('1/s')), 'Keyed { size: 0, overflows: 0 }')
+  assert.equal(inspect(limiter.local(2)), 'Local { unused: 0 }')
+  clock.advance(1)
+  assert.equal(inspect(clock), 'ManualClock { nowNs: 1000000n }')
+  for (const { prototype } of [Grant, Limiter, Keyed, ManualClock]) assert.doesNotThrow(() => inspect(prototype))
+  limiter.close()
+  assert.deepEqual([limiter.remaining, limiter.waiting, limiter.maxInFlight, limiter.closed], [0, 0, null, true])
+  assert.match(inspect(limiter), /closed: true/)
+  assert.deepEqual(JSON.parse(JSON.stringify({ limiter, clock })), {
+    limiter: { remaining: 0, waiting: 0, maxInFlight: null, closed: true, nowNs: '1000000' },
+    clock: { nowNs: '1000000' }
+  })
+})
+
+test('a method without its object says what to do', async () => {
+  const { tryAcquire, check, acquire } = new Limiter('1/s')
+  const { tryAcquire: tryKey } = new Keyed('1/s')
+  const message = (name) => ({ name: 'TypeError', message: new RegExp(`${name}\\(\\) was called without its object.*limiter\\.${name}\\(\\)`) })
+  assert.throws(() => tryAcquire(), message('tryAcquire'))
+  assert.throws(() => check(), message('check'))
+  assert.throws(() => tryKey('a'), message('tryAcquire'))
+  await assert.rejects(acquire(), message('acquire'))
+})
+
+test('numbers of a policy that are none are named', () => {
+  for (const burst of [NaN, Infinity]) {
+    assert.throws(() => new Limiter({ policy: 'gcra', rate: '1/s', burst }), { name: 'RangeError', message: /burst of a policy is .*; must be finite/ })
+  }
+})
+
+test('a grant comes back once, and to its limiter', async () => {
+  const { clock, limiter } = on('10/s burst 20')
+  const { limiter: other } = on('10/s burst 20')
+  const { grant } = limiter.check(4)
+  assert.equal(limiter.refund(grant, 3), 3)
+  const twice = (message) => ({ name: 'RangeError', message })
+  assert.throws(() => limiter.refund(grant, 2), twice(/2 permits of the grant cannot come back: 1 are left/))
+  assert.throws(() => limiter.settle(grant, 4), twice(/settled or released once/))
+  assert.equal(limiter.refund(grant, 1), 1)
+  assert.throws(() => limiter.refund(grant, 1), twice(/0 are left/))
+
+  assert.ok(limiter.tryAcquire(20))
+  const wait = limiter.acquire()
+  clock.advance(2000)
+  const keyed = new Keyed('10/s', { clock })
+  const foreign = [await wait, await limiter.acquire(), limiter.reserve().keep(), keyed.check('a').grant]
+  for (const grant of foreign) {
+    assert.throws(() => other.refund(grant), twice(/another limiter or key/))
+    assert.throws(() => other.settle(grant, 0), twice(/another limiter or key/))
+    assert.throws(() => keyed.refund('b', grant), twice(/another limiter or key/))
+  }
+  // A key has one limiter, however it is called.
+  assert.equal(keyed.limiter('a').refund(foreign[3]), 1)
+  assert.equal(keyed.refund(7, keyed.limiter('7').check(2).grant), 2)
+
+  const used = limiter.check(2).grant
+  assert.equal(limiter.settle(used, 1).refunded, 1)
+  assert.throws(() => limiter.settle(used, 0), twice(/settled or released once/))
+  assert.throws(() => limiter.refund(used), twice(/0 are left/))
+  const { limiter: flights } = on({ policy: 'adaptive', ceiling: 4, first: 2 })
+  const flight = flights.check().grant
+  assert.ok(flights.releaseWithOutcome(flight, 'served'))
+  assert.throws(() => flights.releaseWithOutcome(flight, 'served'), twice(/settled or released once/))
+  const [one, same] = [1, 2].map(() => new Limiter('9/s', { shared: 'a grant comes back' }))
+  assert.equal(same.refund(one.check().grant), 1)
+  one.close()
 })
 
 test('an estimate is held until its cost is known', () => {
@@ -250,7 +349,7 @@ test('errors of a limit are of one family and say what would be accepted', async
   limiter.close()
   await assert.rejects(second, (error) => error instanceof Closed && error.code === 'CLOSED')
   assert.throws(() => limiter.tryAcquire(), Closed)
-  assert.throws(() => limiter.remaining, Closed)
+  assert.throws(() => limiter.tryAcquire(), Closed)
   assert.deepEqual([limiter.closed, limiter.waiting], [true, 0])
 })
 
@@ -285,6 +384,10 @@ test('what makes no sense is refused with a sentence', async () => {
     assert.throws(() => new Limiter('5/s', options), RangeError)
   }
   for (const maxKeys of [0, 0.5, 2 ** 31, '7']) assert.throws(() => new Keyed('5/s', { maxKeys }), RangeError)
+  for (const maxBytes of [0, -1, 0.5, 2 ** 53, NaN, '7']) {
+    const message = /maxBytes is .*; must be a whole number from 1 to 9007199254740991/
+    assert.throws(() => new Keyed('5/s', { maxBytes }), { name: 'RangeError', message })
+  }
   for (const key of [undefined, null, {}, Symbol('key'), true]) assert.throws(() => keyed.tryAcquire(key), TypeError)
   await assert.rejects(limiter.acquire(1, { signal: {} }), TypeError)
   await assert.rejects(limiter.acquire(1, { singal: undefined }), /there is no option 'singal'; there are signal, timeout/)

@@ -1,6 +1,10 @@
 // What waits do to the process, and limits of several workers.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
+import { cp, mkdtemp, rm } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
@@ -103,4 +107,37 @@ test('a worker that ends leaves no waiter', async () => {
   }
   // Those that stay still get theirs.
   await Promise.all([own.acquire(), own.acquire()])
+})
+
+test('without a compiled module, the error names the package of the platform', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'rategate-'))
+  try {
+    const loader = join(folder, 'lib', 'native.cjs')
+    const own = createRequire(import.meta.url).resolve('rategate/package.json')
+    await cp(join(dirname(own), 'lib', 'native.cjs'), loader)
+    for (const [platform, arch, glibc, name] of [
+      ['linux', 'x64', '2.41', '@rategate/linux-x64-gnu'],
+      ['linux', 'arm64', undefined, '@rategate/linux-arm64-musl'],
+      ['darwin', 'arm64', undefined, '@rategate/darwin-arm64'],
+      ['win32', 'x64', undefined, '@rategate/win32-x64-msvc']
+    ]) {
+      const ended = await run(`
+        import { createRequire } from 'node:module'
+        const as = ${JSON.stringify({ platform, arch })}
+        for (const key in as) Object.defineProperty(process, key, { value: as[key] })
+        const { report } = process
+        report.getReport = () => {
+          if (!report.excludeNetwork) throw new Error('the report looks up names')
+          return { header: { glibcVersionRuntime: ${JSON.stringify(glibc)} } }
+        }
+        try {
+          createRequire(import.meta.url)(${JSON.stringify(loader)})
+        } catch (error) {
+          console.log(report.excludeNetwork === true, error.message)
+        }`)
+      assert.match(ended.output, new RegExp(`^false .*the package ${name}\\.`), JSON.stringify(ended))
+    }
+  } finally {
+    await rm(folder, { recursive: true })
+  }
 })

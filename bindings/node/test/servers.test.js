@@ -323,3 +323,16 @@ test('Hono without a server of Node is refused with a sentence', async () => {
   app.onError((error, context) => context.text(error.message, 500))
   assert.match(await (await app.request('/')).text(), /@hono\/node-server/)
 })
+
+test('koa: the response of a handler that throws has the fields', async (context) => {
+  const app = new Koa()
+  app.silent = true
+  app.use(ofKoa.rateLimit('2/h')).use(() => { throw Object.assign(new Error('broken'), { headers: { 'X-Own': '1' } }) })
+  const server = app.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  context.after(() => new Promise((resolve) => server.close(resolve)))
+  const response = await fetch(`http://127.0.0.1:${server.address().port}`)
+  assert.deepEqual([response.status, response.headers.get('x-own')], [500, '1'])
+  assert.match(response.headers.get('ratelimit'), /r=1/)
+  assert.ok(response.headers.has('ratelimit-policy'))
+})

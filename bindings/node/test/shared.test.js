@@ -142,6 +142,9 @@ test('a refundable grant comes back, and another cannot', options, async () => {
   const plain = await limit.acquire('k')
   assert.throws(() => limit.refund('k', plain), /refundable: true/)
   assert.throws(() => limit.refund('k', {}), TypeError)
+  assert.throws(() => limit.refund('k', grant, 2), { name: 'RangeError', message: /1 are left of it/ })
+  assert.throws(() => limit.refund('l', grant, 1), { name: 'RangeError', message: /another limiter or key/ })
+  assert.throws(() => shared('1/h burst 3').refund('k', grant, 1), RangeError)
 })
 
 test('two processes never exceed one limit', options, async () => {

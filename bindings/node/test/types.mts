@@ -1,5 +1,5 @@
 // Compiled, and never run: the types of a module of the new kind.
-import { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, RateLimitError, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
+import { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, OpenLoop, RateLimitError, Release, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
 // Their declarations are checked with the frameworks absent.
 import 'rategate/compat/bottleneck'
 import 'rategate/compat/p-throttle'
@@ -27,7 +27,7 @@ const scheduled: string = await limiter.schedule(async (text: string, times: num
 const wrapped: (url: string) => Promise<number> = limiter.wrap((url: string) => url.length, { permits: (url) => url.length })
 for await (const each of limiter) console.log(each.permits)
 
-const keyed = new Keyed('5/s', { maxKeys: 10, whenFull: 'refuse' })
+const keyed = new Keyed('5/s', { maxKeys: 10, maxBytes: 2 ** 20, whenFull: 'refuse' })
 const decision = keyed.check('a')
 const retry: bigint | null = decision.retryAfterNs
 const permits: number = decision.granted ? decision.grant.permits : decision.retryAfter ?? 0
@@ -41,6 +41,14 @@ shared.refund(7n, ours)
 console.log(together.by === 'lease', await shared.tryAcquire(), await shared.remaining('a'), shared.counts.store.granted)
 // @ts-expect-error: there is no such mode
 new Shared('redis://127.0.0.1', '10/s', { mode: 'fast' })
+
+const load = new OpenLoop('constant:100/s@1s', { clock, part: [0, 2] })
+for await (const release of load) console.log(release.number, release.wait, load.now - release.scheduledAt)
+const next: IteratorResult<Release, undefined> = await load.next({ signal: AbortSignal.timeout(5) })
+if (!next.done) console.log(next.value.waitNs, load.nowNs)
+// @ts-expect-error: a part is two numbers
+new OpenLoop('constant:100/s', { part: [1] })
+load.close()
 
 try {
   await limiter.acquire()

@@ -39,8 +39,9 @@ impl Acquire {
     /// Returns the coroutine that goes on. `None` if the permits were free: then it has ended.
     fn begin<'py>(&self, py: Python<'py>) -> PyResult<Result<Bound<'py, PyAny>, Grant>> {
         let limiter = self.limiter.bind(py);
-        match limiter.get().inner.take_at_once(self.permits) {
-            Ok(Some(grant)) => Ok(Err(Grant(grant))),
+        let inner = limiter.get().inner()?;
+        match inner.take_at_once(self.permits) {
+            Ok(Some(grant)) => Ok(Err(Grant::new(grant, inner.id()))),
             Ok(None) => {
                 let arguments = (self.permits, self.timeout.as_ref());
                 let waits = limiter.call_method1(intern!(py, "_wait"), arguments)?;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rategate_ffi::fork::within;
 
 use crate::number::{Span, ns};
 
@@ -15,10 +17,14 @@ pub(crate) struct ManualClock {
 
 #[pymethods]
 impl ManualClock {
+    /// The arguments are those of a subclass.
     #[new]
-    fn new() -> Self {
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "()")]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self { clock: rategate::ManualClock::stepped() }
     }
+
+    const fn __init__(&self) {}
 
     /// The nanoseconds since the clock was made.
     #[getter]
@@ -30,18 +36,20 @@ impl ManualClock {
     #[pyo3(signature = (span, /))]
     fn advance(&self, py: Python<'_>, span: Span) {
         // Wakers run in this call, and a waiting thread needs the interpreter to go on.
-        py.detach(|| self.clock.advance(span.0));
+        py.detach(|| within(|| self.clock.advance(span.0)));
     }
 
     /// Sets the time since the clock was made, back if need be.
     #[pyo3(signature = (now_ns, /))]
     fn set_ns(&self, py: Python<'_>, now_ns: u64) {
-        py.detach(|| self.clock.set(Duration::from_nanos(now_ns)));
+        py.detach(|| within(|| self.clock.set(Duration::from_nanos(now_ns))));
     }
 
-    /// Moves the clock to the nearest instant that is waited for, and returns it in nanoseconds.
+    /// Moves the clock to the nearest instant at which a limiter has to look, and returns it in
+    /// nanoseconds. Limiters also look before a start, and after a caller that was due, so that a
+    /// wait may take several steps.
     fn step(&self, py: Python<'_>) -> Option<u64> {
-        py.detach(|| self.clock.step()).map(ns)
+        py.detach(|| within(|| self.clock.step())).map(ns)
     }
 
     /// The number of threads that wait on this clock.

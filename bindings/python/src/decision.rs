@@ -1,32 +1,73 @@
 //! Results of calls, as immutable Python objects.
 
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use rategate::charge;
+use rategate_ffi::Receipt;
 
 use crate::error::seconds;
 use crate::number::ns;
 
+/// The limiter of a copy, which can be returned to none.
+const COPY: u64 = 0;
+
+/// The fields of a decision: granted, remaining, retry after, reset after and the grant.
+type Fields<G> = (bool, u64, Option<u64>, Option<u64>, Option<G>);
+
 /// The decision of a limit about a try.
-#[pyclass(frozen, eq, hash, get_all, module = "pyrategate")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[pyclass(frozen, eq, hash, module = "pyrategate")]
 pub(crate) struct Decision {
     /// True if the permits were taken.
+    #[pyo3(get)]
     granted: bool,
     /// The most permits that one more try could take now.
+    #[pyo3(get)]
     remaining: u64,
     /// The nanoseconds after which the same try would pass, if no other comes first. None if it
     /// was granted, or no time helps.
+    #[pyo3(get)]
     retry_after_ns: Option<u64>,
     /// The nanoseconds until the limit is as fresh, if no other call comes. None if that does not
     /// come about by time alone, and for several limits together.
+    #[pyo3(get)]
     reset_after_ns: Option<u64>,
-    /// The grant, which can be refunded or settled.
-    grant: Option<Grant>,
+    /// The grant, and the id of its limiter.
+    inner: Option<(rategate::Grant, u64)>,
+    /// The one object of the grant, made when it is first read: it remembers what came back.
+    grant: PyOnceLock<Py<Grant>>,
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.__repr__())
+    }
+}
+
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields() == other.fields()
+    }
+}
+
+impl Eq for Decision {}
+
+impl Hash for Decision {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.granted.hash(state);
+        self.remaining.hash(state);
+        self.retry_after_ns.hash(state);
+        self.reset_after_ns.hash(state);
+    }
 }
 
 impl Decision {
     pub(crate) fn new(
         decision: &rategate::Decision,
+        limiter: u64,
         remaining: u64,
         reset_after_ns: Option<u64>,
     ) -> Self {
@@ -35,8 +76,15 @@ impl Decision {
             remaining,
             retry_after_ns: decision.retry_after().map(ns),
             reset_after_ns,
-            grant: decision.granted().map(Grant),
+            inner: decision.granted().map(|grant| (grant, limiter)),
+            grant: PyOnceLock::new(),
         }
+    }
+
+    fn fields(&self) -> Fields<rategate::Grant> {
+        let Self { granted, remaining, retry_after_ns, reset_after_ns, .. } = *self;
+        let grant = self.inner.map(|(grant, _)| grant);
+        (granted, remaining, retry_after_ns, reset_after_ns, grant)
     }
 }
 
@@ -53,18 +101,34 @@ impl Decision {
     #[pyo3(signature = (
         granted, remaining, retry_after_ns=None, reset_after_ns=None, grant=None
     ))]
-    const fn made(
+    fn made(
+        py: Python<'_>,
         granted: bool,
         remaining: u64,
         retry_after_ns: Option<u64>,
         reset_after_ns: Option<u64>,
-        grant: Option<Grant>,
+        grant: Option<Py<Grant>>,
     ) -> Self {
-        Self { granted, remaining, retry_after_ns, reset_after_ns, grant }
+        let inner = grant.as_ref().map(|grant| (grant.get().inner, COPY));
+        let handle = PyOnceLock::new();
+        if let Some(grant) = grant {
+            // It is empty.
+            let _ = handle.set(py, grant);
+        }
+        Self { granted, remaining, retry_after_ns, reset_after_ns, inner, grant: handle }
     }
 
-    fn __getnewargs__(&self) -> (bool, u64, Option<u64>, Option<u64>, Option<Grant>) {
-        (self.granted, self.remaining, self.retry_after_ns, self.reset_after_ns, self.grant)
+    fn __getnewargs__(&self, py: Python<'_>) -> PyResult<Fields<Py<Grant>>> {
+        let grant = self.grant(py)?;
+        Ok((self.granted, self.remaining, self.retry_after_ns, self.reset_after_ns, grant))
+    }
+
+    /// The grant, which can be refunded or settled.
+    #[getter]
+    fn grant(&self, py: Python<'_>) -> PyResult<Option<Py<Grant>>> {
+        let Some((grant, limiter)) = self.inner else { return Ok(None) };
+        let grant = self.grant.get_or_try_init(py, || Py::new(py, Grant::new(grant, limiter)))?;
+        Ok(Some(grant.clone_ref(py)))
     }
 
     fn __bool__(&self) -> bool {
@@ -84,63 +148,94 @@ impl Decision {
 }
 
 /// Permits that were granted. Instants are nanoseconds on the limiter's clock.
-#[pyclass(frozen, eq, hash, from_py_object, module = "pyrategate")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant(pub(crate) rategate::Grant);
+#[pyclass(frozen, eq, hash, module = "pyrategate")]
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) inner: rategate::Grant,
+    receipt: Mutex<Receipt>,
+}
 
-impl std::hash::Hash for Grant {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.released_at().hash(state);
+impl PartialEq for Grant {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl Eq for Grant {}
+
+impl Hash for Grant {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.released_at().hash(state);
+    }
+}
+
+impl Grant {
+    #[inline]
+    pub(crate) const fn new(inner: rategate::Grant, limiter: u64) -> Self {
+        Self { inner, receipt: Mutex::new(Receipt::new(limiter)) }
+    }
+
+    pub(crate) fn receipt(&self) -> MutexGuard<'_, Receipt> {
+        self.receipt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
 impl Grant {
-    /// Creates a grant from what a pickle keeps of it, for the limiter that it is of.
+    /// Creates a grant from what a pickle keeps of it. It cannot be refunded.
     #[new]
     #[pyo3(signature = (words, /))]
     const fn made(words: [u64; 9]) -> Self {
-        Self(rategate::Grant::from_words(words))
+        Self::new(rategate::Grant::from_words(words), COPY)
     }
 
     const fn __getnewargs__(&self) -> ([u64; 9],) {
-        (self.0.words(),)
+        (self.inner.words(),)
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_seen))]
+    fn __deepcopy__(slf: Py<Self>, _seen: Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     /// The number of permits.
     #[getter]
     fn permits(&self) -> u64 {
-        self.0.permits()
+        self.inner.permits()
     }
 
     /// The most permits that one more try could have taken at that instant.
     #[getter]
     fn remaining(&self) -> u64 {
-        self.0.remaining()
+        self.inner.remaining()
     }
 
     /// The instant at which the caller really passed.
     #[getter]
     fn released_at_ns(&self) -> u64 {
-        ns(self.0.released_at())
+        ns(self.inner.released_at())
     }
 
     /// The first instant at which the caller could have started.
     #[getter]
     fn promised_at_ns(&self) -> u64 {
-        ns(self.0.promised_at())
+        ns(self.inner.promised_at())
     }
 
     /// The instant of the start if every operation before it had been on time.
     #[getter]
     fn scheduled_at_ns(&self) -> u64 {
-        ns(self.0.scheduled_at())
+        ns(self.inner.scheduled_at())
     }
 
     /// The nanoseconds from the scheduled time to the release.
     #[getter]
     fn wait_ns(&self) -> u64 {
-        ns(self.0.wait())
+        ns(self.inner.wait())
     }
 
     fn __repr__(&self) -> String {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use rategate::{AcquireError, Error};
-use rategate_ffi::{Code, SharedError};
+use rategate_ffi::{Code, ReturnError, SharedError};
 
 use crate::number::ns;
 
@@ -41,7 +41,7 @@ fn classes(py: Python<'_>) -> PyResult<&Classes> {
             closed: class("Closed")?,
             exceeds_capacity: class("ExceedsCapacity")?,
             unavailable: class("Unavailable")?,
-            invalid: py.get_type::<pyo3::exceptions::PyValueError>().unbind(),
+            invalid: py.get_type::<PyValueError>().unbind(),
         })
     })
 }
@@ -80,6 +80,11 @@ pub(crate) fn too_soon(py: Python<'_>, permits: u64, retry_after: Option<Duratio
         .map_or_else(|| "no time helps".to_owned(), |after| format!("retry in {after:?}"));
     let text = format!("{permits} permits cannot be held now: {when}");
     PyErr::from_type(class, (text, retry_after.map(ns)))
+}
+
+/// Returns the exception of a grant that cannot be returned.
+pub(crate) fn not_returned(error: ReturnError) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 /// Returns the exception of an error of a shared limit.

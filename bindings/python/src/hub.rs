@@ -13,7 +13,7 @@ use rategate_ffi::{Begun, Signal, WaitId};
 use crate::decision::Grant;
 use crate::error::raised;
 use crate::limiter::Limiter;
-use crate::number::{Span, permits_of};
+use crate::number::{Span, permits_of, timeout_of};
 
 /// The waits of one event loop, which watches the file descriptor and then calls `wake`.
 #[pyclass(frozen, module = "pyrategate")]
@@ -55,12 +55,15 @@ impl Hub {
         py: Python<'py>,
         limiter: PyRef<'py, Limiter>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
         future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        match self.inner.begin(&limiter.inner, permits, timeout) {
-            Ok(Begun::Granted(grant)) => Ok(Bound::new(py, Grant(grant))?.into_any()),
+        match self.inner.begin(limiter.inner()?, permits, timeout) {
+            Ok(Begun::Granted(grant)) => {
+                let grant = Grant::new(grant, limiter.inner()?.id());
+                Ok(Bound::new(py, grant)?.into_any())
+            }
             Ok(Begun::Waits(WaitId(id))) => {
                 self.futures.bind(py).set_item(id, future)?;
                 Ok(id.into_pyobject(py)?.into_any())
@@ -69,12 +72,18 @@ impl Hub {
         }
     }
 
-    /// Returns the grant of a wait, as its task runs: it takes the permits now. `None` while the
-    /// wait lasts.
-    fn collect(&self, py: Python<'_>, id: u64) -> PyResult<Option<Grant>> {
+    /// Returns the grant of a wait for a limiter, as its task runs: it takes the permits now.
+    /// `None` while the wait lasts.
+    fn collect(
+        &self,
+        py: Python<'_>,
+        limiter: PyRef<'_, Limiter>,
+        id: u64,
+    ) -> PyResult<Option<Grant>> {
         let Some(end) = self.inner.collect(WaitId(id)) else { return Ok(None) };
         self.forget(py, id)?;
-        end.map(Grant).map(Some).map_err(|error| raised(py, error))
+        let grant = end.map_err(|error| raised(py, error))?;
+        Ok(Some(Grant::new(grant, limiter.inner()?.id())))
     }
 
     /// Has another future wake the task of a wait that lasts.

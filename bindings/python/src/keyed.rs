@@ -2,9 +2,9 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
-use rategate::keyed::{DEFAULT_KEYS, MAX_KEYS};
-use rategate_ffi::{Clock, KeyRef, Overflow};
+use pyo3::types::{PyBytes, PyInt, PyString};
+use rategate::keyed::MAX_KEYS;
+use rategate_ffi::{Capacity, Clock, KeyRef, Overflow};
 
 use crate::clock::ManualClock;
 use crate::decision::Decision;
@@ -23,10 +23,11 @@ pub(crate) struct Keyed {
 #[pymethods]
 impl Keyed {
     #[new]
-    #[pyo3(signature = (limit, *, max_keys=None, when_full="share", clock=None))]
+    #[pyo3(signature = (limit, *, max_keys=None, max_bytes=None, when_full="share", clock=None))]
     fn new(
         limit: Bound<'_, PyAny>,
         max_keys: Option<Bound<'_, PyAny>>,
+        max_bytes: Option<Bound<'_, PyAny>>,
         when_full: &str,
         clock: Option<Py<ManualClock>>,
     ) -> PyResult<Self> {
@@ -47,13 +48,16 @@ impl Keyed {
                 )));
             }
         };
-        let most = u64::try_from(MAX_KEYS).unwrap_or(u64::MAX);
-        let max_keys = max_keys.map(|given| within("max_keys", 1, most, &given)).transpose()?;
-        let max_keys = max_keys.and_then(|keys| usize::try_from(keys).ok());
-        let max_keys = max_keys.unwrap_or(DEFAULT_KEYS);
+        let mut capacity = Capacity::default().or_else(overflow);
+        if let Some(given) = max_keys {
+            capacity.max_keys = up_to("max_keys", MAX_KEYS, &given)?;
+        }
+        if let Some(given) = max_bytes {
+            capacity.max_bytes = up_to("max_bytes", isize::MAX.unsigned_abs(), &given)?;
+        }
         let clock =
             clock.map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let keyed = rategate_ffi::Keyed::new(policy, max_keys, overflow, clock);
+        let keyed = rategate_ffi::Keyed::new(policy, capacity, clock);
         Ok(Self { keyed, limit: policies.to_string() })
     }
 
@@ -81,7 +85,8 @@ impl Keyed {
     ) -> PyResult<Decision> {
         with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits) {
             Ok((decision, status)) => {
-                Ok(Decision::new(&decision, status.remaining, status.fresh_in.map(ns)))
+                let reset_after_ns = status.fresh_in.map(ns);
+                Ok(Decision::new(&decision, self.keyed.id(), status.remaining, reset_after_ns))
             }
             Err(error) => Err(raised(py, error)),
         })
@@ -159,6 +164,11 @@ impl Keyed {
     }
 }
 
+fn up_to(name: &str, most: usize, given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let most = u64::try_from(most).unwrap_or(u64::MAX);
+    Ok(usize::try_from(within(name, 1, most, given)?).unwrap_or(usize::MAX))
+}
+
 fn with_key<T>(key: &Bound<'_, PyAny>, run: impl FnOnce(KeyRef<'_>) -> PyResult<T>) -> PyResult<T> {
     if let Ok(text) = key.cast::<PyString>() {
         return run(KeyRef::Text(&text.to_cow()?));
@@ -166,11 +176,20 @@ fn with_key<T>(key: &Bound<'_, PyAny>, run: impl FnOnce(KeyRef<'_>) -> PyResult<
     if let Ok(bytes) = key.cast::<PyBytes>() {
         return run(KeyRef::Bytes(bytes.as_bytes()));
     }
-    match key.extract::<i64>() {
-        Ok(number) => run(KeyRef::Number(number)),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "a key is a str, bytes or an int of 64 bits, not {}",
-            key.repr()?
-        ))),
+    run(KeyRef::Number(number_of(key)?))
+}
+
+/// Reads a key that is neither a text nor bytes.
+pub(crate) fn number_of(key: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if let Ok(number) = key.extract() {
+        return Ok(number);
     }
+    let shown = key.repr()?;
+    Err(if key.is_instance_of::<PyInt>() {
+        PyValueError::new_err(format!(
+            "a key that is an int is from -2**63 to 2**63 - 1, not {shown}"
+        ))
+    } else {
+        PyTypeError::new_err(format!("a key is a str, bytes or an int of 64 bits, not {shown}"))
+    })
 }

@@ -1,14 +1,14 @@
 //! The limiter.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rategate::adaptive::Outcome;
 use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
@@ -19,21 +19,29 @@ use rategate_ffi::{Begun, Clock, Policies, Signal};
 use crate::awaitable::{Acquire, Left};
 use crate::clock::ManualClock;
 use crate::decision::{Charged, Decision, Grant, Settled};
-use crate::error::{raised, too_soon};
+use crate::error::{not_returned, raised, too_soon};
 use crate::hold::Hold;
-use crate::number::{Span, ns, permits_of, within};
+use crate::number::{
+    Span, max_debt_of, max_downtime_of, ns, permits_of, timeout_of, ttl_of, within,
+};
 use crate::reservation::Reservation;
 
 /// A limiter for threads and tasks. The class of users adds to it what Python does as well.
 #[pyclass(frozen, subclass, module = "pyrategate", name = "_Limiter")]
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    pub(crate) inner: rategate_ffi::Limiter,
+    /// Empty until `__init__`, whose arguments are those of a subclass until it calls ours.
+    made: OnceLock<Made>,
+    left: Py<Left>,
+}
+
+#[derive(Debug)]
+struct Made {
+    inner: rategate_ffi::Limiter,
     /// The limit as it prints, or as it was given.
     limit: String,
     clock: Option<Py<ManualClock>>,
     name: Option<String>,
-    left: Py<Left>,
     /// True if the limit counts operations in flight, which end with the block of a `with`.
     counts_in_flight: bool,
 }
@@ -41,12 +49,27 @@ pub(crate) struct Limiter {
 #[pymethods]
 impl Limiter {
     #[new]
+    #[pyo3(
+        signature = (*_args, **_kwargs),
+        text_signature = "(limit, *, clock=None, max_waiting=None, max_waiting_permits=None, \
+                          when_full='refuse', debt='forget', max_debt=None, name=None)"
+    )]
+    fn new(
+        py: Python<'_>,
+        _args: &Bound<'_, PyTuple>,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        Ok(Self { made: OnceLock::new(), left: Py::new(py, Left)? })
+    }
+
     #[pyo3(signature = (
         limit, *, clock=None, max_waiting=None, max_waiting_permits=None, when_full="refuse",
         debt="forget", max_debt=None, name=None, _saved=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
-    fn new(
+    #[expect(clippy::used_underscore_binding, reason = "the option is for `restore` alone")]
+    fn __init__(
+        &self,
         py: Python<'_>,
         limit: Bound<'_, PyAny>,
         clock: Option<Py<ManualClock>>,
@@ -54,17 +77,19 @@ impl Limiter {
         max_waiting_permits: Option<Bound<'_, PyAny>>,
         when_full: &str,
         debt: &str,
-        max_debt: Option<Span>,
+        #[pyo3(from_py_with = max_debt_of)] max_debt: Option<Span>,
         name: Option<String>,
-        _saved: Option<(Bound<'_, PyAny>, Option<Span>)>,
-    ) -> PyResult<Self> {
+        _saved: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    ) -> PyResult<()> {
         let policies = policies(&limit)?;
         let on = clock
             .as_ref()
             .map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
         let limiter = match _saved {
             None => rategate_ffi::Limiter::new(&policies, on),
-            Some((saved, max_downtime)) => restored(&policies, on, &saved, max_downtime)?,
+            Some((saved, max_downtime)) => {
+                restored(&policies, on, &saved, max_downtime_of(&max_downtime)?)?
+            }
         };
         let limiter = limiter.with_debt(debts(debt, max_debt)?);
         let bounds = bounds(max_waiting, max_waiting_permits, when_full)?;
@@ -81,8 +106,11 @@ impl Limiter {
                     | AnyPolicy::CommitLog(_)
             )
         });
-        let (limit, left) = (policies.to_string(), Py::new(py, Left)?);
-        Ok(Self { inner: limiter, limit, clock, name, left, counts_in_flight })
+        let limit = policies.to_string();
+        let made = Made { inner: limiter, limit, clock, name, counts_in_flight };
+        self.made.set(made).map_err(|_| {
+            PyTypeError::new_err("the limiter has been made; reconfigure() changes its numbers")
+        })
     }
 
     /// Takes permits at once, or not at all.
@@ -92,7 +120,7 @@ impl Limiter {
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        match self.inner.try_acquire(permits) {
+        match self.inner()?.try_acquire(permits) {
             Ok(decision) => Ok(decision.is_granted()),
             Err(error) => Err(raised(py, error)),
         }
@@ -105,15 +133,15 @@ impl Limiter {
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        let decision = self.inner.try_acquire(permits).map_err(|error| raised(py, error))?;
-        let status = self.inner.status().map_err(|error| raised(py, error))?;
+        let decision = self.inner()?.try_acquire(permits).map_err(|error| raised(py, error))?;
+        let status = self.inner()?.status().map_err(|error| raised(py, error))?;
         let remaining = match (decision.granted(), status) {
             (Some(grant), _) => grant.remaining(),
             (None, Some(status)) => status.remaining,
-            (None, None) => self.inner.remaining().map_err(|error| raised(py, error))?,
+            (None, None) => self.inner()?.remaining().map_err(|error| raised(py, error))?,
         };
         let reset_after_ns = status.and_then(|status| status.fresh_in).map(ns);
-        Ok(Decision::new(&decision, remaining, reset_after_ns))
+        Ok(Decision::new(&decision, self.inner()?.id(), remaining, reset_after_ns))
     }
 
     /// Returns the nanoseconds that a call would have to wait now. None if no time helps.
@@ -123,7 +151,7 @@ impl Limiter {
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Option<u64>> {
-        let wait = self.inner.peek(permits).map_err(|error| raised(py, error))?;
+        let wait = self.inner()?.peek(permits).map_err(|error| raised(py, error))?;
         Ok(wait.map(ns))
     }
 
@@ -133,10 +161,12 @@ impl Limiter {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
     ) -> PyResult<Grant> {
-        if let Some(grant) = self.inner.take_at_once(permits).map_err(|error| raised(py, error))? {
-            return Ok(Grant(grant));
+        if let Some(grant) =
+            self.inner()?.take_at_once(permits).map_err(|error| raised(py, error))?
+        {
+            return Ok(Grant::new(grant, self.inner()?.id()));
         }
         let timeout = timeout.map(|Span(timeout)| timeout);
         let loops = py.import(intern!(py, "pyrategate._loop"))?;
@@ -144,9 +174,11 @@ impl Limiter {
         let ended = if blocks_a_loop || is_main_thread(py)? {
             self.acquire_with_signals(py, permits, timeout, &loops)?
         } else {
-            py.detach(|| self.inner.acquire(permits, timeout))
+            let limiter = self.inner()?;
+            py.detach(|| limiter.acquire(permits, timeout))
         };
-        ended.map(Grant).map_err(|error| raised(py, error))
+        let ended = ended.map_err(|error| raised(py, error))?;
+        Ok(Grant::new(ended, self.inner()?.id()))
     }
 
     /// Returns what a task awaits to take permits as soon as they may start.
@@ -165,10 +197,11 @@ impl Limiter {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
     ) -> PyResult<Reservation> {
-        let reserved = self.inner.reserve(permits, timeout.map(|Span(timeout)| timeout));
-        reserved.map(Reservation::new).map_err(|error| raised(py, error))
+        let reserved = self.inner()?.reserve(permits, timeout.map(|Span(timeout)| timeout));
+        let reserved = reserved.map_err(|error| raised(py, error))?;
+        Ok(Reservation::new(reserved, self.inner()?.id()))
     }
 
     /// Holds an estimate until its true cost is known, for `ttl` at most.
@@ -178,37 +211,41 @@ impl Limiter {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        ttl: Span,
+        #[pyo3(from_py_with = ttl_of)] ttl: Span,
     ) -> PyResult<Hold> {
-        match self.inner.try_hold(permits, ttl.0).map_err(|error| raised(py, error))? {
+        match self.inner()?.try_hold(permits, ttl.0).map_err(|error| raised(py, error))? {
             Ok(held) => Ok(Hold::new(held)),
             Err(denial) => Err(too_soon(py, permits, denial.retry_after())),
         }
     }
 
-    /// Brings back permits of a grant, all by default. Returns the number that came back.
+    /// Brings back permits of a grant, each once, all by default. Returns the number that came
+    /// back.
     #[pyo3(signature = (grant, permits=None))]
     fn refund(
         &self,
         py: Python<'_>,
-        grant: Grant,
+        grant: PyRef<'_, Grant>,
         permits: Option<Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let permits = match permits {
-            Some(permits) => permits_of(&permits)?,
-            None => grant.0.permits(),
-        };
-        self.inner.refund(&grant.0, permits).map_err(|error| raised(py, error))
+        let granted = grant.inner.permits();
+        let permits = permits.map_or(Ok(granted), |permits| permits_of(&permits))?;
+        let limiter = self.inner()?;
+        let refund = || limiter.refund(&grant.inner, permits);
+        let back = grant.receipt().refund(limiter.id(), granted, permits, refund);
+        back.map_err(not_returned)?.map_err(|error| raised(py, error))
     }
 
-    /// Corrects a grant to the number of permits that were really used.
+    /// Corrects a grant to the number of permits that were really used, once.
     fn settle(
         &self,
         py: Python<'_>,
-        grant: Grant,
+        grant: PyRef<'_, Grant>,
         #[pyo3(from_py_with = permits_of)] actual: u64,
     ) -> PyResult<Settled> {
-        let settled = self.inner.settle(&grant.0, actual);
+        let limiter = self.inner()?;
+        let settle = || limiter.settle(&grant.inner, actual);
+        let settled = grant.receipt().end(limiter.id(), settle).map_err(not_returned)?;
         settled.map(Into::into).map_err(|error| raised(py, error))
     }
 
@@ -218,7 +255,7 @@ impl Limiter {
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Charged> {
-        self.inner.charge(permits).map(Into::into).map_err(|error| raised(py, error))
+        self.inner()?.charge(permits).map(Into::into).map_err(|error| raised(py, error))
     }
 
     /// Ends operations in flight. Returns False if the limit counts none.
@@ -228,20 +265,29 @@ impl Limiter {
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        self.inner.release(permits).map_err(|error| raised(py, error))
+        self.inner()?.release(permits).map_err(|error| raised(py, error))
     }
 
     /// Ends the operations in flight of a grant, whose outcome an adaptive limit follows. Returns
     /// False if the limit counts none.
-    fn release_with_outcome(&self, py: Python<'_>, grant: Grant, outcome: &str) -> PyResult<bool> {
+    fn release_with_outcome(
+        &self,
+        py: Python<'_>,
+        grant: PyRef<'_, Grant>,
+        outcome: &str,
+    ) -> PyResult<bool> {
         let outcome = outcome_of(outcome)?;
-        self.inner.release_with_outcome(&grant.0, outcome).map_err(|error| raised(py, error))
+        let limiter = self.inner()?;
+        let release = || limiter.release_with_outcome(&grant.inner, outcome);
+        let released = grant.receipt().end(limiter.id(), release).map_err(not_returned)?;
+        released.map_err(|error| raised(py, error))
     }
 
-    /// The most operations in flight that the limit allows now, or None if it counts none.
+    /// The most operations in flight that the limit allows now, or None if it counts none or is
+    /// closed.
     #[getter]
-    fn max_in_flight(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.inner.max_in_flight().map_err(|error| raised(py, error))
+    fn max_in_flight(&self) -> PyResult<Option<u64>> {
+        Ok(self.inner()?.max_in_flight().ok().flatten())
     }
 
     /// Adds permits to a pool that is refilled from outside. Returns False if there is none.
@@ -250,12 +296,12 @@ impl Limiter {
         py: Python<'_>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        self.inner.refill(permits).map_err(|error| raised(py, error))
+        self.inner()?.refill(permits).map_err(|error| raised(py, error))
     }
 
     /// Forgets all that was granted. Returns True if that changes anything.
     fn reset(&self, py: Python<'_>) -> PyResult<bool> {
-        self.inner.reset().map_err(|error| raised(py, error))
+        self.inner()?.reset().map_err(|error| raised(py, error))
     }
 
     /// Returns the limit's numbers and its state as bytes, for `restore`.
@@ -263,7 +309,8 @@ impl Limiter {
     /// Permits that are promised or held count as taken. Waiters are not saved, and operations in
     /// flight have ended when it is restored.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let saved = py.detach(|| self.inner.save());
+        let inner = self.inner()?;
+        let saved = py.detach(|| inner.save());
         let saved = saved.map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(PyBytes::new(py, &saved))
     }
@@ -271,54 +318,57 @@ impl Limiter {
     /// Puts other numbers of the same policies into force. Waiters stay.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
-        self.inner.reconfigure(&policies).map_err(|error| raised(py, error))
+        self.inner()?.reconfigure(&policies).map_err(|error| raised(py, error))
     }
 
     /// Closes the limiter: it grants nothing any more, and all waits end.
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| self.inner.close());
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let limiter = self.inner()?;
+        py.detach(|| limiter.close());
+        Ok(())
     }
 
     /// True if the limiter is closed.
     #[getter]
-    fn closed(&self) -> bool {
-        self.inner.is_closed()
+    fn closed(&self) -> PyResult<bool> {
+        Ok(self.inner()?.is_closed())
     }
 
-    /// The number of threads and tasks that wait.
+    /// The number of threads and tasks that wait. 0 if the limiter is closed.
     #[getter]
-    fn waiting(&self, py: Python<'_>) -> PyResult<u32> {
-        self.inner.waiting().map_err(|error| raised(py, error))
+    fn waiting(&self) -> PyResult<u32> {
+        Ok(self.inner()?.waiting().unwrap_or(0))
     }
 
     /// True while a wait of a loop may have ended, and its task has not gone on: for tests.
     #[getter]
-    fn _untaken(&self) -> bool {
-        self.inner.has_untaken()
+    fn _untaken(&self) -> PyResult<bool> {
+        Ok(self.inner()?.has_untaken())
     }
 
-    /// The most permits that a try could take now.
+    /// The most permits that a try could take now. 0 if the limiter is closed.
     #[getter]
-    fn remaining(&self, py: Python<'_>) -> PyResult<u64> {
-        self.inner.remaining().map_err(|error| raised(py, error))
+    fn remaining(&self) -> PyResult<u64> {
+        // An error would end whatever prints it.
+        Ok(self.inner()?.remaining().unwrap_or(0))
     }
 
     /// The nanoseconds on the limiter's clock.
     #[getter]
-    fn now_ns(&self) -> u64 {
-        ns(self.inner.now())
+    fn now_ns(&self) -> PyResult<u64> {
+        Ok(ns(self.inner()?.now()))
     }
 
     /// The name under which the limit counts, or None.
     #[getter]
-    fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+    fn name(&self) -> PyResult<Option<&str>> {
+        Ok(self.made()?.name.as_deref())
     }
 
     /// The clock that the limiter was made with, or None for real time.
     #[getter]
-    fn clock(&self, py: Python<'_>) -> Option<Py<ManualClock>> {
-        self.clock.as_ref().map(|clock| clock.clone_ref(py))
+    fn clock(&self, py: Python<'_>) -> PyResult<Option<Py<ManualClock>>> {
+        Ok(self.made()?.clock.as_ref().map(|clock| clock.clone_ref(py)))
     }
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<Grant> {
@@ -358,14 +408,27 @@ impl Limiter {
     }
 
     fn __repr__(&self) -> String {
-        format!("Limiter({:?})", self.limit)
+        match self.made.get() {
+            Some(made) => format!("Limiter({:?})", made.limit),
+            None => "Limiter(without a limit)".to_owned(),
+        }
     }
 }
 
 impl Limiter {
+    #[inline]
+    pub(crate) fn inner(&self) -> PyResult<&rategate_ffi::Limiter> {
+        self.made().map(|made| &made.inner)
+    }
+
+    #[inline]
+    fn made(&self) -> PyResult<&Made> {
+        self.made.get().ok_or_else(not_made)
+    }
+
     /// Ends the operation of a `with`, where the limit counts those in flight.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.counts_in_flight || self.inner.is_closed() {
+        if !self.made()?.counts_in_flight || self.inner()?.is_closed() {
             return Ok(());
         }
         self.release(py, 1).map(drop)
@@ -385,7 +448,7 @@ impl Limiter {
         let signal = Arc::new(signal);
         let raise = Arc::clone(&signal);
         let hub = rategate_ffi::Hub::new(move || raise.raise());
-        match hub.begin(&self.inner, permits, timeout) {
+        match hub.begin(self.inner()?, permits, timeout) {
             Ok(Begun::Granted(grant)) => return Ok(Ok(grant)),
             Ok(Begun::Waits(_)) => {
                 loops.call_method0(intern!(py, "warn_where_a_loop_blocks"))?;
@@ -400,8 +463,8 @@ impl Limiter {
                 Ok(()) => {}
             }
             signal.lower();
-            if let Some((_, end)) = hub.next() {
-                return Ok(end);
+            if let Some(ended) = hub.next() {
+                return Ok(ended.end);
             }
         }
     }
@@ -422,6 +485,11 @@ fn restored(
     let max_downtime = max_downtime.map(|Span(max)| max);
     rategate_ffi::Limiter::restore(policies, clock, &bytes, max_downtime)
         .map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+#[cold]
+fn not_made() -> PyErr {
+    PyRuntimeError::new_err("the limiter has no limit yet: call super().__init__(limit) first")
 }
 
 fn outcome_of(outcome: &str) -> PyResult<Outcome> {

@@ -64,6 +64,32 @@ impl FromPyObject<'_, '_> for Span {
     }
 }
 
+macro_rules! named {
+    ($($function:ident: $name:literal),*) => {$(
+        /// Reads an option that is a span, or None.
+        pub(crate) fn $function(given: &Bound<'_, PyAny>) -> PyResult<Option<Span>> {
+            if given.is_none() { Ok(None) } else { of_option($name, given).map(Some) }
+        }
+    )*};
+}
+
+named!(
+    timeout_of: "timeout", max_debt_of: "max_debt", max_downtime_of: "max_downtime",
+    budget_of: "budget", lease_of: "lease"
+);
+
+pub(crate) fn ttl_of(given: &Bound<'_, PyAny>) -> PyResult<Span> {
+    of_option("ttl", given)
+}
+
+/// Reads a span. An error names the option.
+fn of_option(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Span> {
+    given.extract().map_err(|error: PyErr| {
+        let py = given.py();
+        PyErr::from_type(error.get_type(py), format!("{name}: {}", error.value(py)))
+    })
+}
+
 /// Returns the shortest decimal of a float, without an exponent, up to whole nanoseconds.
 fn decimal(seconds: f64) -> String {
     let text = format!("{seconds}");

@@ -15,14 +15,16 @@ pub(crate) struct Reservation {
     /// The instant from which the operation may start, in nanoseconds on the limiter's clock.
     #[pyo3(get)]
     promised_at_ns: u64,
+    /// The id of the limiter.
+    limiter: u64,
     /// None once it is kept or cancelled.
     reserved: Mutex<Option<Box<dyn Reserved>>>,
 }
 
 impl Reservation {
-    pub(crate) fn new(reserved: Box<dyn Reserved>) -> Self {
+    pub(crate) fn new(reserved: Box<dyn Reserved>, limiter: u64) -> Self {
         let promised_at_ns = ns(reserved.promised_at());
-        Self { promised_at_ns, reserved: Mutex::new(Some(reserved)) }
+        Self { promised_at_ns, limiter, reserved: Mutex::new(Some(reserved)) }
     }
 
     fn take(&self) -> Option<Box<dyn Reserved>> {
@@ -34,7 +36,7 @@ impl Reservation {
 impl Reservation {
     /// Takes the permits for good. Returns None if it was kept or cancelled before.
     fn keep(&self) -> Option<Grant> {
-        self.take().map(|reserved| Grant(reserved.keep()))
+        self.take().map(|reserved| Grant::new(reserved.keep(), self.limiter))
     }
 
     /// Returns the permits. False if the start has come, or it was kept or cancelled before.

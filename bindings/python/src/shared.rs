@@ -1,34 +1,36 @@
 //! One limit that several processes keep together, in Redis or Valkey.
 
-use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::num::NonZeroU32;
-use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
-use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
-    DEFAULT_SHARED_BUDGET, Later, Leases, Mode, OnUnavailable, Replies, Reply, SharedConfig,
-    SharedDecision as Decided, SharedError, Signal,
+    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Receipt, Reply, SharedConfig,
+    SharedDecision as Decided, SharedError,
 };
 
-use crate::error::{raised_by_shared, seconds};
+use crate::error::{not_returned, raised_by_shared, seconds};
 use crate::limiter::{is_main_thread, policies};
-use crate::number::{Span, ns, permits_of, within};
+use crate::number::{Span, budget_of, lease_of, ns, permits_of, timeout_of, within};
+use crate::replies::wait_with_signals;
 
-type Ended = Result<Decided, SharedError>;
+pub(crate) type Ended = Result<Decided, SharedError>;
 
 /// A limit for each key that all processes with the same store keep together. The class of users
 /// adds to it what Python does as well.
 #[pyclass(frozen, subclass, module = "pyrategate", name = "_Shared")]
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Empty until `__init__`, as of a limiter.
+    made: OnceLock<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
     inner: rategate_ffi::Shared,
     limit: String,
     mode: &'static str,
@@ -36,48 +38,43 @@ pub(crate) struct Shared {
 
 /// The decision of a shared limit.
 #[pyclass(frozen, module = "pyrategate", name = "SharedDecision")]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Decision {
     decided: Decided,
     permits: u64,
+    /// Of all objects of the grant.
+    receipt: Arc<Mutex<Receipt>>,
 }
 
 /// Permits that a shared limit has granted, to be refunded if they have no effect.
-#[pyclass(frozen, from_py_object, module = "pyrategate", name = "SharedGrant")]
-#[derive(Clone, Debug)]
+#[pyclass(frozen, module = "pyrategate", name = "SharedGrant")]
+#[derive(Debug)]
 pub(crate) struct Grant {
-    grant: rategate_ffi::SharedGrant,
+    inner: rategate_ffi::SharedGrant,
     permits: u64,
-}
-
-/// The calls of one event loop that wait for a store, which watches the file descriptor and then
-/// calls `drain`.
-#[pyclass(frozen, module = "pyrategate", name = "_Replies")]
-#[derive(Debug)]
-pub(crate) struct LoopReplies {
-    inner: Replies<Ended>,
-    signal: Arc<Signal>,
-    pending: Mutex<HashMap<u64, Pending>>,
-}
-
-/// A call whose reply has not been delivered.
-#[derive(Debug)]
-struct Pending {
-    future: Py<PyAny>,
-    shared: rategate_ffi::Shared,
-    key: Vec<u8>,
-    permits: u64,
+    receipt: Arc<Mutex<Receipt>>,
 }
 
 #[pymethods]
 impl Shared {
     #[new]
+    #[pyo3(
+        signature = (*_args, **_kwargs),
+        text_signature = "(url, limit, *, mode='exact', when_gone='deny', processes=None, \
+                          name=None, prefix=None, budget=None, lease=None, lease_permits=None, \
+                          guard=False, quarantine=False)"
+    )]
+    const fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { made: OnceLock::new() }
+    }
+
     #[pyo3(signature = (
         url, limit, *, mode="exact", when_gone="deny", processes=None, name=None, prefix=None,
         budget=None, lease=None, lease_permits=None, guard=false, quarantine=false
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
-    fn new(
+    fn __init__(
+        &self,
         py: Python<'_>,
         url: String,
         limit: Bound<'_, PyAny>,
@@ -86,12 +83,12 @@ impl Shared {
         processes: Option<Bound<'_, PyAny>>,
         name: Option<String>,
         prefix: Option<String>,
-        budget: Option<Span>,
-        lease: Option<Span>,
+        #[pyo3(from_py_with = budget_of)] budget: Option<Span>,
+        #[pyo3(from_py_with = lease_of)] lease: Option<Span>,
         lease_permits: Option<Bound<'_, PyAny>>,
         guard: bool,
         quarantine: bool,
-    ) -> PyResult<Self> {
+    ) -> PyResult<()> {
         let policies = policies(&limit)?;
         let processes = processes
             .map(|given| within("processes", 1, u32::MAX.into(), &given))
@@ -144,7 +141,10 @@ impl Shared {
         let config = SharedConfig { url, prefix, name, mode, when_gone, has_quarantine, budget };
         let inner = rategate_ffi::Shared::new(&policies, &config);
         let inner = inner.map_err(|error| raised_by_shared(py, &error))?;
-        Ok(Self { inner, limit: policies.to_string(), mode: shown })
+        let limit = policies.to_string();
+        self.made
+            .set(Made { inner, limit, mode: shown })
+            .map_err(|_| PyTypeError::new_err("the shared limit has been made"))
     }
 
     /// Takes permits for a key, or not at all. Blocks the thread for the store's reply.
@@ -166,8 +166,9 @@ impl Shared {
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        let decided = py.detach(|| self.inner.decide_blocking(&key.0, permits));
-        decision(py, decided, permits)
+        let limiter = self.inner()?;
+        let decided = py.detach(|| limiter.decide_blocking(&key.0, permits));
+        decision(py, decided, permits, self.inner()?.id_of(&key.0))
     }
 
     /// Takes permits for a key, and blocks the thread until they may start.
@@ -177,15 +178,15 @@ impl Shared {
         py: Python<'_>,
         #[pyo3(from_py_with = key_of)] key: Key,
         #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
     ) -> PyResult<Option<Grant>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        let ended = match self.inner.acquire(&key.0, permits, timeout) {
+        let ended = match self.inner()?.acquire(&key.0, permits, timeout) {
             Reply::Now(ended) => ended,
-            Reply::Later(later) if is_main_thread(py)? => wait_in_main_thread(py, later)?,
+            Reply::Later(later) if is_main_thread(py)? => wait_with_signals(py, later, || Ok(()))?,
             later @ Reply::Later(_) => py.detach(|| later.wait()),
         };
-        Ok(decision(py, ended, permits)?.grant())
+        Ok(decision(py, ended, permits, self.inner()?.id_of(&key.0))?.grant())
     }
 
     /// Returns the most permits that a call of a key could take now, as far as the store knows.
@@ -195,8 +196,9 @@ impl Shared {
         py: Python<'_>,
         #[pyo3(from_py_with = key_of)] key: Key,
     ) -> PyResult<Option<u64>> {
-        let peeked = py.detach(|| self.inner.peek(&key.0, 1).wait());
-        Ok(decision(py, peeked, 0)?.remaining())
+        let limiter = self.inner()?;
+        let peeked = py.detach(|| limiter.peek(&key.0, 1).wait());
+        Ok(decision(py, peeked, 0, 0)?.remaining())
     }
 
     /// Brings back permits of a grant that had no effect, all by default. The request is sent in
@@ -205,42 +207,44 @@ impl Shared {
     fn refund(
         &self,
         py: Python<'_>,
-        grant: Grant,
+        grant: PyRef<'_, Grant>,
         #[pyo3(from_py_with = key_of)] key: Key,
         permits: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let permits = match permits {
-            Some(permits) => within("permits", 0, grant.permits, &permits)?,
-            None => grant.permits,
-        };
-        let refunded = self.inner.refund(&key.0, permits, grant.grant);
-        refunded.map_err(|error| raised_by_shared(py, &error))
+        let permits = permits.map_or(Ok(grant.permits), |permits| permits_of(&permits))?;
+        let limiter = self.inner()?;
+        let refund = || limiter.refund(&key.0, permits, grant.inner.clone()).map(|()| permits);
+        let mut receipt = grant.receipt.lock().unwrap_or_else(PoisonError::into_inner);
+        let refunded = receipt.refund(limiter.id_of(&key.0), grant.permits, permits, refund);
+        refunded.map_err(not_returned)?.map_err(|error| raised_by_shared(py, &error))?;
+        Ok(())
     }
 
     /// Blocks the thread until the store has replied once. Raises `Unavailable` after the timeout,
     /// and at once where only an operator can help, as with a wrong password.
     #[pyo3(signature = (timeout=Span(Duration::from_secs(5))), text_signature = "($self, timeout=5)")]
     fn ready(&self, py: Python<'_>, timeout: Span) -> PyResult<()> {
-        let ready = py.detach(|| self.inner.ready(timeout.0));
+        let limiter = self.inner()?;
+        let ready = py.detach(|| limiter.ready(timeout.0));
         ready.map_err(|error| raised_by_shared(py, &error))
     }
 
     /// The store's status for this process: "healthy", "quarantined" or "unavailable".
     #[getter]
-    fn status(&self) -> String {
-        self.inner.health().store_status.to_string()
+    fn status(&self) -> PyResult<String> {
+        Ok(self.inner()?.health().store_status.to_string())
     }
 
     /// The store's latest failure, or None.
     #[getter]
-    fn last_failure(&self) -> Option<String> {
-        self.inner.health().last_unavailable.map(|failure| failure.to_string())
+    fn last_failure(&self) -> PyResult<Option<String>> {
+        Ok(self.inner()?.health().last_unavailable.map(|failure| failure.to_string()))
     }
 
     /// The calls of this process by who decided them: pairs of granted and denied.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.inner.counts();
+        let counts = self.inner()?.counts();
         let by = PyDict::new(py);
         for (name, calls) in
             [("store", counts.store), ("lease", counts.lease), ("fallback", counts.fallback)]
@@ -252,8 +256,8 @@ impl Shared {
 
     /// Returns the number of callers of this process that wait for a key.
     #[pyo3(signature = (key=Key::default()), text_signature = "($self, key='')")]
-    fn waiting(&self, #[pyo3(from_py_with = key_of)] key: Key) -> usize {
-        self.inner.waiting(&key.0)
+    fn waiting(&self, #[pyo3(from_py_with = key_of)] key: Key) -> PyResult<usize> {
+        Ok(self.inner()?.waiting(&key.0))
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -273,7 +277,20 @@ impl Shared {
 
     /// Omits the address, which may hold a password.
     fn __repr__(&self) -> String {
-        format!("Shared({:?}, mode={:?})", self.limit, self.mode)
+        match self.made.get() {
+            Some(Made { limit, mode, .. }) => format!("Shared({limit:?}, mode={mode:?})"),
+            None => "Shared(without a limit)".to_owned(),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn inner(&self) -> PyResult<&rategate_ffi::Shared> {
+        self.made.get().map(|made| &made.inner).ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "the shared limit is not made yet: call super().__init__(url, limit) first",
+            )
+        })
     }
 }
 
@@ -320,7 +337,11 @@ impl Decision {
     #[getter]
     fn grant(&self) -> Option<Grant> {
         match &self.decided {
-            Decided::Granted(grant) => Some(Grant { grant: grant.clone(), permits: self.permits }),
+            Decided::Granted(grant) => Some(Grant {
+                inner: grant.clone(),
+                permits: self.permits,
+                receipt: Arc::clone(&self.receipt),
+            }),
             Decided::Denied(_) => None,
         }
     }
@@ -361,7 +382,7 @@ impl Grant {
     /// The permits that one more call could take then, as far as is known.
     #[getter]
     const fn remaining(&self) -> Option<u64> {
-        self.grant.remaining
+        self.inner.remaining
     }
 
     fn __repr__(&self) -> String {
@@ -369,206 +390,31 @@ impl Grant {
     }
 }
 
-#[pymethods]
-impl LoopReplies {
-    #[new]
-    fn new() -> PyResult<Self> {
-        let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let signal = Arc::new(signal);
-        let raise = Arc::clone(&signal);
-        let inner = Replies::new(move || raise.raise());
-        Ok(Self { inner, signal, pending: Mutex::default() })
-    }
-
-    /// Returns the file descriptor that is readable when there is something to drain.
-    fn fileno(&self) -> i32 {
-        self.signal.as_raw_fd()
-    }
-
-    /// The number of calls whose replies have not been delivered.
-    #[getter]
-    fn waiting(&self) -> usize {
-        self.inner.waiting()
-    }
-
-    /// Begins a call that waits until its permits are granted. Returns the decision where it is
-    /// there, or the id of the call, whose reply `future` will have.
-    fn acquire<'py>(
-        &self,
-        shared: PyRef<'py, Shared>,
-        #[pyo3(from_py_with = key_of)] key: Key,
-        #[pyo3(from_py_with = permits_of)] permits: u64,
-        timeout: Option<Span>,
-        make_future: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let timeout = timeout.map(|Span(timeout)| timeout);
-        let reply = shared.inner.acquire(&key.0, permits, timeout);
-        self.begin(reply, (&shared, key, permits), &make_future)
-    }
-
-    /// Begins a call that is decided at once, by the store or without it, as `acquire` does.
-    fn check<'py>(
-        &self,
-        shared: PyRef<'py, Shared>,
-        #[pyo3(from_py_with = key_of)] key: Key,
-        #[pyo3(from_py_with = permits_of)] permits: u64,
-        make_future: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner.decide(&key.0, permits);
-        self.begin(reply, (&shared, key, permits), &make_future)
-    }
-
-    /// Returns the most permits that a call could take now, as `acquire` does.
-    fn peek<'py>(
-        &self,
-        shared: PyRef<'py, Shared>,
-        #[pyo3(from_py_with = key_of)] key: Key,
-        make_future: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let reply = shared.inner.peek(&key.0, 1);
-        self.begin(reply, (&shared, key, 0), &make_future)
-    }
-
-    /// Gives up a call. What it is granted later goes back.
-    fn cancel(&self, id: u64) -> bool {
-        let pending = self.pending().remove(&id);
-        let is_pending = self.inner.cancel(id);
-        drop(pending);
-        is_pending
-    }
-
-    /// Ends the futures of the calls whose replies have come, in order.
-    fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        self.signal.lower();
-        let mut failed = None;
-        self.inner.drain(|id, ended| {
-            let pending = self.pending().remove(&id);
-            if let Some(Err(error)) = pending.map(|pending| pending.end(py, ended)) {
-                failed = Some(error);
-            }
-        });
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Gives up all calls, for a loop that is closed.
-    fn close(&self) {
-        let ids: Vec<u64> = self.pending().keys().copied().collect();
-        for id in ids {
-            self.cancel(id);
-        }
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Ok(pending) = self.pending.try_lock() {
-            for call in pending.values() {
-                visit.call(&call.future)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl LoopReplies {
-    /// Begins a call. Returns its decision, or its future and its id.
-    fn begin<'py>(
-        &self,
-        reply: Reply,
-        (shared, key, permits): (&PyRef<'py, Shared>, Key, u64),
-        make_future: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = make_future.py();
-        let begun = match reply {
-            Reply::Now(ended) => Ok(ended),
-            Reply::Later(later) => self.inner.begin(later).ok_or_else(of_the_parent)?,
-        };
-        match begun {
-            Ok(ended) => Ok(Bound::new(py, decision(py, ended, permits)?)?.into_any()),
-            Err(id) => {
-                let future = make_future.call0()?;
-                let (pending, Key(key)) = (future.clone().unbind(), key);
-                let pending =
-                    Pending { future: pending, shared: shared.inner.clone(), key, permits };
-                self.pending().insert(id, pending);
-                Ok((future, id).into_pyobject(py)?.into_any())
-            }
-        }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pending {
-    fn end(self, py: Python<'_>, ended: Ended) -> PyResult<()> {
-        let future = self.future.bind(py);
-        // Its task was cancelled, and does not get what was granted.
-        if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-            if let Ok(Decided::Granted(grant)) = ended {
-                let refunded = self.shared.refund(&self.key, self.permits, grant);
-                refunded.map_err(|error| raised_by_shared(py, &error))?;
-            }
-            return Ok(());
-        }
-        match decision(py, ended, self.permits) {
-            Ok(decided) => future.call_method1(intern!(py, "set_result"), (decided,))?,
-            Err(error) => {
-                future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?
-            }
-        };
-        Ok(())
-    }
-}
-
 /// A key as the store has it: the bytes of a text, bytes, or the digits of a number.
 #[derive(Default)]
-pub(crate) struct Key(Vec<u8>);
+pub(crate) struct Key(pub(crate) Vec<u8>);
 
-fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
+pub(crate) fn key_of(given: &Bound<'_, PyAny>) -> PyResult<Key> {
     if let Ok(text) = given.cast::<PyString>() {
         return Ok(Key(text.to_cow()?.as_bytes().to_vec()));
     }
     if let Ok(bytes) = given.cast::<PyBytes>() {
         return Ok(Key(bytes.as_bytes().to_vec()));
     }
-    if given.is_instance_of::<PyInt>() {
-        return Ok(Key(given.str()?.to_cow()?.as_bytes().to_vec()));
-    }
-    Err(PyTypeError::new_err(format!("a key is a str, bytes or an int, not {}", given.repr()?)))
+    Ok(Key(crate::keyed::number_of(given)?.to_string().into_bytes()))
 }
 
-fn decision(py: Python<'_>, ended: Ended, permits: u64) -> PyResult<Decision> {
+pub(crate) fn decision(
+    py: Python<'_>,
+    ended: Ended,
+    permits: u64,
+    limiter: u64,
+) -> PyResult<Decision> {
     match ended {
-        Ok(decided) => Ok(Decision { decided, permits }),
+        Ok(decided) => {
+            let receipt = Arc::new(Mutex::new(Receipt::new(limiter)));
+            Ok(Decision { decided, permits, receipt })
+        }
         Err(error) => Err(raised_by_shared(py, &error)),
-    }
-}
-
-fn of_the_parent() -> PyErr {
-    PyRuntimeError::new_err("this event loop is the parent's; run another in a forked child")
-}
-
-/// Waits in such a way that Ctrl-C ends the wait, and the place in the line with it.
-fn wait_in_main_thread(py: Python<'_>, later: Later<Ended>) -> PyResult<Ended> {
-    let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-    let signal = Arc::new(signal);
-    let raise = Arc::clone(&signal);
-    let replies = Replies::new(move || raise.raise());
-    if let Ok(ended) = replies.begin(later).ok_or_else(of_the_parent)? {
-        return Ok(ended);
-    }
-    loop {
-        match py.detach(|| signal.wait()) {
-            // Raises KeyboardInterrupt. The call is given up with the list.
-            Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
-            Err(error) => return Err(PyOSError::new_err(error.to_string())),
-            Ok(()) => {}
-        }
-        signal.lower();
-        let mut end = None;
-        replies.drain(|_, ended| end = Some(ended));
-        if let Some(ended) = end {
-            return Ok(ended);
-        }
     }
 }

@@ -26,6 +26,7 @@ from pyrategate import (
     Policy,
     RateLimited,
     Settled,
+    Shared,
     TooLong,
 )
 
@@ -120,6 +121,174 @@ def test_costs_known_afterwards(clock):
     before = limiter.remaining
     assert limiter.refund(grant) == 200
     assert limiter.remaining == before + 200
+
+
+def test_the_states_of_a_table_take_no_more_bytes_than_it_may_have(clock):
+    def passed(**options):
+        keyed = Keyed("100 per any minute", clock=clock, **options)
+        granted = 0
+        for key in range(40):
+            for _ in range(100):
+                clock.advance("1us")
+                try:
+                    granted += keyed.try_acquire(key)
+                except Full:
+                    pass
+        return granted
+
+    assert passed() == passed(max_bytes=2**20) == 4000
+    assert 40 < passed(max_bytes=2**14) < 2000
+    for most in [0, -1, 2**63]:
+        with pytest.raises(ValueError, match="max_bytes is from 1 to 9223372036854775807"):
+            Keyed("1/s", max_bytes=most)
+    with pytest.raises(TypeError, match="max_bytes"):
+        Keyed("1/s", max_bytes="64 MiB")
+
+
+def test_a_subclass_may_have_an_init_of_its_own(clock):
+    class Named(Limiter):
+        def __init__(self, service, *, permits=2):
+            with pytest.raises(RuntimeError, match="call super"):
+                self.try_acquire()
+            with pytest.raises(RuntimeError, match="call super"):
+                self.acquire_async().send(None)
+            assert repr(self) == "Limiter(without a limit)"
+            super().__init__(f"{permits}/s", clock=clock, name=service)
+            self.service = service
+
+    limiter = Named("search")
+    assert (limiter.service, limiter.name, limiter.clock) == ("search", "search", clock)
+    assert [limiter.try_acquire() for _ in range(3)] == [True, True, False]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'limit'"):
+        Named("search", limit="1/s")
+    with pytest.raises(TypeError, match="reconfigure"):
+        Limiter.__init__(limiter, "1/s")
+    with pytest.raises(TypeError, match="limit"):
+        Limiter()
+
+    class Silent(Limiter):
+        def __init__(self):
+            pass
+
+    with pytest.raises(RuntimeError, match="call super"):
+        Silent().remaining
+
+    class Clock(ManualClock):
+        def __init__(self, start):
+            self.advance(start)
+
+    assert Clock("1s").now_ns == SECOND
+    with pytest.raises(TypeError):
+        ManualClock("1s")
+
+    class Store(Shared):
+        def __init__(self, port):
+            with pytest.raises(RuntimeError, match="call super"):
+                self.status
+            super().__init__(f"redis://127.0.0.1:{port}", "1/s", name="mine")
+
+    assert Store(1).status in ("healthy", "unavailable") and Store(1).try_acquire() is False
+
+    @Named("decorated")
+    def called():
+        return 7
+
+    assert called() == 7
+
+
+def test_the_numbers_of_a_closed_limiter_can_be_read(clock):
+    for limit in ("1/s", Policy("concurrency", permits=2)):
+        limiter = Limiter(limit, clock=clock)
+        limiter.close()
+        read = (limiter.remaining, limiter.waiting, limiter.max_in_flight, limiter.closed)
+        assert read == (0, 0, None, True)
+
+
+def test_errors_name_the_option_and_what_helps(clock):
+    limiter = Limiter("1/s", clock=clock)
+    for call in (limiter.acquire, limiter.reserve):
+        with pytest.raises(ValueError, match="timeout: a span is from 0"):
+            call(timeout=-1)
+        with pytest.raises(TypeError, match="timeout: a span is a number of seconds"):
+            call(timeout=[])
+    with pytest.raises(ValueError, match="ttl: a span"):
+        limiter.try_hold(1, ttl=-1)
+    with pytest.raises(ValueError, match="max_debt: the span"):
+        Limiter("1/s", max_debt="soon")
+    with pytest.raises(ValueError, match="budget: a span"):
+        Shared("redis://127.0.0.1:1", "1/s", budget=-1)
+    with pytest.raises(ValueError, match="this package has no TLS.*stunnel"):
+        Shared("rediss://127.0.0.1:1", "1/s")
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="a number of a policy is finite"):
+            Limiter(Policy("two-timeline", rate="5/s", mode={"burst": number}))
+
+
+def test_a_key_that_is_an_int_has_64_bits():
+    keyed = Keyed("5/s")
+    shared = Shared("redis://127.0.0.1:1", "5/s")
+    for key in (-(2**63), -1, 2**63 - 1, True):
+        assert keyed.try_acquire(key)
+        assert shared.waiting(key) == 0
+    for key in (-(2**63) - 1, 2**63):
+        for call in (keyed.try_acquire, shared.waiting):
+            with pytest.raises(ValueError, match="from -2\\*\\*63 to 2\\*\\*63 - 1"):
+                call(key)
+    for call in (keyed.try_acquire, shared.waiting):
+        with pytest.raises(TypeError, match="64 bits"):
+            call(1.5)
+
+
+def test_a_grant_comes_back_once_and_to_its_limiter(clock):
+    limiter, other = Limiter("10/s", clock=clock), Limiter("10/s", clock=clock)
+    decision = limiter.check(4)
+    assert decision.grant is decision.grant
+    assert limiter.refund(decision.grant, 3) == 3
+    with pytest.raises(ValueError, match="2 permits of the grant cannot come back: 1 are left"):
+        limiter.refund(decision.grant, 2)
+    with pytest.raises(ValueError, match="settled or released once"):
+        limiter.settle(decision.grant, 4)
+    assert limiter.refund(decision.grant, 1) == 1
+    with pytest.raises(ValueError, match="0 are left"):
+        limiter.refund(decision.grant, 1)
+    for grant in (
+        limiter.acquire(),
+        limiter.reserve().keep(),
+        asyncio.run(waited(limiter)),
+        Keyed("10/s", clock=clock).check("a").grant,
+    ):
+        with pytest.raises(ValueError, match="another limiter"):
+            other.refund(grant)
+        with pytest.raises(ValueError, match="another limiter"):
+            other.settle(grant, 0)
+        with pytest.raises(ValueError, match="a copy"):
+            limiter.refund(pickle.loads(pickle.dumps(grant)))
+    grant = limiter.acquire(2)
+    assert limiter.settle(grant, 1).refunded == 1
+    with pytest.raises(ValueError, match="settled or released once"):
+        limiter.settle(grant, 0)
+    with pytest.raises(ValueError, match="0 are left"):
+        limiter.refund(grant)
+    # Of nothing, too: it could charge twice.
+    empty = limiter.acquire(0)
+    assert limiter.settle(empty, 1).charged == 1
+    with pytest.raises(ValueError, match="settled or released once"):
+        limiter.settle(empty, 1)
+    flights = Limiter(Policy("adaptive", ceiling=4, first=2), clock=clock)
+    grant = flights.acquire()
+    assert flights.release_with_outcome(grant, "served")
+    with pytest.raises(ValueError, match="settled or released once"):
+        flights.release_with_outcome(grant, "served")
+    # What has failed is not counted as done.
+    grant = limiter.acquire()
+    limiter.close()
+    for _ in range(2):
+        with pytest.raises(Closed):
+            limiter.refund(grant)
+
+
+async def waited(limiter):
+    return await limiter.acquire_async()
 
 
 def test_an_estimate_is_held_until_its_cost_is_known(clock):
@@ -400,8 +569,7 @@ def test_copies_are_the_limiter_and_pickles_are_refused(clock):
     read = pickle.loads(pickle.dumps(decision))
     assert (read.granted, read.reset_after_ns) == (True, SECOND)
     assert read == decision and hash(read) == hash(decision)
-    # A grant may come back by way of another process.
-    assert limiter.refund(read.grant) == 1 and limiter.remaining == 1
+    assert limiter.refund(copy.deepcopy(decision).grant) == 1 and limiter.remaining == 1
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         for result in (
             limiter.check(),

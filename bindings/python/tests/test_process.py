@@ -10,9 +10,9 @@ import time
 import pytest
 
 
-def run(source, **options):
+def run(source, *arguments, **options):
     """Run a program to its end. Returns what it printed."""
-    program = [sys.executable, "-c", textwrap.dedent(source)]
+    program = [sys.executable, "-c", textwrap.dedent(source), *arguments]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -89,12 +89,12 @@ def test_a_fork_within_a_loop_leaves_the_parents_waits_alone():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_forks_return_while_other_threads_use_a_limiter():
-    # The child of each may find the limiter locked, but needs no lock to begin.
+@pytest.mark.parametrize("kind", ["tasks", "threads"])
+def test_a_child_finds_no_lock_held_by_a_thread_that_it_lacks(kind):
     assert run("""
-        import asyncio, os, threading, time
+        import asyncio, os, signal, sys, threading, time
         from pyrategate import Limiter
-        limiter = Limiter("2000/s burst 1")
+        limiter = Limiter("20000/s burst 1")
         stop = False
 
         async def work():
@@ -105,18 +105,31 @@ def test_forks_return_while_other_threads_use_a_limiter():
         async def main():
             await asyncio.gather(*(work() for _ in range(4)))
 
-        thread = threading.Thread(target=asyncio.run, args=[main()])
-        thread.start()
-        for _ in range(60):
-            time.sleep(0.004)
+        def block():
+            while not stop:
+                limiter.acquire()
+
+        if sys.argv[1] == "tasks":
+            threads = [threading.Thread(target=lambda: asyncio.run(main()))]
+        else:
+            threads = [threading.Thread(target=block) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        hung = 0
+        for at in range(200):
+            time.sleep(0.001 + at % 7 / 7000)
             child = os.fork()
             if child == 0:
+                signal.alarm(5)
+                limiter.try_acquire()
+                limiter.close()
                 os._exit(0)
-            os.waitpid(child, 0)
+            hung += os.waitpid(child, 0)[1] != 0
         stop = True
-        thread.join()
-        print("returned")
-    """) == ["returned"]
+        for thread in threads:
+            thread.join()
+        print(hung)
+    """, kind) == ["0"]
 
 
 def test_a_process_ends_with_waiters():

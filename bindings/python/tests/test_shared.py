@@ -135,8 +135,10 @@ def test_a_refund_brings_permits_back(shared):
     limit = shared("1/h burst 3")
     grant = limit.acquire(permits=3)
     limit.refund(grant, permits=2)
-    with pytest.raises(ValueError, match="from 0 to 3"):
-        limit.refund(grant, permits=4)
+    with pytest.raises(ValueError, match="2 permits of the grant cannot come back: 1 are left"):
+        limit.refund(grant, permits=2)
+    with pytest.raises(ValueError, match="another limiter or key"):
+        limit.refund(grant, "k", permits=1)
     until = time.monotonic() + 30
     while limit.remaining() != 2:
         assert time.monotonic() < until

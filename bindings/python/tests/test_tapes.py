@@ -60,7 +60,7 @@ class Player:
             while self.woken:
                 call = self.woken.popleft()
                 try:
-                    grant = self.hub.collect(self.places[call])
+                    grant = self.hub.collect(self.limiter, self.places[call])
                 except Exception as error:
                     self.ends.append((call, error))
                     continue

@@ -54,6 +54,9 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>> {
             .push((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), value));
     }
     kubernetes(&resources, &mut broken);
+    let workflow = read(root.join(".github").join("workflows").join("packages.yml"))?;
+    let workflow = serde_saphyr::from_str(&workflow).context("packages.yml")?;
+    super::recipe::check(&workflow, &mut broken);
     Ok(broken)
 }
 

@@ -19,10 +19,20 @@ pub(crate) fn python_of(python: &Path, folder: &Path, packages: &[&str]) -> Resu
     once(folder, packages, |folder| {
         let mut python = Command::new(python);
         cargo::run(python.args(["-m", "venv"]).arg(folder), "`python3 -m venv` failed")?;
-        let mut pip = Command::new(folder.join("bin").join("pip"));
+        let mut pip = Command::new(program(folder, "pip"));
         pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
         cargo::run(&mut pip, "`pip install` failed")
     })
+}
+
+/// Returns the path of a program of a virtual environment.
+pub(crate) fn program(environment: &Path, name: &str) -> PathBuf {
+    programs(environment).join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// Returns the folder of the programs of a virtual environment.
+pub(crate) fn programs(environment: &Path) -> PathBuf {
+    environment.join(if cfg!(windows) { "Scripts" } else { "bin" })
 }
 
 /// Installs packages of npm. None of them runs a script of its own while it is installed.

@@ -179,22 +179,38 @@ class Bottleneck {
     return this
   }
 
+  #limits (weight) {
+    return [[this.#inFlight, weight], [this.#spacing, 1], [this.#reservoir, weight]].filter(([limiter]) => limiter)
+  }
+
   #fits (weight) {
-    const fits = (limiter, permits) => limiter === undefined || limiter.peek(permits) === 0
-    return this.empty() && fits(this.#inFlight, weight) && fits(this.#spacing, 1) && fits(this.#reservoir, weight)
+    return this.empty() && this.#limits(weight).every(([limiter, permits]) => limiter.peek(permits) === 0)
+  }
+
+  /** Takes what a job needs, if it can start at once. */
+  #take (weight) {
+    if (!this.#fits(weight)) return false
+    // Nothing runs in between, and time only adds to what fits.
+    for (const [limiter, permits] of this.#limits(weight)) limiter.tryAcquire(permits)
+    return true
   }
 
   async #enter (job) {
     if (this.#stopped) throw new BottleneckError(this.#stopped)
     const { highWater, strategy } = this.#settings
-    const mayWait = highWater === undefined || this.#waiting.size < highWater
     const control = new AbortController()
     const { promise, resolve, reject } = withResolvers()
     const { rejectOnDrop } = this.#settings
     const entry = { ...job, control, isDropped: false }
     const fail = (error) => { if (rejectOnDrop || !entry.isDropped) reject(error) }
     control.signal.addEventListener('abort', () => fail(control.signal.reason))
-    if (!mayWait && !this.#fits(job.options.weight)) {
+    if (this.#take(job.options.weight)) {
+      this.#running++
+      // A job runs after the call of `schedule`, however soon it starts.
+      Promise.resolve().then(() => this.#run(entry)).then(resolve, fail)
+      return promise
+    }
+    if (this.#waiting.size >= highWater) {
       if (strategy === STRATEGIES.OVERFLOW || highWater === 0) {
         this.#drop(entry)
         return promise
@@ -223,12 +239,17 @@ class Bottleneck {
     }
     this.#waiting.delete(entry)
     this.#running++
+    return this.#run(entry)
+  }
+
+  /** Runs a job that has all that it needs. */
+  async #run (entry) {
     if (this.empty()) this.#emit('empty')
     if (this.#reservoir?.remaining === 0) this.#emit('depleted', this.empty())
     try {
       return await this.#attempts(entry)
     } finally {
-      if (isInFlight) this.#inFlight.release(options.weight)
+      this.#inFlight?.release(entry.options.weight)
       this.#running--
       this.#done++
       if (this.empty() && this.#running === 0) this.#emit('idle')

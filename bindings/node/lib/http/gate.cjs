@@ -12,7 +12,7 @@ const { AMBIGUOUS, peer, sourceOf } = require('./keys.cjs')
 const { CONTENT_TYPE, REASONS, Refusal } = require('./refusal.cjs')
 
 const OPTIONS = ['key', 'missing', 'cost', 'waitWithin', 'refundWhen', 'headers', 'answer', 'onRefused']
-const OPTIONS_OF_KEYED = ['clock', 'maxKeys', 'whenFull']
+const OPTIONS_OF_KEYED = ['clock', 'maxBytes', 'maxKeys', 'whenFull']
 const MISSING = ['share', 'refuse', 'pass']
 /** The key of all requests without one. No header has this character. */
 const SHARED = '\0'
@@ -43,7 +43,7 @@ class Gate {
   constructor (limit, options) {
     const isMade = limit instanceof Limiter || limit instanceof Keyed
     this.#options = optionsOf(options, isMade ? OPTIONS : [...OPTIONS, ...OPTIONS_OF_KEYED])
-    const { key, missing, cost, waitWithin, refundWhen, headers, answer, onRefused, clock, maxKeys, whenFull } = this.#options
+    const { key, missing, cost, waitWithin, refundWhen, headers, answer, onRefused } = this.#options
     for (const [name, value] of Object.entries({ cost, refundWhen, answer, onRefused })) {
       if (value !== undefined) functionOf(value, name)
     }
@@ -54,7 +54,7 @@ class Gate {
       throw new TypeError('a Limiter is one limit for all requests, so it takes no key; use a Keyed')
     }
     optionalSpanNs(waitWithin, 'waitWithin')
-    this.#limiter = isMade ? limit : new Keyed(limit, { clock, maxKeys, whenFull })
+    this.#limiter = isMade ? limit : new Keyed(limit, Object.fromEntries(OPTIONS_OF_KEYED.map((name) => [name, this.#options[name]])))
     this.#isKeyed = this.#limiter instanceof Keyed
     this.#raw = this.#isKeyed ? rawOfKeyed(this.#limiter) : rawOf(this.#limiter)
     this.#key = this.#isKeyed ? sourceOf(key ?? peer()) : undefined

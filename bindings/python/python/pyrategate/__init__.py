@@ -12,6 +12,7 @@ from ._core import (
     Grant,
     Hold,
     Keyed,
+    Release,
     Reservation,
     Settled,
     SharedDecision,
@@ -31,6 +32,7 @@ from ._errors import (
     Unavailable,
 )
 from ._limiter import Limiter
+from ._load import OpenLoop
 from ._policy import Policy
 from ._shared import Shared
 
@@ -48,8 +50,10 @@ __all__ = [
     "Limited",
     "Limiter",
     "ManualClock",
+    "OpenLoop",
     "Policy",
     "RateLimited",
+    "Release",
     "Reservation",
     "Settled",
     "Shared",

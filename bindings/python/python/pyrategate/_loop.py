@@ -6,12 +6,19 @@ import asyncio
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from ._core import Grant, Hub, _Limiter
-from ._types import Span
+from ._core import Grant, Hub, _after_fork, _before_fork, _Limiter, _Replies
+from ._types import AwaitedWakes, Span
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+_replies: WeakKeyDictionary[asyncio.AbstractEventLoop, _Replies] = WeakKeyDictionary()
+
+_NO_LOOP = (
+    "a wait needs a running event loop of asyncio or trio to wake its task, and there is none: "
+    "outside of tasks, {}"
+)
 
 
 def library() -> str | None:
@@ -24,7 +31,9 @@ def library() -> str | None:
     return None if asyncio._get_running_loop() is None else "asyncio"
 
 
-def warn_where_a_loop_blocks() -> None:
+def warn_where_a_loop_blocks(
+    call: str = "acquire()", instead: str = "await acquire_async(), or use `async with`"
+) -> None:
     """Warn of a wait that blocks the loop of its thread, at the line that called this package."""
     if library() is None:
         return
@@ -33,8 +42,7 @@ def warn_where_a_loop_blocks() -> None:
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("pyrategate."):
         frame, level = frame.f_back, level + 1
     warnings.warn(
-        "acquire() waits, and blocks the event loop of its thread: await acquire_async(), or use "
-        "`async with`",
+        f"{call} waits, and blocks the event loop of its thread: {instead}",
         RuntimeWarning,
         stacklevel=level,
     )
@@ -63,6 +71,31 @@ def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
     return hub
 
 
+def replies_of(loop: asyncio.AbstractEventLoop) -> _Replies:
+    """Return the calls of a loop that wait for a store or a load, which it watches from now on."""
+    replies = _replies.get(loop)
+    if replies is None:
+        for other in [other for other in list(_replies) if other.is_closed()]:
+            _replies.pop(other).close()
+        replies = _Replies()
+        loop.add_reader(replies.fileno(), replies.drain)
+        _replies[loop] = replies
+    return replies
+
+
+def replies() -> tuple[_Replies, Callable[[], AwaitedWakes]]:
+    """Return the calls of the loop that runs, and the function that makes what a task awaits."""
+    running = library()
+    if running == "trio":
+        from . import _trio
+
+        return _trio.replies(), _trio.Woken
+    if running is None:
+        raise RuntimeError(_NO_LOOP.format("use `for`"))
+    loop = asyncio.get_running_loop()
+    return replies_of(loop), loop.create_future
+
+
 async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
     """Wait for permits in the line that threads and other loops are in too."""
     running = library()
@@ -71,10 +104,7 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
 
         return await _trio.wait(limiter, permits, timeout)
     if running is None:
-        raise RuntimeError(
-            "a wait needs a running event loop of asyncio or trio to wake its task, and there is "
-            "none: outside of tasks, call acquire()"
-        )
+        raise RuntimeError(_NO_LOOP.format("call acquire()"))
     loop = asyncio.get_running_loop()
     hub = hub_of(loop)
     future: asyncio.Future[None] = loop.create_future()
@@ -85,7 +115,7 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
         while True:
             await future
             # Only now: the permits count from the instant at which the task runs.
-            grant = hub.collect(place)
+            grant = hub.collect(limiter, place)
             if grant is not None:
                 return grant
             future = loop.create_future()
@@ -99,7 +129,14 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
 def _forget_the_parents_loops() -> None:
     # A hub of the parent takes no lock when it is dropped here: another thread may have held it.
     _hubs.clear()
+    _replies.clear()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_the_parents_loops)
+    # Threads that wait, and the timer, use limiters without the interpreter's lock.
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(False),
+        after_in_child=lambda: _after_fork(True),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 
@@ -48,6 +49,8 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
+        if not math.isfinite(value):
+            raise ValueError(f"a number of a policy is finite, not {value!r}")
         return repr(value)
     if isinstance(value, str):
         # The escapes of a JSON string are those of a basic string of TOML.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import cast
-from weakref import WeakKeyDictionary
 
 from . import _core
 from ._core import SharedDecision, SharedGrant, _Replies
+from ._loop import replies_of
 from ._types import Key, Span
-
-_replies: WeakKeyDictionary[asyncio.AbstractEventLoop, _Replies] = WeakKeyDictionary()
 
 
 class Shared(_core._Shared):
@@ -40,7 +37,7 @@ class Shared(_core._Shared):
     async def check_async(self, key: Key = "", permits: int = 1) -> SharedDecision:
         """Take permits for a key, or say when to come again."""
         loop = asyncio.get_running_loop()
-        replies = _replies.get(loop) or _replies_of(loop)
+        replies = replies_of(loop)
         decision = replies.check(self, key, permits, loop.create_future)
         if isinstance(decision, tuple):
             decision = await self._reply(replies, key, *decision)
@@ -51,7 +48,7 @@ class Shared(_core._Shared):
     ) -> SharedGrant:
         """Take permits for a key as soon as they may start."""
         loop = asyncio.get_running_loop()
-        replies = _replies.get(loop) or _replies_of(loop)
+        replies = replies_of(loop)
         decision = replies.acquire(self, key, permits, timeout, loop.create_future)
         if isinstance(decision, tuple):
             decision = await self._reply(replies, key, *decision)
@@ -61,7 +58,7 @@ class Shared(_core._Shared):
     async def remaining_async(self, key: Key = "") -> int | None:
         """Return the most permits that a call of a key could take now, as far as is known."""
         loop = asyncio.get_running_loop()
-        replies = _replies.get(loop) or _replies_of(loop)
+        replies = replies_of(loop)
         decision = replies.peek(self, key, loop.create_future)
         if isinstance(decision, tuple):
             decision = await self._reply(replies, key, *decision)
@@ -88,21 +85,3 @@ class Shared(_core._Shared):
                 if grant is not None:
                     self.refund(grant, key)
             raise
-
-
-def _replies_of(loop: asyncio.AbstractEventLoop) -> _Replies:
-    """Return the calls of a loop, which watches for their replies from now on."""
-    for other in [other for other in list(_replies) if other.is_closed()]:
-        _replies.pop(other).close()
-    replies = _Replies()
-    loop.add_reader(replies.fileno(), replies.drain)
-    _replies[loop] = replies
-    return replies
-
-
-def _forget_the_parents_loops() -> None:
-    _replies.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_the_parents_loops)

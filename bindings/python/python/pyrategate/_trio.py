@@ -1,12 +1,17 @@
-"""Waits of trio's tasks: a hub for each run, and one task at a time that goes on."""
+"""Waits of trio's tasks: a hub for each run, and one task at a time that goes on.
+
+Operations of loads go to their tasks in the order of the calls, in whatever order these run.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
 
 import trio
 
-from ._core import Grant, Hub, _Limiter
+from ._core import Grant, Hub, _Limiter, _Replies
 from ._types import Span
 
 
@@ -61,7 +66,28 @@ class _Due:
                 return
 
 
+class Woken:
+    """The wake of a task that waits for an operation of a load, as a future of asyncio is one."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def done(self) -> bool:
+        """Return True once the task has been woken."""
+        return self._event.is_set()
+
+    def set_result(self, _result: None, /) -> None:
+        """Have the task go on."""
+        self._event.set()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._event.wait().__await__()
+
+
 _run: trio.lowlevel.RunVar[tuple[Hub, _Due]] = trio.lowlevel.RunVar("pyrategate")
+_replies: trio.lowlevel.RunVar[_Replies] = trio.lowlevel.RunVar("pyrategate replies")
 
 
 def _hub() -> tuple[Hub, _Due]:
@@ -71,18 +97,29 @@ def _hub() -> tuple[Hub, _Due]:
     except LookupError:
         here = Hub(), _Due()
         _run.set(here)
-        trio.lowlevel.spawn_system_task(_watch, here[0])
+        trio.lowlevel.spawn_system_task(_watch, here[0], here[0].wake)
         return here
 
 
-async def _watch(hub: Hub) -> None:
+def replies() -> _Replies:
+    """Return the calls of this run that wait for a load, which watches them from now on."""
+    try:
+        return _replies.get()
+    except LookupError:
+        here = _Replies()
+        _replies.set(here)
+        trio.lowlevel.spawn_system_task(_watch, here, here.drain)
+        return here
+
+
+async def _watch(waits: Hub | _Replies, wake: Callable[[], None]) -> None:
     try:
         while True:
-            await trio.lowlevel.wait_readable(hub.fileno())
-            hub.wake()
+            await trio.lowlevel.wait_readable(waits.fileno())
+            wake()
     finally:
         # What still waits here will never go on, and should not hold up others.
-        hub.close()
+        waits.close()
 
 
 async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
@@ -102,7 +139,7 @@ async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
             await trio.lowlevel.wait_task_rescheduled(leave)
             try:
                 # Only now: the permits count from the instant at which the task runs.
-                grant = hub.collect(place)
+                grant = hub.collect(limiter, place)
             finally:
                 due.next()
             if grant is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from datetime import timedelta
-from typing import Literal, Protocol, TypedDict, Union
+from typing import Any, Literal, Protocol, TypedDict, Union
 
 from . import _core
 from ._policy import Policy
@@ -35,3 +35,10 @@ class Wakes(Protocol):
 
     def set_result(self, result: None, /) -> None:
         """Wake the task."""
+
+
+class AwaitedWakes(Wakes, Protocol):
+    """A future that its task awaits for the wake alone."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Wait for the wake."""

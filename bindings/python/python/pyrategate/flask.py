@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -50,6 +51,8 @@ class Limits(server.Limits):
     ) -> None:
         super().__init__(limit, **options)
         self._exempt: set[Callable[..., Any]] = set()
+        self._views: list[dict[str, Callable[..., Any]]] = []
+        self._limited: list[Callable[..., Any]] = []
         if app is not None:
             self.init_app(app)
 
@@ -60,6 +63,9 @@ class Limits(server.Limits):
         if "rategate" in app.extensions:
             raise ValueError(f"{app!r} has limits already: one Limits is for all of its views")
         app.extensions["rategate"] = self
+        self._views.append(app.view_functions)
+        for function in self._limited:
+            self._warn_of_order(function)
         setattr(app, "wsgi_app", around(app.wsgi_app, None))
         rule, exempt, views = self.rule, self._exempt, app.view_functions
         if rule is None:
@@ -88,7 +94,18 @@ class Limits(server.Limits):
         self._exempt.add(view)
         return view
 
+    def _warn_of_order(self, function: Callable[..., Any]) -> None:
+        if any(function is view for views in self._views for view in views.values()):
+            warnings.warn(
+                f"the route of {function.__qualname__} has the view without its limit: write "
+                "@limits.limit below the decorator of the route",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
     def _decorated(self, function: F, rule: server.Rule) -> F:
+        self._limited.append(function)
+        self._warn_of_order(function)
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)

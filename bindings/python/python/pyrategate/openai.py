@@ -22,7 +22,7 @@ from openai._constants import DEFAULT_CONNECTION_LIMITS
 from ._core import Grant
 from ._limiter import Limiter
 from ._types import Limit
-from .pace import Cost, Pace, Sent, pace_of
+from .pace import Pace, Sent, Tokens, pace_of
 
 __all__ = ["AsyncHttpClient", "HttpClient", "estimate"]
 
@@ -81,19 +81,19 @@ class _Tokens:
         self.pace._count_tokens(tokens)
         self._estimate = estimate
 
-    def cost(self, request: httpx2.Request, content: bytes) -> Cost:
-        """Return the cost of a request. One without a body in JSON takes no tokens."""
+    def tokens(self, request: httpx2.Request, content: bytes) -> Tokens:
+        """Return the tokens of a request. One without a body in JSON takes none."""
         # What is compressed otherwise is not read here.
         request.headers["accept-encoding"] = "gzip"
         try:
             body = json.loads(content)
         except ValueError:
-            return Cost()
+            return Tokens()
         if not isinstance(body, dict):
-            return Cost()
+            return Tokens()
         path = request.url.path
         input, output = self._estimate(body)
-        return Cost(1, input, 0 if path.endswith(("/embeddings", "/moderations")) else output)
+        return Tokens(input, 0 if path.endswith(("/embeddings", "/moderations")) else output)
 
     def usage(self, sent: Sent, response: httpx2.Response) -> _Usage:
         sent.response(response.status_code, response.headers.multi_items())
@@ -211,7 +211,7 @@ class _Transport(httpx2.BaseTransport):
         self._tokens, self._inner = tokens, inner
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        with self._tokens.pace.request(self._tokens.cost(request, request.read())) as sent:
+        with self._tokens.pace.request(self._tokens.tokens(request, request.read())) as sent:
             response = self._inner.handle_request(request)
             usage = self._tokens.usage(sent, response)
             assert isinstance(response.stream, httpx2.SyncByteStream)
@@ -227,8 +227,8 @@ class _AsyncTransport(httpx2.AsyncBaseTransport):
         self._tokens, self._inner = tokens, inner
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        cost = self._tokens.cost(request, await request.aread())
-        async with self._tokens.pace.request_async(cost) as sent:
+        tokens = self._tokens.tokens(request, await request.aread())
+        async with self._tokens.pace.request_async(tokens) as sent:
             response = await self._inner.handle_async_request(request)
             usage = self._tokens.usage(sent, response)
             assert isinstance(response.stream, httpx2.AsyncByteStream)

@@ -10,24 +10,29 @@ do the same:
 
 from __future__ import annotations
 
-import random
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _loop
 from ._clock import ManualClock
-from ._core import Grant
+from ._core import Grant, _PacedRequest, _Pacing
 from ._errors import ExceedsCapacity, Full, TooLong
 from ._limiter import Limiter
-from ._pacing import Cost, Pacing, Ticket
 from ._types import Limit, Span
 from .hints import parse_hints
 
-__all__ = ["Cost", "Pace", "Sent"]
+__all__ = ["Pace", "Sent", "Tokens"]
+
+
+class Tokens(NamedTuple):
+    """The tokens that a request will take of a language model's limits, as an estimate."""
+
+    #: Those of the prompt.
+    input: int = 0
+    #: Those of the reply.
+    output: int = 0
 
 
 class Pace:
@@ -65,36 +70,32 @@ class Pace:
         self._max_hold_ns = span_ns(max_hold)
         self._max_wait_ns = None if max_wait is None else span_ns(max_wait)
         jitter_ns = None if jitter is None else span_ns(jitter)
-        self._pacing = Pacing(spreads, False, jitter_ns, max_waiting)
-        self._lock = threading.Lock()
+        self._max_waiting = max_waiting
+        self._pacing = _Pacing(spreads=spreads, jitter_ns=jitter_ns, max_waiting=max_waiting)
         self._tokens: Limiter | None = None
         self._max_tokens = 0
         self._now_ns: Callable[[], int] = time.monotonic_ns
-        # A part of one, without its end.
-        self._random = lambda: Fraction(random.getrandbits(64), 1 << 64)
 
     def _count_tokens(self, limit: Limiter | Limit | None) -> None:
         """Count the tokens of each request, too, under a limit of this client's own."""
-        self._pacing.knows_tokens = True
+        self._pacing = self._pacing.with_tokens()
         self._tokens = limiter_of(limit)
         if self._tokens is not None:
             self._max_tokens = capacity(self._tokens)
 
-    def request(self, cost: Cost = Cost()) -> AbstractContextManager[Sent]:
+    def request(self, tokens: Tokens = Tokens()) -> AbstractContextManager[Sent]:
         """Return a request whose ``with`` block begins when it may be sent. Threads wait."""
-        return _Request(self, cost)
+        return _Request(self, tokens)
 
-    def request_async(self, cost: Cost = Cost()) -> AbstractAsyncContextManager[Sent]:
+    def request_async(self, tokens: Tokens = Tokens()) -> AbstractAsyncContextManager[Sent]:
         """Return a request whose ``async with`` block begins when it may be sent."""
-        return _RequestAsync(self, cost)
+        return _RequestAsync(self, tokens)
 
-    def _join(self, cost: Cost) -> Sent:
-        with self._lock:
-            ticket = self._pacing.join(cost)
-        if ticket is None:
-            raise Full(f"{self._pacing.max_waiting} requests wait already, the most that may")
-        now_ns = self._now_ns()
-        return Sent(self, ticket, None if self._max_wait_ns is None else now_ns + self._max_wait_ns)
+    def _join(self, tokens: Tokens) -> Sent:
+        request = self._pacing.join(tokens.input, tokens.output)
+        if request is None:
+            raise Full(f"{self._max_waiting} requests wait already, the most that may")
+        return Sent(self, request, tokens)
 
     def _wait(self, sent: Sent) -> None:
         while True:
@@ -124,35 +125,29 @@ class Pace:
 class Sent:
     """A request that is sent, or waits for that."""
 
-    def __init__(self, pace: Pace, ticket: Ticket, deadline_ns: int | None) -> None:
+    def __init__(self, pace: Pace, request: _PacedRequest, tokens: Tokens) -> None:
         self._pace = pace
-        self._ticket = ticket
-        self._deadline_ns = deadline_ns
-        self._stage = "waiting"
+        self._request = request
+        wait_ns = pace._max_wait_ns
+        self._deadline_ns = None if wait_ns is None else pace._now_ns() + wait_ns
         self._grant: Grant | None = None
         # A request that costs more than ever passes waits for all of it.
-        self._tokens = min(ticket.cost.input + ticket.cost.output, pace._max_tokens)
+        self._tokens = min(tokens.input + tokens.output, pace._max_tokens)
         self._token_grant: Grant | None = None
+        self._was_sent = False
 
     def response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Follow the hints of the response. Without this call the request counts as lost."""
-        pace = self._pace
-        hints = parse_hints(status, headers, max_hold_ns=pace._max_hold_ns)
+        hints = parse_hints(status, headers, max_hold_ns=self._pace._max_hold_ns)
         self._end_permit()
-        with pace._lock:
-            if self._stage == "sent":
-                pace._pacing.follow(pace._now_ns(), self._ticket, hints, pace._random)
-                self._stage = "ended"
+        self._request.follow(self._pace._now_ns(), hints)
 
     def _start(self) -> int | None:
         """Start the request, or return the nanoseconds until its next attempt."""
-        pace = self._pace
-        now_ns = pace._now_ns()
-        with pace._lock:
-            again_ns = pace._pacing.start(now_ns, self._ticket)
-            if again_ns is None:
-                self._stage = "started"
-                return None
+        now_ns = self._pace._now_ns()
+        again_ns = self._request.start(now_ns)
+        if again_ns is None:
+            return None
         left_ns = again_ns - now_ns
         if self._deadline_ns is not None and again_ns > self._deadline_ns:
             raise TooLong(f"the request would wait for {left_ns / 1e9:.9g} s more", left_ns)
@@ -169,16 +164,11 @@ class Sent:
         Its permit then stays charged. One that is used later than its promised start could
         coincide with others and exceed the limit.
         """
-        pace = self._pace
-        with pace._lock:
-            is_held = pace._pacing.holds(pace._now_ns())
-            if is_held:
-                pace._pacing.end(self._ticket)
-            self._stage = "waiting" if is_held else "sent"
-        if is_held:
+        self._was_sent = self._request.send(self._pace._now_ns())
+        if not self._was_sent:
             self._end_permit()
             self._refund_tokens()
-        return not is_held
+        return self._was_sent
 
     def _refund_tokens(self) -> None:
         if self._token_grant is not None and self._pace._tokens is not None:
@@ -193,26 +183,18 @@ class Sent:
 
     def _close(self) -> None:
         self._end_permit()
-        if self._stage in ("waiting", "started"):
+        if not self._was_sent:
             self._refund_tokens()
-        pacing = self._pace._pacing
-        with self._pace._lock:
-            if self._stage == "waiting":
-                pacing.leave(self._ticket)
-            elif self._stage == "started":
-                pacing.take_back(self._ticket)
-            elif self._stage == "sent":
-                pacing.abandon(self._ticket)
-            self._stage = "ended"
+        self._request.close()
 
 
 class _Request:
-    def __init__(self, pace: Pace, cost: Cost) -> None:
-        self._pace, self._cost = pace, cost
+    def __init__(self, pace: Pace, tokens: Tokens) -> None:
+        self._pace, self._tokens = pace, tokens
         self._sent: Sent | None = None
 
     def __enter__(self) -> Sent:
-        self._sent = sent = self._pace._join(self._cost)
+        self._sent = sent = self._pace._join(self._tokens)
         try:
             self._pace._wait(sent)
         except BaseException:
@@ -227,7 +209,7 @@ class _Request:
 
 class _RequestAsync(_Request):
     async def __aenter__(self) -> Sent:
-        self._sent = sent = self._pace._join(self._cost)
+        self._sent = sent = self._pace._join(self._tokens)
         try:
             await self._pace._wait_async(sent)
         except BaseException:

@@ -93,7 +93,11 @@ class Rule:
     ) -> None:
         self.policy = QuotaPolicy(name, limit)
         self.table = _core.Keyed(
-            limit, max_keys=limits._max_keys, when_full=limits._when_full, clock=limits._clock
+            limit,
+            max_keys=limits._max_keys,
+            max_bytes=limits._max_bytes,
+            when_full=limits._when_full,
+            clock=limits._clock,
         )
         self._limits = limits
         self._cost = cost
@@ -139,7 +143,7 @@ class Limits:
       ``"pass"`` unlimited. By default a request whose client left the key out shares a limit. One
       that names its client twice gets a 400, and one whose server left the key out a 500.
     * ``cost``: a function of the framework's request that returns its permits. With 0 it passes.
-    * ``max_keys``, ``when_full``: as of `pyrategate.Keyed`. The memory is bounded.
+    * ``max_keys``, ``max_bytes``, ``when_full``: as of `pyrategate.Keyed`. The memory is bounded.
     * ``name``: the limit's name, which clients see.
     * ``on_refused``: a function that is called with each `Refusal`. ``refused`` counts them.
     """
@@ -152,6 +156,7 @@ class Limits:
         missing: Missing | None = None,
         cost: Callable[[Any], int] | None = None,
         max_keys: int | None = None,
+        max_bytes: int | None = None,
         when_full: Literal["share", "refuse", "admit"] = "share",
         name: str = "default",
         on_refused: Callable[[Refusal], None] | None = None,
@@ -161,7 +166,7 @@ class Limits:
             raise ValueError(f'missing is "share", "refuse" or "pass", not {missing!r}')
         self._key = keys.peer() if key is None else keys.source_of(key)
         self._missing = missing
-        self._max_keys = max_keys
+        self._max_keys, self._max_bytes = max_keys, max_bytes
         self._when_full = when_full
         self._on_refused = on_refused
         self._clock = clock

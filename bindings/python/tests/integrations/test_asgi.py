@@ -179,6 +179,28 @@ def test_a_request_of_another_cost_takes_so_much_and_one_of_none_nothing(clock):
     assert limits.refused == {"over-limit": 1, "too-costly": 1}
 
 
+def test_what_fastapi_refuses_by_itself_is_counted_by_depends_and_not_by_a_decorator(clock):
+    limits = Limits(clock=clock)
+    app = FastAPI()
+    app.add_middleware(limits.middleware)
+
+    @app.get("/decorated")
+    @limits.limit("1/h")
+    async def decorated(number: int):
+        return number
+
+    @app.get("/depends", dependencies=[Depends(limits.depends("1/h", name="b"))])
+    async def depends(number: int):
+        return number
+
+    with uvicorn_server(app) as port:
+        statuses = {
+            path: [get(port, f"{path}?number={given}")[0] for given in ("x", "x", "1")]
+            for path in ("/decorated", "/depends")
+        }
+    assert statuses == {"/decorated": [422, 422, 200], "/depends": [422, 429, 429]}
+
+
 def test_fastapi_needs_no_request_parameter(clock):
     limits = Limits("100/minute", clock=clock)
     app = FastAPI()

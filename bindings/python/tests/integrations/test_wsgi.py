@@ -130,6 +130,28 @@ def application(limits):
     return app
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_flask_warns_of_a_limit_above_its_route(clock, is_late):
+    app = Flask("order")
+    limits = flask.Limits(clock=clock, **({} if is_late else {"app": app}))
+
+    @app.get("/right")
+    @limits.limit("1/h")
+    def right():
+        return "right"
+
+    def wrong():
+        @limits.limit("1/h")
+        @app.get("/wrong")
+        def above():
+            return "not limited"
+
+    if is_late:
+        wrong()
+    with pytest.warns(RuntimeWarning, match="the route of .*above has the view without its limit"):
+        limits.init_app(app) if is_late else wrong()
+
+
 def test_flask_counts_all_views_but_the_exempt(clock):
     limits = flask.Limits("5/minute", clock=clock)
     with wsgi_server(application(limits)) as port:

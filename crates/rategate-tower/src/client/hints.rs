@@ -58,6 +58,13 @@ pub enum Refill {
 }
 
 impl ServerLimit {
+    /// Creates a limit of requests, of which more becomes available at the reset.
+    #[must_use]
+    pub fn new(name: impl Into<Box<str>>, remaining: u64, reset: Duration) -> Self {
+        let (unit, refill) = (Some(QuotaUnit::Requests), Refill::AtReset);
+        Self { name: name.into(), unit, quota: None, window: None, remaining, reset, refill }
+    }
+
     /// Returns the time until `amount` is available, or the whole quota, if none is taken before.
     #[must_use]
     pub fn opens_after(&self, amount: u64) -> Duration {
@@ -73,7 +80,9 @@ impl ServerLimit {
         }
     }
 
-    pub(super) const fn counts_tokens(&self) -> bool {
+    /// Returns `true` for a limit of a language model's tokens.
+    #[must_use]
+    pub const fn counts_tokens(&self) -> bool {
         use QuotaUnit::{InputTokens, OutputTokens, Tokens};
         matches!(self.unit, Some(Tokens | InputTokens | OutputTokens))
     }
@@ -386,13 +395,10 @@ mod tests {
     #[test]
     fn a_bucket_opens_before_its_reset() {
         let limit = ServerLimit {
-            name: "".into(),
             unit: Some(QuotaUnit::Tokens),
             quota: Some(1000),
-            window: None,
-            remaining: 400,
-            reset: Duration::from_secs(60),
             refill: Refill::Gradual,
+            ..ServerLimit::new("", 400, Duration::from_secs(60))
         };
         let opens_ms = |amount| limit.opens_after(amount).as_millis();
         assert_eq!([400, 401, 700, 1000, 5000].map(opens_ms), [0, 100, 30_000, 60_000, 60_000]);

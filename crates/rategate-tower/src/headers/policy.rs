@@ -79,7 +79,9 @@ impl QuotaUnit {
         }
     }
 
-    pub(super) fn of_name(name: &str) -> Option<Self> {
+    /// Returns the unit of a name in the draft's `qu`, if it is known.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name() == name)
     }
 }

@@ -81,6 +81,17 @@ pub trait Clock: Send + Sync {
         false
     }
 
+    /// Blocks a waiter that is not the first in its queue, as [`CancelToken::wait_on`] does.
+    ///
+    /// The default suits any clock: others end this wait. A clock may note that the thread waits.
+    fn wait_for_turn(
+        &self,
+        cancel: &CancelToken,
+        left: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Wake {
+        cancel.wait_on(left)
+    }
+
     /// Returns the timer by which tasks wait on this clock.
     ///
     /// The default suits any clock that runs with real time.
@@ -119,6 +130,14 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn is_real_time(&self) -> bool {
         (**self).is_real_time()
+    }
+
+    fn wait_for_turn(
+        &self,
+        cancel: &CancelToken,
+        left: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Wake {
+        (**self).wait_for_turn(cancel, left)
     }
 
     fn timer(&self) -> &dyn Timer {

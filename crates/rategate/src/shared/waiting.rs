@@ -141,7 +141,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let is_copy = process::id() != self.on_demand().made_in;
         let max_silence = if is_copy { MAX_SILENCE } else { Duration::MAX };
         let is_first = Cell::new(true);
-        cancel.wait_on(|| (!is_copy || is_first.replace(false)).then_some(max_silence))
+        let mut left = || (!is_copy || is_first.replace(false)).then_some(max_silence);
+        self.clock.wait_for_turn(cancel, &mut left)
     }
 
     /// Returns the outcome of a task's wait, if it has ended or may end now.
