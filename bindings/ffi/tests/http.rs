@@ -75,7 +75,9 @@ fn a_request_that_is_given_up_leaves_no_gap() {
     let mut sent = join().unwrap();
     assert!(sent.start(0).is_ok() && sent.send(0));
     let fields = [(b"retry-after".as_slice(), b"3".as_slice())];
-    sent.follow(0, &hints(503, fields, SystemTime::now(), MAX_HOLD));
+    let held = hints(503, fields, SystemTime::now(), MAX_HOLD);
+    assert_eq!(sent.follow(0, &held), Some(Duration::from_secs(3)));
+    assert_eq!(sent.follow(0, &held), None, "a response is followed once");
     let (first, mut second) = (join().unwrap(), join().unwrap());
     assert!(join().is_none());
     assert_eq!(second.start(1), Err(3_000_000_000));

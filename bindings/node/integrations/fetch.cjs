@@ -10,16 +10,13 @@ function pace (fetch = globalThis.fetch, options) {
   return async function pacedFetch (input, init) {
     const { origin } = new URL(input instanceof Request ? input.url : input)
     const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)
-    const end = await pace.start(origin, signal)
+    const sent = await pace.start(origin, signal)
     try {
       const response = await fetch(input, init)
-      pace.follow(origin, response.status, (name) => {
-        const value = response.headers.get(name)
-        return value === null ? [] : [value]
-      })
+      sent.follow(response.status, [...response.headers].flat())
       return response
     } finally {
-      end()
+      sent.end()
     }
   }
 }

@@ -8,10 +8,21 @@ export interface PaceOptions {
   maxHold?: Span
   /** A request that would wait longer rejects at once with `TooLong`. */
   maxWait?: Span
-  /** The most requests that wait for one server, 65 536 without it; one more rejects with `Full`. */
+  /**
+   * The most requests that wait for one server, 65 536 without it and at least 1; one more rejects
+   * with `Full`.
+   */
   maxWaiting?: number
-  /** A hold ends later by a random part of it: of a fifth of the hold, at most 30 s, without it. */
+  /**
+   * A hold ends later by a random part of it: of a fifth of the hold, at most 30 s, without it.
+   * Requests that wait for the end then start evenly over as long; together, without it.
+   */
   jitter?: Span
-  /** Is called when a server asks for a hold, with its milliseconds. */
+  /**
+   * What a server says that remains is spread over the time until its reset. With `false` it is
+   * sent as fast as requests come, and then they hold.
+   */
+  spread?: boolean
+  /** Is called when a hold begins or grows, with its milliseconds from now on. */
   onHold?: (milliseconds: number, server: string) => void
 }

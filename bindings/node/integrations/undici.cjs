@@ -10,8 +10,16 @@ function pace (options) {
       throw new TypeError('the handler has no onRequestStart; rategate/undici needs undici 7 or later')
     }
     const server = String(request.origin ?? '')
-    if (pace.mayStart(server)) return dispatch(request, new Handler(handler, pace, server, () => {}))
-    const begin = (end) => dispatch(request, new Handler(handler, pace, server, end))
+    const begin = (sent) => {
+      try {
+        return dispatch(request, new Handler(handler, sent))
+      } catch (error) {
+        sent.end()
+        throw error
+      }
+    }
+    const started = pace.tryStart(server)
+    if (started !== undefined) return begin(started)
     pace.start(server, request.signal ?? undefined).then(begin).catch((error) => {
       handler.onResponseError(undefined, error)
     })
@@ -23,15 +31,11 @@ function pace (options) {
 /** A handler that reads the hints of the response. */
 class Handler {
   #handler
-  #pace
-  #server
-  #end
+  #sent
 
-  constructor (handler, pace, server, end) {
+  constructor (handler, sent) {
     this.#handler = handler
-    this.#pace = pace
-    this.#server = server
-    this.#end = end
+    this.#sent = sent
   }
 
   onRequestStart (controller, context) {
@@ -39,14 +43,14 @@ class Handler {
   }
 
   onRequestUpgrade (controller, status, headers, socket) {
-    this.#ended()
+    this.#sent.end()
     return this.#handler.onRequestUpgrade?.(controller, status, headers, socket)
   }
 
   onResponseStart (controller, status, headers, message) {
     if (status >= 200) {
-      this.#ended()
-      this.#pace.follow(this.#server, status, (name) => [headers[name] ?? []].flat())
+      this.#sent.follow(status, Object.entries(headers).flatMap(([name, lines]) => [lines].flat().flatMap((line) => [name, line])))
+      this.#sent.end()
     }
     return this.#handler.onResponseStart?.(controller, status, headers, message)
   }
@@ -60,15 +64,8 @@ class Handler {
   }
 
   onResponseError (controller, error) {
-    this.#ended()
+    this.#sent.end()
     return this.#handler.onResponseError?.(controller, error)
-  }
-
-  /** Ends an operation in flight, once. */
-  #ended () {
-    const end = this.#end
-    this.#end = () => {}
-    end()
   }
 }
 

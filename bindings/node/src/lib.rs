@@ -6,6 +6,7 @@
 //! * `raw`: functions for the verbs that are called often, and all of the unsafe code;
 //! * `limiter`, `keyed`, `grant`, `hold`, `clock`: a class for each; their methods cost 400 ns;
 //! * `hub`: the waits of one environment, which is the main thread or a worker;
+//! * `http`: names of clients and paced requests, over `rategate_ffi::http`;
 //! * `shared`: limiters that all workers of the process find by a name;
 //! * `load`: loads whose operations are released at their due instants;
 //! * `store`: limits that several processes keep in a store;
@@ -19,6 +20,7 @@ mod clock;
 mod failure;
 mod grant;
 mod hold;
+mod http;
 mod hub;
 mod keyed;
 mod limiter;

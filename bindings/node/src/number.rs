@@ -60,6 +60,14 @@ pub(crate) fn duration(ns: &BigInt) -> Result<Duration> {
     }
 }
 
+/// Converts an instant in milliseconds, of a clock that JavaScript reads, to nanoseconds.
+pub(crate) fn instant_ns(ms: f64) -> Result<u64> {
+    let since = Duration::try_from_secs_f64(ms / 1e3).ok();
+    since.and_then(|since| u64::try_from(since.as_nanos()).ok()).ok_or_else(|| {
+        invalid(format_args!("the instant is {ms}; must be milliseconds from 0 to 2^64 ns"))
+    })
+}
+
 /// Reads a length of time, in milliseconds or as text, in nanoseconds.
 #[napi(catch_unwind)]
 pub(crate) fn span_ns(span: Either<f64, String>) -> Result<BigInt> {

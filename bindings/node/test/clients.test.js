@@ -1,4 +1,4 @@
-// Clients that follow servers: the vectors of the layer for tower, and real ones on the loopback.
+// Clients that follow servers, by the pacing of the layer for tower: real ones on the loopback.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
@@ -10,212 +10,34 @@ import { pace } from 'rategate/fetch'
 import { pace as interceptor } from 'rategate/undici'
 import { Agent, request } from 'undici'
 
-import { hintsOf, opensAfter, splitOutsideQuotes } from '../node_modules/rategate/lib/http/hints.cjs'
-import { Hold, MAX_SERVERS, Pace } from '../node_modules/rategate/lib/http/pace.cjs'
-import { goDuration, httpDate, rfc3339, seconds } from '../node_modules/rategate/lib/http/text.cjs'
+import native from '../node_modules/rategate/lib/native.cjs'
+import { MAX_SERVERS, Pace } from '../node_modules/rategate/lib/http/pace.cjs'
 
-const UNIX_NOW = 1_700_000_000n
-const MS = 1_000_000n
-const MAX_HOLD = 3_600_000n * MS
-
-function allHints (status, fields) {
-  const values = (name) => fields.filter(([key]) => key === name).map(([, value]) => value)
-  return hintsOf(status, values, UNIX_NOW * 1000n * MS, MAX_HOLD)
-}
-
-/** Returns the hold in milliseconds, and each limit's remaining number and reset. */
-function hints (status, fields) {
-  const { hold, limits } = allHints(status, fields)
-  return [Number(hold / MS), limits.map(({ remaining, reset }) => [Number(remaining), Number(reset / MS)])]
-}
-
-test('seconds are decimal and rounded up', () => {
-  const S = 1000n * MS
+test('the compiled pacing reads responses, and says when requests may start', () => {
+  const pacing = new native.Pacing(true, 0n, undefined, 2)
   const table = [
-    ['0', 0n], ['7', 7n * S], ['2.0', 2n * S], ['1.5', 1500n * MS], ['0.0000000001', 1n], ['0.00000000000000000001', 1n],
-    ['99999999999999999999999.5', (2n ** 64n - 1n) * S + 500n * MS]
-  ]
-  for (const [text, expected] of table) assert.equal(seconds(text), expected, text)
-  for (const text of ['+1', '-1', '1e9', '1.', '.5', '1.5.1', '0x10', '١', '7s', '']) assert.equal(seconds(text), undefined, text)
-  const durations = [
-    ['1s', 1000n], ['12ms', 12n], ['6m0s', 360_000n], ['2m52.8s', 172_800n], ['1h2m3.5s', 3_723_500n], ['33.023s', 33_023n], ['1.5h', 5_400_000n]
-  ]
-  for (const [text, expected] of durations) assert.equal(goDuration(text), expected * MS, text)
-  assert.deepEqual(['7us', '7µs', '0.1ns'].map(goDuration), [7000n, 7000n, 1n])
-  for (const text of ['', '1', 's', '1d', '1s2', '-1s', '1 s', '1..5s']) assert.equal(goDuration(text), undefined, text)
-})
-
-test('instants are those of RFC 3339 and of HTTP', () => {
-  const at = (ms) => (1_755_780_059_000n + ms) * MS
-  const table = [
-    // Whole seconds count as their end.
-    ['2025-08-21T12:40:59Z', at(1000n)],
-    ['2025-08-21t12:40:59z', at(1000n)],
-    ['2025-08-21T12:40:59.25Z', at(250n)],
-    ['2025-08-21T07:40:59.5-05:00', at(500n)],
-    ['2025-08-21T18:10:59.5+05:30', at(500n)]
-  ]
-  for (const [text, expected] of table) assert.equal(rfc3339(text), expected, text)
-  for (const text of ['2025-02-29T12:40:59Z', '2025-13-01T12:40:59Z', '2025-00-01T12:40:59Z', '2025-08-21 12:40:59Z', '2025-08-21T12:40Z', '2025-08-21T12:40:59', '2025-08-21T12:40:59.Z', '2025-08-21T12:40:59Zz', '2025-08-21T12:40:59+0530', '2025-8-21T12:40:59Z', '10000-08-21T12:40:59Z', '']) {
-    assert.equal(rfc3339(text), undefined, text)
-  }
-  for (const text of ['Sun, 06 Nov 1994 08:49:37 GMT', 'Sunday, 06-Nov-94 08:49:37 GMT', 'Sun Nov  6 08:49:37 1994']) {
-    assert.equal(httpDate(text), 784_111_777_000n * MS, text)
-  }
-  for (const text of ['Tue, 31 Feb 2023 22:13:50 GMT', 'Tue, 14 Nov 2023 25:13:50 GMT', '7', 'soon', '2023-11-14']) assert.equal(httpDate(text), undefined, text)
-})
-
-test('refusals ask for a hold', () => {
-  const DATE = 'Tue, 14 Nov 2023 22:13:50 GMT' // 30 s from now
-  const table = [
-    [429, [['retry-after', '7']], 7],
-    [503, [['retry-after', '7']], 7],
-    [429, [['retry-after', '2.5']], 2.5],
-    [429, [['retry-after', DATE]], 30],
-    // The server's own clock takes precedence over the client's.
-    [429, [['retry-after', DATE], ['date', 'Tue, 14 Nov 2023 22:13:48 GMT']], 2],
-    [429, [['retry-after', 'Tue, 14 Nov 2000 22:13:50 GMT']], 1],
-    [429, [['retry-after', '0']], 1],
-    [429, [['retry-after', 'soon']], 1],
-    [429, [], 1],
-    [503, [], 0],
-    [503, [['retry-after', '0']], 0],
-    // Absurd values cannot hold a client for longer than its own maximum.
-    [429, [['retry-after', '99999999999999999999']], 3600],
-    [429, [['retry-after', 'Fri, 31 Dec 9999 23:59:59 GMT']], 3600],
-    // Retry-After takes precedence over a reset.
-    [429, [['ratelimit', '"p";r=0;t=60'], ['retry-after', '5']], 5],
-    [429, [['ratelimit', '"p";r=0;t=60']], 60],
-    [429, [['ratelimit', '"p";r=9;t=60']], 1],
-    [429, [['x-ratelimit-remaining', '0'], ['x-ratelimit-reset', '1700000042']], 42],
-    [403, [['retry-after', '7']], 7],
-    [403, [['x-ratelimit-remaining', '0'], ['x-ratelimit-reset', '1700000042']], 42],
-    [403, [['x-ratelimit-remaining', '9'], ['x-ratelimit-reset', '1700000042']], 0],
-    [403, [], 0],
-    [429, [['x-ratelimit-resource', 'core']], 60],
-    [429, [['x-ratelimit-resource', 'core'], ['retry-after', '7']], 7],
-    // A bucket has permits again before it is full, but then the request was refused.
-    [429, [['x-shopify-shop-api-call-limit', '40/40']], 20]
+    [429, ['Retry-After', '7'], 7000],
+    [200, ['Retry-After', '7'], null],
+    [200, ['RateLimit', '"a";r=0;t=5', 'ratelimit', '"b";r=0;t=9'], 9000],
+    [200, ['x-ratelimit-remaining', '0', 'x-ratelimit-reset', '1700000042', 'date', 'Tue, 14 Nov 2023 22:13:20 GMT'], 42_000],
+    [429, ['Retry-After', '1e9', 'caf\xe9', '\0', 'odd'], 1000],
+    [429, ['Retry-After', '99999999999999999999'], 3_600_000]
   ]
   for (const [status, fields, expected] of table) {
-    assert.equal(Number(allHints(status, fields).hold) / 1e9, expected, `${status} ${JSON.stringify(fields)}`)
+    const sent = new native.Pacing(true, 0n, undefined, 2).join()
+    assert.deepEqual([sent.start(0), sent.send(0)], [0, true])
+    assert.equal(sent.follow(0, status, fields), expected, fields.join())
   }
-  assert.deepEqual(hints(429, [['ratelimit', '"p";r=0;t=60'], ['retry-after', '5']])[1], [[0, 5000]])
-})
-
-test('responses that passed ask for a hold only if nothing remains', () => {
-  const table = [
-    [[], 0, []],
-    [[['retry-after', '7']], 0, []],
-    [[['ratelimit', '"default";r=50;t=30']], 0, [[50, 30_000]]],
-    [[['ratelimit', '"default";r=0;t=30']], 30_000, [[0, 30_000]]],
-    [[['ratelimit', '"default";r=0']], 0, []],
-    [[['ratelimit', '"default";r=50;t=0']], 0, []],
-    [[['ratelimit', '"burst";r=10;t=1, "daily";r=120;t=60']], 0, [[10, 1000], [120, 60_000]]],
-    [[['ratelimit', '"a";r=0;t=5'], ['ratelimit', '"b";r=0;t=9']], 9000, [[0, 5000], [0, 9000]]],
-    [[['ratelimit-remaining', '3'], ['ratelimit-reset', '6']], 0, [[3, 6000]]],
-    [[['x-ratelimit-remaining', '3'], ['x-ratelimit-reset', '1700000006']], 0, [[3, 6000]]],
-    [[['x-ratelimit-remaining', '3']], 0, []],
-    [[['ratelimit', '"daily";r=999;t=86400']], 0, []],
-    [[['ratelimit', '"daily";r=0;t=86400']], 3_600_000, [[0, 3_600_000]]],
-    // Of a bucket one is back before the whole.
-    [[['x-shopify-shop-api-call-limit', '40/40']], 500, [[0, 20_000]]],
-    // Tokens depend on the next request; a unit that is not known holds every request.
-    [[['ratelimit-policy', '"tpm";q=9;w=60;qu="tokens", "x";q=9;qu="smiles"'], ['ratelimit', '"tpm";r=0;t=30, "x";r=0;t=2']], 2000, [[0, 30_000], [0, 2000]]]
-  ]
-  for (const [fields, hold, limits] of table) assert.deepEqual(hints(200, fields), [hold, limits], JSON.stringify(fields))
-  const { limits } = allHints(200, [['ratelimit-policy', '"p";q=5;w=31536000'], ['ratelimit', '"p";r=1;t=9']])
-  assert.equal(limits[0].window, MAX_HOLD)
-  for (const [age, count] of [['0', 1], ['7', 0], ['old', 1]]) {
-    assert.equal(allHints(200, [['ratelimit', '"a";r=1;t=1'], ['age', age]]).limits.length, count)
-  }
-})
-
-test('responses of vendors are read', () => {
-  const table = [
-    ['x-ratelimit-limit: 5000\nx-ratelimit-remaining: 4987\nx-ratelimit-used: 13\nx-ratelimit-reset: 1700001800\nx-ratelimit-resource: core',
-      ['core requests 5000 4987 1800000 false']],
-    ['x-ratelimit-limit-requests: 60\nx-ratelimit-limit-tokens: 150000\nx-ratelimit-remaining-requests: 59\nx-ratelimit-remaining-tokens: 149984\nx-ratelimit-reset-requests: 1s\nx-ratelimit-reset-tokens: 6m0s',
-      ['x-ratelimit-remaining-requests requests 60 59 1000 true', 'x-ratelimit-remaining-tokens tokens 150000 149984 360000 true']],
-    ['date: Tue, 14 Nov 2023 22:13:20 GMT\nanthropic-ratelimit-requests-limit: 1000\nanthropic-ratelimit-requests-remaining: 999\nanthropic-ratelimit-requests-reset: 2023-11-14T22:13:20Z\nanthropic-ratelimit-output-tokens-limit: 16000\nanthropic-ratelimit-output-tokens-remaining: 16000\nanthropic-ratelimit-output-tokens-reset: 2023-11-14T22:14:05Z',
-      ['anthropic-ratelimit-requests-remaining requests 1000 999 1000 true', 'anthropic-ratelimit-output-tokens-remaining output-tokens 16000 16000 46000 true']],
-    ['x-shopify-shop-api-call-limit: 32/40', ['x-shopify-shop-api-call-limit requests 40 8 16000 true']],
-    ['ratelimit-policy: "permin";q=50;w=60, "tpm";q=90000;w=60;qu="tokens"\nratelimit: "permin";r=12;t=30\nratelimit: "tpm";r=800;t=30',
-      ['permin requests 50 12 30000 false', 'tpm tokens 90000 800 30000 false']],
-    ['x-ratelimit-limit: 100, 100;w=60\nx-ratelimit-remaining: 9\nx-ratelimit-reset: 5', ['x-ratelimit-remaining requests 100 9 5000 false']]
-  ]
-  for (const [response, expected] of table) {
-    const { hold, limits } = allHints(200, response.split('\n').map((line) => line.split(': ')))
-    assert.equal(hold, 0n)
-    assert.deepEqual(limits.map(({ name, unit, quota, remaining, reset, isGradual }) => `${name} ${unit} ${quota} ${remaining} ${reset / MS} ${isGradual}`), expected)
-  }
-  const limit = { quota: 1000n, remaining: 400n, reset: 60_000n * MS, isGradual: true }
-  assert.deepEqual([400n, 401n, 700n, 1000n, 5000n].map((amount) => opensAfter(limit, amount) / MS), [0n, 100n, 30_000n, 60_000n, 60_000n])
-  assert.equal(opensAfter({ ...limit, isGradual: false }, 401n), 60_000n * MS)
-})
-
-test('structured fields are read whole or not at all', () => {
-  const MAX = 999_999_999_999_999
-  const table = [
-    ['"default";r=50;t=30', [[50, 30]]],
-    ['"default" ; r=50 ; t=30 ', [[50, 30]]],
-    ['default;r=50;t=30', [[50, 30]]],
-    ['"a";r=1;t=2,"b";r=3;t=4', [[1, 2], [3, 4]]],
-    ['"a";t=2;pk=:cHsdsRa894==:;r=1;x', [[1, 2]]],
-    ['"a;r=9;t=9,b";r=1;t=2', [[1, 2]]],
-    ['"a\\";r=9;t=9\\\\";r=1;t=2', [[1, 2]]],
-    ['"default"', []],
-    ['limit=100, remaining=50, reset=5', [[50, 5]]],
-    [`"a";r=${MAX};t=1`, [[MAX, 1]]]
-  ]
-  for (const [line, expected] of table) assert.deepEqual(hints(200, [['ratelimit', line]])[1], expected.map(([left, s]) => [left, s * 1000]), line)
-  for (const line of ['"a";r=1000000000000000;t=2', '"a";r=-1;t=2', '"a";r=1.5;t=2', '"a";r=;t=2', '"a";r=1;t=2,"b";r=x;t=4', '"a";r=1;t=2,"b;r=3;t=4', '"a"b;r=1;t=2', '']) {
-    assert.deepEqual(hints(200, [['ratelimit', line]])[1], [], line)
-  }
-  for (const policy of ['"a";q=x;w=9', '"a";q=5;w=0', '"a;q=5', '100;w=60']) {
-    const { limits } = allHints(200, [['ratelimit-policy', policy], ['ratelimit', '"a";r=1;t=2']])
-    assert.deepEqual([limits[0].quota, limits[0].unit], [undefined, 'requests'], policy)
-  }
-  assert.deepEqual(splitOutsideQuotes('a, "b,c" ,d', ','), ['a', '"b,c"', 'd'])
-  assert.deepEqual(splitOutsideQuotes('"a\\",b",c', ','), ['"a\\",b"', 'c'])
-})
-
-test('any text gives hints, in a time that its length bounds', () => {
-  const names = ['ratelimit', 'ratelimit-policy', 'ratelimit-remaining', 'ratelimit-reset', 'x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset', 'x-ratelimit-reset-tokens', 'anthropic-ratelimit-requests-reset', 'x-shopify-shop-api-call-limit', 'retry-after', 'date', 'age']
-  const pieces = ['"', '\\', ';', ',', '=', 'r=', '"a"', 'b', ';r=1', ';t=1', ';t=', ',"c"', 'pk', ':', '0', '1', '999999999999999', '.', '-', 'limit', 'GMT', 'w=60', '18446744073709551615', 'remaining=', 'reset=', 'é', '/', 'h', 'ms', '2025-08-21', 'T12:40:59', '+05:30', ' ', 'Tue, 31 Feb 9999 25:61:61 GMT']
-  let seed = 1
-  const random = (below) => {
-    seed = (seed * 1103515245 + 12345) % 2147483648
-    return Math.floor(seed / 2147483648 * below)
-  }
-  let understood = 0
-  for (let turn = 0; turn < 2000; turn++) {
-    const fields = names.map((name) => [name, Array.from({ length: random(6) }, () => pieces[random(pieces.length)]).join('')])
-    const { hold, limits } = allHints([200, 429][turn % 2], fields)
-    assert.ok(hold >= 0n && hold <= MAX_HOLD)
-    if (limits.length > 0) understood++
-  }
-  assert.ok(understood > 5, `${understood}`)
-  const long = [['retry-after', '7'.repeat(9000)], ['ratelimit', '"a";r=1;t=1,'.repeat(600)], ['x-ratelimit-reset', '1.'.repeat(4000)], ['date', 'x'.repeat(8000)]]
-  assert.equal(allHints(429, long).hold, 1000n * MS)
-})
-
-test('holds only grow, and end later by one random part', () => {
-  const hold = new Hold()
-  let draws = 0
-  const random = () => [0.5, 1][draws++]
-  assert.equal(hold.extend(0, 10_000, undefined, random), true)
-  assert.equal(hold.until, 11_000)
-  // An older response does not shorten it.
-  assert.equal(hold.extend(1000, 5000, undefined, random), false)
-  assert.equal(hold.until, 11_000)
-  hold.extend(2000, 20_000, undefined, random)
-  assert.deepEqual([hold.until, draws], [24_000, 1])
-  hold.extend(24_000, 600_000, undefined, random)
-  assert.deepEqual([hold.until, draws], [654_000, 2])
-  const exact = new Hold()
-  exact.extend(0, 10_000, 0, () => 1)
-  assert.equal(exact.until, 10_000)
+  const first = pacing.join()
+  assert.deepEqual([first.start(1000.25), first.send(1000.25)], [0, true])
+  assert.equal(first.follow(2000.25, 503, ['retry-after', '1.5']), 1500)
+  assert.equal(first.follow(2000.25, 503, ['retry-after', '9']), null)
+  const [second, third] = [pacing.join(), pacing.join()]
+  assert.equal(pacing.join(), null)
+  assert.equal(third.start(3000), 500.25)
+  assert.deepEqual([second.leave(), second.leave(), second.start(3000), second.send(3000)], [true, false, 0, false])
+  assert.deepEqual([third.send(3500.25), third.start(3500.249999), third.start(3500.25), third.send(3500.25)], [false, 1e-6, 0, true])
+  for (const now of [-1, NaN, Infinity]) assert.throws(() => third.start(now), /rategate|the instant/)
 })
 
 /** A server that answers by a list, and keeps the instants of its requests. */
@@ -348,40 +170,148 @@ test('a wait for a long hold is one timer, and a body is sent after it', async (
   await dispatcher.close()
 })
 
-test('the holds of servers are bounded in number', () => {
-  const pace = new Pace()
-  const refused = (name) => ({ 'retry-after': ['60'] })[name] ?? []
-  for (let at = 0; at < MAX_SERVERS; at++) pace.follow(`http://${at}`, 429, refused)
-  assert.equal(pace.mayStart('http://another'), true)
-  // All others share one, which is held with any of them.
-  pace.follow('http://another', 429, refused)
-  assert.deepEqual(['http://more', 'http://0'].map((server) => pace.mayStart(server)), [false, false])
-  const idle = new Pace()
-  for (let at = 0; at < 3 * MAX_SERVERS; at++) assert.equal(idle.mayStart(`http://${at}`), true)
+/** Sends a request, whose response has this status and these fields. */
+async function follow (pace, server, status, ...fields) {
+  const sent = await pace.start(server)
+  sent.follow(status, fields)
+  sent.end()
+}
+
+/** Returns `true` if a request may start at once, which then ends without a response. */
+function mayStart (pace, server) {
+  const sent = pace.tryStart(server)
+  sent?.end()
+  return sent !== undefined
+}
+
+test('what remains is spread over the time until the reset, unless that is not wanted', async (context) => {
+  for (const [spread, shortest, longest] of [[undefined, 1200, 9000], [false, 0, 1000]]) {
+    const fields = { RateLimit: '"p";r=4;t=3' }
+    const { url, starts } = await serve(context, [200, fields])
+    const get = CLIENTS.fetch({ jitter: 0, ...(spread === undefined ? {} : { spread }) })
+    await get(url)
+    await Promise.all([get(url), get(url), get(url)])
+    const took = starts[3] - starts[0]
+    assert.ok(took >= shortest && took < longest, `${spread}: ${took}`)
+  }
 })
 
-test('a request that leaves during a second hold brings its permit back', async () => {
+test('no more is sent than a server says that remains, also at once', async () => {
+  const pace = new Pace({ jitter: 0, spread: false })
+  await follow(pace, 'a', 200, 'ratelimit', '"p";r=2;t=60')
+  const sent = [pace.tryStart('a'), pace.tryStart('a')]
+  assert.ok(sent.every((each) => each !== undefined))
+  assert.equal(mayStart(pace, 'a'), false)
+  assert.equal(mayStart(pace, 'b'), true)
+  // The server may have counted those that have no response.
+  for (const each of sent) each.end()
+  assert.equal(mayStart(pace, 'a'), false)
+})
+
+test('the requests behind a hold start in their order', async () => {
+  const pace = new Pace({ jitter: 0 })
+  await follow(pace, 'a', 429, 'retry-after', '0.5')
+  const begin = performance.now()
+  const order = []
+  const start = async (number) => {
+    const sent = await pace.start('a')
+    order.push(number)
+    sent.end()
+  }
+  const all = []
+  for (let number = 0; number < 10; number++) {
+    all.push(start(number))
+    await sleep(1)
+  }
+  // The loop is late, so that this one arrives when the others are due.
+  while (performance.now() - begin < 510);
+  assert.equal(mayStart(pace, 'a'), false)
+  await Promise.all([...all, start(10)])
+  assert.deepEqual(order, [...Array(11).keys()])
+})
+
+test('those that a hold sends back are ahead of the others', async () => {
+  const limiter = new Limiter('20/s burst 2')
+  const pace = new Pace({ limiter, jitter: 0 })
+  const first = await pace.start('a')
+  await pace.start('a')
+  const order = []
+  const start = async (number) => {
+    const sent = await pace.start('a')
+    order.push(number)
+    sent.end()
+  }
+  const back = [start(0), start(1)]
+  // They wait for the limiter while the hold begins.
+  while (limiter.waiting < 2) await sleep(1)
+  first.follow(429, ['retry-after', '0.2'])
+  await Promise.all([...back, start(2), start(3)])
+  assert.deepEqual(order, [0, 1, 2, 3])
+})
+
+test('a request that leaves makes way for another', async () => {
+  const pace = new Pace({ jitter: 0, maxWaiting: 1 })
+  await follow(pace, 'a', 429, 'retry-after', '60')
+  for (let turn = 0; turn < 3; turn++) {
+    const control = new AbortController()
+    const waits = pace.start('a', control.signal)
+    await assert.rejects(pace.start('a'), Full)
+    control.abort('own reason')
+    await assert.rejects(waits, (reason) => reason === 'own reason')
+  }
+})
+
+test('a hold that grows refuses those that it makes wait too long', async () => {
+  const pace = new Pace({ jitter: 0, maxWait: '5s' })
+  const [first, second] = [pace.tryStart('a'), pace.tryStart('a')]
+  first.follow(429, ['retry-after', '1'])
+  const waits = pace.start('a')
+  await sleep(1)
+  second.follow(429, ['retry-after', '60'])
+  await assert.rejects(waits, (error) => error instanceof TooLong && error.retryAfter > 50_000 && error.retryAfter <= 55_100)
+})
+
+test('the servers that are paced apart are bounded in number', async () => {
+  const pace = new Pace()
+  for (let at = 0; at < MAX_SERVERS; at++) await follow(pace, `http://${at}`, 429, 'retry-after', '60')
+  assert.equal(mayStart(pace, 'http://another'), true)
+  // All others share one pace.
+  await follow(pace, 'http://another', 429, 'retry-after', '60')
+  assert.deepEqual(['http://more', 'http://0'].map((server) => mayStart(pace, server)), [false, false])
+  const idle = new Pace({ spread: false })
+  await follow(idle, 'http://held', 429, 'retry-after', '60')
+  await follow(idle, 'http://known', 200, 'ratelimit', '"p";r=20;t=60')
+  for (let at = 0; at < 3 * MAX_SERVERS; at++) {
+    assert.equal(mayStart(idle, `http://${at}`), true)
+    // The one that is used stays, with what is known of it.
+    if (at % 100 === 0) assert.equal(mayStart(idle, 'http://known'), at < 2000)
+  }
+  assert.equal(mayStart(idle, 'http://held'), false)
+})
+
+test('a request that leaves during a second hold has no permit', async () => {
   const limiter = new Limiter({ policy: 'concurrency', permits: 2 })
   const pace = new Pace({ limiter, jitter: 0 })
-  const [end, endOther] = [await pace.start('a'), await pace.start('a')]
+  const [sent, other] = [await pace.start('a'), await pace.start('a')]
   const control = new AbortController()
   const second = pace.start('a', control.signal)
-  pace.follow('a', 429, (name) => name === 'retry-after' ? ['60'] : [])
-  end()
+  sent.follow(429, ['retry-after', '60'])
+  sent.end()
   while (limiter.waiting > 0) await sleep(1)
   await sleep(5)
-  assert.equal(limiter.remaining, 0)
+  // It waits for the server without one.
+  assert.equal(limiter.remaining, 1)
   control.abort('own reason')
   await assert.rejects(second, (reason) => reason === 'own reason')
-  // The other one is still in flight.
   assert.equal(limiter.remaining, 1)
-  endOther()
+  other.end()
+  other.end()
   assert.equal(limiter.remaining, 2)
 })
 
 test('options of clients that make no sense are refused with a sentence', () => {
   for (const make of [(options) => pace(fetch, options), interceptor]) {
-    for (const options of [5, { limiter: '5/s' }, { onHold: 5 }, { jiter: 0 }, { maxWait: {} }]) assert.throws(() => make(options), TypeError)
+    for (const options of [5, { limiter: '5/s' }, { onHold: 5 }, { spread: 1 }, { jiter: 0 }, { maxWait: {} }]) assert.throws(() => make(options), TypeError)
     for (const options of [{ maxHold: -1 }, { jitter: 'long' }, { maxWaiting: 0.5 }]) assert.throws(() => make(options), RangeError)
   }
   assert.throws(() => pace(5), /^TypeError: fetch is 5/)

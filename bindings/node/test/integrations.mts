@@ -46,7 +46,7 @@ hono.get('/', ofHono.rateLimit('5/s', { answer: (refusal, context) => context.te
 const koa = new Koa()
 koa.use(ofKoa.rateLimit<Koa.Context>('5/s', { key: (request, context) => context.ip, answer: (refusal, context) => { context.body = refusal.problem() } }))
 
-const polite: typeof fetch = pace(fetch, { limiter: new Limiter('5/s'), jitter: 0, maxHold: '1min', maxWait: 500, maxWaiting: 5, onHold: (ms: number) => ms })
+const polite: typeof fetch = pace(fetch, { limiter: new Limiter('5/s'), jitter: 0, spread: false, maxHold: '1min', maxWait: 500, maxWaiting: 5, onHold: (ms: number) => ms })
 const agent = new Agent().compose(interceptor({ limiter: new Limiter('5/s') }))
 
 const throttled = pThrottle({ limit: 5, interval: 1000 })((text: string, times: number) => text.repeat(times))

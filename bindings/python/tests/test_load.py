@@ -157,8 +157,9 @@ def test_no_operation_is_early_and_its_times_are_those_of_a_stopwatch():
     computing.join()
     for late in [others, in_a_thread(), asyncio.run(in_a_task()), trio.run(in_a_task)]:
         assert len(late) == 201
-        # A stopwatch in Python sees the instant of the release, but for the odd switch of threads.
-        assert sorted(late)[100] < 2 * MS, sorted(late)
+        # A stopwatch in Python sees the instant of the release, but for the odd switch of threads. A
+        # fifth would be 5 ms off, if waits for the interpreter did not count.
+        assert sorted(late)[180] < 2 * MS, sorted(late)
 
 
 def test_a_release_counts_from_when_its_task_runs():

@@ -92,6 +92,12 @@ mod once {
             self.0.get_or_init(make)
         }
     }
+
+    impl<T> Default for PerProcess<T> {
+        fn default() -> Self {
+            Self::new()
+        }
+    }
 }
 
 /// A mutex for `try_lock` under the model checker.

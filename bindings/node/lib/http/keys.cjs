@@ -2,26 +2,25 @@
 'use strict'
 
 const { optionsOf } = require('../arguments.cjs')
+const { call } = require('../errors.cjs')
+const native = require('../native.cjs')
 const { show } = require('../show.cjs')
-const { addressOf, nameOf, networkOf, textOf } = require('./address.cjs')
-const { MAX_HOPS, forwarded, xForwardedFor } = require('./forwarded.cjs')
 
 /** A key of requests that name their client more than once. */
 const AMBIGUOUS = Symbol('ambiguous')
 
 /** Returns a source of keys by the address of the peer: IPv6 by /64, the least that one gets. */
 function peer (options) {
-  const groups = groupsOf(optionsOf(options, ['groupV4', 'groupV6']))
-  const names = new WeakMap()
-  return (request) => {
-    const { socket } = request
-    let name = names.get(socket)
-    if (name === undefined) {
-      const words = addressOfPeer(request)
-      if (words === null) return undefined
-      names.set(socket, name = nameOf(words, groups))
-    }
-    return name
+  const { groupV4, groupV6 } = groupsOf(optionsOf(options, ['groupV4', 'groupV6']))
+  const names = new native.ClientNames(undefined, undefined, groupV4, groupV6)
+  /** The names of connections, each of which has many requests. */
+  const known = new WeakMap()
+  return ({ socket }) => {
+    const name = known.get(socket)
+    if (name !== undefined) return name
+    const found = names.name(socket?.remoteAddress) ?? undefined
+    if (found !== undefined) known.set(socket, found)
+    return found
   }
 }
 
@@ -30,19 +29,20 @@ function peer (options) {
  * number of proxies in front, which clients cannot bypass, or their networks.
  */
 function client (options) {
-  const { trust, field = 'x-forwarded-for', groupV4, groupV6 } =
-    optionsOf(options, ['trust', 'field', 'groupV4', 'groupV6'])
-  const groups = groupsOf({ groupV4, groupV6 })
+  const { trust, field = 'x-forwarded-for', ...groups } = optionsOf(options, ['trust', 'field', 'groupV4', 'groupV6'])
+  const { groupV4, groupV6 } = groupsOf(groups)
   const name = fieldOf(field, 'field')
-  const read = name === 'forwarded' ? forwarded : xForwardedFor
-  const find = Array.isArray(trust) ? behindNetworks(trust.map(networkOf)) : behindHops(hopsOf(trust))
-  return (request) => {
-    const value = request.headers[name]
-    const found = find(addressOfPeer(request), read(Array.isArray(value) ? value.join(',') : value ?? ''))
-    if (found === null) return undefined
-    const { words, hidden, by } = found
-    if (hidden === null) return nameOf(words, groups)
-    return by === null ? hidden : `${hidden}@${textOf(by)}`
+  const names = call(() => new native.ClientNames(trustOf(trust), name, groupV4, groupV6))
+  /** The latest report of each connection, and the name by it. */
+  const known = new WeakMap()
+  return ({ headers, socket }) => {
+    const value = headers[name]
+    const report = Array.isArray(value) ? value.join(',') : value
+    const latest = known.get(socket)
+    if (latest !== undefined && latest.report === report) return latest.name
+    const found = names.name(socket?.remoteAddress, report) ?? undefined
+    if (found !== undefined && socket) known.set(socket, { report, name: found })
+    return found
   }
 }
 
@@ -87,55 +87,15 @@ function sourceOf (value) {
   }
 }
 
-/** The addresses of connections, each of which has many requests. */
-const addresses = new WeakMap()
-
-function addressOfPeer ({ socket }) {
-  const known = addresses.get(socket)
-  if (known !== undefined) return known
-  const address = socket?.remoteAddress
-  if (address === undefined) return null
-  // The system writes the interface of a link-local one.
-  const words = addressOf(address.split('%', 1)[0])
-  addresses.set(socket, words)
-  return words
-}
-
-function behindHops (hops) {
-  return (peer, reports) => {
-    let by = peer
-    let last = peer && { words: peer, hidden: null, by }
-    for (let left = hops; left > 0; left--) {
-      const report = reports()
-      // Fewer reports than proxies: the request has bypassed one.
-      if (report === undefined) return peer && { words: peer, hidden: null, by: peer }
-      if (report.words) by = report.words
-      last = report.hidden ? { ...report, by } : by && { words: by, hidden: null, by }
-    }
-    return last
-  }
-}
-
-function behindNetworks (networks) {
-  return (peer, reports) => {
-    if (peer === null) return null
-    let by = peer
-    while (networks.some((contains) => contains(by))) {
-      const report = reports()
-      if (report === undefined) break
-      if (report.hidden) return { ...report, by }
-      if (report.words === null) break
-      by = report.words
-    }
-    return { words: by, hidden: null, by }
-  }
-}
-
-function hopsOf (trust) {
-  if (!Number.isInteger(trust) || trust < 0) {
+/** Checks the trust in proxies: their number, or their networks. */
+function trustOf (trust) {
+  const isHops = Number.isInteger(trust) && trust >= 0
+  if (!isHops && !Array.isArray(trust)) {
     throw new TypeError(`trust is ${show(trust)}; must be a number of proxies, or an array of their networks`)
   }
-  return Math.min(trust, MAX_HOPS)
+  const other = isHops ? undefined : trust.find((network) => typeof network !== 'string')
+  if (other !== undefined) throw new TypeError(`the network is ${show(other)}; must be text such as "10.0.0.0/8"`)
+  return trust
 }
 
 function groupsOf ({ groupV4 = 32, groupV6 = 64 }) {

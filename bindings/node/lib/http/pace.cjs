@@ -1,183 +1,135 @@
-// A client that waits for its own limiter, and as long as servers ask it to.
+// A client that waits for its own limiter, and for as long as servers ask by what they report.
 'use strict'
 
-const { clearTimeout, setTimeout } = require('node:timers')
-
-const { onAbort } = require('../abort.cjs')
 const { functionOf, optionalSpanNs, optionsOf, permitsOf, signalOf } = require('../arguments.cjs')
-const { Full, TooLong } = require('../errors.cjs')
 const { Limiter } = require('../limiter.cjs')
+const native = require('../native.cjs')
 const { show } = require('../show.cjs')
-const { MAX_HOLD_MS, TOKENS, hintsOf } = require('./hints.cjs')
+const { Line } = require('./line.cjs')
 
-const OPTIONS = ['limiter', 'maxHold', 'maxWait', 'maxWaiting', 'jitter', 'onHold']
+const OPTIONS = ['limiter', 'maxHold', 'maxWait', 'maxWaiting', 'jitter', 'spread', 'onHold']
 const DEFAULT_WAITERS = 65_536
-/** The servers whose holds are kept apart. More share the hold of all others. */
+/** The servers that are paced apart. Where all of them hold, more share one pace. */
 const MAX_SERVERS = 1024
-/** The longest that a timer of Node can wait. */
-const MAX_TIMER = 2 ** 31 - 1
-/** The default jitter of a hold: at most a fifth of it, and at most half a minute. */
-const [JITTER_PART, MAX_JITTER] = [5, 30_000]
-
-/** The hold of one server. Times are milliseconds of a clock that never goes back. */
-class Hold {
-  until = 0
-  #named = 0
-  #jitter = 0
-  #random = 0
-
-  /** Holds for so long from now on. A hold only grows: older responses may arrive later. */
-  extend (now, hold, maxJitter, random) {
-    const until = now + hold
-    if (hold <= 0 || until <= this.#named) return false
-    // All extensions share a random number: the latest of several would be near the maximum.
-    if (now >= this.until) [this.#jitter, this.#random] = [0, random()]
-    const max = maxJitter ?? Math.min(hold / JITTER_PART, MAX_JITTER)
-    this.#jitter = Math.max(this.#jitter, max * this.#random)
-    this.#named = until
-    this.until = until + this.#jitter
-    return true
-  }
-}
-
-/** The requests that wait for the end of a hold, in their order. */
-class Line {
-  hold = new Hold()
-  #waiters = new Set()
-  #timer
-
-  get length () {
-    return this.#waiters.size
-  }
-
-  /** Waits for the end of the hold. The signal leaves the line. */
-  wait (signal) {
-    return new Promise((resolve, reject) => {
-      const waiter = { resolve, end: () => {} }
-      const abort = () => {
-        this.#waiters.delete(waiter)
-        if (this.#waiters.size === 0) clearTimeout(this.#timer)
-        reject(signal.reason)
-      }
-      if (signal) waiter.end = onAbort(signal, abort)
-      this.#waiters.add(waiter)
-      if (this.#waiters.size === 1) this.#sleep()
-    })
-  }
-
-  #sleep () {
-    const left = this.hold.until - performance.now()
-    // A timer may fire early, and another response may have extended the hold.
-    if (left > 0) {
-      this.#timer = setTimeout(() => this.#sleep(), Math.min(Math.ceil(left), MAX_TIMER))
-      return
-    }
-    const waiters = [...this.#waiters]
-    this.#waiters.clear()
-    for (const waiter of waiters) {
-      waiter.end()
-      waiter.resolve()
-    }
-  }
-}
 
 /** The starts of a client's requests. */
 class Pace {
   #limiter
-  #maxHoldNs
   #maxWait
-  #maxWaiting
-  #jitter
   #onHold
+  #newLine
+  /** The lines of servers, the least recently used one first. */
   #lines = new Map()
 
   constructor (options) {
-    const { limiter, maxHold = MAX_HOLD_MS, maxWait, maxWaiting = DEFAULT_WAITERS, jitter, onHold } = optionsOf(options, OPTIONS)
+    const { limiter, maxHold, maxWait, maxWaiting = DEFAULT_WAITERS, jitter, spread = true, onHold } = optionsOf(options, OPTIONS)
     if (limiter !== undefined && !(limiter instanceof Limiter)) {
       throw new TypeError(`limiter is ${show(limiter)}; must be a Limiter`)
     }
+    if (typeof spread !== 'boolean') throw new TypeError(`spread is ${show(spread)}; must be true or false`)
     if (onHold !== undefined) functionOf(onHold, 'onHold')
-    const ms = (span, name) => {
-      const ns = optionalSpanNs(span, name)
-      return ns === undefined ? undefined : Number(ns) / 1e6
-    }
+    const [maxHoldNs, maxWaitNs, jitterNs] =
+      Object.entries({ maxHold, maxWait, jitter }).map(([name, span]) => optionalSpanNs(span, name))
+    const waiters = Math.max(permitsOf(maxWaiting), 1)
     this.#limiter = limiter
-    this.#maxHoldNs = optionalSpanNs(maxHold, 'maxHold')
-    this.#maxWait = ms(maxWait, 'maxWait')
-    this.#maxWaiting = permitsOf(maxWaiting)
-    this.#jitter = ms(jitter, 'jitter')
+    this.#maxWait = maxWaitNs === undefined ? Infinity : Number(maxWaitNs) / 1e6
     this.#onHold = onHold
+    this.#newLine = () => new Line(new native.Pacing(spread, jitterNs, maxHoldNs, waiters), this.#maxWait, waiters)
   }
 
-  /** Returns `true` if a request may start without a wait. */
-  mayStart (server) {
-    return this.#limiter === undefined && performance.now() >= this.#lineOf(server).hold.until
+  /** Starts a request that waits for nothing. Returns `undefined` for any other. */
+  tryStart (server) {
+    if (this.#limiter !== undefined) return undefined
+    const line = this.#lineOf(server)
+    const request = line.tryStart()
+    return request && new Sent(request, line, () => {}, this.#heldBy(server))
   }
 
-  /** Waits until a request may start. Returns the function that its end calls. */
+  /** Waits until a request may start. */
   async start (server, signal) {
     signalOf(signal)
-    signal?.throwIfAborted()
-    const latest = this.#maxWait === undefined ? Infinity : performance.now() + this.#maxWait
+    const latest = performance.now() + this.#maxWait
     const line = this.#lineOf(server)
-    await this.#wait(line, latest, signal)
-    if (this.#limiter === undefined) return () => {}
-    const timeout = latest === Infinity ? undefined : Math.max(Math.floor(latest - performance.now()), 0)
-    const grant = await this.#limiter.acquire(1, { signal, timeout })
+    const request = line.join()
     try {
-      // Another response may have asked to hold meanwhile.
-      await this.#wait(line, latest, signal)
+      for (let isFirst = true; ; isFirst = false) {
+        signal?.throwIfAborted()
+        await line.wait(request, latest, signal, isFirst)
+        const release = await this.#permit(latest, signal)
+        if (request.send(performance.now())) return new Sent(request, line, release, this.#heldBy(server))
+        // A hold has begun meanwhile. Used later than its instant, the permit could exceed the
+        // limit with others: the request takes another one.
+        release()
+      }
     } catch (error) {
-      // Also of operations in flight, so that nothing is left to release.
-      if (!this.#limiter.closed) this.#limiter.refund(grant)
+      line.leave(request)
       throw error
     }
-    return () => this.#release()
   }
 
-  async #wait (line, latest, signal) {
-    for (let now; (now = performance.now()) < line.hold.until;) {
-      const wait = line.hold.until - now
-      if (line.hold.until > latest) {
-        const retry = BigInt(Math.ceil((line.hold.until - latest) * 1e6))
-        throw new TooLong(`the server asks for a wait of ${Math.ceil(wait)}ms; the longest is ${this.#maxWait}ms`, BigInt(Math.ceil(wait * 1e6)), retry)
-      }
-      if (line.length >= this.#maxWaiting) throw new Full(`${this.#maxWaiting} requests wait for the server; no more may`)
-      await line.wait(signal)
+  /** Waits for a permit of the limiter. Returns the function that ends an operation in flight. */
+  async #permit (latest, signal) {
+    const limiter = this.#limiter
+    if (limiter === undefined) return () => {}
+    const timeout = latest === Infinity ? undefined : Math.max(Math.floor(latest - performance.now()), 0)
+    await limiter.acquire(1, { signal, timeout })
+    return () => {
+      if (!limiter.closed) limiter.release(1)
     }
   }
 
-  #release () {
-    if (!this.#limiter.closed) this.#limiter.release(1)
-  }
-
-  /** Follows the hints of a response. `valuesOf` returns the lines of a field. */
-  follow (server, status, valuesOf) {
-    const now = BigInt(Date.now()) * 1_000_000n
-    const { hold, limits } = hintsOf(status, valuesOf, now, this.#maxHoldNs)
-    // What the next request takes of them is not known.
-    const spent = limits.filter(({ remaining, unit }) => remaining === 0n && (unit === null || TOKENS.includes(unit)))
-    const longest = spent.reduce((max, { reset }) => reset > max ? reset : max, hold)
-    const ms = Math.ceil(Number(longest) / 1e6)
-    const line = this.#lineOf(server)
-    if (line.hold.extend(performance.now(), ms, this.#jitter, Math.random)) this.#onHold?.(ms, server)
+  #heldBy (server) {
+    return (ms) => this.#onHold?.(ms, server)
   }
 
   #lineOf (server) {
-    const known = this.#lines.get(server)
-    if (known) return known
-    if (this.#lines.size >= MAX_SERVERS) {
-      const now = performance.now()
-      for (const [name, line] of this.#lines) {
-        if (line.hold.until <= now && line.length === 0) this.#lines.delete(name)
-      }
-      // All of them hold: what none of them is waits with the others.
+    let line = this.#lines.get(server)
+    if (line === undefined) {
+      if (this.#lines.size >= MAX_SERVERS) this.#makeRoom()
       if (this.#lines.size >= MAX_SERVERS) server = ''
+      line = this.#lines.get(server) ?? this.#newLine()
     }
-    const line = this.#lines.get(server) ?? new Line()
+    this.#lines.delete(server)
     this.#lines.set(server, line)
     return line
   }
+
+  /** Forgets the half of the servers that were used longest ago, but those that make wait. */
+  #makeRoom () {
+    for (const [server, line] of this.#lines) {
+      if (this.#lines.size <= MAX_SERVERS / 2) return
+      if (line.isIdle()) this.#lines.delete(server)
+    }
+  }
 }
 
-module.exports = { Hold, MAX_SERVERS, Pace }
+/** A request that is on its way. */
+class Sent {
+  #request
+  #line
+  #release
+  #onHold
+
+  constructor (request, line, release, onHold) {
+    this.#request = request
+    this.#line = line
+    this.#release = release
+    this.#onHold = onHold
+  }
+
+  /** Follows the hints of the response, whose fields are an array of names and values in turn. */
+  follow (status, fields) {
+    const ms = this.#line.follow(this.#request, status, fields)
+    if (ms !== null) this.#onHold(Math.ceil(ms))
+  }
+
+  /** Ends the request, once. One without a response may have been counted by the server. */
+  end () {
+    const release = this.#release
+    this.#release = () => {}
+    this.#line.leave(this.#request)
+    release()
+  }
+}
+
+module.exports = { MAX_SERVERS, Pace }

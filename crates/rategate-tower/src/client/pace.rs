@@ -198,7 +198,7 @@ impl PacingState {
     /// response's arrival.
     ///
     /// Holds only grow: an older response may arrive later, with older information. `random` is
-    /// called once for each hold.
+    /// called once for each hold. Returns the time of a hold that begins or grows.
     pub(super) fn follow(
         &mut self,
         [started_ns, now_ns]: [u64; 2],
@@ -206,7 +206,7 @@ impl PacingState {
         hints: &ServerHints,
         following: Following,
         random: impl FnOnce() -> u64,
-    ) {
+    ) -> Option<u64> {
         let others = self.in_flight.minus(ticket.cost);
         let mut hold_ns = ns(hints.hold);
         let mut reported = Vec::new();
@@ -226,7 +226,7 @@ impl PacingState {
         self.allowances.retain_mut(|allowance| allowance.advance(now_ns));
         self.count(ticket, &reported);
         self.report(now_ns, reported);
-        self.hold(now_ns, hold_ns, following, random);
+        self.hold(now_ns, hold_ns, following, random)
     }
 
     /// Replaces the copies of the limits that are reported. Drops those that are not, after their
@@ -252,10 +252,10 @@ impl PacingState {
         hold_ns: u64,
         following: Following,
         random: impl FnOnce() -> u64,
-    ) {
+    ) -> Option<u64> {
         let until_ns = now_ns.saturating_add(hold_ns);
         if hold_ns == 0 || until_ns <= self.named_until_ns {
-            return;
+            return None;
         }
         if !self.holds(now_ns) {
             (self.jitter_ns, self.random) = (0, random());
@@ -265,6 +265,7 @@ impl PacingState {
         self.release_ns = following.release_ns;
         self.named_until_ns = until_ns;
         self.hold_until_ns = until_ns.saturating_add(self.jitter_ns);
+        Some(hold_ns)
     }
 }
 

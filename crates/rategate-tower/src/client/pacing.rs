@@ -29,7 +29,8 @@ use super::pace::{Following, PacingState, Ticket};
 ///
 /// let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, "7".parse()?)]);
 /// let status = StatusCode::TOO_MANY_REQUESTS;
-/// first.follow(1_000_000_000, &parse_hints(status, &headers, SystemTime::now(), MAX_HOLD));
+/// let hints = parse_hints(status, &headers, SystemTime::now(), MAX_HOLD);
+/// assert_eq!(first.follow(1_000_000_000, &hints), Some(Duration::from_secs(7)));
 ///
 /// let mut second = pacing.join(Tokens::default()).expect("no other request waits");
 /// assert_eq!(second.start(1_000_000_000), Err(8_000_000_000));
@@ -176,10 +177,11 @@ impl PacedRequest {
         self.stage == Stage::Sent
     }
 
-    /// Follows the hints of the response to a request that was sent, once.
-    pub fn follow(&mut self, now_ns: u64, hints: &ServerHints) {
+    /// Follows the hints of the response to a request that was sent, once. Returns the time of the
+    /// hold that begins or grows by them, without its jitter.
+    pub fn follow(&mut self, now_ns: u64, hints: &ServerHints) -> Option<Duration> {
         if self.stage != Stage::Sent {
-            return;
+            return None;
         }
         let Options { spreads, knows_tokens, jitter, .. } = self.pacing.options;
         let following = Following {
@@ -189,9 +191,11 @@ impl PacedRequest {
             release_ns: jitter.map_or(0, ns),
         };
         let mut state = self.pacing.state();
-        state.follow([self.start_ns, now_ns], self.ticket, hints, following, random);
+        let instants = [self.start_ns, now_ns];
+        let hold_ns = state.follow(instants, self.ticket, hints, following, random);
         state.end(self.ticket);
         self.stage = Stage::Ended;
+        hold_ns.map(Duration::from_nanos)
     }
 }
 

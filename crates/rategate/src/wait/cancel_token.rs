@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::assert_may_block;
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, thread_local};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PerProcess, thread_local};
 
 /// The longest single sleep in the operating system. Longer ones are cut, so none overflows
 /// there.
@@ -27,7 +27,9 @@ pub enum Wake {
 /// [`CancelToken::wait_on`].
 #[derive(Clone, Debug)]
 pub struct CancelToken {
-    signal: Arc<WakeSignal>,
+    /// Separate in each process: a thread of the parent may hold the lock as it forks, and it is
+    /// not there to be woken.
+    signal: Arc<PerProcess<WakeSignal>>,
     raised: Arc<AtomicBool>,
     /// The flags of the tokens that this one was made [below](CancelToken::child), the topmost
     /// first.
@@ -98,8 +100,9 @@ impl CancelToken {
     pub fn nudge(&self) {
         // A waiter that checked the flags before now is asleep once the lock is free, and is
         // woken.
-        drop(self.lock());
-        self.signal.condvar.notify_all();
+        let signal = self.signal();
+        drop(signal.lock());
+        signal.condvar.notify_all();
     }
 
     /// Waits until `left` returns `None`, or the token is raised.
@@ -110,14 +113,15 @@ impl CancelToken {
     /// Blocks the thread. In a debug build with the feature `tokio` it panics where that thread
     /// drives tasks.
     pub fn wait_on(&self, mut left: impl FnMut() -> Option<Duration>) -> Wake {
-        let mut guard = self.lock();
+        let signal = self.signal();
+        let mut guard = signal.lock();
         loop {
             if self.is_cancelled() {
                 return Wake::Cancelled;
             }
             let Some(left) = left() else { return Wake::Due };
             assert_may_block();
-            let woken = self.signal.condvar.wait_timeout(guard, left.min(MAX_WAIT));
+            let woken = signal.condvar.wait_timeout(guard, left.min(MAX_WAIT));
             guard = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -127,8 +131,14 @@ impl CancelToken {
         Arc::as_ptr(&self.signal).addr()
     }
 
+    fn signal(&self) -> &WakeSignal {
+        self.signal.get_or_init(WakeSignal::default)
+    }
+}
+
+impl WakeSignal {
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.signal.still.lock().unwrap_or_else(PoisonError::into_inner)
+        self.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
