@@ -323,7 +323,7 @@ fn waiters_and_operations_in_flight_are_not_saved_and_a_closed_limiter_is() {
     assert_eq!(restored.remaining(), Ok(2));
 }
 
-/// What was granted before the limiter is saved is in the bytes, while other threads go on.
+/// The bytes have all grants of before the call, while other threads go on.
 #[test]
 fn what_was_granted_before_is_saved_while_threads_take() {
     const PERMITS: u64 = 50_000;

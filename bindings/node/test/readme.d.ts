@@ -8,5 +8,7 @@ declare global {
   const Limiter: typeof rategate.Limiter
   const tokens: rategate.Limiter
   const signal: AbortSignal
+  const times: number[]
   function call (): Promise<void>
+  function request (): Promise<void>
 }

@@ -301,7 +301,6 @@ class _Limiter:
         debt: Literal["forget", "carry"] = "forget",
         max_debt: Span | None = None,
         name: str | None = None,
-        _saved: tuple[bytes | bytearray, Span | None] | None = None,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -56,7 +56,8 @@ class Limiter(_core._Limiter):
         >>> Limiter.restore("2/h", limiter.save()).try_acquire()
         False
         """
-        return cls(limit, _saved=(saved, max_downtime), **options)
+        # The option is for this method alone, so that no signature shows it.
+        return cls(limit, _saved=(saved, max_downtime), **options)  # type: ignore[call-arg]
 
     def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, Grant]:
         return _loop.wait(self, permits, timeout)
