@@ -54,6 +54,11 @@ export interface LimiterOptions {
   shared?: string
 }
 
+export interface RestoreOptions extends Omit<LimiterOptions, 'shared'> {
+  /** The longest time away that counts; all of it by the wall clock without it. */
+  maxDowntime?: Span
+}
+
 export interface AcquireOptions {
   /** Its abort ends the wait: the promise rejects with its reason, and those behind move up. */
   signal?: AbortSignal | undefined
@@ -64,6 +69,12 @@ export interface AcquireOptions {
 /** A limiter. */
 export class Limiter {
   constructor (limit: Limits, options?: LimiterOptions)
+  /**
+   * Makes a limiter that continues from what {@link Limiter.save} returned. Other numbers of the same
+   * policies come into force now. A manual clock says itself how much time has passed. Throws a
+   * `RangeError` for bytes that are not whole, or of other policies.
+   */
+  static restore (limit: Limits, saved: Uint8Array, options?: RestoreOptions): Limiter
 
   /** Takes permits at once, or not at all. 1 without a number. */
   tryAcquire (permits?: number): boolean
@@ -110,6 +121,11 @@ export class Limiter {
   refill (permits?: number): boolean
   /** Forgets all grants and promises. Returns `true` if that changes anything. */
   reset (): boolean
+  /**
+   * Returns the limit's numbers and its state as bytes. What is promised or held counts as taken;
+   * waiters are not saved, and operations in flight have ended when it is restored.
+   */
+  save (): Uint8Array
   /** Bounds the wait queue, for waiters that come from now on. */
   boundQueue (bounds: { waiters?: number; permits?: number; whenFull?: 'refuse' | 'evict-newest' }): void
   /** Puts other numbers into force, for the same policies in the same order. */

@@ -460,6 +460,30 @@ int32_t rategate_limiter_reserve(const struct rategate_limiter *limiter,
 // Forgets all grants and promises. Returns 0 if that changes nothing, else 1.
 int32_t rategate_limiter_reset(const struct rategate_limiter *limiter);
 
+// Writes the limit's numbers and its state as bytes, for `rategate_limiter_restore`.
+//
+// `size` is the number of bytes. Where it is more than `capacity`, nothing else is written and the
+// status is 0, so that `saved` may be null with a capacity of 0. The state may have grown by the
+// next call. What is promised or held counts as taken. Callers that wait are not saved, and
+// operations in flight have ended when it is restored.
+int32_t rategate_limiter_save(const struct rategate_limiter *limiter,
+                              void *saved,
+                              size_t capacity,
+                              size_t *size);
+
+// Creates a limiter that continues from what `rategate_limiter_save` wrote.
+//
+// `policies` and `clock` are those of `rategate_limiter_new`. Other numbers of the same policies
+// come into force now; bytes that are not whole, or of other policies, are `RATEGATE_INVALID`. The
+// time away counts by the wall clock, but at most `max_downtime_ns`; with `RATEGATE_FOREVER` there
+// is no bound. A clock that is moved by calls says itself how much time has passed.
+int32_t rategate_limiter_restore(const char *policies,
+                                 const struct rategate_clock *clock,
+                                 const void *saved,
+                                 size_t size,
+                                 uint64_t max_downtime_ns,
+                                 struct rategate_limiter **limiter);
+
 // Puts other numbers into force, for the same policies in the same order.
 int32_t rategate_limiter_reconfigure(const struct rategate_limiter *limiter, const char *policies);
 

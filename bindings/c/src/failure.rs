@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use std::io;
 
 use rategate::error::PolicyTextError;
-use rategate_ffi::{Code, ReturnError};
+use rategate_ffi::{Code, RestoreError, ReturnError, SnapshotError};
 
 use crate::status::number;
 
@@ -81,8 +81,8 @@ pub(crate) enum Failure {
     NoText(&'static str, usize),
     /// A structure of a size that none of its versions has.
     Size { name: &'static str, size: usize, min: usize },
-    /// A key that is longer than memory.
-    KeyLength(usize),
+    /// Bytes that are longer than memory.
+    Length(&'static str, usize),
     /// A number outside of 1 to this maximum.
     Range(&'static str, usize, usize),
     /// A number that stands for nothing to do with new keys.
@@ -97,6 +97,10 @@ pub(crate) enum Failure {
     NoGrant(i32),
     /// A grant that cannot be returned.
     Return(ReturnError),
+    /// A limiter that is too long to be saved.
+    Save(SnapshotError),
+    /// Bytes that no limiter of the policies given continues from.
+    Restore(RestoreError),
     /// Several limits for each key.
     SeveralForAKey(usize),
     /// A hub of another process.
@@ -143,7 +147,9 @@ impl fmt::Display for Failure {
                 f,
                 "`size` of {name} is {size}: set it to sizeof({name}), which is at least {min}"
             ),
-            Self::KeyLength(len) => write!(f, "a key of {len} bytes is longer than memory"),
+            Self::Length(name, len) => {
+                write!(f, "the length of `{name}` is {len}: that is longer than memory")
+            }
             Self::Range(name, value, max) => {
                 write!(f, "`{name}` is {value}: it must be 1 to {max}")
             }
@@ -161,6 +167,8 @@ impl fmt::Display for Failure {
                 write!(f, "the decision grants nothing: its status is {status}, not 1")
             }
             Self::Return(error) => error.fmt(f),
+            Self::Save(error) => error.fmt(f),
+            Self::Restore(error) => error.fmt(f),
             Self::SeveralForAKey(count) => {
                 write!(f, "{count} policies: a table of keys has one for each key")
             }

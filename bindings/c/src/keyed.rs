@@ -42,7 +42,7 @@ fn with(keyed: Option<&Keyed>, call: impl FnOnce(&Inner) -> Result<i32, Failure>
 
 /// Returns the key. Null is a start of none.
 fn bytes(start: &Start, len: usize) -> Result<KeyRef<'_>, Failure> {
-    start.read(len).map(KeyRef::Bytes)
+    start.read("key", len).map(KeyRef::Bytes)
 }
 
 /// Reads a single policy.

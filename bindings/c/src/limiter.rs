@@ -10,7 +10,7 @@ use rategate_ffi::Limiter as Inner;
 use crate::clock::Clock;
 use crate::decision::{Decision, Status};
 use crate::failure::{Failure, RATEGATE_DENIED, RATEGATE_GRANTED};
-use crate::raw::{Filled, Out, Text, put};
+use crate::raw::{Filled, Out, Space, Start, Text, put};
 use crate::reservation::Reservation;
 use crate::status::{run, run_as_bool};
 use crate::{ns, policies, timeout};
@@ -189,6 +189,56 @@ pub extern "C" fn rategate_limiter_reserve(
 #[unsafe(no_mangle)]
 pub extern "C" fn rategate_limiter_reset(limiter: Option<&Limiter>) -> i32 {
     with(limiter, |limiter| Ok(i32::from(limiter.reset()?)))
+}
+
+/// Writes the limit's numbers and its state as bytes, for `rategate_limiter_restore`.
+///
+/// `size` is the number of bytes. Where it is more than `capacity`, nothing else is written and the
+/// status is 0, so that `saved` may be null with a capacity of 0. The state may have grown by the
+/// next call. What is promised or held counts as taken. Callers that wait are not saved, and
+/// operations in flight have ended when it is restored.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_save(
+    limiter: Option<&Limiter>,
+    saved: Space,
+    capacity: usize,
+    size: Out<'_, usize>,
+) -> i32 {
+    with(limiter, |limiter| {
+        let size = size.ok_or(Failure::Null("size"))?;
+        let bytes = limiter.save().map_err(Failure::Save)?;
+        size.write(bytes.len());
+        if bytes.len() > capacity {
+            return Ok(RATEGATE_DENIED);
+        }
+        saved.put("saved", &bytes)?;
+        Ok(RATEGATE_GRANTED)
+    })
+}
+
+/// Creates a limiter that continues from what `rategate_limiter_save` wrote.
+///
+/// `policies` and `clock` are those of `rategate_limiter_new`. Other numbers of the same policies
+/// come into force now; bytes that are not whole, or of other policies, are `RATEGATE_INVALID`. The
+/// time away counts by the wall clock, but at most `max_downtime_ns`; with `RATEGATE_FOREVER` there
+/// is no bound. A clock that is moved by calls says itself how much time has passed.
+#[unsafe(no_mangle)]
+pub extern "C" fn rategate_limiter_restore(
+    policies: Text,
+    clock: Option<&Clock>,
+    saved: Start,
+    size: usize,
+    max_downtime_ns: u64,
+    limiter: Out<'_, Box<Limiter>>,
+) -> i32 {
+    run(|| {
+        let limiter = limiter.ok_or(Failure::Null("limiter"))?;
+        let policies = policies::read(&policies)?;
+        let (clock, max) = (Clock::choose(clock), timeout(max_downtime_ns));
+        let restored = Inner::restore(&policies, clock, saved.read("saved", size)?, max);
+        limiter.write(Box::new(Limiter(restored.map_err(Failure::Restore)?)));
+        Ok(RATEGATE_GRANTED)
+    })
 }
 
 /// Puts other numbers into force, for the same policies in the same order.

@@ -20,6 +20,10 @@ pub struct Text(*const c_char);
 #[repr(transparent)]
 pub struct Start(*const c_void);
 
+/// The start of space for some bytes.
+#[repr(transparent)]
+pub struct Space(*mut c_void);
+
 /// A structure of the caller that begins with its size.
 #[repr(transparent)]
 pub struct Filled<T>(*mut T);
@@ -62,15 +66,28 @@ impl Text {
 
 impl Start {
     /// Returns the bytes. Null is a start of none.
-    pub(crate) fn read(&self, len: usize) -> Result<&[u8], Failure> {
+    pub(crate) fn read(&self, name: &'static str, len: usize) -> Result<&[u8], Failure> {
         match (self.0.is_null(), isize::try_from(len)) {
             (_, Ok(0)) => Ok(&[]),
-            (true, _) => Err(Failure::Null("key")),
-            (false, Err(_)) => Err(Failure::KeyLength(len)),
+            (true, _) => Err(Failure::Null(name)),
+            (false, Err(_)) => Err(Failure::Length(name, len)),
             // SAFETY: it is not null, so `len` bytes from it on are the caller's, and a size that
             // an allocation can have.
             (false, Ok(_)) => Ok(unsafe { slice::from_raw_parts(self.0.cast(), len) }),
         }
+    }
+}
+
+impl Space {
+    /// Writes bytes, for which the caller has space.
+    pub(crate) fn put(&self, name: &'static str, bytes: &[u8]) -> Result<(), Failure> {
+        if self.0.is_null() {
+            return Err(Failure::Null(name));
+        }
+        // SAFETY: it is not null, so as many bytes from it on are the caller's, and no others of
+        // this call.
+        unsafe { self.0.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
     }
 }
 
@@ -165,4 +182,4 @@ macro_rules! debug {
     )*};
 }
 
-debug!(Text, Start, Filled<T>);
+debug!(Text, Start, Space, Filled<T>);

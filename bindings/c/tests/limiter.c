@@ -367,6 +367,70 @@ static void a_clock_is_set_moved_and_stepped(void)
     rategate_clock_free(clock);
 }
 
+static void a_limiter_continues_from_its_bytes(void)
+{
+    unsigned char saved[256];
+    size_t size = 0;
+    rategate_limiter *limiter = new_limiter("1/h; 3 per any day", clock_), *restored = NULL;
+    SAME(rategate_limiter_try_acquire(limiter, 1), RATEGATE_GRANTED);
+    /* The size comes first, and less space than that is left as it is. */
+    SAME(rategate_limiter_save(limiter, NULL, 0, &size), RATEGATE_DENIED);
+    CHECK(size > 50 && size < sizeof saved);
+    memset(saved, 7, sizeof saved);
+    SAME(rategate_limiter_save(limiter, saved, size - 1, &size), RATEGATE_DENIED);
+    SAME(saved[0], 7);
+    SAME(rategate_limiter_save(limiter, saved, size, &size), RATEGATE_GRANTED);
+    SAME(saved[size], 7);
+
+    uint64_t wait_ns = 0, left_ns = 0;
+    rategate_clock_advance(clock_, 600 * SECOND);
+    SAME(rategate_limiter_restore("1/h; 3 per any day", clock_, saved, size, RATEGATE_FOREVER,
+                                  &restored), RATEGATE_GRANTED);
+    SAME(rategate_limiter_peek(limiter, 1, &left_ns), RATEGATE_DENIED);
+    SAME(rategate_limiter_peek(restored, 1, &wait_ns), RATEGATE_DENIED);
+    SAME(wait_ns, left_ns);
+    SAME(wait_ns, 3000 * SECOND);
+    rategate_limiter_free(restored);
+    SAME(rategate_limiter_restore("1/h; 3 per any day", clock_, saved, size, 60 * SECOND,
+                                  &restored), RATEGATE_GRANTED);
+    SAME(rategate_limiter_peek(restored, 1, &wait_ns), RATEGATE_DENIED);
+    SAME(wait_ns, 3540 * SECOND);
+    rategate_limiter_free(restored);
+    /* In real time. */
+    SAME(rategate_limiter_restore("1/h; 3 per any day", NULL, saved, size, 0, &restored),
+         RATEGATE_GRANTED);
+    SAME(rategate_limiter_peek(restored, 1, &wait_ns), RATEGATE_DENIED);
+    CHECK(wait_ns > 3500 * SECOND && wait_ns <= 3600 * SECOND);
+    rategate_limiter_free(restored);
+
+    restored = NULL;
+    FAILS(rategate_limiter_restore("1/h", clock_, saved, size, 0, &restored), RATEGATE_INVALID,
+          "the snapshot has 2 limits, but 1 policies were given");
+    FAILS(rategate_limiter_restore("1 per any h; 3 per any day", clock_, saved, size, 0, &restored),
+          RATEGATE_INVALID, "of another policy, gcra");
+    for (size_t len = 0; len < size; len++)
+        SAME(rategate_limiter_restore("1/h; 3 per any day", clock_, saved, len, 0, &restored),
+             RATEGATE_INVALID);
+    for (size_t at = 0; at < size; at++) {
+        saved[at] ^= 1;
+        SAME(rategate_limiter_restore("1/h; 3 per any day", clock_, saved, size, 0, &restored),
+             RATEGATE_INVALID);
+        saved[at] ^= 1;
+    }
+    FAILS(rategate_limiter_restore("1/h", clock_, NULL, 9, 0, &restored), RATEGATE_INVALID,
+          "`saved` is null");
+    FAILS(rategate_limiter_restore("1/h", clock_, saved, SIZE_MAX, 0, &restored), RATEGATE_INVALID,
+          "longer than memory");
+    FAILS(rategate_limiter_restore("1/h", clock_, saved, size, 0, NULL), RATEGATE_INVALID,
+          "`limiter` is null");
+    CHECK(restored == NULL);
+    FAILS(rategate_limiter_save(limiter, NULL, sizeof saved, &size), RATEGATE_INVALID,
+          "`saved` is null");
+    FAILS(rategate_limiter_save(limiter, saved, size, NULL), RATEGATE_INVALID, "`size` is null");
+    FAILS(rategate_limiter_save(NULL, saved, size, &size), RATEGATE_INVALID, "`limiter` is null");
+    rategate_limiter_free(limiter);
+}
+
 /* The limiter keeps its clock. */
 static void handles_are_freed_in_any_order(void)
 {
@@ -397,6 +461,7 @@ int main(void)
     several_policies_have_to_pass();
     a_closed_limiter_grants_nothing();
     a_clock_is_set_moved_and_stepped();
+    a_limiter_continues_from_its_bytes();
     handles_are_freed_in_any_order();
     rategate_clock_free(clock_);
     return 0;

@@ -34,6 +34,7 @@ mod line;
 mod load;
 mod receipt;
 mod replies;
+mod saved;
 mod shared;
 #[cfg(unix)]
 mod signal;
@@ -47,10 +48,12 @@ pub use self::limiter::{Limiter, Policies, Reserved};
 pub use self::load::{OpenLoop, OpenLoopError};
 pub use self::receipt::{Receipt, ReturnError};
 pub use self::replies::{Later, Replies};
+pub use self::saved::RestoreError;
 pub use self::shared::{
     DEFAULT_SHARED_BUDGET, Denial, Health, Leases, Mode, OnUnavailable, Reply, Shared,
     SharedConfig, SharedCounts, SharedDecision, SharedError, SharedGrant,
 };
 #[cfg(unix)]
 pub use self::signal::Signal;
+pub use rategate::snapshot::SnapshotError;
 pub use rategate_sim::scenario::ScenarioError;

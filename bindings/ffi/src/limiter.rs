@@ -13,6 +13,7 @@ use rategate::adaptive::Outcome;
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, TryAcquireError};
 use rategate::policy::LimiterPolicy;
+use rategate::snapshot::SnapshotError;
 use rategate::stats::LimitStats;
 use rategate::wait::{AcquireOwned, QueueBounds};
 use rategate::{
@@ -25,6 +26,7 @@ use crate::clock::Clock;
 use crate::fork;
 use crate::hold::Held;
 use crate::receipt::next_id;
+use crate::saved::{self, RestoreError};
 
 /// The policies of a limiter: at least one, and a call passes all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +113,22 @@ macro_rules! each {
     };
 }
 
+/// Creates the kind of limiter that these policies have, by an expression for one of any policy.
+macro_rules! kind {
+    ($policies:expr, $policy:ident => $limiter:expr) => {
+        match *$policies.policies() {
+            [AnyPolicy::Gcra($policy)] => Kind::Bucket($limiter.into()),
+            [AnyPolicy::SlidingLog($policy)] => Kind::Log($limiter.into()),
+            [AnyPolicy::Concurrency($policy)] => Kind::InFlight($limiter.into()),
+            [$policy] => Kind::Any($limiter.into()),
+            _ => {
+                let $policy = $policies.0.clone();
+                Kind::Several($limiter.into())
+            }
+        }
+    };
+}
+
 impl Policies {
     /// Collects policies. `None` without any: nothing would be limited.
     #[must_use]
@@ -162,16 +180,44 @@ impl Limiter {
     /// Creates a limiter.
     #[must_use]
     pub fn new(policies: &Policies, clock: Clock) -> Self {
-        let kind = match *policies.policies() {
-            [AnyPolicy::Gcra(policy)] => Kind::Bucket(AsyncLimiter::with_clock(policy, clock)),
-            [AnyPolicy::SlidingLog(policy)] => Kind::Log(AsyncLimiter::with_clock(policy, clock)),
-            [AnyPolicy::Concurrency(policy)] => {
-                Kind::InFlight(AsyncLimiter::with_clock(policy, clock))
-            }
-            [policy] => Kind::Any(AsyncLimiter::with_clock(policy, clock)),
-            _ => Kind::Several(rategate::Limiter::with_clock(policies.0.clone(), clock).into()),
+        kind!(policies, policy => rategate::Limiter::with_clock(policy, clock)).into()
+    }
+
+    /// Creates a limiter that continues from what [`save`](Self::save) returned.
+    ///
+    /// Other numbers of the same policies come into force now. Time has passed by the wall clock,
+    /// but at most `max_downtime`, and real time continues where the old clock was left. A manual
+    /// clock says itself how much has passed: what it shows more than the old one did.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`] for bytes that are not whole, and for a state of other policies.
+    pub fn restore(
+        policies: &Policies,
+        clock: Clock,
+        saved: &[u8],
+        max_downtime: Option<Duration>,
+    ) -> Result<Self, RestoreError> {
+        let restored = || {
+            let snapshot = saved::read(saved)?;
+            let (clock, downtime) = saved::going_on(clock, snapshot.saved_at(), max_downtime);
+            Ok(kind!(policies, policy => {
+                rategate::Limiter::restore_with_clock(policy, clock, &snapshot, downtime)?
+            }))
         };
-        kind.into()
+        restored().map(Self::from).map_err(|error| RestoreError::new(policies, error))
+    }
+
+    /// Returns the limit's numbers and its state as bytes, of a limiter that is closed as well.
+    ///
+    /// Promises count as taken, and so does what is held. Callers that wait are not in it, and
+    /// operations in flight have ended when it is restored.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError::TooLong`] for a log of some 40 million instants.
+    pub fn save(&self) -> Result<Vec<u8>, SnapshotError> {
+        saved::written(&fork::within(|| each!(self, limiter => limiter.limiter().snapshot())))
     }
 
     /// Returns the limiter, once the debts of its charges are bounded or carried.

@@ -1,6 +1,8 @@
 // Limiters.
 'use strict'
 
+const { isUint8Array } = require('node:util/types')
+
 const {
   attached,
   functionOf,
@@ -34,6 +36,18 @@ class Made {
   }
 }
 
+/** The state that a limiter continues from, in place of a new one. */
+class Saved {
+  constructor (limit, bytes, maxDowntime) {
+    if (!isUint8Array(bytes)) {
+      throw new TypeError(`saved is ${show(bytes)}; must be the Uint8Array of save()`)
+    }
+    this.limit = limit
+    this.bytes = bytes
+    this.maxDowntime = optionalSpanNs(maxDowntime, 'maxDowntime')
+  }
+}
+
 /** Returns the raw functions of a limiter, which answer with numbers. */
 let rawOf
 
@@ -54,27 +68,38 @@ class Limiter {
 
   constructor (limit, options) {
     const { clock, debt, maxDebt, maxWaiting, name, shared } = optionsOf(options, OPTIONS)
+    const restored = limit instanceof Saved ? limit : undefined
     if (shared !== undefined && clock !== undefined) {
       throw new TypeError('a shared limiter has real time, so it takes no clock')
+    }
+    if (shared !== undefined && restored !== undefined) {
+      throw new TypeError('a restored limiter is not shared: another worker may have made it anew')
     }
     if (debt !== undefined && !DEBTS.includes(debt)) {
       throw new TypeError(`debt is ${show(debt)}; must be "forgotten" or "carried"`)
     }
     this.#native = limit instanceof Made
       ? limit.limiter
-      : call(() => new native.Limiter(limitsOf(limit), nativeOf(clock), {
+      : call(() => new native.Limiter(limitsOf(restored ? restored.limit : limit), nativeOf(clock), {
         name: stringOf(name, 'name'),
         shared: stringOf(shared, 'shared'),
         maxDebt: optionalSpanNs(maxDebt, 'maxDebt'),
         isDebtCarried: debt === 'carried',
-        maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting)
-      }))
+        maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting),
+        maxDowntime: restored?.maxDowntime
+      }, restored?.bytes))
     this.#id = limit instanceof Made ? limit.id : this.#native.id()
     this.#key = limit instanceof Made ? limit.key : undefined
     this.#try = this.#native.fastTry(scratch.buffer)
     this.#check = this.#native.fastCheck(scratch.buffer)
     this.#peek = this.#native.fastPeek()
     this.#waits = new Waits(this.#native, this.#id, this.#key)
+  }
+
+  /** Makes a limiter that continues from what `save` returned. */
+  static restore (limit, saved, options) {
+    const { maxDowntime, ...rest } = optionsOf(options, ['maxDowntime', ...OPTIONS])
+    return new this(new Saved(limit, saved, maxDowntime), rest)
   }
 
   tryAcquire (permits) {
@@ -225,6 +250,10 @@ class Limiter {
 
   reset () {
     return call(() => this.#native.reset())
+  }
+
+  save () {
+    return call(() => this.#native.save())
   }
 
   boundQueue (bounds) {

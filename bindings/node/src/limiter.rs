@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use napi::Env;
-use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
+use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Uint8Array, Unknown};
 use napi_derive::napi;
 use rategate::adaptive::Outcome;
 use rategate::charge::{self, Debt, Settled};
@@ -27,6 +27,7 @@ pub struct Options {
     pub max_debt: Option<BigInt>,
     pub is_debt_carried: bool,
     pub max_waiting: Option<f64>,
+    pub max_downtime: Option<BigInt>,
 }
 
 /// The result of a charge.
@@ -59,6 +60,7 @@ impl Limiter {
         limits: Vec<Either<String, Table>>,
         manual: Option<&ManualClock>,
         options: Options,
+        saved: Option<Uint8Array>,
     ) -> Result<Self> {
         let policies = policies::read(limits)?;
         let max_waiting = options.max_waiting.map(bound).transpose()?;
@@ -67,7 +69,14 @@ impl Limiter {
             None => debt(options.is_debt_carried),
         };
         let make = || {
-            let mut limiter = rategate_ffi::Limiter::new(&policies, clock::of(manual));
+            let clock = clock::of(manual);
+            let mut limiter = match &saved {
+                None => rategate_ffi::Limiter::new(&policies, clock),
+                Some(saved) => {
+                    let max = options.max_downtime.as_ref().map(duration).transpose()?;
+                    rategate_ffi::Limiter::restore(&policies, clock, saved, max).map_err(invalid)?
+                }
+            };
             if let Some(name) = &options.name {
                 limiter = limiter.with_stats(name);
             }
@@ -185,6 +194,12 @@ impl Limiter {
     #[napi(catch_unwind)]
     pub fn reset(&self) -> Result<bool> {
         self.0.reset().map_err(failed)
+    }
+
+    /// Returns the limit's numbers and its state as bytes.
+    #[napi(catch_unwind)]
+    pub fn save(&self) -> Result<Uint8Array> {
+        self.0.save().map(Uint8Array::from).map_err(invalid)
     }
 
     #[napi(catch_unwind)]

@@ -442,3 +442,70 @@ test('both kinds of modules are one instance', () => {
   for (const [name, value] of Object.entries(required)) assert.equal(rategate[name], value, name)
   assert.equal(Object.keys(rategate).filter((name) => name !== 'default' && name !== 'module.exports').length, Object.keys(required).length)
 })
+
+test('a restored limiter decides as the saved one', () => {
+  const limits = [
+    '10/s burst 2',
+    '3 per any second',
+    ['10/s burst 2', '5 per any second'],
+    { policy: 'fixed-window', permits: 3, period: '1s', anchor: 'first-call' },
+    { policy: 'two-timeline', rate: '5/s', mode: 'strict' },
+    { policy: 'backfill-pool', pool: 3, rate: '5/s' }
+  ]
+  for (const limit of limits) {
+    const { clock, limiter } = on(limit)
+    while (limiter.tryAcquire()) clock.advance(20)
+    const saved = limiter.save()
+    assert.ok(saved instanceof Uint8Array)
+    clock.advance(150)
+    const restored = Limiter.restore(limit, Buffer.from(saved), { clock })
+    for (let turn = 0; turn < 30; turn++) {
+      assert.equal(restored.peekNs(), limiter.peekNs(), JSON.stringify(limit))
+      assert.equal(restored.tryAcquire(), limiter.tryAcquire(), JSON.stringify(limit))
+      clock.advance(70)
+    }
+  }
+})
+
+test('the time away counts as far as it is trusted', () => {
+  const { clock, limiter } = on('1/h')
+  limiter.tryAcquire()
+  const saved = limiter.save()
+  clock.advance('1h')
+  assert.equal(Limiter.restore('1/h', saved, { clock }).peek(), 0)
+  assert.equal(Limiter.restore('1/h', saved, { clock, maxDowntime: '30min' }).peek(), 1_800_000)
+  // By the wall clock no time to speak of has passed.
+  assert.ok(Limiter.restore('1/h', saved).peek() > 3_500_000)
+  assert.ok(Limiter.restore('1/h', saved, { maxDowntime: 0 }).peek() > 3_599_000)
+})
+
+test('bytes of another state are refused', () => {
+  const saved = on('1/s').limiter.save()
+  const refuses = (limit, bytes, message) => assert.throws(() => Limiter.restore(limit, bytes), { name: 'RangeError', message })
+  refuses('1 per any second', saved, '`1 per any 1s` cannot continue from these bytes: the limit is of another policy, gcra')
+  refuses(['1/s', '5/min'], saved, /has 1 limits, but 2 policies were given/)
+  for (let at = 0; at < saved.length; at++) {
+    refuses('1/s', saved.subarray(0, at), /ends early|not a rategate snapshot/)
+    const changed = Uint8Array.from(saved)
+    changed[at] ^= 1
+    refuses('1/s', changed, /cannot continue from these bytes/)
+  }
+  refuses('1/s', Uint8Array.of(...saved, 32), `\`1/s\` cannot continue from these bytes: the snapshot is malformed at byte ${saved.length}: no valid record begins there`)
+  for (const wrong of [undefined, null, 'text', [1, 2], new ArrayBuffer(4)]) {
+    assert.throws(() => Limiter.restore('1/s', wrong), { name: 'TypeError', message: /must be the Uint8Array of save/ })
+  }
+  assert.throws(() => Limiter.restore('1/s', saved, { shared: 'all' }), /a restored limiter is not shared/)
+  assert.throws(() => Limiter.restore('1/s', saved, { maxDown: 1 }), /there is no option 'maxDown'|there is no option "maxDown"/)
+})
+
+test('the options of a restored limiter are those of any', () => {
+  class Named extends Limiter {}
+  const { clock, limiter } = on('1/s')
+  const restored = Named.restore('1/s', limiter.save(), { clock, debt: 'carried', maxWaiting: 2 })
+  assert.ok(restored instanceof Named)
+  restored.tryAcquire()
+  const waits = [restored.acquire(), restored.acquire()]
+  assert.equal(restored.waiting, 2)
+  restored.close()
+  return Promise.all([...waits.map((wait) => assert.rejects(wait, Closed)), assert.rejects(restored.acquire(), Closed)])
+})

@@ -21,6 +21,8 @@ const committed = limiter.tryHold(80, '1min').commit(3)
 const used: number = 'booked' in committed ? committed.booked : committed.charged
 limiter.releaseWithOutcome(grant, 'served')
 const inFlight: number | null = limiter.maxInFlight
+const restored: Limiter = Limiter.restore('10/s burst 5', limiter.save(), { clock, maxDowntime: '1min', maxWaiting: 3 })
+restored.close()
 const scheduled: string = await limiter.schedule(async (text: string, times: number) => text.repeat(times), 'a', 3)
 const wrapped: (url: string) => Promise<number> = limiter.wrap((url: string) => url.length, { permits: (url) => url.length })
 for await (const each of limiter) console.log(each.permits)

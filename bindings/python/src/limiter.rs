@@ -7,7 +7,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rategate::adaptive::Outcome;
 use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
@@ -20,7 +21,9 @@ use crate::clock::ManualClock;
 use crate::decision::{Charged, Decision, Grant, Settled};
 use crate::error::{not_returned, raised, too_soon};
 use crate::hold::Hold;
-use crate::number::{Span, max_debt_of, ns, permits_of, timeout_of, ttl_of, within};
+use crate::number::{
+    Span, max_debt_of, max_downtime_of, ns, permits_of, timeout_of, ttl_of, within,
+};
 use crate::reservation::Reservation;
 
 /// A limiter for threads and tasks. The class of users adds to it what Python does as well.
@@ -61,9 +64,10 @@ impl Limiter {
 
     #[pyo3(signature = (
         limit, *, clock=None, max_waiting=None, max_waiting_permits=None, when_full="refuse",
-        debt="forget", max_debt=None, name=None
+        debt="forget", max_debt=None, name=None, _saved=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    #[expect(clippy::used_underscore_binding, reason = "the option is for `restore` alone")]
     fn __init__(
         &self,
         py: Python<'_>,
@@ -75,12 +79,19 @@ impl Limiter {
         debt: &str,
         #[pyo3(from_py_with = max_debt_of)] max_debt: Option<Span>,
         name: Option<String>,
+        _saved: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     ) -> PyResult<()> {
         let policies = policies(&limit)?;
         let on = clock
             .as_ref()
             .map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let limiter = rategate_ffi::Limiter::new(&policies, on).with_debt(debts(debt, max_debt)?);
+        let limiter = match _saved {
+            None => rategate_ffi::Limiter::new(&policies, on),
+            Some((saved, max_downtime)) => {
+                restored(&policies, on, &saved, max_downtime_of(&max_downtime)?)?
+            }
+        };
+        let limiter = limiter.with_debt(debts(debt, max_debt)?);
         let bounds = bounds(max_waiting, max_waiting_permits, when_full)?;
         limiter.bound_queue(bounds).map_err(|error| raised(py, error))?;
         let limiter = match &name {
@@ -293,6 +304,17 @@ impl Limiter {
         self.inner()?.reset().map_err(|error| raised(py, error))
     }
 
+    /// Returns the limit's numbers and its state as bytes, for `restore`.
+    ///
+    /// Permits that are promised or held count as taken. Waiters are not saved, and operations in
+    /// flight have ended when it is restored.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let inner = self.inner()?;
+        let saved = py.detach(|| inner.save());
+        let saved = saved.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(PyBytes::new(py, &saved))
+    }
+
     /// Puts other numbers of the same policies into force. Waiters stay.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
@@ -380,7 +402,8 @@ impl Limiter {
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "a limiter cannot be pickled: another process would get a copy that limits by itself. \
-             Make one there, or take Shared, by which a store decides for all",
+             Make one there, take Shared, by which a store decides for all, or save() this one as it \
+             ends and Limiter.restore() it there",
         ))
     }
 
@@ -445,6 +468,23 @@ impl Limiter {
             }
         }
     }
+}
+
+fn restored(
+    policies: &Policies,
+    clock: Clock,
+    saved: &Bound<'_, PyAny>,
+    max_downtime: Option<Span>,
+) -> PyResult<rategate_ffi::Limiter> {
+    let Ok(bytes) = saved.extract::<PyBackedBytes>() else {
+        return Err(PyTypeError::new_err(format!(
+            "saved is the bytes of Limiter.save(), not {}",
+            saved.repr()?
+        )));
+    };
+    let max_downtime = max_downtime.map(|Span(max)| max);
+    rategate_ffi::Limiter::restore(policies, clock, &bytes, max_downtime)
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[cold]

@@ -73,7 +73,10 @@ macro_rules! named {
     )*};
 }
 
-named!(timeout_of: "timeout", max_debt_of: "max_debt", budget_of: "budget", lease_of: "lease");
+named!(
+    timeout_of: "timeout", max_debt_of: "max_debt", max_downtime_of: "max_downtime",
+    budget_of: "budget", lease_of: "lease"
+);
 
 pub(crate) fn ttl_of(given: &Bound<'_, PyAny>) -> PyResult<Span> {
     of_option("ttl", given)

@@ -561,6 +561,8 @@ def test_copies_are_the_limiter_and_pickles_are_refused(clock):
     assert copy.deepcopy([limiter])[0] is limiter
     with pytest.raises(TypeError, match="limits by itself"):
         pickle.dumps(limiter)
+    # As its message says.
+    assert Limiter.restore("1/s", limiter.save(), clock=clock).peek() == limiter.peek()
     with pytest.raises(TypeError, match="limits by itself"):
         pickle.dumps(Keyed("1/s"))
     decision = limiter.check()
@@ -579,6 +581,80 @@ def test_copies_are_the_limiter_and_pickles_are_refused(clock):
             assert pickle.loads(pickle.dumps(result, protocol)) == result
             assert copy.deepcopy(result) == result
     assert Decision(False, 0, 5) == Decision(False, 0, 5)
+
+
+LIMITS = [
+    "10/s burst 2",
+    "3 per any second",
+    "10/s burst 2; 5 per any second",
+    Policy("fixed-window", permits=3, period="1s", anchor="first-call"),
+    Policy("two-timeline", rate="5/s", mode="strict"),
+    Policy("pacer", rate="5/s"),
+    Policy("warm-up", rate="5/s", period="10s"),
+    Policy("backfill-pool", pool=3, rate="5/s"),
+    Policy("adaptive-rate", ceiling="5/s", floor="1/s"),
+]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_a_restored_limiter_decides_as_the_saved_one(limit, clock):
+    clock.advance("1h")
+    limiter = Limiter(limit, clock=clock)
+    while limiter.try_acquire():
+        clock.advance("20ms")
+    saved = limiter.save()
+    assert isinstance(saved, bytes)
+    clock.advance("150ms")
+    restored = Limiter.restore(limit, bytearray(saved), clock=clock)
+    assert restored.clock is clock
+    for _ in range(30):
+        assert restored.peek() == limiter.peek()
+        assert restored.try_acquire() == limiter.try_acquire()
+        clock.advance("70ms")
+
+
+def test_the_time_away_counts_as_far_as_it_is_trusted(clock):
+    limiter = Limiter("1/h", clock=clock)
+    limiter.try_acquire()
+    saved = limiter.save()
+    clock.advance("1h")
+    assert Limiter.restore("1/h", saved, clock=clock).peek() == 0
+    half = Limiter.restore("1/h", saved, max_downtime="30min", clock=clock)
+    assert half.peek() == 1800 * SECOND
+    # By the wall clock no time to speak of has passed.
+    assert Limiter.restore("1/h", saved).peek() > 3500 * SECOND
+    assert Limiter.restore("1/h", saved, max_downtime=0).peek() > 3599 * SECOND
+
+
+def test_a_restored_limiter_has_the_options_given(clock):
+    class Named(Limiter):
+        pass
+
+    saved = Limiter("1/s", clock=clock).save()
+    limiter = Named.restore("3/s", saved, clock=clock, name="api", max_waiting=1)
+    assert (type(limiter), limiter.name, repr(limiter)) == (Named, "api", 'Limiter("3/s")')
+    with pytest.raises(TypeError, match="colour"):
+        Limiter.restore("1/s", saved, colour="red")
+
+
+def test_bytes_of_another_state_are_refused(clock):
+    saved = Limiter("1/s", clock=clock).save()
+    other = "`1 per any 1s` cannot continue from these bytes: the limit is of another policy, gcra"
+    with pytest.raises(ValueError, match=f"^{other}$"):
+        Limiter.restore("1 per any second", saved)
+    with pytest.raises(ValueError, match="has 1 limits, but 2 policies were given"):
+        Limiter.restore("1/s; 5/min", saved)
+    for length in range(len(saved)):
+        with pytest.raises(ValueError, match="ends early|not a rategate snapshot"):
+            Limiter.restore("1/s", saved[:length])
+    for at in range(len(saved)):
+        with pytest.raises(ValueError, match="cannot continue from these bytes"):
+            Limiter.restore("1/s", saved[:at] + bytes([saved[at] ^ 1]) + saved[at + 1 :])
+    with pytest.raises(ValueError, match=f"malformed at byte {len(saved)}"):
+        Limiter.restore("1/s", saved + b" ")
+    for wrong in (saved.hex(), None, 7, [1]):
+        with pytest.raises(TypeError, match=r"saved is the bytes of Limiter.save\(\), not"):
+            Limiter.restore("1/s", wrong)
 
 
 def test_an_hour_in_no_time(clock):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core, _loop
 from ._core import Grant
 from ._errors import RateLimited
-from ._types import Span
+from ._types import Limit, Options, Span
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +33,31 @@ class Limiter(_core._Limiter):
     >>> limiter.try_acquire()
     True
     """
+
+    @classmethod
+    def restore(
+        cls,
+        limit: Limit,
+        saved: bytes | bytearray,
+        *,
+        max_downtime: Span | None = None,
+        **options: Unpack[Options],
+    ) -> Self:
+        """Make a limiter that continues from the bytes of ``save``, with the options of any.
+
+        The time away counts by the wall clock, but at most ``max_downtime``: a clock that was set
+        forward earns no more. A `ManualClock` says itself how much has passed. Other numbers of
+        the same policies come into force now. Bytes that are not whole, or are of other policies,
+        are a ``ValueError``.
+
+        >>> limiter = Limiter("2/h")
+        >>> limiter.try_acquire(2)
+        True
+        >>> Limiter.restore("2/h", limiter.save()).try_acquire()
+        False
+        """
+        # The option is for this method alone, so that no signature shows it.
+        return cls(limit, _saved=(saved, max_downtime), **options)  # type: ignore[call-arg]
 
     def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, Grant]:
         return _loop.wait(self, permits, timeout)
