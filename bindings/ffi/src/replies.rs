@@ -66,13 +66,21 @@ impl<T> Replies<T> {
         Self { list, calls: ProcessBound::new(Mutex::new(calls)) }
     }
 
-    /// Begins a call. Returns its id, or the reply where it is there. `None` in a forked child.
+    /// Begins a call. Returns its id, or the reply where it is there and no other has come before
+    /// it. `None` in a forked child.
     pub fn begin(&self, mut future: Later<T>) -> Option<Result<T, u64>> {
         let mut calls = self.calls()?;
         calls.last_id = calls.last_id.wrapping_add(1);
         let id = calls.last_id;
         let list = Arc::downgrade(&self.list);
-        let mark = Arc::new(Mark { id, list, is_listed: AtomicBool::new(false) });
+        // What has come and was not delivered may be an earlier caller's, which goes on first.
+        let is_behind = !self.list.ready().is_empty();
+        let mark = Arc::new(Mark { id, list, is_listed: AtomicBool::new(is_behind) });
+        if is_behind {
+            calls.by_id.insert(id, Call { future, mark });
+            self.list.put(id);
+            return Some(Err(id));
+        }
         // With the calls locked, so that a wake meanwhile finds the call among them.
         match poll(&mut future, &mark) {
             Poll::Ready(reply) => Some(Ok(reply)),

@@ -9,8 +9,11 @@
     reason = "tests: a panic is how they fail"
 )]
 
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,6 +49,8 @@ fn shared(server: &Server, limit: &str) -> Shared {
 struct Loop {
     replies: Replies<Ended>,
     notified: Arc<AtomicUsize>,
+    /// Calls that had their replies as they began: the thread was stopped before its first look.
+    at_once: RefCell<Vec<(u64, Ended)>>,
 }
 
 impl Loop {
@@ -55,12 +60,20 @@ impl Loop {
         let replies = Replies::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
-        Self { replies, notified }
+        Self { replies, notified, at_once: RefCell::default() }
     }
 
     fn begin(&self, reply: Reply) -> u64 {
         let Reply::Later(later) = reply else { panic!("{reply:?}") };
-        self.replies.begin(later).unwrap().unwrap_err()
+        match self.replies.begin(later).unwrap() {
+            Err(id) => id,
+            Ok(end) => {
+                let mut at_once = self.at_once.borrow_mut();
+                let id = u64::MAX - at_once.len() as u64;
+                at_once.push((id, end));
+                id
+            }
+        }
     }
 
     /// Runs until so many callers wait for the key `k`; none may have ended.
@@ -74,7 +87,7 @@ impl Loop {
 
     /// Runs until so many calls have ended.
     fn ended(&self, calls: usize) -> Vec<(u64, Ended)> {
-        let (mut ended, until) = (Vec::new(), Instant::now() + LONG);
+        let (mut ended, until) = (self.at_once.take(), Instant::now() + LONG);
         while ended.len() < calls {
             assert!(Instant::now() < until, "{ended:?}");
             if self.notified.swap(0, Ordering::SeqCst) == 0 {
@@ -195,6 +208,29 @@ fn more_than_ever_pass_together_is_refused_before_the_line() {
     at.until_waiting(&limit, 1);
     let Reply::Now(Err(error)) = limit.acquire(b"k", 2, None) else { panic!("it waits") };
     assert_eq!(error.code(), Code::Never);
+}
+
+#[test]
+fn a_reply_that_is_there_is_delivered_behind_those_that_came_before() {
+    let replies = Replies::new(|| {});
+    let (give, mut given) = (Arc::new(Mutex::new((false, None::<Waker>))), Vec::new());
+    let earlier = {
+        let give = Arc::clone(&give);
+        poll_fn(move |context| {
+            let mut give = give.lock().unwrap();
+            give.1 = Some(context.waker().clone());
+            if give.0 { Poll::Ready("earlier") } else { Poll::Pending }
+        })
+    };
+    assert_eq!(replies.begin(Box::pin(earlier)), Some(Err(1)));
+    assert_eq!(replies.begin(Box::pin(async { "at once" })), Some(Ok("at once")));
+    give.lock().unwrap().0 = true;
+    let waker = give.lock().unwrap().1.take();
+    waker.unwrap().wake();
+    assert_eq!(replies.begin(Box::pin(async { "later" })), Some(Err(3)));
+    replies.drain(|id, reply| given.push((id, reply)));
+    assert_eq!(given, [(1, "earlier"), (3, "later")]);
+    assert_eq!(replies.waiting(), 0);
 }
 
 /// The later call is granted what was earned after the earlier one had been denied.
