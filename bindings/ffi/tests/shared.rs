@@ -69,7 +69,7 @@ impl Loop {
             Err(id) => id,
             Ok(end) => {
                 let mut at_once = self.at_once.borrow_mut();
-                let id = u64::MAX - at_once.len() as u64;
+                let id = u64::MAX - u64::try_from(at_once.len()).unwrap();
                 at_once.push((id, end));
                 id
             }
