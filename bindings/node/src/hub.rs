@@ -31,16 +31,7 @@ impl Hub {
     /// It does not keep the process alive: JavaScript does, while waits are to.
     #[napi(constructor, catch_unwind)]
     pub fn new(notify: Function<(), ()>) -> Result<Self> {
-        let function = notify
-            .build_threadsafe_function::<()>()
-            .weak::<true>()
-            .callee_handled::<false>()
-            .build()
-            .map_err(|error| of_node(&error))?;
-        let hub = rategate_ffi::Hub::new(move || {
-            // It fails only where the environment ends, and its waits with it.
-            let _ = function.call((), NonBlocking);
-        });
+        let hub = rategate_ffi::Hub::new(notifier(notify)?);
         Ok(Self { waits: Arc::new(hub), error: Arc::default() })
     }
 
@@ -95,4 +86,19 @@ impl Hub {
     pub fn cancel(&self, id: f64) -> bool {
         whole(id).is_some_and(|id| self.waits.cancel(WaitId(id)))
     }
+}
+
+/// Returns what calls a function of an environment from any thread. It does not keep the process
+/// alive.
+pub(crate) fn notifier(notify: Function<(), ()>) -> Result<impl Fn() + Send + Sync + 'static> {
+    let function = notify
+        .build_threadsafe_function::<()>()
+        .weak::<true>()
+        .callee_handled::<false>()
+        .build()
+        .map_err(|error| of_node(&error))?;
+    Ok(move || {
+        // It fails only where the environment ends, and its calls with it.
+        let _ = function.call((), NonBlocking);
+    })
 }

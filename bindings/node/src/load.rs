@@ -1,13 +1,13 @@
 //! Loads whose operations are released at their due instants, and the calls that wait for them.
 
 use napi::bindgen_prelude::{BigInt, Float64Array, Function};
-use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi_derive::napi;
 use rategate::pace::Release;
 use rategate_ffi::Replies;
 
 use crate::clock::{self, ManualClock};
-use crate::failure::{Result, invalid, of_node};
+use crate::failure::{Result, invalid};
+use crate::hub::notifier;
 use crate::number::{double, ns, whole};
 
 /// The operations of a load.
@@ -64,16 +64,7 @@ impl LoadCalls {
     /// It does not keep the process alive: JavaScript does, while calls are to.
     #[napi(constructor, catch_unwind)]
     pub fn new(notify: Function<(), ()>) -> Result<Self> {
-        let function = notify
-            .build_threadsafe_function::<()>()
-            .weak::<true>()
-            .callee_handled::<false>()
-            .build()
-            .map_err(|error| of_node(&error))?;
-        let replies = Replies::new(move || {
-            // It fails only where the environment ends, and its calls with it.
-            let _ = function.call((), NonBlocking);
-        });
+        let replies = Replies::new(notifier(notify)?);
         Ok(Self { replies, last: None })
     }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use napi::bindgen_prelude::{
     AsyncTask, BigInt, Either, Env, Float64Array, Function, Task, Uint8Array,
 };
-use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi_derive::napi;
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
@@ -14,7 +13,8 @@ use rategate_ffi::{
     SharedDecision, SharedError, SharedGrant as Granted,
 };
 
-use crate::failure::{Failure, Result, code_of, invalid, of_node};
+use crate::failure::{Failure, Result, code_of, invalid};
+use crate::hub::notifier;
 use crate::number::{double, duration, ns, permits, whole};
 use crate::policies::{self, Table};
 
@@ -204,16 +204,7 @@ impl StoreCalls {
     /// It does not keep the process alive: JavaScript does, while calls are to.
     #[napi(constructor, catch_unwind)]
     pub fn new(notify: Function<(), ()>) -> Result<Self> {
-        let function = notify
-            .build_threadsafe_function::<()>()
-            .weak::<true>()
-            .callee_handled::<false>()
-            .build()
-            .map_err(|error| of_node(&error))?;
-        let replies = Replies::new(move || {
-            // It fails only where the environment ends, and its calls with it.
-            let _ = function.call((), NonBlocking);
-        });
+        let replies = Replies::new(notifier(notify)?);
         Ok(Self { replies, last: None })
     }
 
