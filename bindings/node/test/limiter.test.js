@@ -209,6 +209,19 @@ test('a grant comes back once, and to its limiter', async () => {
   one.close()
 })
 
+test('grants keep their numbers and come back, however many are made', async () => {
+  const { limiter } = on('5000 per any second')
+  const grants = []
+  for (let at = 0; at < 100; at++) grants.push(at % 2 ? await limiter.acquire(at) : limiter.check(at).grant)
+  let remaining = 5000
+  for (const [at, grant] of grants.entries()) {
+    remaining -= at
+    assert.deepEqual([grant.permits, grant.remaining], [at, remaining])
+  }
+  for (const [at, grant] of [...grants.entries()].reverse()) assert.equal(limiter.refund(grant), at)
+  assert.equal(limiter.remaining, 5000)
+})
+
 test('an estimate is held until its cost is known', () => {
   const { clock, limiter } = on('10/s burst 100')
   const hold = limiter.tryHold(80, '1min')

@@ -1,5 +1,7 @@
 //! A table with a limit for each key.
 
+use std::time::Duration;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString};
@@ -11,6 +13,10 @@ use crate::decision::Decision;
 use crate::error::raised;
 use crate::limiter::policies;
 use crate::number::{ns, permits_of, within};
+
+/// The largest integer of a structured field (RFC 9651, 3.3.1).
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A limit for each of many keys, in bounded memory. A key is a str, bytes or an int of 64 bits.
 #[pyclass(frozen, module = "pyrategate")]
@@ -92,6 +98,35 @@ impl Keyed {
         })
     }
 
+    /// Takes permits for a key, for a server that reports what is left of `quota` permits.
+    ///
+    /// Returns that report, an item of the field `RateLimit`; and of a denial also the time until
+    /// the same call passes. One call, as the code around has filled the processor's caches: two
+    /// more, and a text made in Python, took 3 us there, and 1 us in a loop of their own.
+    fn _decide(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+        quoted_name: &str,
+        quota: u64,
+    ) -> PyResult<(bool, String, Option<u64>)> {
+        with_key(key, |key| {
+            let decided = self.keyed.try_acquire_with_status(key, permits);
+            let (decision, status) = decided.map_err(|error| raised(py, error))?;
+            let left = status.remaining;
+            let more_after = match decision.retry_after() {
+                None if decision.is_granted() && left < quota => self
+                    .keyed
+                    .peek(key, left.saturating_add(1))
+                    .map_err(|error| raised(py, error))?,
+                wait => wait,
+            };
+            let report = report(quoted_name, left, more_after);
+            Ok((decision.is_granted(), report, decision.retry_after().map(ns)))
+        })
+    }
+
     /// Returns the nanoseconds that a call of a key would have to wait now. None if no time helps.
     #[pyo3(signature = (key, permits=1))]
     fn peek(
@@ -161,6 +196,19 @@ impl Keyed {
 
     fn __repr__(&self) -> String {
         format!("Keyed({:?})", self.limit)
+    }
+}
+
+/// Writes what remains, and the seconds until there is more, as an item of `RateLimit`.
+fn report(quoted_name: &str, remaining: u64, more_after: Option<Duration>) -> String {
+    let remaining = remaining.min(MAX_INTEGER);
+    match more_after {
+        // A client takes 0 for no time at all.
+        Some(wait) => {
+            let seconds = ns(wait).div_ceil(NS_PER_SECOND).max(1);
+            format!("{quoted_name};r={remaining};t={seconds}")
+        }
+        None => format!("{quoted_name};r={remaining}"),
     }
 }
 

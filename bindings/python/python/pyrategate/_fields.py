@@ -53,15 +53,6 @@ class QuotaPolicy:
         self.item = f"{self.quoted};q={quota};w={retry_seconds(window_ns)}"
         self.item_bytes = self.item.encode()
 
-    def status(self, remaining: int, more_after_ns: int | None) -> str:
-        """Return the item of a status: what remains, and the seconds until there is more."""
-        if remaining > _MAX_INTEGER:
-            remaining = _MAX_INTEGER
-        if more_after_ns is None:
-            return f"{self.quoted};r={remaining}"
-        # A client takes 0 for no time at all.
-        return f"{self.quoted};r={remaining};t={-(-more_after_ns // _SECOND) or 1}"
-
 
 # The statuses of a request's limits: a policy, and its item of a status.
 Statuses = tuple[tuple[QuotaPolicy, str], ...]

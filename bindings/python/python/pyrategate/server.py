@@ -107,7 +107,7 @@ class Rule:
 
         Raises `Refusal`. Never waits, and takes no lock that another request holds for long.
         """
-        limits, policy, table = self._limits, self.policy, self.table
+        limits, policy = self._limits, self.policy
         found = limits._key.name(head)
         key: str | int = _SHARED if found is None else found
         if found is None and limits._without_key(head, policy.name) == "pass":
@@ -118,17 +118,14 @@ class Rule:
             if cost == 0:
                 return ()
         try:
-            decision = table.check(key, cost)
-            left = decision.remaining
-            if decision.granted:
-                more_ns = table.peek(key, left + 1) if left < policy.quota else None
-                return ((policy, policy.status(left, more_ns)),)
+            granted, status, after_ns = self.table._decide(key, cost, policy.quoted, policy.quota)
         except ExceedsCapacity:
             raise limits._refused("too-costly", policy.name, found) from None
         except Full:
             raise limits._refused("too-many-keys", policy.name, found) from None
-        after_ns = decision.retry_after_ns
-        statuses = ((policy, policy.status(left, after_ns)),)
+        statuses = ((policy, status),)
+        if granted:
+            return statuses
         raise limits._refused("over-limit", policy.name, found, after_ns, statuses)
 
 
