@@ -377,6 +377,25 @@ def test_leased_permits_keep_the_bound_and_the_rate(server):
         assert len(starts) >= 200
 
 
+def test_a_process_grants_its_part_once_an_earlier_one_cannot_have_used_it():
+    options = {"when_gone": "local", "processes": 3, "budget": "50ms"}
+    limit = Shared("redis://127.0.0.1:1", "10 per any 1s", **options)
+    begin = time.monotonic()
+    denied = limit.check("k")
+    assert (denied.granted, denied.by) == (False, "fallback")
+    assert 0 < denied.retry_after <= 1.01
+    while not limit.try_acquire("k"):
+        assert time.monotonic() < begin + 30
+        time.sleep(0.01)
+    assert time.monotonic() >= begin + 1
+    # A key that is new has all of the part, which is rounded down.
+    assert [limit.try_acquire("new") for _ in range(5)] == [True] * 3 + [False] * 2
+    none = Shared("redis://127.0.0.1:1", "2 per any 1ms", **options)
+    assert not none.try_acquire("k")
+    time.sleep(0.01)
+    assert not none.try_acquire("k")
+
+
 @pytest.mark.parametrize("quarantine", [False, True])
 def test_a_killed_store_is_followed_as_when_gone_says(quarantine):
     with running() as server:
