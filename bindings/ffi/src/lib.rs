@@ -24,6 +24,8 @@
 
 mod clock;
 mod code;
+#[cfg(any(test, not(unix)))]
+mod flag;
 pub mod fork;
 mod hold;
 pub mod http;
@@ -41,6 +43,8 @@ mod signal;
 
 pub use self::clock::Clock;
 pub use self::code::Code;
+#[cfg(not(unix))]
+pub use self::flag::Signal;
 pub use self::hold::Held;
 pub use self::hub::{Begun, Ended, Hub, WaitId};
 pub use self::keyed::{Capacity, KeyRef, Keyed, Overflow};

@@ -1,26 +1,26 @@
 //! The hub of an event loop of asyncio.
 
-use std::os::fd::AsRawFd;
-use std::sync::Arc;
-
-use pyo3::exceptions::PyOSError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rategate_ffi::{Begun, Signal, WaitId};
+use rategate_ffi::{Begun, WaitId};
+#[cfg(unix)]
+use std::os::fd::AsRawFd;
 
 use crate::decision::Grant;
 use crate::error::raised;
 use crate::limiter::Limiter;
 use crate::number::{Span, permits_of, timeout_of};
+use crate::watched::Watched;
 
-/// The waits of one event loop, which watches the file descriptor and then calls `wake`.
+/// The waits of one event loop, which calls `wake` when the file descriptor is readable, or when a
+/// thread that calls `raised` tells it to.
 #[pyclass(frozen, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Hub {
     inner: rategate_ffi::Hub,
-    signal: Arc<Signal>,
+    watched: Watched,
     /// The futures of the waits, by id. A Python object, so that the garbage collector sees the
     /// cycle from the loop to them and back.
     futures: Py<PyDict>,
@@ -30,16 +30,20 @@ pub(crate) struct Hub {
 impl Hub {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let signal = Arc::new(signal);
-        let raise = Arc::clone(&signal);
-        let hub = rategate_ffi::Hub::new(move || raise.raise());
-        Ok(Self { inner: hub, signal, futures: PyDict::new(py).unbind() })
+        let watched = Watched::new()?;
+        let hub = rategate_ffi::Hub::new(watched.raise());
+        Ok(Self { inner: hub, watched, futures: PyDict::new(py).unbind() })
     }
 
     /// Returns the file descriptor that is readable when there are tasks to wake.
+    #[cfg(unix)]
     fn fileno(&self) -> i32 {
-        self.signal.as_raw_fd()
+        self.watched.signal.as_raw_fd()
+    }
+
+    /// Blocks the thread until there are tasks to wake. Returns False once the hub is closed.
+    fn raised(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| self.watched.raised())
     }
 
     /// The number of waits whose tasks have not gone on.
@@ -99,7 +103,7 @@ impl Hub {
 
     /// Wakes the tasks whose waits may have ended, in order.
     fn wake(&self, py: Python<'_>) -> PyResult<()> {
-        self.signal.lower();
+        self.watched.signal.lower();
         let mut woken = Ok(());
         self.inner.wake(|WaitId(id)| {
             if let Err(error) = self.wake_task(py, id) {
@@ -116,6 +120,7 @@ impl Hub {
         for id in ids {
             self.cancel(py, id)?;
         }
+        self.watched.close();
         Ok(())
     }
 

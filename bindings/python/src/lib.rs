@@ -17,6 +17,7 @@ mod number;
 mod replies;
 mod reservation;
 mod shared;
+mod watched;
 
 use pyo3::prelude::*;
 

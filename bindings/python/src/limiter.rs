@@ -1,10 +1,9 @@
 //! The limiter.
 
-use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -14,7 +13,7 @@ use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
 use rategate_core::queue::MAX_WAITERS;
-use rategate_ffi::{Begun, Clock, Policies, Signal};
+use rategate_ffi::{Begun, Clock, Policies};
 
 use crate::awaitable::{Acquire, Left};
 use crate::clock::ManualClock;
@@ -25,6 +24,7 @@ use crate::number::{
     Span, max_debt_of, max_downtime_of, ns, permits_of, timeout_of, ttl_of, within,
 };
 use crate::reservation::Reservation;
+use crate::watched::{new_signal, wait};
 
 /// A limiter for threads and tasks. The class of users adds to it what Python does as well.
 #[pyclass(frozen, subclass, module = "pyrategate", name = "_Limiter")]
@@ -444,8 +444,7 @@ impl Limiter {
         timeout: Option<Duration>,
         loops: &Bound<'_, PyModule>,
     ) -> PyResult<Result<rategate::Grant, AcquireError>> {
-        let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let signal = Arc::new(signal);
+        let signal = new_signal()?;
         let raise = Arc::clone(&signal);
         let hub = rategate_ffi::Hub::new(move || raise.raise());
         match hub.begin(self.inner()?, permits, timeout) {
@@ -456,13 +455,8 @@ impl Limiter {
             Err(error) => return Ok(Err(error)),
         }
         loop {
-            match py.detach(|| signal.wait()) {
-                // Raises KeyboardInterrupt. The hub is dropped, and the wait leaves with it.
-                Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
-                Err(error) => return Err(PyOSError::new_err(error.to_string())),
-                Ok(()) => {}
-            }
-            signal.lower();
+            // After an interrupt the hub is dropped, and the wait leaves with it.
+            wait(py, &signal)?;
             if let Some(ended) = hub.next() {
                 return Ok(ended.end);
             }

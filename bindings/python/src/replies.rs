@@ -1,23 +1,24 @@
 //! The calls of an event loop that wait for a store or a load, and such a wait of the main thread.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+#[cfg(unix)]
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use rategate_ffi::{Later, Replies, Reply, SharedDecision, Signal};
+use rategate_ffi::{Later, Replies, Reply, SharedDecision};
 
 use crate::error::raised_by_shared;
 use crate::load::{OpenLoop, Release};
 use crate::number::{Span, permits_of, timeout_of};
 use crate::shared::{Ended, Key, Shared, decision, key_of};
+use crate::watched::{Watched, new_signal, wait};
 
-/// The calls of one event loop that wait for a store or a load, which watches the file descriptor
-/// and then calls `drain`.
+/// The calls of one event loop that wait for a store or a load, which calls `drain` when
+/// the file descriptor is readable, or when a thread that calls `raised` tells it to.
 #[pyclass(frozen, module = "pyrategate", name = "_Replies")]
 #[derive(Debug)]
 pub(crate) struct LoopReplies {
@@ -26,7 +27,7 @@ pub(crate) struct LoopReplies {
     releases: Replies<Option<rategate::pace::Release>>,
     /// The futures that wake the tasks of `releases`.
     wakes: Mutex<HashMap<u64, Py<PyAny>>>,
-    signal: Arc<Signal>,
+    watched: Watched,
 }
 
 /// A call of a store whose reply has not been delivered.
@@ -42,19 +43,25 @@ struct Pending {
 impl LoopReplies {
     #[new]
     fn new() -> PyResult<Self> {
-        let (signal, [raise, raise_too]) = signals()?;
+        let watched = Watched::new()?;
         Ok(Self {
-            decisions: Replies::new(move || raise.raise()),
+            decisions: Replies::new(watched.raise()),
             pending: Mutex::default(),
-            releases: Replies::new(move || raise_too.raise()),
+            releases: Replies::new(watched.raise()),
             wakes: Mutex::default(),
-            signal,
+            watched,
         })
     }
 
     /// Returns the file descriptor that is readable when there is something to drain.
+    #[cfg(unix)]
     fn fileno(&self) -> i32 {
-        self.signal.as_raw_fd()
+        self.watched.signal.as_raw_fd()
+    }
+
+    /// Blocks the thread until there is something to drain. Returns False once this is closed.
+    fn raised(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| self.watched.raised())
     }
 
     /// The number of calls whose replies have not been delivered.
@@ -147,7 +154,7 @@ impl LoopReplies {
 
     /// Ends the futures of the calls whose replies have come, in order.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        self.signal.lower();
+        self.watched.signal.lower();
         let mut failed = None;
         self.decisions.drain(|id, ended| {
             let pending = locked(&self.pending).remove(&id);
@@ -174,6 +181,7 @@ impl LoopReplies {
         for id in ids {
             self.leave(id);
         }
+        self.watched.close();
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -259,20 +267,16 @@ pub(crate) fn wait_with_signals<T>(
     later: Later<T>,
     waits: impl FnOnce() -> PyResult<()>,
 ) -> PyResult<T> {
-    let (signal, [raise]) = signals()?;
+    let signal = new_signal()?;
+    let raise = Arc::clone(&signal);
     let replies = Replies::new(move || raise.raise());
     if let Ok(ended) = replies.begin(later).ok_or_else(of_the_parent)? {
         return Ok(ended);
     }
     waits()?;
     loop {
-        match py.detach(|| signal.wait()) {
-            // Raises KeyboardInterrupt. The call is given up with the list.
-            Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
-            Err(error) => return Err(PyOSError::new_err(error.to_string())),
-            Ok(()) => {}
-        }
-        signal.lower();
+        // After an interrupt the call is given up with the list.
+        wait(py, &signal)?;
         let mut end = None;
         replies.drain(|_, ended| end = Some(ended));
         if let Some(ended) = end {
@@ -297,14 +301,6 @@ fn released<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let released = ended.map(|release| Release::now(&open_loop.inner, &release));
     Ok(released.into_pyobject(open_loop.py())?.into_any())
-}
-
-/// Returns a signal, and handles that raise it.
-fn signals<const N: usize>() -> PyResult<(Arc<Signal>, [Arc<Signal>; N])> {
-    let signal = Signal::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-    let signal = Arc::new(signal);
-    let handles = std::array::from_fn(|_| Arc::clone(&signal));
-    Ok((signal, handles))
 }
 
 fn of_the_parent() -> PyErr {

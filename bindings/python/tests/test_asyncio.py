@@ -12,9 +12,11 @@ from pyrategate import Closed, ExceedsCapacity, Grant, Limiter, ManualClock, Pol
 SECOND = 1_000_000_000
 
 
-@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
-def loops(request):
-    """Have ``asyncio.run`` take loops of asyncio, then of uvloop."""
+@pytest.fixture(autouse=True, params=["asyncio", "uvloop", "asyncio and a thread"])
+def loops(request, monkeypatch):
+    """Have ``asyncio.run`` take loops of asyncio, then of uvloop, then as Windows has them."""
+    if request.param == "asyncio and a thread":
+        monkeypatch.setattr(_loop, "WATCHES_FILES", False)
     if request.param == "uvloop":
         uvloop = pytest.importorskip("uvloop")
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())

@@ -4,13 +4,19 @@ import asyncio
 import threading
 
 import pytest
-from pyrategate import Closed, Limiter, ManualClock, Policy, TooLong
+from pyrategate import Closed, Limiter, ManualClock, Policy, TooLong, _loop
 from pyrategate.pace import Pace
 
 trio = pytest.importorskip("trio")
 pytest.importorskip("trio.testing")
 
 SECOND = 1_000_000_000
+
+
+@pytest.fixture(autouse=True, params=["file", "thread"])
+def watches(request, monkeypatch):
+    """Have loops watch a file descriptor, then a thread wake them, as on Windows."""
+    monkeypatch.setattr(_loop, "WATCHES_FILES", request.param == "file")
 
 
 def test_permits_that_are_free_are_awaited_in_no_time():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
@@ -14,6 +17,9 @@ from ._types import AwaitedWakes, Span
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
 _replies: WeakKeyDictionary[asyncio.AbstractEventLoop, _Replies] = WeakKeyDictionary()
+
+# Loops of Windows watch sockets alone, and its default one of asyncio not even those.
+WATCHES_FILES = os.name == "posix"
 
 _NO_LOOP = (
     "a wait needs a running event loop of asyncio or trio to wake its task, and there is none: "
@@ -66,7 +72,7 @@ def hub_of(loop: asyncio.AbstractEventLoop) -> Hub:
             # What still waits there will never go on, and should not hold up others.
             _hubs.pop(other).close()
         hub = Hub()
-        loop.add_reader(hub.fileno(), hub.wake)
+        _watch(loop, hub, hub.wake)
         _hubs[loop] = hub
     return hub
 
@@ -78,9 +84,47 @@ def replies_of(loop: asyncio.AbstractEventLoop) -> _Replies:
         for other in [other for other in list(_replies) if other.is_closed()]:
             _replies.pop(other).close()
         replies = _Replies()
-        loop.add_reader(replies.fileno(), replies.drain)
+        _watch(loop, replies, replies.drain)
         _replies[loop] = replies
     return replies
+
+
+def look() -> None:
+    """Wake the tasks of the running loop whose waits have ended, before it is told of them."""
+    loop = asyncio.get_running_loop()
+    if loop in _hubs:
+        _hubs[loop].wake()
+    if loop in _replies:
+        _replies[loop].drain()
+
+
+def _watch(
+    loop: asyncio.AbstractEventLoop, waits: Hub | _Replies, wake: Callable[[], None]
+) -> None:
+    if WATCHES_FILES:
+        loop.add_reader(waits.fileno(), wake)
+        return
+    weak = weakref.ref(loop)
+
+    def wake_loop() -> None:
+        alive = weak()
+        if alive is not None:
+            alive.call_soon_threadsafe(wake)
+
+    weakref.finalize(loop, waits.close)
+    watch_in_thread(waits, wake_loop)
+
+
+def watch_in_thread(waits: Hub | _Replies, wake_loop: Callable[[], None]) -> None:
+    """Have a thread wake the loop of these waits, until they are closed or the loop has ended."""
+
+    def watch() -> None:
+        # Of a loop that is closed.
+        with contextlib.suppress(RuntimeError):
+            while waits.raised():
+                wake_loop()
+
+    threading.Thread(target=watch, name="pyrategate", daemon=True).start()
 
 
 def replies() -> tuple[_Replies, Callable[[], AwaitedWakes]]:

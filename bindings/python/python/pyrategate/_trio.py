@@ -5,12 +5,14 @@ Operations of loads go to their tasks in the order of the calls, in whatever ord
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
 import trio
 
+from . import _loop
 from ._core import Grant, Hub, _Limiter, _Replies
 from ._types import Span
 
@@ -112,8 +114,20 @@ def replies() -> _Replies:
         return here
 
 
+def look() -> None:
+    """Wake the tasks of this run whose waits have ended, before the run is told of them."""
+    with contextlib.suppress(LookupError):
+        _run.get()[0].wake()
+    with contextlib.suppress(LookupError):
+        _replies.get().drain()
+
+
 async def _watch(waits: Hub | _Replies, wake: Callable[[], None]) -> None:
     try:
+        if not _loop.WATCHES_FILES:
+            token = trio.lowlevel.current_trio_token()
+            _loop.watch_in_thread(waits, lambda: token.run_sync_soon(wake))
+            await trio.sleep_forever()
         while True:
             await trio.lowlevel.wait_readable(waits.fileno())
             wake()
