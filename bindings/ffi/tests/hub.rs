@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rategate::wait::QueueBounds;
 use rategate::{AcquireError, ManualClock};
-use rategate_ffi::{Begun, Clock, Ended, Hub, Limiter, WaitId};
+use rategate_ffi::{Begun, Capacity, Clock, Ended, Hub, KeyRef, Keyed, Limiter, Policies, WaitId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -33,6 +33,11 @@ impl Loop {
 
     fn limiter(&self, text: &str) -> Limiter {
         Limiter::new(&text.parse().unwrap(), Clock::Manual(self.clock.clone()))
+    }
+
+    fn keyed(&self, text: &str, capacity: Capacity) -> Keyed {
+        let policies: Policies = text.parse().unwrap();
+        Keyed::new(policies.policies()[0], capacity, Clock::Manual(self.clock.clone()))
     }
 
     fn begin(&self, limiter: &Limiter) -> WaitId {
@@ -195,6 +200,53 @@ fn no_caller_goes_on_before_an_earlier_one() {
     assert!(!limiter.has_untaken());
     at.clock.advance(SECOND);
     assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
+}
+
+/// A table makes a limiter for each handle of a key, and all of one key are one to a loop: also
+/// those that two keys have of the limit that the new keys of a full table share.
+#[test]
+fn no_caller_goes_on_before_an_earlier_one_by_another_handle_of_its_key() {
+    let at = Loop::new();
+    let full = at.keyed("1/s burst 3", Capacity { max_keys: 1, ..Capacity::default() });
+    let table = at.keyed("1/s burst 3", Capacity::default());
+    for (table, keys) in [(&table, [1, 1]), (&full, [1, 2])] {
+        assert!(table.try_acquire(KeyRef::Number(0), 3).unwrap().is_granted());
+        let [one, same] = keys.map(|key| table.limiter(KeyRef::Number(key)).unwrap());
+        assert!(one.try_acquire(3).unwrap().is_granted());
+        let first = at.begin(&one);
+        at.clock.advance(3 * SECOND);
+        // The count is kept by waits, too.
+        drop(one);
+        assert!(same.has_untaken());
+        assert_eq!(same.take_at_once(1), Ok(None));
+        let second = at.begin(&same);
+        assert_eq!(at.granted(), [first, second]);
+        assert!(!same.has_untaken());
+        assert!(same.take_at_once(1).unwrap().is_some());
+    }
+    let [one, other] = [3, 4].map(|key| table.limiter(KeyRef::Number(key)).unwrap());
+    assert!(one.try_acquire(3).unwrap().is_granted());
+    at.begin(&one);
+    at.clock.advance(SECOND);
+    assert!(one.has_untaken() && !other.has_untaken());
+}
+
+#[test]
+fn callers_by_several_handles_of_a_key_go_on_in_order_after_a_long_pause() {
+    let at = Loop::new();
+    let table = at.keyed("10/s burst 1", Capacity::default());
+    assert!(table.try_acquire(KeyRef::Text("ann"), 1).unwrap().is_granted());
+    let begin = |_| at.begin(&table.limiter(KeyRef::Text("ann")).unwrap());
+    let ids: Vec<_> = (0..20).map(begin).collect();
+    for _ in 0..77 {
+        at.clock.advance(Duration::from_millis(25));
+    }
+    let mut order = at.granted();
+    for _ in 0..40 {
+        at.clock.advance(Duration::from_millis(100));
+        order.extend(at.granted());
+    }
+    assert_eq!(order, ids);
 }
 
 /// A loop that is busy for longer than the grace period, whose waiters have lost their permits to
