@@ -4,20 +4,23 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString};
 use rategate::keyed::MAX_KEYS;
-use rategate_ffi::{Capacity, Clock, KeyRef, Overflow};
+use rategate_ffi::{Capacity, KeyRef, Overflow};
 
-use crate::clock::ManualClock;
+use crate::clock::{ManualClock, clock_of};
 use crate::decision::Decision;
 use crate::error::raised;
-use crate::limiter::policies;
+use crate::limiter::{Limiter, Made, counts_in_flight, policies};
 use crate::number::{ns, permits_of, within};
 
 /// A limit for each of many keys, in bounded memory. A key is a str, bytes or an int of 64 bits.
-#[pyclass(frozen, module = "pyrategate")]
+// A mapping has no slots of a sequence: `iter` and `in` would try 0, 1 and so on without end.
+#[pyclass(frozen, mapping, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Keyed {
     keyed: rategate_ffi::Keyed,
     limit: String,
+    clock: Option<Py<ManualClock>>,
+    counts_in_flight: bool,
 }
 
 #[pymethods]
@@ -55,10 +58,9 @@ impl Keyed {
         if let Some(given) = max_bytes {
             capacity.max_bytes = up_to("max_bytes", isize::MAX.unsigned_abs(), &given)?;
         }
-        let clock =
-            clock.map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let keyed = rategate_ffi::Keyed::new(policy, capacity, clock);
-        Ok(Self { keyed, limit: policies.to_string() })
+        let keyed = rategate_ffi::Keyed::new(policy, capacity, clock_of(clock.as_ref()));
+        let counts_in_flight = counts_in_flight(&policies);
+        Ok(Self { keyed, limit: policies.to_string(), clock, counts_in_flight })
     }
 
     /// Takes permits for a key at once, or not at all.
@@ -86,7 +88,9 @@ impl Keyed {
         with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits) {
             Ok((decision, status)) => {
                 let reset_after_ns = status.fresh_in.map(ns);
-                Ok(Decision::new(&decision, self.keyed.id(), status.remaining, reset_after_ns))
+                // It is needed for a grant alone.
+                let limiter = if decision.is_granted() { self.keyed.id_of(key) } else { 0 };
+                Ok(Decision::new(&decision, limiter, status.remaining, reset_after_ns))
             }
             Err(error) => Err(raised(py, error)),
         })
@@ -136,6 +140,20 @@ impl Keyed {
                 self.limit
             ))),
         }
+    }
+
+    /// Returns the limiter of a key, with all verbs. It has the key's counts.
+    fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let limiter =
+            with_key(key, |key| self.keyed.limiter(key).map_err(|error| raised(py, error)))?;
+        let made = Made {
+            inner: limiter,
+            limit: self.limit.clone(),
+            clock: self.clock.as_ref().map(|clock| clock.clone_ref(py)),
+            name: None,
+            counts_in_flight: self.counts_in_flight,
+        };
+        Limiter::of(py, made)
     }
 
     /// The calls with a new key that found the table full.
