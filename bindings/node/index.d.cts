@@ -268,7 +268,7 @@ export class Keyed {
   remaining (key: Key): number
   refund (key: Key, grant: Grant, permits?: number): number
   reset (key: Key): boolean
-  /** Returns the limiter of a key, which waits. */
+  /** Returns the limiter of a key, which waits. All limiters of one key are one line. */
   limiter (key: Key): Limiter
   reconfigure (limit: Limit): void
   readonly size: number

@@ -504,9 +504,11 @@ def test_a_table_with_a_subscript_is_no_sequence(clock):
     with pytest.raises(TypeError, match="not .*(container|iterable)"):
         _ = "ann" in keyed
     assert len(keyed) == 0
-    for key, kind in [(1.5, TypeError), (None, TypeError), (slice(2), TypeError), (2**63, ValueError)]:
-        with pytest.raises(kind, match="a key"):
+    for key in [1.5, None, slice(2)]:
+        with pytest.raises(TypeError, match="a key is a str, bytes or an int"):
             keyed[key]
+    with pytest.raises(ValueError, match="a key that is an int"):
+        keyed[2**63]
     full = Keyed("1/h", max_keys=1, when_full="refuse", clock=clock)
     assert full.try_acquire("ann")
     with pytest.raises(Full):
