@@ -37,7 +37,11 @@ impl Loop {
 
     fn keyed(&self, text: &str, capacity: Capacity) -> Keyed {
         let policies: Policies = text.parse().unwrap();
-        Keyed::new(policies.policies()[0], capacity, Clock::Manual(self.clock.clone()))
+        Keyed::new(
+            *policies.policies().first().unwrap(),
+            capacity,
+            Clock::Manual(self.clock.clone()),
+        )
     }
 
     fn begin(&self, limiter: &Limiter) -> WaitId {

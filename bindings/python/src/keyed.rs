@@ -17,7 +17,7 @@ use crate::number::{ns, permits_of, within};
 #[pyclass(frozen, mapping, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Keyed {
-    keyed: rategate_ffi::Keyed,
+    table: rategate_ffi::Keyed,
     limit: String,
     clock: Option<Py<ManualClock>>,
     counts_in_flight: bool,
@@ -58,9 +58,9 @@ impl Keyed {
         if let Some(given) = max_bytes {
             capacity.max_bytes = up_to("max_bytes", isize::MAX.unsigned_abs(), &given)?;
         }
-        let keyed = rategate_ffi::Keyed::new(policy, capacity, clock_of(clock.as_ref()));
+        let table = rategate_ffi::Keyed::new(policy, capacity, clock_of(clock.as_ref()));
         let counts_in_flight = counts_in_flight(&policies);
-        Ok(Self { keyed, limit: policies.to_string(), clock, counts_in_flight })
+        Ok(Self { table, limit: policies.to_string(), clock, counts_in_flight })
     }
 
     /// Takes permits for a key at once, or not at all.
@@ -71,7 +71,7 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        with_key(key, |key| match self.keyed.try_acquire(key, permits) {
+        with_key(key, |key| match self.table.try_acquire(key, permits) {
             Ok(decision) => Ok(decision.is_granted()),
             Err(error) => Err(raised(py, error)),
         })
@@ -85,11 +85,11 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits) {
+        with_key(key, |key| match self.table.try_acquire_with_status(key, permits) {
             Ok((decision, status)) => {
                 let reset_after_ns = status.fresh_in.map(ns);
                 // It is needed for a grant alone.
-                let limiter = if decision.is_granted() { self.keyed.id_of(key) } else { 0 };
+                let limiter = if decision.is_granted() { self.table.id_of(key) } else { 0 };
                 Ok(Decision::new(&decision, limiter, status.remaining, reset_after_ns))
             }
             Err(error) => Err(raised(py, error)),
@@ -104,7 +104,7 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Option<u64>> {
-        with_key(key, |key| match self.keyed.peek(key, permits) {
+        with_key(key, |key| match self.table.peek(key, permits) {
             Ok(wait) => Ok(wait.map(ns)),
             Err(error) => Err(raised(py, error)),
         })
@@ -118,19 +118,19 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        with_key(key, |key| self.keyed.release(key, permits).map_err(|error| raised(py, error)))
+        with_key(key, |key| self.table.release(key, permits).map_err(|error| raised(py, error)))
     }
 
     /// Forgets what a key was granted. Returns True if that changes anything.
     fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        with_key(key, |key| self.keyed.reset(key).map_err(|error| raised(py, error)))
+        with_key(key, |key| self.table.reset(key).map_err(|error| raised(py, error)))
     }
 
     /// Puts other numbers of the same policy into force, for all keys.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
         let changed = match policies.policies() {
-            &[policy] => self.keyed.reconfigure(policy),
+            &[policy] => self.table.reconfigure(policy),
             _ => None,
         };
         match changed {
@@ -145,7 +145,7 @@ impl Keyed {
     /// Returns the limiter of a key, with all verbs. It has the key's counts.
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let limiter =
-            with_key(key, |key| self.keyed.limiter(key).map_err(|error| raised(py, error)))?;
+            with_key(key, |key| self.table.limiter(key).map_err(|error| raised(py, error)))?;
         let made = Made {
             inner: limiter,
             limit: self.limit.clone(),
@@ -159,11 +159,11 @@ impl Keyed {
     /// The calls with a new key that found the table full.
     #[getter]
     fn overflows(&self) -> u64 {
-        self.keyed.overflows()
+        self.table.overflows()
     }
 
     fn __len__(&self) -> usize {
-        self.keyed.len()
+        self.table.len()
     }
 
     fn __bool__(&self) -> bool {
