@@ -235,26 +235,9 @@ fn no_caller_goes_on_before_an_earlier_one_by_another_handle_of_its_key() {
     assert!(one.has_untaken() && !other.has_untaken());
 }
 
-#[test]
-fn callers_by_several_handles_of_a_key_go_on_in_order_after_a_long_pause() {
-    let at = Loop::new();
-    let table = at.keyed("10/s burst 1", Capacity::default());
-    assert!(table.try_acquire(KeyRef::Text("ann"), 1).unwrap().is_granted());
-    let begin = |_| at.begin(&table.limiter(KeyRef::Text("ann")).unwrap());
-    let ids: Vec<_> = (0..20).map(begin).collect();
-    for _ in 0..77 {
-        at.clock.advance(Duration::from_millis(25));
-    }
-    let mut order = at.granted();
-    for _ in 0..40 {
-        at.clock.advance(Duration::from_millis(100));
-        order.extend(at.granted());
-    }
-    assert_eq!(order, ids);
-}
-
 /// A loop that is busy for longer than the grace period, whose waiters have lost their permits to
-/// each other: callers go on in order all the same, and none of the rate is lost besides.
+/// each other: callers go on in order all the same, and none of the rate is lost besides. So do
+/// those by several handles of one key.
 #[test]
 fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
     // By a loop that runs callers as it looks, and by one that wakes them first.
@@ -269,16 +252,21 @@ fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
         granted
     };
     let runs: [fn(&Loop) -> Vec<WaitId>; 2] = [by_next, by_wake];
-    for run in runs {
+    for (run, is_of_a_key) in runs.into_iter().flat_map(|run| [(run, false), (run, true)]) {
         let at = Loop::new();
         let limiter = at.limiter("10/s burst 1");
-        assert!(limiter.try_acquire(1).unwrap().is_granted());
-        let ids: Vec<_> = (0..20).map(|_| at.begin(&limiter)).collect();
+        let table = at.keyed("10/s burst 1", Capacity::default());
+        let handle = || match is_of_a_key {
+            true => table.limiter(KeyRef::Text("ann")).unwrap(),
+            false => limiter.clone(),
+        };
+        assert!(handle().try_acquire(1).unwrap().is_granted());
+        let ids: Vec<_> = (0..20).map(|_| at.begin(&handle())).collect();
         for _ in 0..77 {
             at.clock.advance(Duration::from_millis(25));
         }
         // One that comes now, when the permits are free again, is behind them.
-        let last = at.begin(&limiter);
+        let last = at.begin(&handle());
         let mut order = run(&at);
         // A caller that leaves now has the place that it was left with.
         assert!(at.hub.cancel(ids[19]));
@@ -286,9 +274,9 @@ fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
             at.clock.advance(Duration::from_millis(100));
             order.extend(run(&at));
         }
-        assert_eq!(order, [&ids[..19], &[last]].concat());
-        assert_eq!((limiter.waiting(), at.hub.waiting()), (Ok(0), 0));
-        assert!(!limiter.has_untaken());
+        assert_eq!(order, [&ids[..19], &[last]].concat(), "{is_of_a_key}");
+        assert_eq!((handle().waiting(), at.hub.waiting()), (Ok(0), 0));
+        assert!(!handle().has_untaken());
     }
 }
 
