@@ -54,6 +54,7 @@ const PEERS: &[&str] = &[
     "throttled-py==3.5.0",
     "redis==8.1.0",
     "slowapi==0.1.10",
+    "starlette==1.10.0",
     "flask-limiter==4.1.1",
     "uvloop==0.23.0",
 ];

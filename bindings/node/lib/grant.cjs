@@ -12,13 +12,20 @@ const FOREVER = 2n ** 64n - 1n
 /** What fast functions of this environment write a grant to, before they return. */
 const scratch = new BigUint64Array(ALL)
 
+/** The grants whose words are in one array: an array for each costs ten times as much. */
+const GRANTS_OF_ARRAY = 32
+let array
+let used = GRANTS_OF_ARRAY
+
 /** Brings back permits of a grant, each once, by a call that returns how many came back. */
 let refunded
 /** Settles or releases a whole grant, once, by a call that does. */
 let ended
 
 class Grant {
+  /** An array, and where in it the words begin. */
   #words
+  #at
   /** The id of its limiter, or of its table and then the key. */
   #limiter
   #key
@@ -26,6 +33,7 @@ class Grant {
   #returned = 0
 
   static {
+    const wordsOf = (grant) => grant.#words.subarray(grant.#at, grant.#at + RESET_AFTER)
     const check = (grant, limiter, key) => {
       if (grant === null || typeof grant !== 'object' || !(#words in grant)) {
         throw new TypeError(`the grant is ${show(grant)}; must be a Grant of this limiter`)
@@ -38,7 +46,7 @@ class Grant {
       check(grant, limiter, key)
       const left = Math.max(grant.permits - grant.#returned, 0)
       if (permits > left) throw new RangeError(notLeft(permits, left))
-      const back = call(() => refund(grant.#words))
+      const back = call(() => refund(wordsOf(grant)))
       grant.#returned += back
       return back
     }
@@ -47,41 +55,42 @@ class Grant {
       if (grant.#returned > 0) {
         throw new RangeError('the grant has been refunded, settled or released; it is settled or released once')
       }
-      const result = call(() => end(grant.#words))
+      const result = call(() => end(wordsOf(grant)))
       grant.#returned = Infinity
       return result
     }
   }
 
-  constructor (words, limiter, key) {
+  constructor (words, limiter, key, at = 0) {
     if (!(words instanceof BigUint64Array)) throw new TypeError('only limiters make grants')
     this.#words = words
+    this.#at = at
     this.#limiter = limiter
     this.#key = key
   }
 
   get permits () {
-    return Number(this.#words[PERMITS])
+    return Number(this.#words[this.#at + PERMITS])
   }
 
   get remaining () {
-    return Number(this.#words[REMAINING])
+    return Number(this.#words[this.#at + REMAINING])
   }
 
   get waitNs () {
-    return this.#words[RELEASED] - this.#words[SCHEDULED]
+    return this.#words[this.#at + RELEASED] - this.#words[this.#at + SCHEDULED]
   }
 
   get releasedAtNs () {
-    return this.#words[RELEASED]
+    return this.#words[this.#at + RELEASED]
   }
 
   get promisedAtNs () {
-    return this.#words[PROMISED]
+    return this.#words[this.#at + PROMISED]
   }
 
   get scheduledAtNs () {
-    return this.#words[SCHEDULED]
+    return this.#words[this.#at + SCHEDULED]
   }
 }
 
@@ -94,7 +103,13 @@ function notLeft (permits, left) {
 
 /** Returns the grant that the last fast function wrote. */
 function lastGrant (limiter, key) {
-  return new Grant(scratch.slice(0, RESET_AFTER), limiter, key)
+  if (used === GRANTS_OF_ARRAY) {
+    array = new BigUint64Array(ALL * GRANTS_OF_ARRAY)
+    used = 0
+  }
+  const at = ALL * used++
+  array.set(scratch, at)
+  return new Grant(array, limiter, key, at)
 }
 
 /** Returns what the last check wrote of the limit. */

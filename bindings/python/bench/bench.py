@@ -11,7 +11,7 @@ import time
 
 import pyrategate
 import shared_limits
-from pyrategate import Keyed, Limiter
+from pyrategate import Keyed, Limiter, Policy
 
 ROUNDS = 7
 
@@ -166,7 +166,7 @@ async def awaits():
 
 async def crowd(make, tasks, rate, burst):
     """Return how long a crowd took as a multiple of the ideal, the median lateness, and how many
-    tasks ran out of order and early."""
+    tasks ran out of order and early: before the instants of a bucket that is full as they come."""
     acquire, now = make()
     starts = []
 
@@ -178,11 +178,10 @@ async def crowd(make, tasks, rate, burst):
     await asyncio.gather(*(work(number) for number in range(tasks)))
     ideal = (tasks - burst) / rate
     took = (starts[-1][1] - begin) / 1e9 / ideal
-    first = starts[0][1]
-    due = [first + max(0, place - burst + 1) * 1e9 / rate for place in range(tasks)]
+    due = [begin + max(0, place - burst + 1) * 1e9 / rate for place in range(tasks)]
     late = sorted(at - when for (_, at), when in zip(starts, due))
     inversions = sum(a[0] > b[0] for a, b in zip(starts, starts[1:]))
-    early = sum(at < when - 1e9 / rate for (_, at), when in zip(starts, due))
+    early = sum(at < when for (_, at), when in zip(starts, due))
     return took, late[len(late) // 2] / 1e3, inversions, early
 
 
@@ -190,9 +189,9 @@ def crowds(loop_name, run):
     """Time crowds of tasks on a limit, beside aiolimiter."""
     from aiolimiter import AsyncLimiter
 
-    def ours(text):
+    def ours(limit):
         def make():
-            limiter = Limiter(text)
+            limiter = Limiter(limit)
             return limiter.acquire_async, lambda: limiter.now_ns
 
         return make
@@ -206,8 +205,10 @@ def crowds(loop_name, run):
 
     for tasks, rate, burst in [(10_000, 10_000, 1), (10_000, 10_000, 100), (1_000, 500, 1)]:
         what = f"{tasks} tasks at {rate}/s burst {burst}, {loop_name}"
+        schedule = Policy("two-timeline", rate=f"{rate}/s", mode="average")
         for name, make in [
             ("pyrategate", ours(f"{rate}/s burst {burst}")),
+            *([("a schedule", ours(schedule))] if burst == 1 else []),
             ("aiolimiter", theirs(rate, burst)),
         ]:
             if name == "aiolimiter" and loop_name == "uvloop":

@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from . import _core
-from ._clock import ManualClock
 from ._types import Limit
 
 if TYPE_CHECKING:
@@ -36,14 +35,10 @@ class QuotaPolicy:
 
     __slots__ = ("item", "item_bytes", "name", "quota", "quoted")
 
-    def __init__(self, name: str, limit: Limit) -> None:
+    def __init__(self, name: str, limit: Limit | _core._Shared) -> None:
         self.name = name
         self.quoted = _quoted(name)
-        # A limit that has not been used says its numbers best, whatever its policy is.
-        unused = _core.Keyed(limit, max_keys=1, clock=ManualClock())
-        self.quota = unused.check(0, 0).remaining
-        # After all at once, the time until the limit is fresh.
-        window_ns = unused.check(0, self.quota).reset_after_ns if self.quota else None
+        self.quota, window_ns = _core._quota(limit)
         if window_ns is None:
             raise ValueError(
                 f"{limit!r} does not recover by time alone, as a limit of requests has to; "
@@ -52,15 +47,6 @@ class QuotaPolicy:
         quota = min(self.quota, _MAX_INTEGER)
         self.item = f"{self.quoted};q={quota};w={retry_seconds(window_ns)}"
         self.item_bytes = self.item.encode()
-
-    def status(self, remaining: int, more_after_ns: int | None) -> str:
-        """Return the item of a status: what remains, and the seconds until there is more."""
-        if remaining > _MAX_INTEGER:
-            remaining = _MAX_INTEGER
-        if more_after_ns is None:
-            return f"{self.quoted};r={remaining}"
-        # A client takes 0 for no time at all.
-        return f"{self.quoted};r={remaining};t={-(-more_after_ns // _SECOND) or 1}"
 
 
 # The statuses of a request's limits: a policy, and its item of a status.
