@@ -256,9 +256,9 @@ fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
         let at = Loop::new();
         let limiter = at.limiter("10/s burst 1");
         let table = at.keyed("10/s burst 1", Capacity::default());
-        let handle = || match is_of_a_key {
-            true => table.limiter(KeyRef::Text("ann")).unwrap(),
-            false => limiter.clone(),
+        let handle = || {
+            let of_key = is_of_a_key.then(|| table.limiter(KeyRef::Text("ann")).unwrap());
+            of_key.unwrap_or_else(|| limiter.clone())
         };
         assert!(handle().try_acquire(1).unwrap().is_granted());
         let ids: Vec<_> = (0..20).map(|_| at.begin(&handle())).collect();
