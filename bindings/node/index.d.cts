@@ -255,8 +255,8 @@ export interface KeyedOptions {
    * grown take them. A key whose log cannot grow rejects with {@link Full}.
    */
   maxBytes?: number
-  /** New keys in a full table share one limit, or reject with {@link Full}. */
-  whenFull?: 'share' | 'refuse'
+  /** New keys in a full table share one limit, throw {@link Full}, or pass without one. */
+  whenFull?: 'share' | 'refuse' | 'admit'
 }
 
 /** A limit for each key, in bounded memory. Only keys that have fully recovered are evicted. */
@@ -268,7 +268,7 @@ export class Keyed {
   remaining (key: Key): number
   refund (key: Key, grant: Grant, permits?: number): number
   reset (key: Key): boolean
-  /** Returns the limiter of a key, which waits. */
+  /** Returns the limiter of a key, which waits. All limiters of one key are one line. */
   limiter (key: Key): Limiter
   reconfigure (limit: Limit): void
   readonly size: number

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use rategate::adaptive::Outcome;
 use rategate_tower::client::parse_hints;
 use rategate_tower::key::{self, Client, Field, Network, NetworkError, Peer};
 
@@ -143,8 +144,18 @@ pub fn hints<'h>(
             let _ = headers.try_append(name, value);
         }
     }
-    let status = StatusCode::from_u16(status).unwrap_or_default();
-    parse_hints(status, &headers, now, max_hold)
+    parse_hints(status_of(status), &headers, now, max_hold)
+}
+
+/// Returns how a request ended by the response with these hints, for a limiter that
+/// [follows](crate::Limiter::follows_outcomes) it.
+#[must_use]
+pub fn outcome(status: u16, hints: &ServerHints) -> Outcome {
+    hints.outcome(status_of(status))
+}
+
+fn status_of(number: u16) -> StatusCode {
+    StatusCode::from_u16(number).unwrap_or_default()
 }
 
 /// Reads an address, without the zone of a link-local one.

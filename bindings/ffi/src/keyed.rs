@@ -1,5 +1,8 @@
 //! A table with a limit for each key.
 
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rategate::charge::{Charged, Debt, Settled};
@@ -32,6 +35,21 @@ pub enum KeyRef<'k> {
 pub struct Keyed {
     kind: Kind,
     id: u64,
+    /// Shared by all handles.
+    in_use: Arc<Mutex<InUse>>,
+}
+
+/// The limiters in use of a table's keys, by their [address](rategate::Limiter::address), and
+/// their counts of untaken waits.
+///
+/// All handles of a limiter have one count, so that no call by one of them goes on before an
+/// earlier wait by another. Those of two keys may be of one limiter, which the new keys of a full
+/// table share.
+#[derive(Debug, Default)]
+struct InUse {
+    untaken: HashMap<usize, Weak<AtomicUsize>>,
+    /// The number of limiters at which those that are not in use any more are removed.
+    sweep_at: usize,
 }
 
 /// The policies that a table packs into a slot, each with that form; and all others.
@@ -82,7 +100,7 @@ impl Keyed {
             }
             policy => Kind::Any(rategate::Keyed::with_hashing(policy, capacity, hashing, clock)),
         };
-        Self { kind, id: next_id() }
+        Self { kind, id: next_id(), in_use: Arc::default() }
     }
 
     /// Takes `permits` for a key at once, or not at all.
@@ -153,8 +171,13 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::limiter`].
     pub fn limiter(&self, key: KeyRef<'_>) -> Result<Limiter, KeyedError> {
-        let limiter: Limiter = each!(self, table => table.limiter(&hashed(table, key))?.into());
-        Ok(limiter.with_id(self.id_of(key)))
+        let (limiter, address): (Limiter, _) = each!(self, table => {
+            let limiter = table.limiter(&hashed(table, key))?;
+            let address = limiter.address();
+            (limiter.into(), address)
+        });
+        let untaken = self.in_use.lock().unwrap_or_else(PoisonError::into_inner).untaken(address);
+        Ok(limiter.of_key(self.id_of(key), untaken))
     }
 
     /// Returns the number of the table in this process, which no limiter has.
@@ -261,5 +284,46 @@ impl Keyed {
     #[must_use]
     pub fn overflows(&self) -> u64 {
         each!(self, table => table.overflows())
+    }
+}
+
+impl InUse {
+    /// The number of limiters up to which none is removed.
+    const FEW: usize = 64;
+
+    /// Returns the count of a limiter that exists, for a handle of it to keep.
+    fn untaken(&mut self, address: usize) -> Arc<AtomicUsize> {
+        if let Some(untaken) = self.untaken.get(&address).and_then(Weak::upgrade) {
+            return untaken;
+        }
+        if self.untaken.len() >= self.sweep_at {
+            self.untaken.retain(|_, untaken| untaken.strong_count() > 0);
+            // So rarely that each limiter pays for a look at two others.
+            self.sweep_at = self.untaken.len().saturating_mul(2).max(Self::FEW);
+        }
+        let untaken = Arc::default();
+        self.untaken.insert(address, Arc::downgrade(&untaken));
+        untaken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::InUse;
+
+    /// A hundred stay in use at first, and thousands come and go.
+    #[test]
+    fn as_many_counts_are_kept_as_a_few_and_twice_those_in_use() {
+        let mut counts = InUse::default();
+        let kept: Vec<_> = (0..100).map(|address| counts.untaken(address)).collect();
+        for address in 100..10_000 {
+            drop(counts.untaken(address));
+            assert!(counts.untaken.len() <= 200);
+        }
+        drop(kept);
+        for address in 10_000..10_300 {
+            drop(counts.untaken(address));
+        }
+        assert!(counts.untaken.len() <= InUse::FEW);
     }
 }

@@ -438,6 +438,15 @@ impl Limiter {
         each!(self, limiter => limiter.release_with_outcome(grant, outcome))
     }
 
+    /// Returns `true` if the limit moves by the outcomes of operations.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn follows_outcomes(&self) -> Result<bool, Closed> {
+        each!(self, limiter => limiter.limiter().follows_outcomes())
+    }
+
     /// Returns the most operations in flight that the limit allows now. `None` if it counts none.
     ///
     /// # Errors
@@ -531,8 +540,9 @@ impl Limiter {
         self.id
     }
 
-    pub(crate) fn with_id(self, id: u64) -> Self {
-        Self { id, ..self }
+    /// Returns the limiter as one of a key, whose limiters have a number and a count in common.
+    pub(crate) fn of_key(self, id: u64, untaken: Arc<AtomicUsize>) -> Self {
+        Self { id, untaken, ..self }
     }
 
     pub(crate) const fn untaken(&self) -> &Arc<AtomicUsize> {

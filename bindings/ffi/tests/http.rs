@@ -4,8 +4,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use rategate::adaptive::Outcome;
 use rategate_ffi::http::{
-    ClientNames, ClientNamesError, MAX_HOLD, Pacing, Tokens, Trust, hints, trusted_networks,
+    ClientNames, ClientNamesError, MAX_HOLD, Pacing, Tokens, Trust, hints, outcome,
+    trusted_networks,
 };
 
 const NO_GROUPS: [u8; 2] = [32, 64];
@@ -65,6 +67,22 @@ fn hints_are_read_of_any_bytes() {
     let read = of(200, &[(b"RateLimit", b"\"default\";r=50;t=30"), (b"\xff", b"\n")]);
     assert_eq!(read.limits.first().map(|limit| limit.remaining), Some(50));
     assert_eq!(of(0, &[(b"retry-after", b"\x80\xff")]).hold, Duration::ZERO);
+}
+
+#[test]
+fn refusals_are_dropped_requests() {
+    let outcome_of = |status, fields: &[(&[u8], &[u8])]| {
+        outcome(status, &hints(status, fields.iter().copied(), SystemTime::now(), MAX_HOLD))
+    };
+    let holds: &[(&[u8], &[u8])] = &[(b"retry-after", b"7")];
+    for status in [429, 503, 529] {
+        assert_eq!(outcome_of(status, &[]), Outcome::Dropped, "{status}");
+    }
+    for status in [0, 200, 403, 404, 500] {
+        assert_eq!(outcome_of(status, &[]), Outcome::Served, "{status}");
+    }
+    assert_eq!(outcome_of(403, holds), Outcome::Dropped);
+    assert_eq!(outcome_of(200, holds), Outcome::Served);
 }
 
 /// The line of paced requests moves up when one of them is dropped.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rategate::wait::QueueBounds;
 use rategate::{AcquireError, ManualClock};
-use rategate_ffi::{Begun, Clock, Ended, Hub, Limiter, WaitId};
+use rategate_ffi::{Begun, Capacity, Clock, Ended, Hub, KeyRef, Keyed, Limiter, Policies, WaitId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -33,6 +33,15 @@ impl Loop {
 
     fn limiter(&self, text: &str) -> Limiter {
         Limiter::new(&text.parse().unwrap(), Clock::Manual(self.clock.clone()))
+    }
+
+    fn keyed(&self, text: &str, capacity: Capacity) -> Keyed {
+        let policies: Policies = text.parse().unwrap();
+        Keyed::new(
+            *policies.policies().first().unwrap(),
+            capacity,
+            Clock::Manual(self.clock.clone()),
+        )
     }
 
     fn begin(&self, limiter: &Limiter) -> WaitId {
@@ -197,8 +206,38 @@ fn no_caller_goes_on_before_an_earlier_one() {
     assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
 }
 
+/// A table makes a limiter for each handle of a key, and all of one key are one to a loop: also
+/// those that two keys have of the limit that the new keys of a full table share.
+#[test]
+fn no_caller_goes_on_before_an_earlier_one_by_another_handle_of_its_key() {
+    let at = Loop::new();
+    let full = at.keyed("1/s burst 3", Capacity { max_keys: 1, ..Capacity::default() });
+    let table = at.keyed("1/s burst 3", Capacity::default());
+    for (table, keys) in [(&table, [1, 1]), (&full, [1, 2])] {
+        assert!(table.try_acquire(KeyRef::Number(0), 3).unwrap().is_granted());
+        let [one, same] = keys.map(|key| table.limiter(KeyRef::Number(key)).unwrap());
+        assert!(one.try_acquire(3).unwrap().is_granted());
+        let first = at.begin(&one);
+        at.clock.advance(3 * SECOND);
+        // The count is kept by waits, too.
+        drop(one);
+        assert!(same.has_untaken());
+        assert_eq!(same.take_at_once(1), Ok(None));
+        let second = at.begin(&same);
+        assert_eq!(at.granted(), [first, second]);
+        assert!(!same.has_untaken());
+        assert!(same.take_at_once(1).unwrap().is_some());
+    }
+    let [one, other] = [3, 4].map(|key| table.limiter(KeyRef::Number(key)).unwrap());
+    assert!(one.try_acquire(3).unwrap().is_granted());
+    at.begin(&one);
+    at.clock.advance(SECOND);
+    assert!(one.has_untaken() && !other.has_untaken());
+}
+
 /// A loop that is busy for longer than the grace period, whose waiters have lost their permits to
-/// each other: callers go on in order all the same, and none of the rate is lost besides.
+/// each other: callers go on in order all the same, and none of the rate is lost besides. So do
+/// those by several handles of one key.
 #[test]
 fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
     // By a loop that runs callers as it looks, and by one that wakes them first.
@@ -213,16 +252,21 @@ fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
         granted
     };
     let runs: [fn(&Loop) -> Vec<WaitId>; 2] = [by_next, by_wake];
-    for run in runs {
+    for (run, is_of_a_key) in runs.into_iter().flat_map(|run| [(run, false), (run, true)]) {
         let at = Loop::new();
         let limiter = at.limiter("10/s burst 1");
-        assert!(limiter.try_acquire(1).unwrap().is_granted());
-        let ids: Vec<_> = (0..20).map(|_| at.begin(&limiter)).collect();
+        let table = at.keyed("10/s burst 1", Capacity::default());
+        let handle = || {
+            let of_key = is_of_a_key.then(|| table.limiter(KeyRef::Text("ann")).unwrap());
+            of_key.unwrap_or_else(|| limiter.clone())
+        };
+        assert!(handle().try_acquire(1).unwrap().is_granted());
+        let ids: Vec<_> = (0..20).map(|_| at.begin(&handle())).collect();
         for _ in 0..77 {
             at.clock.advance(Duration::from_millis(25));
         }
         // One that comes now, when the permits are free again, is behind them.
-        let last = at.begin(&limiter);
+        let last = at.begin(&handle());
         let mut order = run(&at);
         // A caller that leaves now has the place that it was left with.
         assert!(at.hub.cancel(ids[19]));
@@ -230,9 +274,9 @@ fn callers_of_a_loop_that_was_busy_for_long_go_on_in_order() {
             at.clock.advance(Duration::from_millis(100));
             order.extend(run(&at));
         }
-        assert_eq!(order, [&ids[..19], &[last]].concat());
-        assert_eq!((limiter.waiting(), at.hub.waiting()), (Ok(0), 0));
-        assert!(!limiter.has_untaken());
+        assert_eq!(order, [&ids[..19], &[last]].concat(), "{is_of_a_key}");
+        assert_eq!((handle().waiting(), at.hub.waiting()), (Ok(0), 0));
+        assert!(!handle().has_untaken());
     }
 }
 

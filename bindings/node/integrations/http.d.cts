@@ -100,7 +100,7 @@ export interface RateLimitOptions<C, A extends unknown[]> {
   clock?: ManualClock
   maxBytes?: number
   maxKeys?: number
-  whenFull?: 'share' | 'refuse'
+  whenFull?: 'share' | 'refuse' | 'admit'
 }
 
 /** A limit for each key, in a table that is made of it, or in a given one; or one for all. */

@@ -2,7 +2,12 @@
 import type { Limiter, Span } from '../index.cjs'
 
 export interface PaceOptions {
-  /** Each request takes a permit of it, in the order of the calls. */
+  /**
+   * Each request takes a permit of it, in the order of the calls. An adaptive limiter follows how
+   * requests end: a 429, 503 or 529 counts as dropped, and so does a 403 that says how long to hold;
+   * any other response as served, and none as ignored. After a 429 that says nothing, such a limiter
+   * cuts its rate, and there is no hold.
+   */
   limiter?: Limiter
   /** The longest that a server can make requests wait: an hour without it. Jitter is added. */
   maxHold?: Span

@@ -26,7 +26,7 @@ function spanNs (value, name) {
   if (typeof value === 'number' && !(value >= 0 && value < Infinity)) {
     throw new RangeError(`${name} is ${value}; must be milliseconds, not negative and finite`)
   }
-  return call(() => native.spanNs(value))
+  return call(() => native.spanNs(value, name))
 }
 
 /** Returns the same, or `undefined` for none. */

@@ -12,6 +12,7 @@ const { show, showsItsGetters } = require('./show.cjs')
 
 const OPTIONS = ['clock', 'maxBytes', 'maxKeys', 'whenFull']
 const MAX_KEYS = 2 ** 30
+const WHEN_FULL = ['share', 'refuse', 'admit']
 
 /** Returns the raw functions of a table, which answer with numbers. */
 let rawOf
@@ -34,11 +35,11 @@ class Keyed {
         throw new RangeError(`${name} is ${show(value)}; must be a whole number from 1 to ${most}`)
       }
     }
-    if (!['share', 'refuse'].includes(whenFull)) {
-      throw new TypeError(`whenFull is ${show(whenFull)}; must be "share" or "refuse"`)
+    if (!WHEN_FULL.includes(whenFull)) {
+      throw new TypeError(`whenFull is ${show(whenFull)}; must be "share", "refuse" or "admit"`)
     }
     const limits = limitsOf(limit)
-    this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, maxBytes, whenFull === 'refuse'))
+    this.#native = call(() => new native.Keyed(limits, nativeOf(clock), maxKeys, maxBytes, WHEN_FULL.indexOf(whenFull)))
     this.#id = this.#native.id()
     this.#try = this.#native.fastTry(scratch.buffer)
     this.#check = this.#native.fastCheck(scratch.buffer)

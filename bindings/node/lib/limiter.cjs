@@ -50,9 +50,12 @@ class Saved {
 
 /** Returns the raw functions of a limiter, which answer with numbers. */
 let rawOf
+/** Returns `true` if the limit moves by the outcomes of operations. */
+let followsOutcomes
 
 class Limiter {
   static {
+    followsOutcomes = (limiter) => limiter.#native.followsOutcomes()
     rawOf = (limiter) => ({ attempt: limiter.#try, peek: limiter.#peek })
   }
 
@@ -307,4 +310,4 @@ class Limiter {
 
 showsItsGetters(Limiter, ['remaining', 'waiting', 'maxInFlight', 'closed', 'nowNs'])
 
-module.exports = { Limiter, Made, rawOf }
+module.exports = { Limiter, Made, followsOutcomes, rawOf }

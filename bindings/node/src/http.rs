@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use napi::bindgen_prelude::{BigInt, Either};
 use napi_derive::napi;
+use rategate::adaptive::Outcome;
 use rategate_ffi::http::{self, Tokens, Trust, hints, trusted_networks};
 
 use crate::failure::{Result, invalid};
@@ -79,7 +80,8 @@ impl Pacing {
     #[napi(catch_unwind)]
     pub fn join(&self) -> Option<PacedRequest> {
         let request = self.0.join(Tokens::default())?;
-        Some(PacedRequest { request: Some(request), max_hold: self.0.longest_hold() })
+        let max_hold = self.0.longest_hold();
+        Some(PacedRequest { request: Some(request), max_hold, was_refused: false })
     }
 }
 
@@ -89,6 +91,7 @@ impl Pacing {
 pub struct PacedRequest {
     request: Option<http::PacedRequest>,
     max_hold: Duration,
+    was_refused: bool,
 }
 
 #[napi]
@@ -109,17 +112,34 @@ impl PacedRequest {
     }
 
     /// Follows a response, whose fields are names and values in turn. Returns the milliseconds of
-    /// the hold that it begins or extends.
+    /// the hold that it begins or extends. Where the server does not
+    /// say how long, there is none unless it `guesses`.
     #[napi(catch_unwind)]
-    pub fn follow(&mut self, now: f64, status: u32, fields: Vec<String>) -> Result<Option<f64>> {
+    pub fn follow(
+        &mut self,
+        now: f64,
+        status: u32,
+        fields: Vec<String>,
+        guesses: bool,
+    ) -> Result<Option<f64>> {
         let now_ns = instant_ns(now)?;
         let Some(request) = &mut self.request else { return Ok(None) };
         let (pairs, _) = fields.as_chunks();
         let pairs = pairs.iter().map(|[name, value]| (name.as_bytes(), value.as_bytes()));
         let status = u16::try_from(status).unwrap_or_default();
-        let hints = hints(status, pairs, SystemTime::now(), self.max_hold);
+        let mut hints = hints(status, pairs, SystemTime::now(), self.max_hold);
+        self.was_refused = http::outcome(status, &hints) == Outcome::Dropped;
+        if hints.is_guess && !guesses {
+            hints.hold = Duration::ZERO;
+        }
         let hold = request.follow(now_ns, &hints);
         Ok(hold.map(|hold| hold.as_secs_f64() * 1e3))
+    }
+
+    /// Returns `true` if the response that was followed is a refusal.
+    #[napi(catch_unwind)]
+    pub fn was_refused(&self) -> bool {
+        self.was_refused
     }
 
     /// Ends the request wherever it is, and returns `true` the first time.

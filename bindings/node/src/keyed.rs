@@ -27,7 +27,7 @@ impl Keyed {
         manual: Option<&ManualClock>,
         max_keys: Option<u32>,
         max_bytes: Option<f64>,
-        refuses_when_full: bool,
+        when_full: u32,
     ) -> Result<Self> {
         let mut capacity = Capacity::default();
         if let Some(keys) = max_keys {
@@ -36,7 +36,11 @@ impl Keyed {
         if let Some(bytes) = max_bytes.and_then(whole) {
             capacity.max_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         }
-        capacity.overflow = if refuses_when_full { Overflow::Refuse } else { Overflow::Share };
+        capacity.overflow = match when_full {
+            0 => Overflow::Share,
+            1 => Overflow::Refuse,
+            _ => Overflow::Admit,
+        };
         let policy = policies::read_one(limits)?;
         Ok(Self(rategate_ffi::Keyed::new(policy, capacity, clock::of(manual))))
     }

@@ -181,6 +181,12 @@ impl Limiter {
         self.0.release_with_outcome(&of_words(&grant)?, outcome).map_err(failed)
     }
 
+    /// Returns `true` if the limit moves by outcomes, and is not closed.
+    #[napi(catch_unwind)]
+    pub fn follows_outcomes(&self) -> bool {
+        self.0.follows_outcomes().unwrap_or(false)
+    }
+
     #[napi(catch_unwind)]
     pub fn max_in_flight(&self) -> Option<f64> {
         self.0.max_in_flight().ok().flatten().map(double)

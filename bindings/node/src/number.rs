@@ -68,9 +68,9 @@ pub(crate) fn instant_ns(ms: f64) -> Result<u64> {
     })
 }
 
-/// Reads a length of time, in milliseconds or as text, in nanoseconds.
+/// Reads a length of time, in milliseconds or as text, in nanoseconds. An error names the option.
 #[napi(catch_unwind)]
-pub(crate) fn span_ns(span: Either<f64, String>) -> Result<BigInt> {
+pub(crate) fn span_ns(span: Either<f64, String>, name: String) -> Result<BigInt> {
     let text = match span {
         // The shortest decimal form of a double, without an exponent.
         Either::A(milliseconds) => format!("{milliseconds}ms"),
@@ -78,6 +78,6 @@ pub(crate) fn span_ns(span: Either<f64, String>) -> Result<BigInt> {
     };
     match span::parse(&text) {
         Ok(ns) => Ok(BigInt::from(ns)),
-        Err(error) => Err(invalid(format_args!("time {text:?}: {error}"))),
+        Err(error) => Err(invalid(format_args!("{name} is {text:?}: {error}"))),
     }
 }

@@ -5,7 +5,7 @@ import { createServer } from 'node:http'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { Full, Limiter, TooLong } from 'rategate'
+import { Full, Limiter, ManualClock, TooLong } from 'rategate'
 import { pace } from 'rategate/fetch'
 import { pace as interceptor } from 'rategate/undici'
 import { Agent, request } from 'undici'
@@ -26,12 +26,12 @@ test('the compiled pacing reads responses, and says when requests may start', ()
   for (const [status, fields, expected] of table) {
     const sent = new native.Pacing(true, 0n, undefined, 2).join()
     assert.deepEqual([sent.start(0), sent.send(0)], [0, true])
-    assert.equal(sent.follow(0, status, fields), expected, fields.join())
+    assert.equal(sent.follow(0, status, fields, true), expected, fields.join())
   }
   const first = pacing.join()
   assert.deepEqual([first.start(1000.25), first.send(1000.25)], [0, true])
-  assert.equal(first.follow(2000.25, 503, ['retry-after', '1.5']), 1500)
-  assert.equal(first.follow(2000.25, 503, ['retry-after', '9']), null)
+  assert.equal(first.follow(2000.25, 503, ['retry-after', '1.5'], true), 1500)
+  assert.equal(first.follow(2000.25, 503, ['retry-after', '9'], true), null)
   const [second, third] = [pacing.join(), pacing.join()]
   assert.equal(pacing.join(), null)
   assert.equal(third.start(3000), 500.25)
@@ -125,6 +125,52 @@ for (const [name, make] of Object.entries(CLIENTS)) {
     const get = make()
     await get(held.url)
     assert.equal((await get(other.url))[0], 200)
+  })
+
+  test(`an adaptive limiter of ${name} follows how requests end`, async (context) => {
+    const after = async (...answers) => {
+      const [clock, holds] = [new ManualClock(), []]
+      const { url } = await serve(context, ...answers.filter((answer) => answer !== LOST))
+      const limiter = new Limiter({ policy: 'adaptive-rate', ceiling: '16/s', floor: '1/s' }, { clock })
+      const get = make({ limiter, jitter: 0, onHold: (ms) => holds.push(ms) })
+      for (const answer of answers) {
+        if (answer === LOST) await assert.rejects(get('http://127.0.0.1:1/'))
+        else assert.equal((await get(url))[0], answer[0])
+        clock.advance(2000)
+      }
+      assert.ok(limiter.tryAcquire())
+      return [limiter.peek(), ...holds]
+    }
+    const LOST = Symbol('no response')
+    const [SERVED, REFUSED, SLOW, FAST] = [[200, {}], [429, {}], 1000, 62.5]
+    for (const answer of [REFUSED, [503, {}], [529, {}]]) assert.deepEqual(await after(answer), [SLOW], answer[0])
+    assert.deepEqual(await after([403, { 'Retry-After': '0.01' }]), [SLOW, 10])
+    for (const answer of [SERVED, [403, {}], [404, {}], [500, {}], LOST]) assert.deepEqual(await after(answer), [FAST])
+    // What is served lets the rate rise again, and what is lost does not.
+    assert.deepEqual(await after(REFUSED, LOST, LOST, LOST), [SLOW])
+    assert.ok((await after(REFUSED, SERVED, SERVED, SERVED))[0] < SLOW)
+    assert.deepEqual(await after([429, { 'Retry-After': '9' }]), [SLOW, 9000])
+  })
+
+  test(`${name} guesses a hold, where no limiter cuts its rate`, async (context) => {
+    for (const limiter of [undefined, new Limiter('9/s')]) {
+      const holds = []
+      const { url } = await serve(context, [429, {}])
+      await make({ limiter, onHold: (ms) => holds.push(ms) })(url)
+      assert.deepEqual(holds, [1000])
+    }
+  })
+
+  test(`${name} goes on where its limiter is closed during a request`, async (context) => {
+    const limiter = new Limiter({ policy: 'adaptive', ceiling: 3 })
+    const server = createServer((incoming, response) => {
+      limiter.close()
+      response.end('text')
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    context.after(() => server.close())
+    context.after(() => server.closeAllConnections())
+    assert.deepEqual(await make({ limiter })(`http://127.0.0.1:${server.address().port}/`), [200, 'text'])
   })
 
   test(`${name} passes errors on, and ends what was in flight`, async (context) => {

@@ -324,6 +324,19 @@ test('a batch in a local handle raises the bound by no more than itself', () => 
   assert.throws(() => local.tryAcquire(0.5), RangeError)
 })
 
+test('new keys of a full table share a limit, are refused, or pass', () => {
+  const outcomes = ['share', 'refuse', 'admit'].map((whenFull) => {
+    const keyed = new Keyed('1/h', { clock: new ManualClock(), maxKeys: 1, whenFull })
+    assert.ok(keyed.tryAcquire('first'))
+    try {
+      return [1, 2, 3].map((key) => keyed.tryAcquire(key))
+    } catch (error) {
+      return error.constructor
+    }
+  })
+  assert.deepEqual(outcomes, [[true, false, false], Full, [true, true, true]])
+})
+
 test('each key has its own limit', async () => {
   const clock = new ManualClock()
   const keyed = new Keyed('2/s', { clock })
@@ -396,7 +409,7 @@ test('what makes no sense is refused with a sentence', async () => {
   const spans = [[NaN, RangeError], [-1, RangeError], [Infinity, RangeError], [1e300, RangeError], ['soon', RangeError], ['5', RangeError], [{}, TypeError], [true, TypeError], [5n, TypeError]]
   for (const [span, kind] of spans) {
     assert.throws(() => clock.advance(span), (error) => error.constructor === kind && error.message.length > 20, String(span))
-    await assert.rejects(limiter.acquire(1, { timeout: span }), kind)
+    await assert.rejects(limiter.acquire(1, { timeout: span }), (error) => error.constructor === kind && error.message.startsWith('timeout is '))
   }
   const limits = [[undefined, TypeError], [7, TypeError], [null, TypeError], [[], RangeError], ['', RangeError], ['5 apples', RangeError], ['0/s', RangeError], [{}, RangeError], [{ policy: 'magic' }, RangeError], [{ policy: 'gcra', rate: 5n }, TypeError], [{ policy: 'gcra', 'ra te': '5/s' }, TypeError], [{ policy: 'fixed-window', permits: 5, period: -1 }, RangeError]]
   for (const [limit, kind] of limits) {
@@ -408,6 +421,7 @@ test('what makes no sense is refused with a sentence', async () => {
   for (const options of [{ maxWaiting: 0 }, { maxWaiting: 2 ** 32 }, { maxDebt: -1 }]) {
     assert.throws(() => new Limiter('5/s', options), RangeError)
   }
+  assert.throws(() => new Keyed('5/s', { whenFull: 'evict' }), { name: 'TypeError', message: /^whenFull is 'evict'; must be "share", "refuse" or "admit"$/ })
   for (const maxKeys of [0, 0.5, 2 ** 31, '7']) assert.throws(() => new Keyed('5/s', { maxKeys }), RangeError)
   for (const maxBytes of [0, -1, 0.5, 2 ** 53, NaN, '7']) {
     const message = /maxBytes is .*; must be a whole number from 1 to 9007199254740991/

@@ -151,6 +151,7 @@ test('two processes never exceed one limit', options, async () => {
   const program = `
     const limit = new Shared('${server.url}', '20 per any 400ms', { name: 'bound', budget: '100ms' })
     await limit.ready()
+    await assert.rejects(limit.ready('soon'), { name: 'RangeError', message: /^timeout is "soon": / })
     const starts = []
     const until = Date.now() + 2000
     await Promise.all(Array.from({ length: 30 }, async () => {

@@ -27,7 +27,7 @@ const scheduled: string = await limiter.schedule(async (text: string, times: num
 const wrapped: (url: string) => Promise<number> = limiter.wrap((url: string) => url.length, { permits: (url) => url.length })
 for await (const each of limiter) console.log(each.permits)
 
-const keyed = new Keyed('5/s', { maxKeys: 10, maxBytes: 2 ** 20, whenFull: 'refuse' })
+const keyed = new Keyed('5/s', { maxKeys: 10, maxBytes: 2 ** 20, whenFull: 'admit' })
 const decision = keyed.check('a')
 const retry: bigint | null = decision.retryAfterNs
 const permits: number = decision.granted ? decision.grant.permits : decision.retryAfter ?? 0

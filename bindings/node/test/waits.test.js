@@ -263,6 +263,18 @@ test('a wrapped function waits for its permits, and keeps its receiver and its r
   await assert.rejects(client.get(1, NaN), RangeError)
 })
 
+test('limiters of one key are one line', async () => {
+  const [keyed, order] = [new Keyed('50/s burst 3'), []]
+  assert.ok(keyed.tryAcquire('k', 3))
+  const go = (number) => keyed.limiter('k').acquire().then(() => order.push(number))
+  const going = [0, 1, 2].map(go)
+  // The loop is busy until all are free, and two more.
+  for (const begin = performance.now(); performance.now() - begin < 150;);
+  going.push(go(3), go(4))
+  await Promise.all(going)
+  assert.deepEqual(order, [0, 1, 2, 3, 4])
+})
+
 test('waits outlive the objects of their limiter, and collected handles leave nothing', async () => {
   let wait = new Limiter('50/s burst 1')
   wait.tryAcquire()

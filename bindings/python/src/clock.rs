@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use rategate_ffi::Clock;
 use rategate_ffi::fork::within;
 
 use crate::number::{Span, ns};
@@ -61,4 +62,9 @@ impl ManualClock {
     fn __repr__(&self) -> String {
         format!("ManualClock(now_ns={})", self.now_ns())
     }
+}
+
+/// Returns the clock of a limit: real time without one.
+pub(crate) fn clock_of(clock: Option<&Py<ManualClock>>) -> Clock {
+    clock.map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()))
 }

@@ -9,10 +9,10 @@ use rategate::AnyPolicy;
 use rategate::keyed::MAX_KEYS;
 use rategate_ffi::{Capacity, Clock, KeyRef, Overflow, Policies};
 
-use crate::clock::ManualClock;
+use crate::clock::{ManualClock, clock_of};
 use crate::decision::Decision;
 use crate::error::raised;
-use crate::limiter::policies;
+use crate::limiter::{Limiter, Made, counts_in_flight, policies};
 use crate::number::{ns, permits_of, within};
 use crate::shared::Shared;
 
@@ -21,11 +21,14 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A limit for each of many keys, in bounded memory. A key is a str, bytes or an int of 64 bits.
-#[pyclass(frozen, module = "pyrategate")]
+// A mapping has no slots of a sequence: `iter` and `in` would try 0, 1 and so on without end.
+#[pyclass(frozen, mapping, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Keyed {
-    keyed: rategate_ffi::Keyed,
+    table: rategate_ffi::Keyed,
     limit: String,
+    clock: Option<Py<ManualClock>>,
+    counts_in_flight: bool,
 }
 
 #[pymethods]
@@ -58,10 +61,9 @@ impl Keyed {
         if let Some(given) = max_bytes {
             capacity.max_bytes = up_to("max_bytes", isize::MAX.unsigned_abs(), &given)?;
         }
-        let clock =
-            clock.map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let keyed = rategate_ffi::Keyed::new(policy, capacity, clock);
-        Ok(Self { keyed, limit: policies.to_string() })
+        let table = rategate_ffi::Keyed::new(policy, capacity, clock_of(clock.as_ref()));
+        let counts_in_flight = counts_in_flight(&policies);
+        Ok(Self { table, limit: policies.to_string(), clock, counts_in_flight })
     }
 
     /// Takes permits for a key at once, or not at all.
@@ -72,7 +74,7 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        with_key(key, |key| match self.keyed.try_acquire(key, permits) {
+        with_key(key, |key| match self.table.try_acquire(key, permits) {
             Ok(decision) => Ok(decision.is_granted()),
             Err(error) => Err(raised(py, error)),
         })
@@ -86,10 +88,12 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        with_key(key, |key| match self.keyed.try_acquire_with_status(key, permits) {
+        with_key(key, |key| match self.table.try_acquire_with_status(key, permits) {
             Ok((decision, status)) => {
                 let reset_after_ns = status.fresh_in.map(ns);
-                Ok(Decision::new(&decision, self.keyed.id(), status.remaining, reset_after_ns))
+                // It is needed for a grant alone.
+                let limiter = if decision.is_granted() { self.table.id_of(key) } else { 0 };
+                Ok(Decision::new(&decision, limiter, status.remaining, reset_after_ns))
             }
             Err(error) => Err(raised(py, error)),
         })
@@ -109,12 +113,12 @@ impl Keyed {
         quota: u64,
     ) -> PyResult<(bool, String, Option<u64>)> {
         with_key(key, |key| {
-            let decided = self.keyed.try_acquire_with_status(key, permits);
+            let decided = self.table.try_acquire_with_status(key, permits);
             let (decision, status) = decided.map_err(|error| raised(py, error))?;
             let left = status.remaining;
             let more_after = match decision.retry_after() {
                 None if decision.is_granted() && left < quota => self
-                    .keyed
+                    .table
                     .peek(key, left.saturating_add(1))
                     .map_err(|error| raised(py, error))?,
                 wait => wait,
@@ -132,7 +136,7 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Option<u64>> {
-        with_key(key, |key| match self.keyed.peek(key, permits) {
+        with_key(key, |key| match self.table.peek(key, permits) {
             Ok(wait) => Ok(wait.map(ns)),
             Err(error) => Err(raised(py, error)),
         })
@@ -146,19 +150,19 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        with_key(key, |key| self.keyed.release(key, permits).map_err(|error| raised(py, error)))
+        with_key(key, |key| self.table.release(key, permits).map_err(|error| raised(py, error)))
     }
 
     /// Forgets what a key was granted. Returns True if that changes anything.
     fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        with_key(key, |key| self.keyed.reset(key).map_err(|error| raised(py, error)))
+        with_key(key, |key| self.table.reset(key).map_err(|error| raised(py, error)))
     }
 
     /// Puts other numbers of the same policy into force, for all keys.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
         let changed = match policies.policies() {
-            &[policy] => self.keyed.reconfigure(policy),
+            &[policy] => self.table.reconfigure(policy),
             _ => None,
         };
         match changed {
@@ -170,14 +174,28 @@ impl Keyed {
         }
     }
 
+    /// Returns the limiter of a key, with all verbs. It has the key's counts.
+    fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let limiter =
+            with_key(key, |key| self.table.limiter(key).map_err(|error| raised(py, error)))?;
+        let made = Made {
+            inner: limiter,
+            limit: self.limit.clone(),
+            clock: self.clock.as_ref().map(|clock| clock.clone_ref(py)),
+            name: None,
+            counts_in_flight: self.counts_in_flight,
+        };
+        Limiter::of(py, made)
+    }
+
     /// The calls with a new key that found the table full.
     #[getter]
     fn overflows(&self) -> u64 {
-        self.keyed.overflows()
+        self.table.overflows()
     }
 
     fn __len__(&self) -> usize {
-        self.keyed.len()
+        self.table.len()
     }
 
     fn __bool__(&self) -> bool {

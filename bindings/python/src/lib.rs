@@ -14,6 +14,7 @@ mod keyed;
 mod limiter;
 mod load;
 mod number;
+mod outcome;
 mod replies;
 mod reservation;
 mod shared;
@@ -44,6 +45,8 @@ mod _core {
     use super::limiter::Limiter;
     #[pymodule_export]
     use super::load::{OpenLoop, Release};
+    #[pymodule_export]
+    use super::outcome::outcome_of_response;
     #[pymodule_export]
     use super::replies::LoopReplies;
     #[pymodule_export]

@@ -1,28 +1,29 @@
 //! The limiter.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
-use rategate::adaptive::Outcome;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
 use rategate_core::queue::MAX_WAITERS;
-use rategate_ffi::{Begun, Clock, Policies};
+use rategate_ffi::{Begun, Policies};
 
 use crate::awaitable::{Acquire, Left};
-use crate::clock::ManualClock;
+use crate::clock::{ManualClock, clock_of};
 use crate::decision::{Charged, Decision, Grant, Settled};
 use crate::error::{not_returned, raised, too_soon};
 use crate::hold::Hold;
 use crate::number::{
     Span, max_debt_of, max_downtime_of, ns, permits_of, timeout_of, ttl_of, within,
 };
+use crate::outcome::outcome_of;
 use crate::reservation::Reservation;
 use crate::watched::{new_signal, wait};
 
@@ -32,18 +33,26 @@ use crate::watched::{new_signal, wait};
 pub(crate) struct Limiter {
     /// Empty until `__init__`, whose arguments are those of a subclass until it calls ours.
     made: OnceLock<Made>,
+    /// The state that `__init__` continues from, until it does.
+    saved: Mutex<Option<Saved>>,
     left: Py<Left>,
 }
 
 #[derive(Debug)]
-struct Made {
-    inner: rategate_ffi::Limiter,
+pub(crate) struct Made {
+    pub(crate) inner: rategate_ffi::Limiter,
     /// The limit as it prints, or as it was given.
-    limit: String,
-    clock: Option<Py<ManualClock>>,
-    name: Option<String>,
+    pub(crate) limit: String,
+    pub(crate) clock: Option<Py<ManualClock>>,
+    pub(crate) name: Option<String>,
     /// True if the limit counts operations in flight, which end with the block of a `with`.
-    counts_in_flight: bool,
+    pub(crate) counts_in_flight: bool,
+}
+
+#[derive(Debug)]
+struct Saved {
+    bytes: PyBackedBytes,
+    max_downtime: Option<Duration>,
 }
 
 #[pymethods]
@@ -59,15 +68,14 @@ impl Limiter {
         _args: &Bound<'_, PyTuple>,
         _kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        Ok(Self { made: OnceLock::new(), left: Py::new(py, Left)? })
+        Ok(Self { made: OnceLock::new(), saved: Mutex::default(), left: Py::new(py, Left)? })
     }
 
     #[pyo3(signature = (
         limit, *, clock=None, max_waiting=None, max_waiting_permits=None, when_full="refuse",
-        debt="forget", max_debt=None, name=None, _saved=None
+        debt="forget", max_debt=None, name=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
-    #[expect(clippy::used_underscore_binding, reason = "the option is for `restore` alone")]
     fn __init__(
         &self,
         py: Python<'_>,
@@ -79,38 +87,51 @@ impl Limiter {
         debt: &str,
         #[pyo3(from_py_with = max_debt_of)] max_debt: Option<Span>,
         name: Option<String>,
-        _saved: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     ) -> PyResult<()> {
         let policies = policies(&limit)?;
-        let on = clock
-            .as_ref()
-            .map_or_else(Clock::real, |clock| Clock::Manual(clock.get().clock.clone()));
-        let limiter = match _saved {
+        let debt = debts(debt, max_debt)?;
+        let bounds = bounds(max_waiting, max_waiting_permits, when_full)?;
+        let on = clock_of(clock.as_ref());
+        let mut saved = self.saved();
+        let limiter = match &*saved {
             None => rategate_ffi::Limiter::new(&policies, on),
-            Some((saved, max_downtime)) => {
-                restored(&policies, on, &saved, max_downtime_of(&max_downtime)?)?
+            Some(Saved { bytes, max_downtime }) => {
+                rategate_ffi::Limiter::restore(&policies, on, bytes, *max_downtime)
+                    .map_err(|error| PyValueError::new_err(error.to_string()))?
             }
         };
-        let limiter = limiter.with_debt(debts(debt, max_debt)?);
-        let bounds = bounds(max_waiting, max_waiting_permits, when_full)?;
+        let limiter = limiter.with_debt(debt);
         limiter.bound_queue(bounds).map_err(|error| raised(py, error))?;
         let limiter = match &name {
             Some(name) => limiter.with_stats(name),
             None => limiter,
         };
-        let counts_in_flight = policies.policies().iter().any(|policy| {
-            matches!(
-                policy,
-                AnyPolicy::Concurrency(_)
-                    | AnyPolicy::AdaptiveConcurrency(_)
-                    | AnyPolicy::CommitLog(_)
-            )
-        });
+        let counts_in_flight = counts_in_flight(&policies);
         let limit = policies.to_string();
-        let made = Made { inner: limiter, limit, clock, name, counts_in_flight };
-        self.made.set(made).map_err(|_| {
-            PyTypeError::new_err("the limiter has been made; reconfigure() changes its numbers")
-        })
+        self.set(Made { inner: limiter, limit, clock, name, counts_in_flight })?;
+        // Not before: an `__init__` that failed may be called again.
+        *saved = None;
+        Ok(())
+    }
+
+    /// Has `__init__` continue from the bytes of `save`, in whichever way a subclass calls it.
+    fn _continue_from(
+        &self,
+        saved: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = max_downtime_of)] max_downtime: Option<Span>,
+    ) -> PyResult<()> {
+        let Ok(bytes) = saved.extract::<PyBackedBytes>() else {
+            return Err(PyTypeError::new_err(format!(
+                "saved is the bytes of Limiter.save(), not {}",
+                saved.repr()?
+            )));
+        };
+        if self.made.get().is_some() {
+            return Err(has_been_made());
+        }
+        let max_downtime = max_downtime.map(|Span(max)| max);
+        *self.saved() = Some(Saved { bytes, max_downtime });
+        Ok(())
     }
 
     /// Takes permits at once, or not at all.
@@ -290,6 +311,12 @@ impl Limiter {
         Ok(self.inner()?.max_in_flight().ok().flatten())
     }
 
+    /// True if the limit moves by outcomes, and is not closed.
+    #[getter]
+    fn _follows_outcomes(&self) -> PyResult<bool> {
+        Ok(self.inner()?.follows_outcomes().unwrap_or(false))
+    }
+
     /// Adds permits to a pool that is refilled from outside. Returns False if there is none.
     fn refill(
         &self,
@@ -416,6 +443,25 @@ impl Limiter {
 }
 
 impl Limiter {
+    /// Creates a limiter of the class of users.
+    pub(crate) fn of(py: Python<'_>, made: Made) -> PyResult<Py<PyAny>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let class = CLASS.import(py, "pyrategate._limiter", "Limiter")?;
+        // Without `__init__`, which would make another limit.
+        let limiter = class.call_method1(intern!(py, "__new__"), (class,))?;
+        limiter.cast::<Self>()?.get().set(made)?;
+        Ok(limiter.unbind())
+    }
+
+    fn set(&self, made: Made) -> PyResult<()> {
+        self.made.set(made).map_err(|_| has_been_made())
+    }
+
+    /// Locks the state to continue from. No Python code runs under the lock.
+    fn saved(&self) -> MutexGuard<'_, Option<Saved>> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[inline]
     pub(crate) fn inner(&self) -> PyResult<&rategate_ffi::Limiter> {
         self.made().map(|made| &made.inner)
@@ -464,37 +510,23 @@ impl Limiter {
     }
 }
 
-fn restored(
-    policies: &Policies,
-    clock: Clock,
-    saved: &Bound<'_, PyAny>,
-    max_downtime: Option<Span>,
-) -> PyResult<rategate_ffi::Limiter> {
-    let Ok(bytes) = saved.extract::<PyBackedBytes>() else {
-        return Err(PyTypeError::new_err(format!(
-            "saved is the bytes of Limiter.save(), not {}",
-            saved.repr()?
-        )));
-    };
-    let max_downtime = max_downtime.map(|Span(max)| max);
-    rategate_ffi::Limiter::restore(policies, clock, &bytes, max_downtime)
-        .map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
 #[cold]
 fn not_made() -> PyErr {
     PyRuntimeError::new_err("the limiter has no limit yet: call super().__init__(limit) first")
 }
 
-fn outcome_of(outcome: &str) -> PyResult<Outcome> {
-    match outcome {
-        "served" => Ok(Outcome::Served),
-        "dropped" => Ok(Outcome::Dropped),
-        "ignored" => Ok(Outcome::Ignored),
-        other => Err(PyValueError::new_err(format!(
-            "outcome is \"served\", \"dropped\" or \"ignored\", not {other:?}"
-        ))),
-    }
+fn has_been_made() -> PyErr {
+    PyTypeError::new_err("the limiter has been made; reconfigure() changes its numbers")
+}
+
+/// Returns `true` if one of the limits counts operations in flight.
+pub(crate) fn counts_in_flight(policies: &Policies) -> bool {
+    policies.policies().iter().any(|policy| {
+        matches!(
+            policy,
+            AnyPolicy::Concurrency(_) | AnyPolicy::AdaptiveConcurrency(_) | AnyPolicy::CommitLog(_)
+        )
+    })
 }
 
 fn bounds(

@@ -78,6 +78,11 @@ named!(
     budget_of: "budget", lease_of: "lease"
 );
 
+/// Reads a timeout that is not None.
+pub(crate) fn bounded_timeout_of(given: &Bound<'_, PyAny>) -> PyResult<Span> {
+    of_option("timeout", given)
+}
+
 pub(crate) fn ttl_of(given: &Bound<'_, PyAny>) -> PyResult<Span> {
     of_option("ttl", given)
 }

@@ -16,7 +16,9 @@ use rategate_ffi::{
 use crate::error::{not_returned, raised_by_shared, seconds};
 use crate::keyed::report;
 use crate::limiter::{is_main_thread, policies};
-use crate::number::{Span, budget_of, lease_of, ns, permits_of, timeout_of, within};
+use crate::number::{
+    Span, bounded_timeout_of, budget_of, lease_of, ns, permits_of, timeout_of, within,
+};
 use crate::replies::wait_with_signals;
 
 pub(crate) type Ended = Result<Decided, SharedError>;
@@ -223,7 +225,11 @@ impl Shared {
     /// Blocks the thread until the store has replied once. Raises `Unavailable` after the timeout,
     /// and at once where only an operator can help, as with a wrong password.
     #[pyo3(signature = (timeout=Span(Duration::from_secs(5))), text_signature = "($self, timeout=5)")]
-    fn ready(&self, py: Python<'_>, timeout: Span) -> PyResult<()> {
+    fn ready(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = bounded_timeout_of)] timeout: Span,
+    ) -> PyResult<()> {
         let limiter = self.inner()?;
         let ready = py.detach(|| limiter.ready(timeout.0));
         ready.map_err(|error| raised_by_shared(py, &error))

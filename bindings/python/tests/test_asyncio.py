@@ -7,7 +7,17 @@ import time
 import weakref
 
 import pytest
-from pyrategate import Closed, ExceedsCapacity, Grant, Limiter, ManualClock, Policy, TooLong, _loop
+from pyrategate import (
+    Closed,
+    ExceedsCapacity,
+    Grant,
+    Keyed,
+    Limiter,
+    ManualClock,
+    Policy,
+    TooLong,
+    _loop,
+)
 
 SECOND = 1_000_000_000
 
@@ -228,6 +238,27 @@ def test_a_storm_of_cancels_leaves_nothing():
         assert sum(isinstance(end, Grant) for end in kept) >= 3_000 // 7
         assert limiter.waiting == 0
         assert not limiter._untaken
+
+    asyncio.run(main())
+
+
+def test_limiters_of_one_key_are_one_line():
+    async def main():
+        keyed, order = Keyed("50/s burst 3"), []
+        assert keyed.try_acquire("k", 3)
+
+        async def go(number):
+            async with keyed["k"]:
+                order.append(number)
+
+        tasks = [asyncio.create_task(go(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        # The loop is busy until all are free.
+        time.sleep(0.1)
+        # Without a wait, it would go on before them.
+        tasks.append(asyncio.create_task(go(3)))
+        await asyncio.gather(*tasks)
+        assert order == [0, 1, 2, 3]
 
     asyncio.run(main())
 

@@ -436,6 +436,85 @@ def test_keys_have_limits_of_their_own(clock):
     assert full.overflows == 1
 
 
+def test_a_key_has_a_limiter_with_all_verbs(clock):
+    keyed = Keyed("3 per any second", clock=clock)
+    ann = keyed["ann"]
+    assert (type(ann), repr(ann)) == (Limiter, 'Limiter("3 per any 1s")')
+    assert (ann.clock, ann.name) == (clock, None)
+    with ann as grant:
+        assert grant.permits == 1
+    assert keyed.try_acquire("ann") and keyed["ann"].try_acquire()
+    assert not ann.try_acquire() and not keyed.try_acquire("ann")
+    assert (ann.remaining, keyed["bob"].remaining, keyed[b"ann"].remaining) == (0, 3, 3)
+    reserved = ann.reserve()
+    assert reserved.promised_at_ns == SECOND and not keyed.try_acquire("ann")
+    assert reserved.cancel()
+    clock.advance("1s")
+    with ann.try_hold(2, "1s") as held:
+        assert (held.permits, keyed.peek("ann"), keyed.peek("ann", 2)) == (2, 0, SECOND)
+    assert (ann.charge(2).booked, ann.remaining) == (2, 1)
+    assert asyncio.run(ann.acquire_async()).permits == 1
+    assert keyed.reset("ann") and ann.remaining == 3
+    assert Limiter.restore("3 per any second", ann.save(), clock=clock).remaining == 3
+    keyed.reconfigure("5 per any second")
+    assert ann.remaining == 5
+
+    @ann.or_raise
+    def work():
+        return "done"
+
+    assert work() == "done" and ann.remaining == 4
+    with pytest.raises(TypeError, match="has been made"):
+        ann.__init__("1/s")
+    ann.close()
+    with pytest.raises(Closed):
+        keyed.try_acquire("ann")
+    assert keyed.try_acquire("bob")
+
+
+def test_a_limiter_of_a_key_counts_operations_in_flight(clock):
+    keyed = Keyed(Policy("concurrency", permits=1), clock=clock)
+    with keyed["ann"]:
+        assert not keyed.try_acquire("ann")
+    assert keyed.try_acquire("ann")
+    assert keyed["ann"].release() and keyed.try_acquire("ann")
+
+
+def test_grants_of_a_key_come_back_by_its_table_and_its_limiters(clock):
+    keyed = Keyed("99/h", clock=clock)
+    ann = keyed["ann"]
+    grant = keyed.check("ann", 3).grant
+    assert ann.refund(grant, 1) == 1
+    assert keyed["ann"].refund(grant, 2) == 2
+    with pytest.raises(ValueError, match="0 are left of it"):
+        ann.refund(grant, 1)
+    assert keyed["ann"].settle(keyed.check("ann", 3).grant, 1).refunded == 2
+    assert keyed["ann"].settle(ann.check(3).grant, 5).charged == 2
+    for key in ["bob", b"ann", 7]:
+        with pytest.raises(ValueError, match="of another limiter or key"):
+            keyed[key].refund(keyed.check("ann").grant)
+    with pytest.raises(ValueError, match="of another limiter or key"):
+        Keyed("99/h", clock=clock)["ann"].refund(keyed.check("ann").grant)
+
+
+def test_a_table_with_a_subscript_is_no_sequence(clock):
+    keyed = Keyed("9/h", clock=clock)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(keyed)
+    with pytest.raises(TypeError, match="not .*(container|iterable)"):
+        _ = "ann" in keyed
+    assert len(keyed) == 0
+    for key in [1.5, None, slice(2)]:
+        with pytest.raises(TypeError, match="a key is a str, bytes or an int"):
+            keyed[key]
+    with pytest.raises(ValueError, match="a key that is an int"):
+        keyed[2**63]
+    full = Keyed("1/h", max_keys=1, when_full="refuse", clock=clock)
+    assert full.try_acquire("ann")
+    with pytest.raises(Full):
+        full["bob"]
+
+
 def test_numbers_in_any_form(clock):
     limiter = Limiter("1/s burst 1", clock=clock)
     assert limiter.try_acquire()
@@ -635,6 +714,49 @@ def test_a_restored_limiter_has_the_options_given(clock):
     assert (type(limiter), limiter.name, repr(limiter)) == (Named, "api", 'Limiter("3/s")')
     with pytest.raises(TypeError, match="colour"):
         Limiter.restore("1/s", saved, colour="red")
+
+
+def test_a_class_of_fewer_or_other_arguments_is_restored_without_knowing_of_it(clock):
+    class Plain(Limiter):
+        def __init__(self, limit, clock=None):
+            super().__init__(limit, clock=clock)
+            self.made_with = limit
+
+    class Daily(Limiter):
+        def __init__(self, number, **options):
+            super().__init__(f"{number}/day", **options)
+
+    class Retried(Limiter):
+        def __init__(self, limit, **options):
+            try:
+                super().__init__("no limit", **options)
+            except ValueError:
+                super().__init__(limit, **options)
+
+    for kind, limit in [(Plain, "2/day"), (Daily, 2), (Retried, "2/day")]:
+        limiter = kind(limit, clock=clock)
+        assert limiter.try_acquire()
+        clock.advance("1h")
+        restored = kind.restore(limit, limiter.save(), clock=clock)
+        assert type(restored) is kind
+        assert restored.remaining == 1 and restored.peek(2) == limiter.peek(2) > 0
+    assert Plain.restore("2/day", Plain("2/day").save()).made_with == "2/day"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'name'"):
+        Plain.restore("2/day", limiter.save(), name="n")
+
+    class Unmade(Limiter):
+        def __init__(self, *_arguments, **_options):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"call super\(\).__init__"):
+        Unmade.restore("2/day", limiter.save()).try_acquire()
+
+    class One(Limiter):
+        def __new__(cls, *arguments, **options):
+            return limiter
+
+    with pytest.raises(TypeError, match="the limiter has been made"):
+        One.restore("2/day", limiter.save())
 
 
 def test_bytes_of_another_state_are_refused(clock):

@@ -1,12 +1,13 @@
 """The start of requests by what a server reported: of the layer for Rust, behind a Pace."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
 import pytest
 
-from pyrategate import Full, Limiter, Policy, TooLong
+from pyrategate import Full, Limiter, ManualClock, Policy, TooLong
 from pyrategate._core import _Pacing
 from pyrategate.hints import ServerHints, ServerLimit
 from pyrategate.pace import Pace, Tokens, span_ns
@@ -170,6 +171,59 @@ def test_permits_in_flight_end_with_the_response():
     with pytest.raises(OSError), pace.request():
         raise OSError
     assert pace.limiter.remaining == 1
+
+
+def fails(_sent):
+    raise OSError
+
+
+def adaptive_after(*responses):
+    """Return the pace of requests that ended so, and the time until its limiter's next permit."""
+    clock = ManualClock()
+    pace = Pace(Limiter(Policy("adaptive-rate", ceiling="16/s", floor="1/s"), clock=clock))
+    for respond in responses:
+        with contextlib.suppress(OSError), pace.request() as sent:
+            respond(sent)
+        clock.advance("2s")
+    assert pace.limiter.try_acquire()
+    return pace, pace.limiter.peek()
+
+
+def test_an_adaptive_limiter_follows_how_requests_end():
+    def refused(sent):
+        sent.response(429, [])
+
+    def served(sent):
+        sent.response(200, [])
+
+    fastest = SECOND // 16
+    for status, headers in [(429, []), (503, []), (529, []), (403, [("retry-after", "0.01")])]:
+        assert adaptive_after(lambda sent: sent.response(status, headers))[1] == SECOND, status
+    for status in [200, 403, 404, 500]:
+        assert adaptive_after(lambda sent: sent.response(status, []))[1] == fastest, status
+    assert adaptive_after(fails)[1] == fastest
+    # What is served lets the rate rise again, and what is lost does not.
+    assert adaptive_after(refused, fails, fails, fails)[1] == SECOND
+    assert adaptive_after(refused, served, served, served)[1] < SECOND
+
+
+def test_an_adaptive_limiter_takes_the_place_of_a_guess_and_of_nothing_else():
+    for headers, holds in [([], False), ([("retry-after", "60")], True)]:
+        pace, _ = adaptive_after(lambda sent: sent.response(429, headers))
+        now_ns = time.monotonic_ns()
+        assert (next_start(pace._pacing, now_ns) > now_ns) == holds
+    plain = Pace("16/s")
+    with plain.request() as sent:
+        sent.response(429, [])
+    now_ns = time.monotonic_ns()
+    assert next_start(plain._pacing, now_ns) > now_ns
+
+
+def test_a_limiter_that_is_closed_meanwhile_needs_no_outcome():
+    pace = Pace(Limiter(Policy("adaptive", ceiling=2)))
+    with pace.request() as sent:
+        pace.limiter.close()
+        sent.response(429, [])
 
 
 def test_a_hold_ends_exactly_as_asked_without_jitter():

@@ -419,6 +419,16 @@ def test_a_store_that_cannot_be_used_is_a_typed_error_and_no_wait(server):
             assert time.monotonic() - begin < 20
 
 
+def test_an_error_about_a_timeout_names_it(server):
+    limit = Shared(server.url, "1/s")
+    for wrong, kind in [("soon", ValueError), (-1, ValueError), (None, TypeError)]:
+        for call in (limit.ready, lambda given: asyncio.run(limit.ready_async(given))):
+            with pytest.raises(kind, match="^timeout: "):
+                call(wrong)
+    with pytest.raises(ValueError, match="^timeout: "):
+        limit.acquire(timeout="soon")
+
+
 def test_a_key_of_another_program_is_a_typed_error_and_other_keys_go_on(server):
     limit = Shared(server.url, "1/h burst 5", name="typed", prefix="app", budget=BUDGET)
     assert limit.try_acquire("k")

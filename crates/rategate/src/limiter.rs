@@ -354,8 +354,17 @@ impl<P: LimiterPolicy, C> Limiter<P, C> {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// Returns the address of its lock in memory.
-    pub(crate) fn address(&self) -> usize {
+    /// Returns the address of its lock in memory, which no other limiter has while this one exists.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let limiter = Limiter::new(Gcra::per_second(1));
+    /// assert_eq!(limiter.address(), limiter.clone().address());
+    /// assert_ne!(limiter.address(), Limiter::new(Gcra::per_second(1)).address());
+    /// ```
+    #[must_use]
+    pub fn address(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 

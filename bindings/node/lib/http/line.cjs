@@ -64,10 +64,13 @@ class Line {
     })
   }
 
-  /** Follows the hints of a response. Returns the hold that they begin or extend, or `null`. */
-  follow (request, status, fields) {
+  /**
+   * Follows the hints of a response. Returns the hold that they begin or extend, or `null`. Where
+   * the server does not say how long, there is none unless it `guesses`.
+   */
+  follow (request, status, fields, guesses) {
     const now = performance.now()
-    const hold = request.follow(now, status, fields)
+    const hold = request.follow(now, status, fields, guesses)
     this.#advance(now)
     return hold
   }

@@ -2,7 +2,8 @@
 'use strict'
 
 const { functionOf, optionalSpanNs, optionsOf, permitsOf, signalOf } = require('../arguments.cjs')
-const { Limiter } = require('../limiter.cjs')
+const { Closed } = require('../errors.cjs')
+const { Limiter, followsOutcomes } = require('../limiter.cjs')
 const native = require('../native.cjs')
 const { show } = require('../show.cjs')
 const { Line } = require('./line.cjs')
@@ -42,7 +43,7 @@ class Pace {
     if (this.#limiter !== undefined) return undefined
     const line = this.#lineOf(server)
     const request = line.tryStart()
-    return request && new Sent(request, line, () => {}, this.#heldBy(server))
+    return request && new Sent(request, line, NO_PERMIT, this.#heldBy(server))
   }
 
   /** Waits until a request may start. */
@@ -55,11 +56,11 @@ class Pace {
       for (let isFirst = true; ; isFirst = false) {
         signal?.throwIfAborted()
         await line.wait(request, latest, signal, isFirst)
-        const release = await this.#permit(latest, signal)
-        if (request.send(performance.now())) return new Sent(request, line, release, this.#heldBy(server))
+        const permit = await this.#permit(latest, signal)
+        if (request.send(performance.now())) return new Sent(request, line, permit, this.#heldBy(server))
         // A hold has begun meanwhile. Used later than its instant, the permit could exceed the
         // limit with others: the request takes another one.
-        release()
+        permit.end('ignored')
       }
     } catch (error) {
       line.leave(request)
@@ -67,15 +68,12 @@ class Pace {
     }
   }
 
-  /** Waits for a permit of the limiter. Returns the function that ends an operation in flight. */
+  /** Waits for a permit of the limiter. */
   async #permit (latest, signal) {
     const limiter = this.#limiter
-    if (limiter === undefined) return () => {}
+    if (limiter === undefined) return NO_PERMIT
     const timeout = latest === Infinity ? undefined : Math.max(Math.floor(latest - performance.now()), 0)
-    await limiter.acquire(1, { signal, timeout })
-    return () => {
-      if (!limiter.closed) limiter.release(1)
-    }
+    return new Permit(limiter, await limiter.acquire(1, { signal, timeout }))
   }
 
   #heldBy (server) {
@@ -103,32 +101,66 @@ class Pace {
   }
 }
 
+/** A permit of a limiter, which may be in flight. */
+class Permit {
+  #limiter
+  #grant
+
+  constructor (limiter, grant) {
+    this.#limiter = limiter
+    this.#grant = grant
+  }
+
+  followsOutcomes () {
+    return followsOutcomes(this.#limiter)
+  }
+
+  /** Ends it with an outcome, which adaptive limits follow. */
+  end (outcome) {
+    try {
+      this.#limiter.releaseWithOutcome(this.#grant, outcome)
+    } catch (error) {
+      // A limit that has been closed meanwhile needs nothing.
+      if (!(error instanceof Closed)) throw error
+    }
+  }
+}
+
+const NO_PERMIT = { followsOutcomes: () => false, end: () => {} }
+
 /** A request that is on its way. */
 class Sent {
   #request
   #line
-  #release
+  #permit
   #onHold
 
-  constructor (request, line, release, onHold) {
+  constructor (request, line, permit, onHold) {
     this.#request = request
     this.#line = line
-    this.#release = release
+    this.#permit = permit
     this.#onHold = onHold
   }
 
-  /** Follows the hints of the response, whose fields are an array of names and values in turn. */
+  /** Follows the response, whose fields are an array of names and values in turn. */
   follow (status, fields) {
-    const ms = this.#line.follow(this.#request, status, fields)
+    // A limiter that follows refusals cuts its rate in place of a guess.
+    const guesses = !this.#permit.followsOutcomes()
+    const ms = this.#line.follow(this.#request, status, fields, guesses)
+    this.#endPermit(this.#request.wasRefused() ? 'dropped' : 'served')
     if (ms !== null) this.#onHold(Math.ceil(ms))
   }
 
   /** Ends the request, once. One without a response may have been counted by the server. */
   end () {
-    const release = this.#release
-    this.#release = () => {}
     this.#line.leave(this.#request)
-    release()
+    this.#endPermit('ignored')
+  }
+
+  #endPermit (outcome) {
+    const permit = this.#permit
+    this.#permit = NO_PERMIT
+    permit.end(outcome)
   }
 }
 

@@ -50,14 +50,21 @@ class Limiter(_core._Limiter):
         the same policies come into force now. Bytes that are not whole, or are of other policies,
         are a ``ValueError``.
 
+        A class made of this one is called as always, with ``limit`` and the ``options``, and its
+        `super().__init__` continues. So its ``__init__`` need not know of this method; one that
+        takes other arguments is given ``limit`` as its first, whatever that is there.
+
         >>> limiter = Limiter("2/h")
         >>> limiter.try_acquire(2)
         True
         >>> Limiter.restore("2/h", limiter.save()).try_acquire()
         False
         """
-        # The option is for this method alone, so that no signature shows it.
-        return cls(limit, _saved=(saved, max_downtime), **options)  # type: ignore[call-arg]
+        # As a call of the class does, with the state in between.
+        limiter = cls.__new__(cls, limit, **options)
+        limiter._continue_from(saved, max_downtime)
+        limiter.__init__(limit, **options)  # type: ignore[misc]
+        return limiter
 
     def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, Grant]:
         return _loop.wait(self, permits, timeout)

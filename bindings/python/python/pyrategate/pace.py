@@ -10,20 +10,23 @@ do the same:
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from . import _loop
 from ._clock import ManualClock
-from ._core import Grant, _PacedRequest, _Pacing
-from ._errors import ExceedsCapacity, Full, TooLong
+from ._core import Grant, ServerHints, _outcome_of, _PacedRequest, _Pacing
+from ._errors import Closed, ExceedsCapacity, Full, TooLong
 from ._limiter import Limiter
 from ._types import Limit, Span
 from .hints import parse_hints
 
 __all__ = ["Pace", "Sent", "Tokens"]
+
+Outcome = Literal["served", "dropped", "ignored"]
 
 
 class Tokens(NamedTuple):
@@ -42,6 +45,10 @@ class Pace:
     429, 403 or 503 with ``Retry-After``, or when nothing remains, no request is sent before that
     instant. What remains is spread over the time until the reset. Requests on their way count as
     if the server had not seen them. `pyrategate.hints.parse_hints` says how responses are read.
+
+    An adaptive limiter follows how requests end: a 429, 503 or 529 counts as dropped, and so does
+    a 403 that says how long to hold; any other response as served, and none as ignored. After a
+    429 that says nothing, such a limiter cuts its rate, and there is no hold.
 
     A 429 is returned to the caller like any other response. To send the request again, put a
     retry around this. It needs no delay there, as the next call waits here.
@@ -139,7 +146,11 @@ class Sent:
     def response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Follow the hints of the response. Without this call the request counts as lost."""
         hints = parse_hints(status, headers, max_hold_ns=self._pace._max_hold_ns)
-        self._end_permit()
+        self._end_permit(_outcome_of(status, hints.hold_ns))
+        limiter = self._pace.limiter
+        if hints.is_guess and limiter is not None and limiter._follows_outcomes:
+            # The limiter has cut its rate instead.
+            hints = ServerHints(limits=hints.limits)
         self._request.follow(self._pace._now_ns(), hints)
 
     def _start(self) -> int | None:
@@ -166,7 +177,7 @@ class Sent:
         """
         self._was_sent = self._request.send(self._pace._now_ns())
         if not self._was_sent:
-            self._end_permit()
+            self._end_permit("ignored")
             self._refund_tokens()
         return self._was_sent
 
@@ -175,14 +186,15 @@ class Sent:
             self._pace._tokens.refund(self._token_grant)
             self._token_grant = None
 
-    def _end_permit(self) -> None:
-        if self._grant is not None and self._pace.limiter is not None:
-            self._grant = None
-            # Of permits in flight this is the end; others have none.
-            self._pace.limiter.__exit__()
+    def _end_permit(self, outcome: Outcome) -> None:
+        grant, self._grant = self._grant, None
+        if grant is not None and self._pace.limiter is not None:
+            # Permits in flight end with it. Adaptive limits follow it, and a closed one needs none.
+            with contextlib.suppress(Closed):
+                self._pace.limiter.release_with_outcome(grant, outcome)
 
     def _close(self) -> None:
-        self._end_permit()
+        self._end_permit("ignored")
         if not self._was_sent:
             self._refund_tokens()
         self._request.close()

@@ -175,7 +175,10 @@ pub fn parse_hints(
 
 impl ServerHints {
     /// Returns how the request ended, for a limiter that follows refusals.
-    pub(super) fn outcome(&self, status: StatusCode) -> Outcome {
+    ///
+    /// A 429, 503 or 529 is a refusal, and so is a 403 that says how long to hold.
+    #[must_use]
+    pub fn outcome(&self, status: StatusCode) -> Outcome {
         let is_refused = match status.as_u16() {
             429 | 503 | 529 => true,
             403 => !self.hold.is_zero(),
