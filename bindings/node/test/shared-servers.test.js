@@ -277,7 +277,18 @@ test('permits return with a response that does not count', options, async (conte
   assert.deepEqual([(await get()).status, (await get()).status, (await get()).status], [200, 200, 429])
 })
 
-test('a request that the store rejects is a 503, and a defect is an error of the application', async (context) => {
+test('borrowed permits return with a response that does not count', options, async (context) => {
+  const limited = shared('2/h', { mode: 'leased', lease: '1min', leasePermits: 2 })
+  const limit = rateLimit(limited, { refundWhen: ({ statusCode }) => statusCode === 404 })
+  const { get, calls } = await appOf(context, limit, (request, response) => response.status(404).send('done'))
+  for (let turn = 1; turn <= 5; turn++) {
+    assert.equal((await get()).status, 404)
+    while (calls.closed < turn) await sleep(1)
+  }
+  assert.equal(limited.counts.lease.granted, 5)
+})
+
+test('a rejected request is a 503, a defect an error of the application, and an unknown rest is not reported', async (context) => {
   const limited = shared('5/s', { url: 'redis://127.0.0.1:1' })
   const limit = rateLimit(limited)
   const { get } = await appOf(context, limit)
@@ -286,6 +297,9 @@ test('a request that the store rejects is a 503, and a defect is an error of the
   limited.check = async () => { throw new Error('broken') }
   const { status, text } = await get()
   assert.deepEqual([status, text, limit.counts.undecided], [500, 'broken', 1])
+  // Such as that of borrowed permits, where the store has more.
+  limited.check = async () => ({ grant: null, remaining: null, retryAfterNs: 1n, by: 'lease' })
+  assert.deepEqual(reported(await get()), [429, null, null, '1'])
 })
 
 const OTHERS = {
