@@ -16,7 +16,7 @@ import * as ofFastify from 'rategate/fastify'
 import * as ofHono from 'rategate/hono'
 import * as ofKoa from 'rategate/koa'
 
-import { BUDGET, Server, hasServer, options } from './redis.js'
+import { Server, hasServer, options } from './redis.js'
 
 /** The key of a client on the loopback. */
 const KEY = '127.0.0.1'
@@ -28,7 +28,8 @@ before(async () => {
 after(() => server?.kill())
 
 let names = 0
-const shared = (limit, { url = server.url, ...more } = {}) => new Shared(url, limit, { budget: BUDGET, name: `servers-${++names}`, ...more })
+// A budget longer than any delay, also under valgrind: how soon a reply comes is not tested.
+const shared = (limit, { url = server.url, ...more } = {}) => new Shared(url, limit, { budget: '20s', name: `servers-${++names}`, ...more })
 
 /** Has a server listen, and returns a function that sends it a request and reads the response. */
 async function serving (context, listening) {
@@ -76,7 +77,7 @@ test('of all requests to two processes, as many pass as the limit lets pass', op
     import express from 'express'
     import { Shared } from 'rategate'
     import { client, rateLimit } from 'rategate/express'
-    const limit = new Shared('${server.url}', '30 per any hour', { budget: '5s' })
+    const limit = new Shared('${server.url}', '30 per any hour', { budget: '20s' })
     await limit.ready()
     const app = express()
     app.use(rateLimit(limit, { key: client({ trust: 1 }) })).get('/', (request, response) => response.send('hello'))
@@ -199,7 +200,7 @@ test('a wait for a store that is gone is a 503 at once', options, async (context
 test('the loop goes on while the store stands still', options, async (context) => {
   const own = await Server.start()
   context.after(() => own.kill())
-  const limited = shared('5/h', { url: own.url, budget: '30s' })
+  const limited = shared('5/h', { url: own.url, budget: '60s' })
   await limited.ready()
   const { get, calls } = await appOf(context, rateLimit(limited))
   own.process.kill('SIGSTOP')
@@ -208,7 +209,7 @@ test('the loop goes on while the store stands still', options, async (context) =
   while (calls.arrived < 1) await sleep(1)
   const begin = performance.now()
   for (let turn = 0; turn < 10; turn++) assert.equal((await get({ path: '/free' })).text, 'free')
-  assert.ok(!isDecided && performance.now() - begin < 10_000)
+  assert.ok(!isDecided && performance.now() - begin < 20_000)
   own.process.kill('SIGCONT')
   assert.equal((await waits).status, 200)
 })
@@ -244,7 +245,7 @@ for (const waitWithin of [undefined, '1h']) {
   test(`a client that leaves while the store is asked takes nothing, if it ${how}`, options, async (context) => {
     const own = await Server.start()
     context.after(() => own.kill())
-    const limited = shared('1 per any hour', { url: own.url, budget: '30s' })
+    const limited = shared('1 per any hour', { url: own.url, budget: '60s' })
     await limited.ready()
     const limit = rateLimit(limited, { waitWithin })
     const { get, calls } = await appOf(context, limit)
