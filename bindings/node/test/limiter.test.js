@@ -111,6 +111,18 @@ test('refunds, corrections and charges change what is left', () => {
   assert.equal(limiter.refund(limiter.check(1).grant), 1)
 })
 
+test('a key that is a number or a bigint is its text', () => {
+  for (const [key, text] of [
+    [7, '7'], [-0, '0'], [-7n, '-7'], [0.5, '0.5'], [1e21, '1e+21'], [NaN, 'NaN'],
+    [2n ** 64n, '18446744073709551616'],
+    // Numbers of more than 53 bits are rounded before the table sees them.
+    [2 ** 53 + 1, '9007199254740992'], [2n ** 53n + 1n, '9007199254740993']
+  ]) {
+    const keyed = new Keyed('1/h')
+    assert.deepEqual([keyed.tryAcquire(key), keyed.tryAcquire(text), keyed.size], [true, false, 1], text)
+  }
+})
+
 test('the states of a table take no more bytes than it may have', () => {
   const counted = (options) => {
     const clock = new ManualClock()

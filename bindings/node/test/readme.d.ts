@@ -7,6 +7,7 @@ declare global {
   const limiter: rategate.Limiter
   const Limiter: typeof rategate.Limiter
   const tokens: rategate.Limiter
+  const other: rategate.Grant
   const signal: AbortSignal
   const times: number[]
   function call (): Promise<void>

@@ -5,14 +5,16 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString};
+use rategate::AnyPolicy;
 use rategate::keyed::MAX_KEYS;
-use rategate_ffi::{Capacity, Clock, KeyRef, Overflow};
+use rategate_ffi::{Capacity, Clock, KeyRef, Overflow, Policies};
 
 use crate::clock::ManualClock;
 use crate::decision::Decision;
 use crate::error::raised;
 use crate::limiter::policies;
 use crate::number::{ns, permits_of, within};
+use crate::shared::Shared;
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
 const MAX_INTEGER: u64 = 999_999_999_999_999;
@@ -38,12 +40,7 @@ impl Keyed {
         clock: Option<Py<ManualClock>>,
     ) -> PyResult<Self> {
         let policies = policies(&limit)?;
-        let &[policy] = policies.policies() else {
-            return Err(PyValueError::new_err(format!(
-                "a table of keys has one policy, not {}: \"{policies}\"",
-                policies.policies().len()
-            )));
-        };
+        let policy = one_of(&policies)?;
         let overflow = match when_full {
             "share" => Overflow::Share,
             "refuse" => Overflow::Refuse,
@@ -199,8 +196,36 @@ impl Keyed {
     }
 }
 
+/// Returns the permits that an unused limit of one policy grants at once, and the nanoseconds in
+/// which they come back. None if time alone does not restore them.
+///
+/// A limit that has not been used says its numbers best, of whatever policy it is.
+#[pyfunction]
+pub(crate) fn _quota(py: Python<'_>, limit: &Bound<'_, PyAny>) -> PyResult<(u64, Option<u64>)> {
+    let policy = match limit.cast::<Shared>() {
+        Ok(shared) => one_of(shared.get().policies()?)?,
+        Err(_) => one_of(&policies(limit)?)?,
+    };
+    let clock = Clock::Manual(rategate::ManualClock::new());
+    let unused = rategate_ffi::Keyed::new(policy, Capacity::for_keys(1), clock);
+    let quota = unused.status(KeyRef::Number(0)).map_err(|error| raised(py, error))?.remaining;
+    let all = unused.try_acquire_with_status(KeyRef::Number(0), quota);
+    let (_, status) = all.map_err(|error| raised(py, error))?;
+    Ok((quota, status.fresh_in.map(ns).filter(|_| quota > 0)))
+}
+
+fn one_of(policies: &Policies) -> PyResult<AnyPolicy> {
+    match policies.policies() {
+        &[policy] => Ok(policy),
+        several => Err(PyValueError::new_err(format!(
+            "a table of keys has one policy, not {}: \"{policies}\"",
+            several.len()
+        ))),
+    }
+}
+
 /// Writes what remains, and the seconds until there is more, as an item of `RateLimit`.
-fn report(quoted_name: &str, remaining: u64, more_after: Option<Duration>) -> String {
+pub(crate) fn report(quoted_name: &str, remaining: u64, more_after: Option<Duration>) -> String {
     let remaining = remaining.min(MAX_INTEGER);
     match more_after {
         // A client takes 0 for no time at all.

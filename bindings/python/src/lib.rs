@@ -38,7 +38,7 @@ mod _core {
     #[pymodule_export]
     use super::hub::Hub;
     #[pymodule_export]
-    use super::keyed::Keyed;
+    use super::keyed::{_quota, Keyed};
     #[pymodule_export]
     use super::limiter::Limiter;
     #[pymodule_export]

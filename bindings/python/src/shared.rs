@@ -9,11 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
-    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Receipt, Reply, SharedConfig,
+    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Policies, Receipt, Reply, SharedConfig,
     SharedDecision as Decided, SharedError,
 };
 
 use crate::error::{not_returned, raised_by_shared, seconds};
+use crate::keyed::report;
 use crate::limiter::{is_main_thread, policies};
 use crate::number::{Span, budget_of, lease_of, ns, permits_of, timeout_of, within};
 use crate::replies::wait_with_signals;
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Made {
     inner: rategate_ffi::Shared,
-    limit: String,
+    policies: Policies,
     mode: &'static str,
 }
 
@@ -141,9 +142,8 @@ impl Shared {
         let config = SharedConfig { url, prefix, name, mode, when_gone, has_quarantine, budget };
         let inner = rategate_ffi::Shared::new(&policies, &config);
         let inner = inner.map_err(|error| raised_by_shared(py, &error))?;
-        let limit = policies.to_string();
         self.made
-            .set(Made { inner, limit, mode: shown })
+            .set(Made { inner, policies, mode: shown })
             .map_err(|_| PyTypeError::new_err("the shared limit has been made"))
     }
 
@@ -278,7 +278,9 @@ impl Shared {
     /// Omits the address, which may hold a password.
     fn __repr__(&self) -> String {
         match self.made.get() {
-            Some(Made { limit, mode, .. }) => format!("Shared({limit:?}, mode={mode:?})"),
+            Some(Made { policies, mode, .. }) => {
+                format!("Shared({:?}, mode={mode:?})", policies.to_string())
+            }
             None => "Shared(without a limit)".to_owned(),
         }
     }
@@ -286,7 +288,15 @@ impl Shared {
 
 impl Shared {
     pub(crate) fn inner(&self) -> PyResult<&rategate_ffi::Shared> {
-        self.made.get().map(|made| &made.inner).ok_or_else(|| {
+        self.made().map(|made| &made.inner)
+    }
+
+    pub(crate) fn policies(&self) -> PyResult<&Policies> {
+        self.made().map(|made| &made.policies)
+    }
+
+    fn made(&self) -> PyResult<&Made> {
+        self.made.get().ok_or_else(|| {
             PyRuntimeError::new_err(
                 "the shared limit is not made yet: call super().__init__(url, limit) first",
             )
@@ -344,6 +354,15 @@ impl Decision {
             }),
             Decided::Denied(_) => None,
         }
+    }
+
+    /// Reports to a client what is left, as an item of the field `RateLimit`. None where that is
+    /// not known.
+    fn _report(&self, quoted_name: &str) -> Option<String> {
+        let remaining = self.remaining()?;
+        // A fallback counts in larger steps than the store.
+        let most = if self.granted() { u64::MAX } else { self.permits.saturating_sub(1) };
+        Some(report(quoted_name, remaining.min(most), self.retry()))
     }
 
     fn __bool__(&self) -> bool {

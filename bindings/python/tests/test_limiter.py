@@ -420,9 +420,9 @@ def test_keys_have_limits_of_their_own(clock):
     keyed = Keyed("2/s", clock=clock)
     assert [keyed.try_acquire("ann") for _ in range(3)] == [True, True, False]
     # The same characters as bytes, and numbers, are other keys.
-    for key in ["bob", b"ann", 7, -7, ""]:
+    for key in ["bob", b"ann", 7, "7", b"7", -7, ""]:
         assert keyed.try_acquire(key, 2)
-    assert len(keyed) == 6
+    assert len(keyed) == 8
     decision = keyed.check("ann")
     assert (decision.granted, decision.retry_after_ns) == (False, SECOND // 2)
     assert keyed.peek("ann") == SECOND // 2

@@ -11,7 +11,6 @@ import sys
 import textwrap
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 
@@ -22,6 +21,7 @@ from pyrategate import (
     TooLong,
     Unavailable,
 )
+from redis_server import running
 
 pytestmark = pytest.mark.skipif(
     shutil.which("redis-server") is None, reason="there is no redis-server here"
@@ -29,50 +29,6 @@ pytestmark = pytest.mark.skipif(
 
 # Longer than any delay of a busy machine: what is tested is not how soon a reply comes.
 BUDGET = "2s"
-
-
-class Server:
-    """A redis-server on a free port, without a file."""
-
-    def __init__(self, *options):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.options = options
-        self.url = f"redis://127.0.0.1:{self.port}"
-        self.start()
-
-    def start(self):
-        command = ["redis-server", "--port", str(self.port), "--save", "", *self.options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        for _ in range(500):
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except OSError:
-                time.sleep(0.01)
-        raise AssertionError("redis-server does not start")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def send(self, *words):
-        """Send a command, and return the reply as it comes."""
-        parts = [word if isinstance(word, bytes) else word.encode() for word in words]
-        text = b"*%d\r\n" % len(parts)
-        text += b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.sendall(text)
-            return connection.recv(65536)
-
-
-@contextmanager
-def running(*options):
-    server = Server(*options)
-    try:
-        yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture(scope="module")
@@ -375,6 +331,25 @@ def test_leased_permits_keep_the_bound_and_the_rate(server):
         assert fullest(starts, 400_000_000) <= most
         assert sum(log[0] for log in logs) > 0, "nothing was borrowed"
         assert len(starts) >= 200
+
+
+def test_a_process_grants_its_part_once_an_earlier_one_cannot_have_used_it():
+    options = {"when_gone": "local", "processes": 3, "budget": "50ms"}
+    limit = Shared("redis://127.0.0.1:1", "10 per any 1s", **options)
+    begin = time.monotonic()
+    denied = limit.check("k")
+    assert (denied.granted, denied.by) == (False, "fallback")
+    assert 0 < denied.retry_after <= 1.01
+    while not limit.try_acquire("k"):
+        assert time.monotonic() < begin + 30
+        time.sleep(0.01)
+    assert time.monotonic() >= begin + 1
+    # A key that is new has all of the part, which is rounded down.
+    assert [limit.try_acquire("new") for _ in range(5)] == [True] * 3 + [False] * 2
+    none = Shared("redis://127.0.0.1:1", "2 per any 1ms", **options)
+    assert not none.try_acquire("k")
+    time.sleep(0.01)
+    assert not none.try_acquire("k")
 
 
 @pytest.mark.parametrize("quarantine", [False, True])

@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from . import _core
-from ._clock import ManualClock
 from ._types import Limit
 
 if TYPE_CHECKING:
@@ -36,14 +35,10 @@ class QuotaPolicy:
 
     __slots__ = ("item", "item_bytes", "name", "quota", "quoted")
 
-    def __init__(self, name: str, limit: Limit) -> None:
+    def __init__(self, name: str, limit: Limit | _core._Shared) -> None:
         self.name = name
         self.quoted = _quoted(name)
-        # A limit that has not been used says its numbers best, whatever its policy is.
-        unused = _core.Keyed(limit, max_keys=1, clock=ManualClock())
-        self.quota = unused.check(0, 0).remaining
-        # After all at once, the time until the limit is fresh.
-        window_ns = unused.check(0, self.quota).reset_after_ns if self.quota else None
+        self.quota, window_ns = _core._quota(limit)
         if window_ns is None:
             raise ValueError(
                 f"{limit!r} does not recover by time alone, as a limit of requests has to; "

@@ -26,6 +26,7 @@ from typing import Any
 
 from . import keys, server
 from ._fields import Statuses, lines_as_bytes
+from ._shared import Shared
 from ._types import Limit
 
 __all__ = ["Limits"]
@@ -62,7 +63,7 @@ class Limits(server.Limits):
     A request over the limit gets a 429 with ``Retry-After`` and a problem as its body, before the
     application sees it. Responses of others have the ``RateLimit`` fields. A WebSocket over the
     limit is refused before it is accepted: with a 429 where the server can send one, else as the
-    server does. No decision waits, so the event loop is never blocked.
+    server does. No decision blocks the event loop: the reply of a store is awaited.
 
     A server that replaces the client's address by what a header says, as uvicorn does by default
     for proxies on the same machine, has to trust the same proxies as the key's source. Let one of
@@ -102,7 +103,10 @@ class Limits(server.Limits):
             token = serving.set(head)
             try:
                 if rule is not None:
-                    head.statuses = rule.decide(head)
+                    # No coroutine for a limit of this process.
+                    head.statuses = (
+                        rule.decide(head) if rule.shared is None else await rule.decide_async(head)
+                    )
                 await app(scope, receive, send_with_fields)
                 refused = head.refusal if is_replaced else None
             except server.Refusal as refusal:
@@ -119,7 +123,7 @@ class Limits(server.Limits):
 
     def depends(
         self,
-        limit: Limit,
+        limit: Limit | Shared,
         *,
         name: str = "route",
         cost: Callable[[Any], int] | None = None,
@@ -128,7 +132,7 @@ class Limits(server.Limits):
         rule = server.Rule(self, limit, name, cost)
 
         async def limited() -> None:
-            server.current(rule)
+            await server.current_async(rule)
 
         return limited
 

@@ -57,30 +57,37 @@ class Limits(server.Limits):
 
 def _limited(function: F, rule: server.Rule) -> F:
     def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        statuses, refused = _decide(rule, request)
-        return _with(statuses, refused or function(request, *args, **kwargs))
+        try:
+            statuses = rule.decide(_head(request))
+        except server.Refusal as refusal:
+            return _response(refusal)
+        return _with(statuses, function(request, *args, **kwargs))
 
     async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        statuses, refused = _decide(rule, request)
-        return _with(statuses, refused or await function(request, *args, **kwargs))
+        try:
+            statuses = await rule.decide_async(_head(request))
+        except server.Refusal as refusal:
+            return _response(refusal)
+        return _with(statuses, await function(request, *args, **kwargs))
 
     chosen = limited_async if iscoroutinefunction(function) else limited
     return chosen  # type: ignore[return-value]
 
 
-def _decide(rule: server.Rule, request: HttpRequest) -> tuple[Statuses, HttpResponse | None]:
+def _head(request: HttpRequest) -> Head:
     if not isinstance(request, HttpRequest):
         raise TypeError(
             f"a view of Django gets its request first, not {request!r}; decorate a method by "
             "django.utils.decorators.method_decorator"
         )
-    try:
-        return rule.decide(Head(request.META, request)), None
-    except server.Refusal as refusal:
-        response = HttpResponse(refusal.body, status=refusal.status)
-        for name, value in refusal.headers:
-            response[name] = value
-        return (), response
+    return Head(request.META, request)
+
+
+def _response(refusal: server.Refusal) -> HttpResponse:
+    response = HttpResponse(refusal.body, status=refusal.status)
+    for name, value in refusal.headers:
+        response[name] = value
+    return response
 
 
 def _with(statuses: Statuses, response: Any) -> Any:

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 from flask import Flask, Response, request
 
 from . import server
+from ._shared import Shared
 from ._types import Limit
 from .wsgi import around
 
@@ -47,7 +48,7 @@ class Limits(server.Limits):
     """
 
     def __init__(
-        self, limit: Limit | None = None, *, app: Flask | None = None, **options: Any
+        self, limit: Limit | Shared | None = None, *, app: Flask | None = None, **options: Any
     ) -> None:
         super().__init__(limit, **options)
         self._exempt: set[Callable[..., Any]] = set()
@@ -111,7 +112,7 @@ class Limits(server.Limits):
             @functools.wraps(function)
             async def limited(*args: Any, **kwargs: Any) -> Any:
                 try:
-                    server.current(rule)
+                    await server.current_async(rule)
                 except server.Refusal as refusal:
                     return _response(refusal)
                 return await function(*args, **kwargs)

@@ -12,14 +12,22 @@ from typing import Any, Literal, TypeVar
 
 from . import _core, keys
 from ._clock import ManualClock
-from ._errors import ExceedsCapacity, Full, Limited
+from ._core import SharedDecision
+from ._errors import Closed, ExceedsCapacity, Full, Limited, Unavailable
 from ._fields import PROBLEM, QuotaPolicy, Statuses, lines, problem, retry_seconds
+from ._shared import Shared
 from ._types import Limit
 
 __all__ = ["Limits", "Reason", "Refusal", "Rule"]
 
 Reason = Literal[
-    "over-limit", "too-costly", "no-key", "ambiguous-key", "too-many-keys", "key-not-provided"
+    "over-limit",
+    "too-costly",
+    "no-key",
+    "ambiguous-key",
+    "too-many-keys",
+    "undecided",
+    "key-not-provided",
 ]
 Missing = Literal["share", "refuse", "pass"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,14 +38,18 @@ _REASONS: dict[str, tuple[int, str]] = {
     "no-key": (400, "The request does not name its client."),
     "ambiguous-key": (400, "The request names its client more than once."),
     "too-many-keys": (503, "The key table is full."),
+    "undecided": (503, "The limit cannot be decided now."),
     "key-not-provided": (
         500,
         "The server is not set up to tell its clients apart. Its log states the cause.",
     ),
 }
 
-# The key of all requests without one. No source has a number.
-_SHARED = 0
+# The keys of all requests without one. No source has a number, and no header that character.
+_SHARED, _SHARED_IN_STORE = 0, "\0"
+
+# The ends of a try that a server answers by itself.
+_FAILURES = (ExceedsCapacity, Full, Unavailable, Closed)
 
 _log = logging.getLogger("pyrategate")
 
@@ -85,55 +97,105 @@ class Refusal(Limited):
 class Rule:
     """A limit for each client of a server. `Limits` makes it.
 
-    ``table`` has the counters by key: it can be reset, reconfigured and observed.
+    ``table`` has the counters by key: it can be reset, reconfigured and observed. For a limit of
+    several processes it is None, and ``shared`` is that limit.
     """
 
     def __init__(
-        self, limits: Limits, limit: Limit, name: str, cost: Callable[[Any], int] | None
+        self, limits: Limits, limit: Limit | Shared, name: str, cost: Callable[[Any], int] | None
     ) -> None:
         self.policy = QuotaPolicy(name, limit)
-        self.table = _core.Keyed(
-            limit,
-            max_keys=limits._max_keys,
-            max_bytes=limits._max_bytes,
-            when_full=limits._when_full,
-            clock=limits._clock,
-        )
+        self.shared: Shared | None = None
+        self.table: _core.Keyed | None = None
+        if isinstance(limit, Shared):
+            self.shared = limit
+        else:
+            self.table = _core.Keyed(
+                limit,
+                max_keys=limits._max_keys,
+                max_bytes=limits._max_bytes,
+                when_full=limits._when_full,
+                clock=limits._clock,
+            )
+            self._take = self.table._decide
         self._limits = limits
         self._cost = cost
 
     def decide(self, head: keys.Head) -> Statuses:
         """Take the cost of a request. Return the status that its response reports.
 
-        Raises `Refusal`. Never waits, and takes no lock that another request holds for long.
+        Raises `Refusal`. Waits for nothing but the reply of a store, for a limit of several
+        processes, and takes no lock that another request holds for long.
         """
-        limits, policy = self._limits, self.policy
-        found = limits._key.name(head)
-        key: str | int = _SHARED if found is None else found
-        if found is None and limits._without_key(head, policy.name) == "pass":
+        call = self._call(head)
+        if call is None:
             return ()
-        cost = 1
-        if self._cost is not None:
-            cost = self._cost(head.raw)
-            if cost == 0:
-                return ()
+        key, cost = call
+        policy = self.policy
         try:
-            granted, status, after_ns = self.table._decide(key, cost, policy.quoted, policy.quota)
-        except ExceedsCapacity:
-            raise limits._refused("too-costly", policy.name, found) from None
-        except Full:
-            raise limits._refused("too-many-keys", policy.name, found) from None
+            if self.shared is not None:
+                return self._reported(self.shared.check(_in_store(key), cost), key)
+            in_table = _SHARED if key is None else key
+            granted, status, after_ns = self._take(in_table, cost, policy.quoted, policy.quota)
+        except _FAILURES as error:
+            raise self._failed(error, key) from None
         statuses = ((policy, status),)
         if granted:
             return statuses
-        raise limits._refused("over-limit", policy.name, found, after_ns, statuses)
+        raise self._limits._refused("over-limit", policy.name, key, after_ns, statuses)
+
+    async def decide_async(self, head: keys.Head) -> Statuses:
+        """Decide as `decide` does, in a task, which awaits the reply of a store."""
+        if self.shared is None:
+            return self.decide(head)
+        call = self._call(head)
+        if call is None:
+            return ()
+        key, cost = call
+        try:
+            return self._reported(await self.shared.check_async(_in_store(key), cost), key)
+        except _FAILURES as error:
+            raise self._failed(error, key) from None
+
+    def _call(self, head: keys.Head) -> tuple[str | None, int] | None:
+        """Return the key and the cost of a request, or None for one that passes uncounted."""
+        limits = self._limits
+        key = limits._key.name(head)
+        if key is None and limits._without_key(head, self.policy.name) == "pass":
+            return None
+        if self._cost is None:
+            return key, 1
+        cost = self._cost(head.raw)
+        return None if cost == 0 else (key, cost)
+
+    def _reported(self, decision: SharedDecision, key: str | None) -> Statuses:
+        """Return the status of a store's decision, or raise its refusal."""
+        report = decision._report(self.policy.quoted)
+        statuses = () if report is None else ((self.policy, report),)
+        if decision.granted:
+            return statuses
+        # Without the store and without a local limit, the client has not exceeded anything.
+        is_undecided = decision.by == "fallback" and report is None
+        reason: Reason = "undecided" if is_undecided else "over-limit"
+        after_ns = decision.retry_after_ns
+        raise self._limits._refused(reason, self.policy.name, key, after_ns, statuses)
+
+    def _failed(self, error: Exception, key: str | None) -> Refusal:
+        reason: Reason = "undecided"
+        if isinstance(error, ExceedsCapacity):
+            reason = "too-costly"
+        elif isinstance(error, Full):
+            reason = "too-many-keys"
+        after_ns = error.retry_after_ns if isinstance(error, Unavailable) else None
+        return self._limits._refused(reason, self.policy.name, key, after_ns)
 
 
 class Limits:
     """The limits of a server, and what it refused.
 
     ``limit`` is for each client over all requests; without it only those count that
-    `limit` decorates. See the subclass of the framework for an example.
+    `limit` decorates. See the subclass of the framework for an example. A `pyrategate.Shared` is
+    one limit for all processes; the bounds of memory and ``clock`` are of other limits.
 
     * ``key``: a source of `pyrategate.keys`, by default the address of the peer.
     * ``missing``: what to do without a key: ``"share"`` one limit, ``"refuse"`` with a 400,
@@ -147,7 +209,7 @@ class Limits:
 
     def __init__(
         self,
-        limit: Limit | None = None,
+        limit: Limit | Shared | None = None,
         *,
         key: keys.KeySource | None = None,
         missing: Missing | None = None,
@@ -180,7 +242,7 @@ class Limits:
 
     def limit(
         self,
-        limit: Limit,
+        limit: Limit | Shared,
         *,
         name: str | None = None,
         cost: Callable[[Any], int] | None = None,
@@ -208,7 +270,7 @@ class Limits:
 
             @functools.wraps(function)
             async def limited(*args: Any, **kwargs: Any) -> Any:
-                current(rule)
+                await current_async(rule)
                 return await function(*args, **kwargs)
 
         else:
@@ -263,14 +325,33 @@ serving: ContextVar[keys.Head] = ContextVar("pyrategate.request")
 
 def current(rule: Rule) -> None:
     """Decide on the request that is being served, by a rule of the function that serves it."""
+    head = _served(rule)
+    try:
+        head.statuses += rule.decide(head)
+    except Refusal as refusal:
+        head.refusal = refusal
+        raise
+
+
+async def current_async(rule: Rule) -> None:
+    """Decide as `current` does, in a task."""
+    head = _served(rule)
+    try:
+        head.statuses += await rule.decide_async(head)
+    except Refusal as refusal:
+        head.refusal = refusal
+        raise
+
+
+def _served(rule: Rule) -> keys.Head:
     head = serving.get(None)
     if head is None:
         raise LookupError(
             f"the limit {rule.policy.name!r} is not within a request: put the middleware of its "
             "Limits around the application, and call the function before the application returns"
         )
-    try:
-        head.statuses += rule.decide(head)
-    except Refusal as refusal:
-        head.refusal = refusal
-        raise
+    return head
+
+
+def _in_store(key: str | None) -> str:
+    return _SHARED_IN_STORE if key is None else key

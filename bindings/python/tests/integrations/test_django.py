@@ -1,9 +1,12 @@
 """Limits of Django, on its server of WSGI and on uvicorn."""
 
+import asyncio
 import json
+import shutil
 
 import pytest
 
+from redis_server import running
 from serving import get, needs, threaded, uvicorn_server
 
 needs("django", "uvicorn")
@@ -24,11 +27,12 @@ from django.core.handlers.asgi import ASGIHandler  # noqa: E402
 from django.core.handlers.wsgi import WSGIHandler  # noqa: E402
 from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler  # noqa: E402
 from django.http import HttpResponse  # noqa: E402
+from django.test import RequestFactory  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.utils.decorators import method_decorator  # noqa: E402
 from django.views import View  # noqa: E402
 
-from pyrategate import ManualClock, keys  # noqa: E402
+from pyrategate import ManualClock, Shared, keys  # noqa: E402
 from pyrategate.django import Limits  # noqa: E402
 
 CLOCK = ManualClock()
@@ -106,3 +110,25 @@ def test_wrong_arguments_are_refused():
         Limits().middleware(index)
     with pytest.raises(TypeError, match="method_decorator"):
         search("no request", "a")
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server here")
+def test_views_of_threads_and_tasks_count_in_a_store():
+    with running() as redis:
+        limits = Limits()
+        limit = limits.limit(Shared(redis.url, "2/h", budget="2s"))
+
+        @limit
+        def in_thread(request):
+            return HttpResponse("thread")
+
+        @limit
+        async def in_task(request):
+            return HttpResponse("task")
+
+        request = RequestFactory().get("/")
+        views = [lambda: in_thread(request), lambda: asyncio.run(in_task(request))] * 2
+        responses = [view() for view in views]
+        assert [response.status_code for response in responses] == [200, 200, 429, 429]
+        assert responses[1]["ratelimit"] == '"in_thread";r=0'
+        assert limits.refused == {"over-limit": 2}
