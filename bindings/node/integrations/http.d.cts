@@ -1,7 +1,7 @@
 // What the middlewares for servers have in common.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 
-import type { Key, Keyed, Limit, Limiter, ManualClock, Span } from '../index.cjs'
+import type { Key, Keyed, Limit, Limiter, ManualClock, Shared, Span } from '../index.cjs'
 
 /** A request as Node has it: of HTTP/2, the one that is compatible with it. */
 export type NodeRequest = Pick<IncomingMessage, 'headers' | 'rawHeaders' | 'socket' | 'method' | 'url'>
@@ -46,6 +46,7 @@ export type Reason =
   | 'too-many-keys'
   | 'too-many-waiting'
   | 'closed'
+  | 'undecided'
 
 /** A refusal of a request. As JSON it is a problem (RFC 9457). */
 export interface Refusal {
@@ -86,7 +87,7 @@ export interface RateLimitOptions<C, A extends unknown[]> {
   missing?: 'share' | 'refuse' | 'pass'
   /** The permits of a request: 1 without it. One that costs 0 passes uncounted. */
   cost?: (request: NodeRequest, context: C) => number
-  /** Requests over the limit wait for so long, in the order of their arrival. */
+  /** Requests over the limit wait for so long, in the order of their arrival at this process. */
   waitWithin?: Span
   /** The permits return if a response is such, as that of a log-in that succeeded. */
   refundWhen?: (response: NodeResponse) => boolean
@@ -103,12 +104,15 @@ export interface RateLimitOptions<C, A extends unknown[]> {
   whenFull?: 'share' | 'refuse' | 'admit'
 }
 
-/** A limit for each key, in a table that is made of it, or in a given one; or one for all. */
-export type Limited = Limit | Keyed | Limiter
+/**
+ * A limit for each key, in a table that is made of it, in a given one, or of all processes with the
+ * same store; or one for all.
+ */
+export type Limited = Limit | Keyed | Limiter | Shared
 
 export interface Handles {
   /** The limit that decides, to look at or to change. */
-  readonly limiter: Keyed | Limiter
+  readonly limiter: Keyed | Limiter | Shared
   /** The requests so far: those that passed, and those refused by reason. */
   readonly counts: Readonly<Record<'passed' | Reason, number>>
 }

@@ -68,8 +68,21 @@ class SharedDecision {
   }
 }
 
+/** Returns the mode of a `Shared`, and its limit as it was given; `undefined` if it has several. */
+let configOf
+
 class Shared {
+  static {
+    configOf = (shared) => {
+      const [limit, ...more] = [shared.#limit].flat()
+      const isOne = more.length === 0 && !(typeof limit === 'string' && limit.includes(';'))
+      return { limit: isOne ? limit : undefined, isLeased: shared.#isLeased }
+    }
+  }
+
   #native
+  #limit
+  #isLeased
 
   constructor (url, limit, options) {
     if (typeof url !== 'string') throw new TypeError(`the url is ${typeof url}; must be text`)
@@ -94,6 +107,8 @@ class Shared {
       guard: booleanOf(given.guard, 'guard'),
       quarantine: booleanOf(given.quarantine, 'quarantine')
     }))
+    this.#limit = limit
+    this.#isLeased = mode === 'leased'
   }
 
   tryAcquire (key, permits) {
@@ -238,4 +253,4 @@ function booleanOf (value, name) {
 
 showsItsGetters(Shared, ['status', 'lastFailure', 'counts'])
 
-module.exports = { Shared, SharedDecision, SharedGrant }
+module.exports = { Shared, SharedDecision, SharedGrant, configOf }

@@ -3,7 +3,7 @@ import express from 'express'
 import Fastify from 'fastify'
 import { Hono } from 'hono'
 import Koa from 'koa'
-import { Keyed, Limiter, ManualClock } from 'rategate'
+import { Keyed, Limiter, ManualClock, Shared } from 'rategate'
 import Bottleneck from 'rategate/compat/bottleneck'
 import pThrottle from 'rategate/compat/p-throttle'
 import * as ofExpress from 'rategate/express'
@@ -33,17 +33,21 @@ app.get('/', ofExpress.rateLimit<express.Request, express.Response>(new Keyed('5
   key: (request, context) => context.path,
   answer: (refusal, request, response) => response.status(refusal.status).json(refusal)
 }), (request, response) => { response.send('') })
-const passed: number = limit.counts.passed + limit.counts['over-limit']
+const passed: number = limit.counts.passed + limit.counts['over-limit'] + limit.counts.undecided
+const shared = new Shared('redis://127.0.0.1', '100/min', { whenGone: 'local', processes: 4 })
+app.use(ofExpress.rateLimit(shared, { key: client({ trust: 1 }), waitWithin: '2s', onRefused: ({ reason }) => reason === 'undecided' }))
 
 const fastify = Fastify()
 fastify.register(ofFastify.rateLimit({ policy: 'concurrency', permits: 5 }, { key: peer() }))
 fastify.get('/', { onRequest: ofFastify.rateLimit('5/s').onRequest }, async () => '')
 
 const hono = new Hono()
-hono.use(ofHono.rateLimit(new Limiter('5/s'), { headers: false }))
+hono.use(ofHono.rateLimit(new Limiter('5/s'), { headers: false }), ofHono.rateLimit(shared))
 hono.get('/', ofHono.rateLimit('5/s', { answer: (refusal, context) => context.text(refusal.detail) }), (context) => context.text(''))
 
 const koa = new Koa()
+koa.use(ofKoa.rateLimit(shared))
+fastify.register(ofFastify.rateLimit(shared))
 koa.use(ofKoa.rateLimit<Koa.Context>('5/s', { key: (request, context) => context.ip, answer: (refusal, context) => { context.body = refusal.problem() } }))
 
 const polite: typeof fetch = pace(fetch, { limiter: new Limiter('5/s'), jitter: 0, spread: false, maxHold: '1min', maxWait: 500, maxWaiting: 5, onHold: (ms: number) => ms })

@@ -1,65 +1,12 @@
 // One limit of several processes, over a real redis-server that the tests start.
 import assert from 'node:assert/strict'
-import { execFile, execFileSync, spawn } from 'node:child_process'
-import { connect, createServer } from 'node:net'
+import { execFile } from 'node:child_process'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { ExceedsCapacity, Shared, TooLong, Unavailable } from 'rategate'
 
-const hasServer = (() => {
-  try {
-    execFileSync('redis-server', ['--version'])
-    return true
-  } catch {
-    return false
-  }
-})()
-const options = { skip: hasServer ? false : 'there is no redis-server here' }
-
-// Longer than any delay of a busy machine: what is tested is not how soon a reply comes.
-const BUDGET = '2s'
-
-function freePort () {
-  return new Promise((resolve) => {
-    const listener = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = listener.address()
-      listener.close(() => resolve(port))
-    })
-  })
-}
-
-/** A redis-server on a free port, without a file. */
-class Server {
-  static async start (...more) {
-    const server = new Server()
-    server.port = await freePort()
-    server.more = more
-    server.url = `redis://127.0.0.1:${server.port}`
-    await server.start()
-    return server
-  }
-
-  async start () {
-    this.process = spawn('redis-server', ['--port', this.port, '--save', '', ...this.more], { stdio: 'ignore' })
-    for (let tries = 0; tries < 500; tries++) {
-      const connects = await new Promise((resolve) => {
-        const socket = connect(this.port, '127.0.0.1')
-        socket.once('connect', () => resolve(true)).once('error', () => resolve(false))
-        socket.once('connect', () => socket.destroy())
-      })
-      if (connects) return
-      await sleep(10)
-    }
-    throw new Error('redis-server does not start')
-  }
-
-  kill () {
-    const ended = new Promise((resolve) => this.process.once('exit', resolve))
-    this.process.kill('SIGKILL')
-    return ended
-  }
-}
+import { BUDGET, Server, freePort, hasServer, options } from './redis.js'
 
 /** Runs a program, and resolves with the words that it prints. */
 function run (program) {

@@ -31,8 +31,8 @@ class Fields {
   }
 
   /**
-   * Writes what remains and the milliseconds until there is more, `null` if there never is. What
-   * an outer layer has written stays: the current dialect lists both, of the others the stricter.
+   * Writes what remains and the milliseconds until there is more, `null` if there never is or it is
+   * not known. What an outer layer has written stays: the current dialect lists both, of the others the stricter.
    */
   write (remaining, moreAfter, headers, response) {
     remaining = Math.min(remaining, MAX_INTEGER)

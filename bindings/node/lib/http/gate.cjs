@@ -3,10 +3,11 @@
 
 const { functionOf, optionalSpanNs, optionsOf, permitsOf } = require('../arguments.cjs')
 const { ManualClock } = require('../clock.cjs')
-const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong } = require('../errors.cjs')
+const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, Unavailable } = require('../errors.cjs')
 const { Keyed, rawOf: rawOfKeyed } = require('../keyed.cjs')
 const { Limiter, rawOf } = require('../limiter.cjs')
 const { show } = require('../show.cjs')
+const { Shared, configOf } = require('../store.cjs')
 const { Fields, announcedOf } = require('./fields.cjs')
 const { AMBIGUOUS, peer, sourceOf } = require('./keys.cjs')
 const { CONTENT_TYPE, REASONS, Refusal } = require('./refusal.cjs')
@@ -32,6 +33,10 @@ class Gate {
   /** Without the objects of a decision, which cost more than it does. */
   #raw
   #isKeyed
+  /** True if a store decides, whose replies are promises. */
+  #isShared
+  /** True if its grants come back from clients that have left: the object of one costs 10 us. */
+  #keepsGrants
   #countsInFlight
   #fields
   #options
@@ -41,7 +46,8 @@ class Gate {
   #waitWithin
 
   constructor (limit, options) {
-    const isMade = limit instanceof Limiter || limit instanceof Keyed
+    this.#isShared = limit instanceof Shared
+    const isMade = this.#isShared || limit instanceof Limiter || limit instanceof Keyed
     this.#options = optionsOf(options, isMade ? OPTIONS : [...OPTIONS, ...OPTIONS_OF_KEYED])
     const { key, missing, cost, waitWithin, refundWhen, headers, answer, onRefused } = this.#options
     for (const [name, value] of Object.entries({ cost, refundWhen, answer, onRefused })) {
@@ -51,18 +57,22 @@ class Gate {
       throw new TypeError(`missing is ${show(missing)}; must be "share", "refuse" or "pass"`)
     }
     if (limit instanceof Limiter && (key !== undefined || missing !== undefined)) {
-      throw new TypeError('a Limiter is one limit for all requests, so it takes no key; use a Keyed')
+      throw new TypeError('a Limiter is one limit for all requests, so it takes no key; use a Keyed or a Shared')
     }
     optionalSpanNs(waitWithin, 'waitWithin')
     this.#limiter = isMade ? limit : new Keyed(limit, Object.fromEntries(OPTIONS_OF_KEYED.map((name) => [name, this.#options[name]])))
-    this.#isKeyed = this.#limiter instanceof Keyed
-    this.#raw = this.#isKeyed ? rawOfKeyed(this.#limiter) : rawOf(this.#limiter)
+    this.#isKeyed = !(this.#limiter instanceof Limiter)
+    if (!this.#isShared) this.#raw = this.#isKeyed ? rawOfKeyed(this.#limiter) : rawOf(this.#limiter)
     this.#key = this.#isKeyed ? sourceOf(key ?? peer()) : undefined
     this.#missing = missing
     this.#cost = cost
     this.#waitWithin = waitWithin ?? undefined
-    const numbers = isMade ? undefined : numbersOf(limit)
-    this.#countsInFlight = numbers?.countsInFlight ?? this.#of(SHARED).release(0)
+    const config = this.#isShared ? configOf(limit) : { limit: isMade ? undefined : limit }
+    // The time matters where permits are borrowed, and such a client has rarely left.
+    this.#keepsGrants = this.#isShared && (!config.isLeased || refundWhen !== undefined)
+    const numbers = config.limit === undefined ? undefined : numbersOf(config.limit)
+    // A store has no limits on operations in flight.
+    this.#countsInFlight = numbers?.countsInFlight ?? (!this.#isShared && this.#of(SHARED).release(0))
     this.#fields = headers === false ? undefined : fieldsOf(headers, numbers)
     this.counts = { passed: 0, ...Object.fromEntries(Object.keys(REASONS).map((reason) => [reason, 0])) }
   }
@@ -109,6 +119,8 @@ class Gate {
   }
 
   #take (key, cost, request, response) {
+    if (this.#isShared && this.#waitWithin === undefined) return this.#ask(key, cost, request, response)
+    if (this.#isShared) return this.#wait(key, cost, request, response)
     if (!this.#countsInFlight && this.#options.refundWhen === undefined) {
       const remaining = this.#isKeyed ? this.#raw.attempt(key, cost) : this.#raw.attempt(cost)
       if (remaining >= 0) return this.#counted(this.#passed(key, remaining), request)
@@ -123,12 +135,24 @@ class Gate {
       return this.#counted(this.#failed(error, key, cost, false), request)
     }
     const { grant, remaining } = decision
-    if (grant !== null) {
-      this.#atTheEnd(key, grant, limiter, response)
-      return this.#counted(this.#passed(key, remaining), request)
-    }
+    if (grant !== null) return this.#granted(key, grant, limiter, request, response)
     if (this.#waitWithin !== undefined) return this.#wait(key, cost, request, response)
     return this.#counted(this.#over(decision.retryAfterNs, Math.min(remaining, cost - 1)), request)
+  }
+
+  /** Decides by the reply of a store. */
+  async #ask (key, cost, request, response) {
+    let decision
+    try {
+      decision = await this.#limiter.check(key, cost, { refundable: this.#keepsGrants })
+    } catch (error) {
+      return this.#counted(this.#failed(error, key, cost, false), request)
+    }
+    const { grant, remaining, retryAfterNs, by } = decision
+    if (grant !== null) return this.#granted(key, grant, undefined, request, response)
+    // Without the store and a part of its limit, the client has not exceeded anything.
+    if (by === 'fallback' && remaining === null) return this.#counted(this.#refused('undecided', retryAfterNs), request)
+    return this.#counted(this.#over(retryAfterNs, remaining === null ? null : Math.min(remaining, cost - 1)), request)
   }
 
   async #wait (key, cost, request, response) {
@@ -136,16 +160,30 @@ class Gate {
     const leave = () => control.abort()
     response.once('close', leave)
     try {
+      const options = { timeout: this.#waitWithin, signal: control.signal }
+      if (this.#isShared) {
+        const grant = await this.#limiter.acquire(key, cost, { ...options, refundable: this.#keepsGrants })
+        return this.#granted(key, grant, undefined, request, response)
+      }
       const limiter = this.#of(key)
-      const grant = await limiter.acquire(cost, { timeout: this.#waitWithin, signal: control.signal })
-      this.#atTheEnd(key, grant, this.#countsInFlight ? limiter : undefined, response)
-      return this.#counted(this.#passed(key, grant.remaining), request)
+      const grant = await limiter.acquire(cost, options)
+      return this.#granted(key, grant, this.#countsInFlight ? limiter : undefined, request, response)
     } catch (error) {
       if (control.signal.aborted) return GONE
       return this.#counted(this.#failed(error, key, cost, true), request)
     } finally {
       response.off('close', leave)
     }
+  }
+
+  #granted (key, grant, limiter, request, response) {
+    // The client may have left before the store replied.
+    if (this.#keepsGrants && (response.closed || response.destroyed)) {
+      this.#refund(key, grant)
+      return GONE
+    }
+    this.#atTheEnd(key, grant, limiter, response)
+    return this.#counted(this.#passed(key, grant.remaining), request)
   }
 
   /** Arranges what happens to permits once the response has ended. */
@@ -180,8 +218,8 @@ class Gate {
     return outcome(refusal, remaining, refusal.retryAfter)
   }
 
-  #refused (reason) {
-    return outcome(new Refusal(reason, null, this.#fields?.policy), null, null)
+  #refused (reason, retryAfterNs = null) {
+    return outcome(new Refusal(reason, retryAfterNs, this.#fields?.policy), null, null)
   }
 
   /** Returns the outcome of a request whose try or wait has failed. */
@@ -189,15 +227,21 @@ class Gate {
     if (error instanceof ExceedsCapacity) return this.#refused('too-costly')
     if (error instanceof Full) return this.#refused(hasWaited ? 'too-many-waiting' : 'too-many-keys')
     if (error instanceof Closed) return this.#refused('closed')
+    if (error instanceof Unavailable) return this.#refused('undecided', error.retryAfterNs)
     if (error instanceof TooLong || error instanceof Never) {
+      if (this.#isShared) return this.#over(error.retryAfterNs ?? null, null)
       const limiter = this.#of(key)
       return this.#over(error.retryAfterNs ?? limiter.peekNs(cost), Math.min(limiter.remaining, cost - 1))
     }
+    // The store rejects the request as invalid.
+    if (this.#isShared && error instanceof RangeError) return this.#refused('undecided')
     throw error
   }
 
-  /** Returns the milliseconds until more than what remains is free, `null` if never. */
+  /** Returns the milliseconds until more than what remains is free, `null` if never or unknown. */
   #moreAfter (key, remaining) {
+    // The store has not said, and to ask is another request.
+    if (this.#isShared) return null
     const ns = this.#isKeyed ? this.#raw.peek(key, remaining + 1) : this.#raw.peek(remaining + 1)
     // It has no answer for more than there ever is.
     return ns >= 0 ? ns / 1e6 : null

@@ -11,7 +11,8 @@ const REASONS = {
   'ambiguous-key': [400, 'The request names its client more than once.'],
   'too-many-keys': [503, 'The key table is full.'],
   'too-many-waiting': [503, 'Too many requests are waiting.'],
-  closed: [503, 'The limiter is closed.']
+  closed: [503, 'The limiter is closed.'],
+  undecided: [503, 'The limit cannot be decided now.']
 }
 const TITLES = { 400: 'Bad Request', 503: 'Service Unavailable' }
 /** The registered type (draft-ietf-httpapi-ratelimit-headers). */
