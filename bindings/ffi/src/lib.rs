@@ -25,6 +25,10 @@
 mod clock;
 mod code;
 #[cfg(any(test, not(unix)))]
+#[cfg_attr(
+    unix,
+    expect(unreachable_pub, clippy::unnecessary_wraps, reason = "it is compiled for its test")
+)]
 mod flag;
 pub mod fork;
 mod hold;

@@ -277,7 +277,8 @@ test('the requests behind a hold start in their order', async () => {
 })
 
 test('those that a hold sends back are ahead of the others', async () => {
-  const limiter = new Limiter('20/s burst 2')
+  const clock = new ManualClock()
+  const limiter = new Limiter('20/s burst 2', { clock })
   const pace = new Pace({ limiter, jitter: 0 })
   const first = await pace.start('a')
   await pace.start('a')
@@ -291,7 +292,8 @@ test('those that a hold sends back are ahead of the others', async () => {
   // They wait for the limiter while the hold begins.
   while (limiter.waiting < 2) await sleep(1)
   first.follow(429, ['retry-after', '0.2'])
-  await Promise.all([...back, start(2), start(3)])
+  const ticks = setInterval(() => clock.advance(50), 1)
+  await Promise.all([...back, start(2), start(3)]).finally(() => clearInterval(ticks))
   assert.deepEqual(order, [0, 1, 2, 3])
 })
 
