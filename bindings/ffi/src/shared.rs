@@ -16,6 +16,7 @@ use rategate::wait::Sleep;
 use rategate::{AnyPolicy, Clock as _, MonotonicClock};
 use rategate_core::span::whole_ns;
 use rategate_redis::client::{Address, AddressError, Config, OpenError, RedisStore};
+use rategate_sim::scenario::policy_body;
 
 pub use rategate::distributed::{
     Counts as SharedCounts, Decision as SharedDecision, Denial, Grant as SharedGrant, Health,
@@ -548,11 +549,15 @@ impl fmt::Display for SharedError {
                 "the address of the store begins with \"rediss:\", and this package has no TLS: run a \
                  proxy for TLS, such as stunnel, and give its \"redis://\" or \"unix:/\" address",
             ),
-            Self::Policy(policy) => write!(
-                f,
-                "a store does not know the policy \"{policy}\"; it knows gcra (\"10/s burst 5\"), \
-                 sliding-log (\"100 per any minute\"), fixed-window and calendar"
-            ),
+            Self::Policy(policy) => {
+                let body = policy_body(policy).unwrap_or_else(|| policy.to_string());
+                write!(
+                    f,
+                    "a store does not know the policy ({}); it knows gcra (\"10/s burst 5\"), \
+                     sliding-log (\"100 per any minute\") and fixed-window",
+                    body.trim().replace('\n', ", ")
+                )
+            }
             Self::Name(name) => write!(
                 f,
                 "the name {name:?} is none; must be 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` \

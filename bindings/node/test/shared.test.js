@@ -192,7 +192,7 @@ test('mistakes are errors of the constructor', () => {
   assert.throws(() => new Shared('redis://:secret@h:port', '1/s'), (error) => {
     return error instanceof RangeError && /address/.test(error.message) && !/secret/.test(error.message)
   })
-  assert.throws(() => new Shared(url, { policy: 'concurrency', permits: 2 }), /does not know the policy/)
+  assert.throws(() => new Shared(url, { policy: 'concurrency', permits: 2 }), /does not know the policy \(policy = "concurrency", permits = 2\)/)
   assert.throws(() => new Shared(url, '1/s', { mode: 'fast' }), /"exact" or "leased"/)
   assert.throws(() => new Shared(url, '1/s', { whenGone: 'local' }), /processes/)
   assert.throws(() => new Shared(url, '1/s', { lease: 1 }), /leased/)

@@ -600,7 +600,8 @@ fn collect(limit: &Bound<'_, PyAny>, all: &mut Vec<AnyPolicy>) -> PyResult<()> {
         all.extend_from_slice(read.policies());
         return Ok(());
     }
-    let Ok(several) = limit.try_iter() else {
+    let several = if limit.is_instance_of::<PyBytes>() { None } else { limit.try_iter().ok() };
+    let Some(several) = several else {
         return Err(PyTypeError::new_err(format!(
             "a limit is a text such as \"10/s burst 5\", a Policy, or several of them, not {}",
             limit.repr()?

@@ -855,3 +855,8 @@ def test_the_policies_of_the_readme_are_accepted_with_all_of_their_keys():
     Limiter(Policy("gcra", rate="5/s", **slow))
     with pytest.raises(ValueError, match="slow_started"):
         Limiter(Policy("gcra", rate="5/s", slow_started="30s"))
+
+
+def test_bytes_are_no_limit():
+    with pytest.raises(TypeError, match="several of them, not b'5/s'"):
+        Limiter(b"5/s")

@@ -509,3 +509,10 @@ def test_a_process_ends_with_calls_that_wait(server):
     """
     with started(source, server.url) as process:
         assert process.communicate(timeout=30)[0] == "ends 1\n"
+
+
+def test_a_wait_outside_of_asyncio_says_what_to_do():
+    limit = Shared("redis://127.0.0.1:1", "5/s")
+    for call in [limit.check_async, limit.acquire_async, limit.remaining_async, limit.ready_async]:
+        with pytest.raises(RuntimeError, match="trio.to_thread.run_sync"):
+            call().send(None)

@@ -7,8 +7,17 @@ from typing import cast
 
 from . import _core
 from ._core import SharedDecision, SharedGrant, _Replies
-from ._loop import replies_of
+from ._loop import library, replies_of
 from ._types import Key, Span
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    if library() != "asyncio":
+        raise RuntimeError(
+            "a shared limit awaits its store on asyncio alone: call check() or acquire() in a "
+            "thread, in trio by trio.to_thread.run_sync"
+        )
+    return asyncio.get_running_loop()
 
 
 class Shared(_core._Shared):
@@ -36,7 +45,7 @@ class Shared(_core._Shared):
 
     async def check_async(self, key: Key = "", permits: int = 1) -> SharedDecision:
         """Take permits for a key, or say when to come again."""
-        loop = asyncio.get_running_loop()
+        loop = _loop()
         replies = replies_of(loop)
         decision = replies.check(self, key, permits, loop.create_future)
         if isinstance(decision, tuple):
@@ -47,7 +56,7 @@ class Shared(_core._Shared):
         self, key: Key = "", permits: int = 1, *, timeout: Span | None = None
     ) -> SharedGrant:
         """Take permits for a key as soon as they may start."""
-        loop = asyncio.get_running_loop()
+        loop = _loop()
         replies = replies_of(loop)
         decision = replies.acquire(self, key, permits, timeout, loop.create_future)
         if isinstance(decision, tuple):
@@ -57,7 +66,7 @@ class Shared(_core._Shared):
 
     async def remaining_async(self, key: Key = "") -> int | None:
         """Return the most permits that a call of a key could take now, as far as is known."""
-        loop = asyncio.get_running_loop()
+        loop = _loop()
         replies = replies_of(loop)
         decision = replies.peek(self, key, loop.create_future)
         if isinstance(decision, tuple):
@@ -66,7 +75,7 @@ class Shared(_core._Shared):
 
     async def ready_async(self, timeout: Span = 5) -> None:
         """Wait until the store has replied once, in a thread of the loop's executor."""
-        await asyncio.get_running_loop().run_in_executor(None, self.ready, timeout)
+        await _loop().run_in_executor(None, self.ready, timeout)
 
     async def _reply(
         self,
