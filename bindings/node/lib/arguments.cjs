@@ -9,11 +9,11 @@ const { show } = require('./show.cjs')
 const SPANS = new Set(['period', 'guard', 'resolution', 'min_sleep', 'catch_up', 'slow_start'])
 
 /** Returns a number of permits: 1 without one. */
-function permitsOf (value) {
+function permitsOf (value, name = 'permits') {
   if (value === undefined) return 1
-  if (typeof value !== 'number') throw new TypeError(`permits is ${show(value)}; must be a number`)
+  if (typeof value !== 'number') throw new TypeError(`${name} is ${show(value)}; must be a number`)
   if (!Number.isSafeInteger(value) || value < 0) {
-    throw new RangeError(`permits is ${value}; must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}`)
+    throw new RangeError(`${name} is ${value}; must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}`)
   }
   return value
 }

@@ -120,7 +120,7 @@ class Keyed {
 /** Returns a key as text: 7 and "7" are one key. */
 function keyOf (key) {
   if (typeof key === 'string') return key
-  if (typeof key === 'number' || typeof key === 'bigint') return String(key)
+  if ((typeof key === 'number' && !Number.isNaN(key)) || typeof key === 'bigint') return String(key)
   throw new TypeError(`the key is ${show(key)}; must be text or a number`)
 }
 

@@ -88,7 +88,7 @@ class Limiter {
         shared: stringOf(shared, 'shared'),
         maxDebt: optionalSpanNs(maxDebt, 'maxDebt'),
         isDebtCarried: debt === 'carried',
-        maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting),
+        maxWaiting: maxWaiting === undefined ? undefined : permitsOf(maxWaiting, 'maxWaiting'),
         maxDowntime: restored?.maxDowntime
       }, restored?.bytes))
     this.#id = limit instanceof Made ? limit.id : this.#native.id()
@@ -264,7 +264,7 @@ class Limiter {
     if (!['refuse', 'evict-newest'].includes(whenFull)) {
       throw new TypeError(`whenFull is ${show(whenFull)}; must be "refuse" or "evict-newest"`)
     }
-    const numbers = [waiters, permits].map((number) => number === undefined ? undefined : permitsOf(number))
+    const numbers = Object.entries({ waiters, permits }).map(([name, number]) => number === undefined ? undefined : permitsOf(number, name))
     call(() => this.#native.boundQueue(...numbers, whenFull === 'evict-newest'))
   }
 

@@ -235,7 +235,7 @@ function settle (decided, of, resolve, reject) {
 function keyOf (key) {
   if (typeof key === 'string') return key
   if (key === undefined) return ''
-  if (typeof key === 'number' || typeof key === 'bigint') return String(key)
+  if ((typeof key === 'number' && !Number.isNaN(key)) || typeof key === 'bigint') return String(key)
   throw new TypeError(`the key is ${show(key)}; must be text or a number`)
 }
 

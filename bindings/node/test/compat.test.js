@@ -200,7 +200,7 @@ test('Bottleneck: a group has a limiter for each key, and drops idle ones', asyn
 })
 
 test('Bottleneck: what is not supported is refused with a sentence', async () => {
-  const wrong = [[{ datastore: 'redis' }, /no option 'datastore'/], [{ strategy: 3 }, /strategy is 3/], [{ highWater: 0.5 }, /permits is 0.5/], [{ maxConcurrent: 0 }, /concurrency|permits/], [{ reservoir: 5, reservoirRefreshInterval: 10, reservoirRefreshAmount: 6 }, /must be equal/], [{ reservoirIncreaseAmount: 5 }, /no option/]]
+  const wrong = [[{ datastore: 'redis' }, /no option 'datastore'/], [{ strategy: 3 }, /strategy is 3/], [{ highWater: 0.5 }, /highWater is 0.5/], [{ maxConcurrent: 0 }, /concurrency|permits/], [{ reservoir: 5, reservoirRefreshInterval: 10, reservoirRefreshAmount: 6 }, /must be equal/], [{ reservoirIncreaseAmount: 5 }, /no option/]]
   for (const [options, message] of wrong) assert.throws(() => new Bottleneck(options), message)
   const limiter = new Bottleneck()
   await assert.rejects(limiter.schedule({ priority: 1 }, () => {}), /priority is 1; jobs start in the order of their calls/)

@@ -113,7 +113,7 @@ test('refunds, corrections and charges change what is left', () => {
 
 test('a key that is a number or a bigint is its text', () => {
   for (const [key, text] of [
-    [7, '7'], [-0, '0'], [-7n, '-7'], [0.5, '0.5'], [1e21, '1e+21'], [NaN, 'NaN'],
+    [7, '7'], [-0, '0'], [-7n, '-7'], [0.5, '0.5'], [1e21, '1e+21'],
     [2n ** 64n, '18446744073709551616'],
     // Numbers of more than 53 bits are rounded before the table sees them.
     [2 ** 53 + 1, '9007199254740992'], [2n ** 53n + 1n, '9007199254740993']
@@ -547,4 +547,11 @@ test('the options of a restored limiter are those of any', () => {
   assert.equal(restored.waiting, 2)
   restored.close()
   return Promise.all([...waits.map((wait) => assert.rejects(wait, Closed)), assert.rejects(restored.acquire(), Closed)])
+})
+
+test('what is no number of an option or a key is named', () => {
+  const { limiter } = on('1/s')
+  assert.throws(() => new Limiter('1/s', { maxWaiting: -1 }), /^RangeError: maxWaiting is -1/)
+  assert.throws(() => limiter.boundQueue({ waiters: 0.5 }), /^RangeError: waiters is 0.5/)
+  assert.throws(() => new Keyed('1/s').check(NaN), /^TypeError: the key is NaN/)
 })

@@ -54,7 +54,7 @@ class Bottleneck {
       throw new TypeError(`strategy is ${show(strategy)}; must be Bottleneck.strategy.LEAK or OVERFLOW`)
     }
     this.#settings = { strategy, highWater: highWater ?? undefined, rejectOnDrop: settings.rejectOnDrop ?? true }
-    if (highWater !== undefined && highWater !== null) permitsOf(highWater)
+    if (highWater !== undefined && highWater !== null) permitsOf(highWater, 'highWater')
     this.timeout = settings.timeout ?? GROUP_TIMEOUT
     if (maxConcurrent !== undefined && maxConcurrent !== null) {
       this.#inFlight = new Limiter({ policy: 'concurrency', permits: maxConcurrent })
