@@ -366,7 +366,7 @@ impl Decision {
     /// not known.
     fn _report(&self, quoted_name: &str) -> Option<String> {
         let remaining = self.remaining()?;
-        // A fallback counts in larger steps than the store.
+        // A denial says that the permits are not free, so it cannot report as many.
         let most = if self.granted() { u64::MAX } else { self.permits.saturating_sub(1) };
         Some(report(quoted_name, remaining.min(most), self.retry()))
     }
