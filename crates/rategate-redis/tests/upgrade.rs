@@ -36,6 +36,10 @@ fn nodes_of_two_releases_share_their_counters() {
         let mut names = vec![Library::LIVE.name(), NEXT.name()];
         names.sort();
         assert_eq!(libraries(&server), names);
+        // Under load, the threads of one release may use up the limit before the other's start.
+        for store in [&old, &new] {
+            assert_eq!(decide(store, &limits, "k0"), Ok(true));
+        }
         // A rolling upgrade: both releases at once, and then the new one alone.
         let mut outcome = crate::common::load::LoadOutcome::default();
         thread::scope(|scope| {
@@ -44,10 +48,11 @@ fn nodes_of_two_releases_share_their_counters() {
             });
             outcome = under_load(&new, &limits, 1, || thread::sleep(Duration::from_millis(600)));
             let olds = olds.join().unwrap();
+            assert!(olds.granted + olds.denied > 0, "{olds:?}");
+            assert!(outcome.granted + outcome.denied > 0, "{outcome:?}");
             outcome.granted += olds.granted;
-            assert!(olds.granted > 0 && outcome.granted > olds.granted, "{}", olds.granted);
         });
-        assert!(outcome.granted <= 500, "{}", outcome.granted);
+        assert!((1..=498).contains(&outcome.granted), "{}", outcome.granted);
         drop(old);
         // The last step: the old functions are deleted. Any node that still needs them loads them
         // again.
