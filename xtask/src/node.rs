@@ -37,6 +37,7 @@ const RIVALS: &[&str] = &[
     "p-queue@10.0.0",
     "bottleneck@2.19.5",
     "rate-limiter-flexible@11.4.0",
+    "express@5.3.0",
     "express-rate-limit@8.7.5",
     "ioredis@6.0.0",
 ];

@@ -113,6 +113,30 @@ impl Keyed {
         each!(self, table => table.try_acquire(&hashed(table, key), permits))
     }
 
+    /// Takes `permits` for a key at once, or not at all. With a grant it returns how long one more
+    /// than what remains would have to wait: `None` if no time helps.
+    ///
+    /// The key is hashed once, for callers that report both with each grant.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Keyed::try_acquire`].
+    #[inline]
+    pub fn try_acquire_then_peek(
+        &self,
+        key: KeyRef<'_>,
+        permits: u64,
+    ) -> Result<(Decision, Option<Duration>), KeyedError> {
+        each!(self, table => {
+            let key = hashed(table, key);
+            let decision = table.try_acquire(&key, permits)?;
+            let Decision::Granted(grant) = decision else { return Ok((decision, None)) };
+            // More than there ever is never comes, which is an error of a peek.
+            let more = table.peek(&key, grant.remaining().saturating_add(1));
+            Ok((decision, more.ok().flatten()))
+        })
+    }
+
     /// Takes `permits` for a key at once, or not at all, and returns the limit's numbers then.
     ///
     /// # Errors

@@ -5,12 +5,14 @@ const { call } = require('./errors.cjs')
 const { show, showsItsGetters } = require('./show.cjs')
 
 /** The places of the compiled module's words. */
-const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, ALL] = [0, 1, 2, 3, 9, 10, 11]
+const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, MORE_AFTER, ALL] = [0, 1, 2, 3, 9, 10, 10, 11]
 const OTHER_LIMITER = 'the grant is of another limiter or key; only the one that granted it takes it back'
 const FOREVER = 2n ** 64n - 1n
 
 /** What fast functions of this environment write a grant to, before they return. */
 const scratch = new BigUint64Array(ALL)
+/** The same words, of which one may be a number that costs no big integer. */
+const numbers = new Float64Array(scratch.buffer)
 
 /** The grants whose words are in one array: an array for each costs ten times as much. */
 const GRANTS_OF_ARRAY = 32
@@ -118,4 +120,10 @@ function lastNumbers () {
   return { remaining: Number(scratch[REMAINING]), resetAfterNs: resetAfterNs === FOREVER ? null : resetAfterNs }
 }
 
-module.exports = { Grant, OTHER_LIMITER, ended, lastGrant, lastNumbers, notLeft, refunded, scratch }
+/** Returns the milliseconds until more than what the last pass left is free, `null` if never. */
+function lastMoreAfter () {
+  const ns = numbers[MORE_AFTER]
+  return ns >= 0 ? ns / 1e6 : null
+}
+
+module.exports = { Grant, OTHER_LIMITER, ended, lastGrant, lastMoreAfter, lastNumbers, notLeft, refunded, scratch }

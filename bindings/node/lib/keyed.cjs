@@ -25,7 +25,11 @@ class Keyed {
   #peek
 
   static {
-    rawOf = (keyed) => ({ attempt: keyed.#try, peek: keyed.#peek })
+    rawOf = (keyed) => ({
+      attempt: keyed.#try,
+      pass: keyed.#native.fastPass(scratch.buffer),
+      peek: keyed.#peek
+    })
   }
 
   constructor (limit, options) {

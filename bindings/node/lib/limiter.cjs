@@ -56,7 +56,11 @@ let followsOutcomes
 class Limiter {
   static {
     followsOutcomes = (limiter) => limiter.#native.followsOutcomes()
-    rawOf = (limiter) => ({ attempt: limiter.#try, peek: limiter.#peek })
+    rawOf = (limiter) => ({
+      attempt: limiter.#try,
+      pass: limiter.#native.fastPass(scratch.buffer),
+      peek: limiter.#peek
+    })
   }
 
   #native

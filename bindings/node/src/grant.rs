@@ -14,6 +14,8 @@ pub(crate) const GRANT_WORDS: usize = REMAINING + 1;
 pub(crate) const REMAINING: usize = 9;
 /// The place of the time until the limit has fully recovered, where a check writes it.
 pub(crate) const RESET_AFTER: usize = GRANT_WORDS;
+/// The place of the time until more than what remains is free, where a pass writes it as a double.
+pub(crate) const MORE_AFTER: usize = RESET_AFTER;
 
 /// Returns a grant as words. JavaScript makes its grants of them, as an object of Node-API costs a
 /// microsecond.

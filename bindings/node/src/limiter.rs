@@ -103,6 +103,13 @@ impl Limiter {
         raw::check_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
     }
 
+    /// Returns the same as [`fast_try`](Self::fast_try), which writes no grant, but the time until
+    /// more than what remains is free: a double of nanoseconds, or -1 where time does not help.
+    #[napi(catch_unwind)]
+    pub fn fast_pass<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        raw::pass_function(env, self.0.clone(), words).map_err(|error| of_node(&error))
+    }
+
     /// Returns the function `(permits = 1) => wait` in nanoseconds, or -1 where time does not
     /// help, or NaN for a call that [`peek`](Self::peek) decides.
     #[napi(catch_unwind)]

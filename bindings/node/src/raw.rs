@@ -19,14 +19,15 @@ use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
-use rategate::{AcquireError, Decision};
+use rategate::{AcquireError, Decision, Grant};
 use rategate_core::span::whole_ns;
 use rategate_ffi::{Begun, Ended, Hub, KeyRef, Keyed, Limiter, WaitId};
 
-use crate::grant::{REMAINING, RESET_AFTER, to_words};
+use crate::grant::{MORE_AFTER, REMAINING, RESET_AFTER, to_words};
 use crate::number::{double, whole};
 
 /// The answer to a call that a method decides.
@@ -51,6 +52,15 @@ pub(crate) fn check_function<'env>(
     words: Unknown,
 ) -> Result<Unknown<'env>> {
     function(env, c"check", Check(limiter), Some(words))
+}
+
+/// Returns a function that tries, and writes to `words` when more than what remains is free.
+pub(crate) fn pass_function<'env>(
+    env: &'env Env,
+    limiter: Limiter,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"pass", Pass(limiter), Some(words))
 }
 
 /// Returns a function that begins a wait: an id, or 0 for a grant of nothing, which it writes to
@@ -99,6 +109,16 @@ pub(crate) fn keyed_check_function<'env>(
     function(env, c"check", CheckKey(keyed), Some(words))
 }
 
+/// Returns a function that tries for a key, and writes to `words` when more than what remains is
+/// free.
+pub(crate) fn keyed_pass_function<'env>(
+    env: &'env Env,
+    keyed: Keyed,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"pass", PassKey(keyed), Some(words))
+}
+
 /// Returns a function that peeks for a key.
 pub(crate) fn keyed_peek_function(env: &Env, keyed: Keyed) -> Result<Unknown<'_>> {
     function(env, c"peek", PeekKey(keyed), None)
@@ -111,11 +131,13 @@ trait Answer: 'static {
 
 struct Try(Limiter);
 struct Check(Limiter);
+struct Pass(Limiter);
 struct Begin(Arc<Hub>, Limiter);
 struct Next(Arc<Hub>, Arc<Mutex<Option<AcquireError>>>);
 struct Peek(Limiter);
 struct TryKey(Keyed);
 struct CheckKey(Keyed);
+struct PassKey(Keyed);
 struct PeekKey(Keyed);
 
 impl Answer for Try {
@@ -135,6 +157,14 @@ impl Answer for Check {
         }
         words.write(RESET_AFTER, &[reset_after.map_or(u64::MAX, whole_ns)]);
         Some(answer)
+    }
+}
+
+impl Answer for Pass {
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
+        let decision = self.0.try_acquire(arguments.permits(0)?).ok()?;
+        let next = |grant: Grant| self.0.peek(grant.remaining().saturating_add(1)).ok().flatten();
+        Some(passed(decision, decision.granted().and_then(next), words))
     }
 }
 
@@ -169,7 +199,7 @@ impl Answer for Next {
 impl Answer for Peek {
     fn answer(&self, arguments: &Arguments, _words: &Words) -> Option<f64> {
         let wait = self.0.peek(arguments.permits(0)?).ok()?;
-        Some(wait.map_or(-1.0, |wait| double(whole_ns(wait))))
+        Some(waited(wait))
     }
 }
 
@@ -199,27 +229,55 @@ impl Answer for CheckKey {
     }
 }
 
+impl Answer for PassKey {
+    fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
+        let permits = arguments.permits(1)?;
+        let passed = |key: &[u8]| {
+            let (decision, more) =
+                self.0.try_acquire_then_peek(KeyRef::Bytes(key), permits).ok()?;
+            Some(passed(decision, more, words))
+        };
+        arguments.with_key(0, passed)?
+    }
+}
+
 impl Answer for PeekKey {
     fn answer(&self, arguments: &Arguments, _words: &Words) -> Option<f64> {
         let permits = arguments.permits(1)?;
         let peeked = |key: &[u8]| self.0.peek(KeyRef::Bytes(key), permits).ok();
         let wait = arguments.with_key(0, peeked)??;
-        Some(wait.map_or(-1.0, |wait| double(whole_ns(wait))))
+        Some(waited(wait))
     }
 }
 
 #[inline]
 fn decided(decision: Decision, words: &Words) -> f64 {
+    if let Decision::Granted(grant) = &decision {
+        words.write(0, &to_words(grant));
+    }
+    answered(&decision)
+}
+
+/// Answers without the words of a grant, which requests do not keep.
+fn passed(decision: Decision, more: Option<Duration>, words: &Words) -> f64 {
+    words.write(MORE_AFTER, &[waited(more).to_bits()]);
+    answered(&decision)
+}
+
+#[inline]
+fn answered(decision: &Decision) -> f64 {
     match decision {
-        Decision::Granted(grant) => {
-            words.write(0, &to_words(&grant));
-            double(grant.remaining())
-        }
+        Decision::Granted(grant) => double(grant.remaining()),
         // Never zero, so that the sign tells a denial from a grant.
         Decision::Denied(denial) => {
             denial.retry_after().map_or(f64::NEG_INFINITY, |wait| -double(whole_ns(wait)))
         }
     }
+}
+
+/// Returns a wait in nanoseconds, or -1 where time does not help.
+fn waited(wait: Option<Duration>) -> f64 {
+    wait.map_or(-1.0, |wait| double(whole_ns(wait)))
 }
 
 /// The buffer of an environment that functions write to: see [`grant`](crate::grant).

@@ -109,6 +109,19 @@ test('golden lines of every dialect', (context) => {
   assert.equal(value({ name: 'p', quota: 5, unit: 'concurrent-requests' }), 'ratelimit-policy: "p";q=5;qu="concurrent-requests"')
 })
 
+test('what remains is written anew when either of its numbers changes', () => {
+  const fields = new Fields(announcedOf({ quota: 9, window: '9s' }))
+  const headers = { get: () => undefined, set: (to, name, value) => to.set(name, value) }
+  for (const [remaining, moreAfter, text] of [
+    [7, null, 'r=7'], [7, 1000, 'r=7;t=1'], [7, 999, 'r=7;t=1'], [7, 1001, 'r=7;t=2'], [6, 1001, 'r=6;t=2'],
+    [6, 0, 'r=6;t=0'], [6, null, 'r=6'], [0, null, 'r=0'], [7, 1000, 'r=7;t=1']
+  ]) {
+    const response = new Map()
+    fields.write(remaining, moreAfter, headers, response)
+    assert.equal(response.get('RateLimit'), `"default";${text}`)
+  }
+})
+
 test('fields of an outer layer stay', () => {
   const outer = { RateLimit: '"a";r=1', 'RateLimit-Policy': '"a";q=2' }
   assert.deepEqual(written({ quota: 9, window: '1s' }, 7, 1, outer), ['ratelimit-policy: "a";q=2, "default";q=9;w=1', 'ratelimit: "a";r=1, "default";r=7;t=1'])

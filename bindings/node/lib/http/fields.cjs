@@ -18,6 +18,10 @@ class Fields {
   #quota
   #windowMs
   #dialects
+  /** The last text of what remains, and its numbers. */
+  #text
+  #remaining
+  #seconds
 
   constructor ({ name, quota, windowNs, unit = 'requests', dialects = ['current'] }) {
     this.policy = name
@@ -38,9 +42,11 @@ class Fields {
     remaining = Math.min(remaining, MAX_INTEGER)
     for (const dialect of this.#dialects) {
       if (dialect === 'current') {
-        const reset = moreAfter === null ? '' : `;t=${Math.min(Math.ceil(moreAfter / 1000), MAX_INTEGER)}`
-        append(headers, response, 'RateLimit-Policy', this.#item)
-        append(headers, response, 'RateLimit', `${this.#name};r=${remaining}${reset}`)
+        // Both before either is set: a response without fields answers at once.
+        const policies = headers.get(response, 'RateLimit-Policy')
+        const states = headers.get(response, 'RateLimit')
+        headers.set(response, 'RateLimit-Policy', behind(policies, this.#item))
+        headers.set(response, 'RateLimit', behind(states, this.#state(remaining, moreAfter)))
         continue
       }
       // A request for more than there can ever be has no time of its own, but the limit has.
@@ -49,6 +55,18 @@ class Fields {
       const reset = dialect === 'legacy-unix' ? Math.ceil((Date.now() + after) / 1000) : Math.ceil(after / 1000)
       this.#writeTriple(dialect === 'older' ? 'RateLimit' : 'X-RateLimit', remaining, reset, headers, response)
     }
+  }
+
+  /** Returns what remains as text: often the last one again, as most clients have used little. */
+  #state (remaining, moreAfter) {
+    const seconds = moreAfter === null ? null : Math.min(Math.ceil(moreAfter / 1000), MAX_INTEGER)
+    if (remaining !== this.#remaining || seconds !== this.#seconds) {
+      const reset = seconds === null ? '' : `;t=${seconds}`
+      this.#text = `${this.#name};r=${remaining}${reset}`
+      this.#remaining = remaining
+      this.#seconds = seconds
+    }
+    return this.#text
   }
 
   #writeTriple (prefix, remaining, reset, headers, response) {
@@ -60,9 +78,9 @@ class Fields {
   }
 }
 
-function append (headers, response, name, item) {
-  const there = headers.get(response, name)
-  headers.set(response, name, there === undefined || there === null ? item : `${there}, ${item}`)
+/** Returns a list with one item more. */
+function behind (there, item) {
+  return there === undefined || there === null ? item : `${there}, ${item}`
 }
 
 /** Checks the option `headers`, and returns what it says of the policy. */

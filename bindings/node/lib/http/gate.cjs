@@ -4,6 +4,7 @@
 const { functionOf, optionalSpanNs, optionsOf, permitsOf } = require('../arguments.cjs')
 const { ManualClock } = require('../clock.cjs')
 const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, Unavailable } = require('../errors.cjs')
+const { lastMoreAfter } = require('../grant.cjs')
 const { Keyed, rawOf: rawOfKeyed } = require('../keyed.cjs')
 const { Limiter, rawOf } = require('../limiter.cjs')
 const { show } = require('../show.cjs')
@@ -122,8 +123,9 @@ class Gate {
     if (this.#isShared && this.#waitWithin === undefined) return this.#ask(key, cost, request, response)
     if (this.#isShared) return this.#wait(key, cost, request, response)
     if (!this.#countsInFlight && this.#options.refundWhen === undefined) {
-      const remaining = this.#isKeyed ? this.#raw.attempt(key, cost) : this.#raw.attempt(cost)
-      if (remaining >= 0) return this.#counted(this.#passed(key, remaining), request)
+      const attempt = this.#fields === undefined ? this.#raw.attempt : this.#raw.pass
+      const remaining = this.#isKeyed ? attempt(key, cost) : attempt(cost)
+      if (remaining >= 0) return this.#counted(outcome(null, remaining, this.#fields && lastMoreAfter()), request)
     }
     let limiter
     let decision
