@@ -317,6 +317,18 @@ test('what is announced is what the limit is', async () => {
   assert.throws(() => rateLimit(new Keyed('5/s'), { maxKeys: 5 }), /no option 'maxKeys'/)
 })
 
+test('a limit that time does not refill reports no time', () => {
+  const limiter = new Limiter({ policy: 'backfill-pool', pool: 3 })
+  limiter.refill(2)
+  const middleware = rateLimit(limiter, { headers: { quota: 3 } })
+  for (const text of ['"default";r=1', '"default";r=0']) {
+    const fields = new Map()
+    const response = { getHeader: (name) => fields.get(name), setHeader: (name, value) => fields.set(name, value) }
+    middleware({}, response, () => {})
+    assert.deepEqual(Object.fromEntries(fields), { 'RateLimit-Policy': '"default";q=3', RateLimit: text })
+  }
+})
+
 test('Hono without a server of Node is refused with a sentence', async () => {
   const app = new Hono()
   app.use(ofHono.rateLimit('5/s'))
