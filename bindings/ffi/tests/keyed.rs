@@ -19,8 +19,7 @@ fn a_try_that_peeks_returns_what_a_try_and_a_peek_behind_it_do() {
     ];
     for policy in policies {
         let clock = ManualClock::stepped();
-        let table =
-            || Keyed::new(policy.clone(), Capacity::default(), Clock::Manual(clock.clone()));
+        let table = || Keyed::new(policy, Capacity::default(), Clock::Manual(clock.clone()));
         let (table, oracle) = (table(), table());
         let mut random = fastrand::Rng::with_seed(7);
         let (mut grants, mut never) = (0, 0);
