@@ -28,7 +28,7 @@ use crate::reservation::Reservation;
 use crate::watched::{new_signal, wait};
 
 /// A limiter for threads and tasks. The class of users adds to it what Python does as well.
-#[pyclass(frozen, subclass, module = "pyrategate", name = "_Limiter")]
+#[pyclass(frozen, subclass, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Limiter {
     /// Empty until `__init__`, whose arguments are those of a subclass until it calls ours.

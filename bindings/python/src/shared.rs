@@ -25,7 +25,7 @@ pub(crate) type Ended = Result<Decided, SharedError>;
 
 /// A limit for each key that all processes with the same store keep together. The class of users
 /// adds to it what Python does as well.
-#[pyclass(frozen, subclass, module = "pyrategate", name = "_Shared")]
+#[pyclass(frozen, subclass, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Empty until `__init__`, as of a limiter.
