@@ -121,6 +121,8 @@ pub enum Reply {
 pub enum SharedError {
     /// The address of the store is none. The text omits it, as it may hold a password.
     Address(AddressError),
+    /// The address begins with what the packages do not take. The text omits it, too.
+    Scheme,
     /// The address asks for TLS, which the packages are built without.
     Tls,
     /// A store does not know this policy.
@@ -157,11 +159,15 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`SharedError::Address`], [`SharedError::Tls`], [`SharedError::Policy`],
-    /// [`SharedError::Name`], [`SharedError::Open`] and [`SharedError::Setup`].
+    /// [`SharedError::Address`], [`SharedError::Scheme`], [`SharedError::Tls`],
+    /// [`SharedError::Policy`], [`SharedError::Name`], [`SharedError::Open`] and
+    /// [`SharedError::Setup`].
     pub fn new(policies: &Policies, config: &SharedConfig) -> Result<Self, SharedError> {
         if config.url.starts_with("rediss:") {
             return Err(SharedError::Tls);
+        }
+        if !["redis://", "unix:"].iter().any(|scheme| config.url.starts_with(scheme)) {
+            return Err(SharedError::Scheme);
         }
         let address: Address = config.url.parse().map_err(SharedError::Address)?;
         let mut store = address.config().budget(config.budget);
@@ -522,6 +528,7 @@ impl SharedError {
             Self::TimeCannotHelp | Self::Exceeds(_) => Code::Never,
             Self::Store(StoreError::Closed) => Code::Closed,
             Self::Address(_)
+            | Self::Scheme
             | Self::Tls
             | Self::Policy(_)
             | Self::Name(_)
@@ -545,6 +552,10 @@ impl fmt::Display for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(error) => write!(f, "the address of the store: {error}"),
+            Self::Scheme => f.write_str(
+                "the address of the store must begin with \"redis://\" or \"unix:/\", as in \
+                 \"redis://127.0.0.1:6379\"",
+            ),
             Self::Tls => f.write_str(
                 "the address of the store begins with \"rediss:\", and this package has no TLS: run a \
                  proxy for TLS, such as stunnel, and give its \"redis://\" or \"unix:/\" address",

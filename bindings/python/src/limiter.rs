@@ -595,8 +595,11 @@ fn collect(limit: &Bound<'_, PyAny>, all: &mut Vec<AnyPolicy>) -> PyResult<()> {
     }
     if let Some(table) = limit.getattr_opt("_table")? {
         let table: String = table.extract()?;
-        let read = Policies::from_table(&table);
-        let read = read.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        // A policy has no lines.
+        let shown = limit.repr()?;
+        let read = Policies::from_table(&table).map_err(|error| {
+            PyValueError::new_err(format!("the limit {shown}: {}", error.message))
+        })?;
         all.extend_from_slice(read.policies());
         return Ok(());
     }

@@ -220,6 +220,21 @@ def test_errors_name_the_option_and_what_helps(clock):
         Shared("redis://127.0.0.1:1", "1/s", budget=-1)
     with pytest.raises(ValueError, match="this package has no TLS.*stunnel"):
         Shared("rediss://127.0.0.1:1", "1/s")
+    begins = r'must begin with "redis://" or "unix:/"'
+    port = "the port must be a number from 0 to 65535"
+    wrong = {
+        "redis://:secret@h:65536": port,
+        "redis://secret:65536/0": port,
+        "redis://secret:x": port,
+        "http://secret": begins,
+        "127.0.0.1:6379": begins,
+        "unix:": 'a path must follow "unix:"',
+        "redis://:secret@": "followed by a host and a port",
+    }
+    for url, message in wrong.items():
+        with pytest.raises(ValueError, match=f"the address of the store.*{message}") as raised:
+            Shared(url, "1/s")
+        assert not re.search("rediss|secret", str(raised.value))
     for number in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="a number of a policy is finite"):
             Limiter(Policy("two-timeline", rate="5/s", mode={"burst": number}))
@@ -587,12 +602,21 @@ def test_limits_of_other_types(limit):
 
 
 def test_policies_say_what_they_take():
-    with pytest.raises(ValueError, match="sliding-log"):
-        Limiter(Policy("slidinglog", permits=1))
-    with pytest.raises(ValueError, match="period"):
-        Limiter(Policy("sliding-log", permits=1))
-    with pytest.raises(ValueError, match="permit"):
-        Limiter(Policy("sliding-log", permits=1, period="1s", permit=2))
+    wrong = [
+        (Policy("slidinglog", permits=1), '`policy` of the limit: "slidinglog" is not a policy'),
+        (Policy("sliding-log", permits=1), "sliding-log: needs `period`, as in"),
+        (
+            Policy("sliding-log", permits=1, period="1s", permit=2),
+            "unknown key `permit` in the limit; it has policy, permits",
+        ),
+        (Policy("gcra", rate=5), "`rate` of the limit: is a whole number; it must be text"),
+        (Policy("gcra", rate="1/s", burst=-1), "`burst` of the limit: is -1; it must be zero"),
+        (Policy("gcra", rate="1/s", burst=0), "gcra: "),
+    ]
+    for policy, message in wrong:
+        with pytest.raises(ValueError, match=re.escape(f"the limit {policy!r}: {message}")) as no:
+            Limiter(policy)
+        assert not re.search(r"\bfile\b|\bline \d", str(no.value)), no.value
     with pytest.raises(TypeError, match="number of a policy"):
         Limiter(Policy("sliding-log", permits=object(), period="1s"))
     with pytest.raises(ValueError):

@@ -60,7 +60,9 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" => Err(INVALID),
+                "" => Err(AddressError(
+                    "a path must follow \"unix:\", as in \"unix:/run/redis.sock\"",
+                )),
                 path => Ok(plain(Server::Unix(path.into()))),
             };
         }
@@ -116,7 +118,10 @@ fn host_and_port(address: &str) -> Result<(String, u16), AddressError> {
         }
         None => address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port))),
     };
-    let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| INVALID))?;
+    // It may be a password whose name and `@` are missing, so that the message omits it.
+    const PORT: AddressError =
+        AddressError("the port must be a number from 0 to 65535, as in \"redis://127.0.0.1:6379\"");
+    let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| PORT))?;
     if host.is_empty() || host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) {
         return Err(INVALID);
     }
