@@ -134,7 +134,8 @@ pub enum SharedError {
     Open(Arc<OpenError>),
     /// The limit and the mode do not fit each other, or not the store.
     Setup(SetupError),
-    /// The store is gone, and calls are denied meanwhile.
+    /// The store is gone, and calls are denied meanwhile; or this process's part of the limit does
+    /// not begin within the timeout.
     Unavailable {
         /// The store's latest failure.
         why: Unavailable,
@@ -222,8 +223,8 @@ impl Shared {
     /// Takes permits of a key as soon as they may start. The decision is a grant.
     ///
     /// A timeout refuses at once what could only start later. While the store is gone and calls
-    /// are denied, the reply is [`SharedError::Unavailable`]: a caller that would rather wait on
-    /// calls again.
+    /// are denied, or this process's part of the limit has not begun within the timeout, the reply
+    /// is [`SharedError::Unavailable`]: a caller that would rather wait on calls again.
     #[must_use]
     pub fn acquire(&self, key: &[u8], permits: u64, timeout: Option<Duration>) -> Reply {
         if permits > self.setup.capacity {
@@ -400,7 +401,13 @@ impl Call {
         let wait_ns = retry_after.map_or(connected.pause_ns, whole_ns);
         let retry_ns = connected.clock.now_ns().saturating_add(wait_ns);
         if self.deadline_ns.is_some_and(|deadline_ns| retry_ns > deadline_ns) {
-            return Err(SharedError::TooLong { retry_after });
+            // Before this process's part begins, no limit has decided.
+            let is_undecided = denial.by == DecidedBy::Fallback && denial.remaining.is_none();
+            return Err(if is_undecided {
+                connected.gone(retry_after)
+            } else {
+                SharedError::TooLong { retry_after }
+            });
         }
         Ok(retry_ns)
     }

@@ -303,3 +303,38 @@ fn labels_of_limits_are_their_texts_and_long_ones_differ() {
     // One state of the limit that both have, one of each that they have not, and the marker.
     assert_eq!(keys.len(), 4, "{keys:?}");
 }
+
+/// Before that the store may have granted all of the part, and no limit has decided.
+#[test]
+fn a_wait_for_a_part_that_has_not_begun_is_unavailable_and_over_the_part_it_is_too_long() {
+    let nodes = std::num::NonZeroU32::new(2).unwrap();
+    let shared = |limit: &str| {
+        let config = SharedConfig {
+            url: "redis://127.0.0.1:1".to_owned(),
+            prefix: None,
+            name: None,
+            mode: Mode::Exact,
+            when_gone: OnUnavailable::Local { nodes },
+            has_quarantine: false,
+            budget: Duration::from_millis(50),
+        };
+        Shared::new(&limit.parse().unwrap(), &config).unwrap()
+    };
+    let hourly = shared("2 per any 1h");
+    let end = hourly.acquire(b"k", 1, Some(Duration::ZERO)).wait();
+    let Err(SharedError::Unavailable { retry_after: Some(wait), .. }) = end else {
+        panic!("{end:?}")
+    };
+    assert!(wait > Duration::from_secs(3_500), "{wait:?}");
+    let soon = shared("2 per any 200ms");
+    let begin = Instant::now();
+    soon.acquire(b"k", 1, Some(LONG)).wait().unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(200));
+    loop {
+        match soon.acquire(b"k", 1, Some(Duration::ZERO)).wait() {
+            Ok(_) => {}
+            Err(SharedError::TooLong { .. }) => break,
+            end => panic!("{end:?}"),
+        }
+    }
+}

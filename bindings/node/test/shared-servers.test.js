@@ -197,6 +197,28 @@ test('a wait for a store that is gone is a 503 at once', options, async (context
   assert.deepEqual([gone.status, limit.counts.undecided], [503, 1])
 })
 
+test('before the part of a process begins, a request is a 503, and over the part a 429', async (context) => {
+  const gone = { url: 'redis://127.0.0.1:1', budget: '50ms', whenGone: 'local', processes: 2 }
+  const hourly = shared('2 per any hour', gone)
+  for (const waitWithin of [undefined, '10ms']) {
+    const limit = rateLimit(hourly, { waitWithin })
+    const undecided = await (await appOf(context, limit)).get()
+    assert.deepEqual([undecided.status, limit.counts.undecided, limit.counts['over-limit']], [503, 1, 0])
+    assert.equal(undecided.fields.get('ratelimit'), null)
+    assert.ok(undecided.fields.get('retry-after') >= 1)
+  }
+  const begun = shared('2 per any 100ms', gone)
+  while (!await begun.tryAcquire(KEY)) await sleep(1)
+  const limit = rateLimit(begun, { waitWithin: 0 })
+  const { get } = await appOf(context, limit)
+  let statuses
+  do {
+    statuses = await statusesOf([get(), get(), get(), get()])
+  } while (!statuses.includes(429))
+  assert.ok(statuses.every((status) => status === 200 || status === 429), statuses)
+  assert.equal(limit.counts.undecided, 0)
+})
+
 test('the loop goes on while the store stands still', options, async (context) => {
   const own = await Server.start()
   context.after(() => own.kill())

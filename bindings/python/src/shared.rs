@@ -236,6 +236,9 @@ impl Shared {
     }
 
     /// The store's status for this process: "healthy", "quarantined" or "unavailable".
+    ///
+    /// It is "healthy" until five failures in a row, also before the first contact, which `ready`
+    /// makes.
     #[getter]
     fn status(&self) -> PyResult<String> {
         Ok(self.inner()?.health().store_status.to_string())
