@@ -178,7 +178,7 @@ class Gate {
 
   #granted (key, grant, limiter, request, response) {
     // The client may have left before the store replied.
-    if (this.#keepsGrants && (response.closed || response.destroyed)) {
+    if (this.#keepsGrants && isOver(response)) {
       this.#refund(key, grant)
       return GONE
     }
@@ -193,14 +193,14 @@ class Gate {
     const end = () => {
       try {
         if (limiter) limiter.release(grant.permits)
-        else if (response.writableFinished && refundWhen(response)) this.#refund(key, grant)
+        else if (wasSent(response) && refundWhen(response)) this.#refund(key, grant)
       } catch (error) {
         // A limit that has been closed needs nothing back.
         if (!(error instanceof RateLimitError)) throw error
       }
     }
     // The client may have left before its turn came.
-    if (response.closed || response.destroyed) end()
+    if (isOver(response)) end()
     else response.once('close', end)
   }
 
@@ -261,6 +261,16 @@ class Gate {
     }
     return decided
   }
+}
+
+// A response of HTTP/2 is neither closed nor destroyed, but its stream is. It is also finished where
+// its client has left before it was ended.
+function isOver (response) {
+  return response.closed || response.destroyed || response.stream?.destroyed === true
+}
+
+function wasSent (response) {
+  return response.writableEnded && response.writableFinished
 }
 
 /** Returns the fields of what is announced: as given, or as the limit is. */
