@@ -15,7 +15,7 @@ use rategate::store::{PerProcess, Rule, StoreError, Unavailable};
 use rategate::wait::Sleep;
 use rategate::{AnyPolicy, Clock as _, MonotonicClock};
 use rategate_core::span::whole_ns;
-use rategate_redis::client::{Address, AddressError, Config, OpenError, RedisStore};
+use rategate_redis::client::{Address, AddressError, Config, OpenError, RedisStore, Server};
 use rategate_sim::scenario::policy_body;
 
 pub use rategate::distributed::{
@@ -85,6 +85,8 @@ pub struct Shared {
 struct Setup {
     id: u64,
     store: Config,
+    /// The place of the counts in the store, of a limit without a name.
+    unnamed: Option<Unnamed>,
     rules: Vec<(String, Rule)>,
     mode: Mode,
     when_gone: OnUnavailable,
@@ -93,6 +95,13 @@ struct Setup {
     /// The most permits that one call can take.
     capacity: u64,
     kept: PerProcess<Arc<Connected>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Unnamed {
+    server: Server,
+    database: u16,
+    prefix: Option<String>,
 }
 
 /// The parts that each process has of its own.
@@ -171,6 +180,11 @@ impl Shared {
             return Err(SharedError::Scheme);
         }
         let address: Address = config.url.parse().map_err(SharedError::Address)?;
+        let unnamed = config.name.is_none().then(|| Unnamed {
+            server: address.server.clone(),
+            database: address.database.unwrap_or(0),
+            prefix: config.prefix.clone(),
+        });
         let mut store = address.config().budget(config.budget);
         if let Some(prefix) = &config.prefix {
             store = store.prefix(prefix);
@@ -180,6 +194,7 @@ impl Shared {
         let setup = Setup {
             id: next_id(),
             store,
+            unnamed,
             rules,
             mode: config.mode,
             when_gone: config.when_gone,
@@ -249,6 +264,16 @@ impl Shared {
         let (connected, key) = (Arc::clone(connected), Arc::from(key));
         let call = Call { connected, key, number, permits, deadline_ns };
         Reply::Later(Box::pin(call.acquire(first)))
+    }
+
+    /// Returns `true` if this limit and another one have no name, and count together because their
+    /// texts and their stores are equal.
+    #[must_use]
+    pub fn counts_with(&self, other: &Self) -> bool {
+        let labels = |setup: &Setup, label: &str| setup.rules.iter().any(|(each, _)| each == label);
+        self.setup.unnamed.is_some()
+            && self.setup.unnamed == other.setup.unnamed
+            && self.setup.rules.iter().any(|(label, _)| labels(&other.setup, label))
     }
 
     /// Returns the number of a key's limit in this process, which [receipts](crate::Receipt) name.

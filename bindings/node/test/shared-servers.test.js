@@ -325,6 +325,29 @@ test('a rejected request is a 503, a defect an error of the application, and an 
   assert.deepEqual(reported(await get()), [429, null, null, '1'])
 })
 
+test('two limits that count together without a name are reported', async () => {
+  const url = 'redis://127.0.0.1:1'
+  const warned = []
+  const onWarning = ({ code, message }) => warned.push([code, message])
+  process.on('warning', onWarning)
+  try {
+    const [first, ...others] = [{}, { name: 'other' }, { prefix: 'other' }].map((more) => new Shared(url, '7 per any 77s', more))
+    // The same object is one limit, and a name or another text tells two apart.
+    for (const limit of [first, first, ...others, new Shared(url, '8 per any 77s')]) rateLimit(limit)
+    await sleep(1)
+    assert.deepEqual(warned, [])
+    const another = new Shared(url, '7 per any 77s')
+    rateLimit(another)
+    rateLimit(another)
+    await sleep(1)
+    assert.equal(warned.length, 1)
+    assert.equal(warned[0][0], 'RATEGATE_SHARED_TWICE')
+    assert.match(warned[0][1], /^the limit '7 per any 77s' .*give each a name/)
+  } finally {
+    process.off('warning', onWarning)
+  }
+})
+
 const OTHERS = {
   fastify: async (limited) => {
     const app = Fastify()

@@ -235,6 +235,11 @@ impl Shared {
         ready.map_err(|error| raised_by_shared(py, &error))
     }
 
+    /// Returns True if this limit and another one have no name and count together.
+    fn _counts_with(&self, other: &Bound<'_, Self>) -> PyResult<bool> {
+        Ok(self.inner()?.counts_with(other.get().inner()?))
+    }
+
     /// The store's status for this process: "healthy", "quarantined" or "unavailable".
     ///
     /// It is "healthy" until five failures in a row, also before the first contact, which `ready`

@@ -7,7 +7,7 @@ const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, Unavailab
 const { Keyed, rawOf: rawOfKeyed } = require('../keyed.cjs')
 const { Limiter, rawOf } = require('../limiter.cjs')
 const { show } = require('../show.cjs')
-const { Shared, configOf } = require('../store.cjs')
+const { Shared, configOf, warnOfAnother } = require('../store.cjs')
 const { Fields, announcedOf } = require('./fields.cjs')
 const { AMBIGUOUS, peer, sourceOf } = require('./keys.cjs')
 const { CONTENT_TYPE, REASONS, Refusal } = require('./refusal.cjs')
@@ -47,6 +47,7 @@ class Gate {
 
   constructor (limit, options) {
     this.#isShared = limit instanceof Shared
+    if (this.#isShared) warnOfAnother(limit)
     const isMade = this.#isShared || limit instanceof Limiter || limit instanceof Keyed
     this.#options = optionsOf(options, isMade ? OPTIONS : [...OPTIONS, ...OPTIONS_OF_KEYED])
     const { key, missing, cost, waitWithin, refundWhen, headers, answer, onRefused } = this.#options
