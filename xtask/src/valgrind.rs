@@ -13,6 +13,9 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::servers::debian;
 
+/// The time after which a run is ended: a test that hangs would never end.
+const BOUND: &str = "60m";
+
 /// A run of a program under valgrind.
 pub(crate) struct Watched {
     command: Command,
@@ -25,9 +28,9 @@ impl Watched {
     pub(crate) fn new(program: &Path, folder: &Path, library: &'static str) -> Result<Self> {
         debian("valgrind", "valgrind")?;
         let report = folder.join("valgrind.xml");
-        let mut command = Command::new("valgrind");
-        command.args(["--quiet", "--fair-sched=yes", "--smc-check=all-non-file"]);
-        command.args(["--undef-value-errors=no", "--leak-check=full"]);
+        let mut command = Command::new("timeout");
+        command.args([BOUND, "valgrind", "--quiet", "--fair-sched=yes"]);
+        command.args(["--smc-check=all-non-file", "--undef-value-errors=no", "--leak-check=full"]);
         command.args(["--show-leak-kinds=definite", "--num-callers=40", "--xml=yes"]);
         command.arg(format!("--xml-file={}", report.display())).arg(program);
         Ok(Self { command, report, library })
@@ -42,6 +45,7 @@ impl Watched {
     pub(crate) fn run(mut self, load: &str) -> Result<()> {
         let status = self.command.status().context("start valgrind")?;
         // A test that fails is no fault here, but a program that dies is.
+        ensure!(status.code() != Some(124), "the tests did not end within {BOUND} under valgrind");
         let ended = [Some(0), Some(1)].contains(&status.code());
         ensure!(ended, "the tests die under valgrind: {status}");
         let report = std::fs::read_to_string(&self.report).context("valgrind's report")?;

@@ -121,6 +121,8 @@ struct Mark {
     list: Weak<List>,
     /// `true` from when the wait may have ended until its caller looks, or leaves.
     is_set: AtomicBool,
+    /// `true` from when its caller looked before the first did, until it looks again.
+    was_put_off: AtomicBool,
     /// The limiter's count of marks that are set.
     untaken: Arc<AtomicUsize>,
 }
@@ -193,6 +195,7 @@ impl Hub {
             id: AtomicU64::new(id),
             list: Arc::downgrade(&self.list),
             is_set: AtomicBool::new(false),
+            was_put_off: AtomicBool::new(false),
             untaken: Arc::clone(limiter.untaken()),
         });
         match waiting.poll(&Waker::from(Arc::clone(&mark))) {
@@ -236,7 +239,22 @@ impl Hub {
 
     /// Returns the result of a wait, once, as its caller runs: it takes the permits now. `None`
     /// while the wait lasts, and after its end.
+    ///
+    /// The first of those that wait for the same may have looked a moment before the start, and a
+    /// later one may look a moment after it. The later one then gets nothing, and the hub wakes
+    /// both again. If the first has still not looked by then, the later one goes on.
     pub fn collect(&self, wait: WaitId) -> Option<Result<Grant, AcquireError>> {
+        let WaitId(id) = wait;
+        let mark = {
+            let waits = self.waits();
+            let is_later = waits.first_to_run(id) != id;
+            is_later
+                .then(|| waits.by_id.get(&id).map(|wait| Arc::clone(&wait.place.mark)))
+                .flatten()
+        };
+        if mark.is_some_and(|mark| mark.puts_off()) {
+            return None;
+        }
         Some(self.end(wait)?.end)
     }
 
@@ -452,7 +470,23 @@ impl Mark {
         }
     }
 
+    /// Returns `true` if its caller has to wait until the first has looked, at most once until it
+    /// looks itself.
+    fn puts_off(self: &Arc<Self>) -> bool {
+        if !self.is_set.load(Ordering::Acquire) {
+            return true;
+        }
+        if self.was_put_off.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        if let Some(list) = self.list.upgrade() {
+            list.put(Arc::clone(self));
+        }
+        true
+    }
+
     fn unset(&self) {
+        self.was_put_off.store(false, Ordering::Relaxed);
         if self.is_set.swap(false, Ordering::AcqRel) {
             self.untaken.fetch_sub(1, Ordering::Relaxed);
         }

@@ -431,6 +431,36 @@ fn loops_and_threads_share_one_line() {
     assert!(!limiter.has_untaken());
 }
 
+/// The first looks a moment before the start of both, and the second a moment after it.
+#[test]
+fn a_start_between_the_looks_of_two_callers_is_the_firsts() {
+    let at = Loop::new();
+    let limiter = at.limiter("2 per any second");
+    assert!(limiter.try_acquire(2).unwrap().is_granted());
+    let [first, second] = [(); 2].map(|()| at.begin(&limiter));
+    assert!(!at.runs(first));
+    at.clock.advance(SECOND);
+    assert_eq!(at.woken(), [first, second]);
+    assert!(!at.runs(second));
+    assert!(at.notified.load(Ordering::SeqCst) > 0);
+    assert_eq!(at.woken(), [first, second]);
+    assert!(at.runs(first) && at.runs(second));
+    assert_eq!(limiter.waiting(), Ok(0));
+}
+
+#[test]
+fn a_caller_that_never_looks_holds_up_a_later_one_for_a_turn() {
+    let at = Loop::new();
+    let limiter = at.limiter("2 per any second");
+    assert!(limiter.try_acquire(2).unwrap().is_granted());
+    let [first, second] = [(); 2].map(|()| at.begin(&limiter));
+    at.clock.advance(SECOND);
+    assert_eq!(at.woken(), [first, second]);
+    assert!(!at.runs(second));
+    assert_eq!(at.woken(), [first, second]);
+    assert!(at.runs(second) && at.runs(first));
+}
+
 /// The thread that ends waits and that of the loop put callers on the list, in any order; callers
 /// go on in theirs.
 #[cfg(unix)]

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use crate::decision::Grant;
 use crate::error::raised;
 use crate::limiter::Limiter;
+use crate::stop;
 
 /// Permits that are taken, or waited for, once it is awaited; until then it holds nothing.
 ///
@@ -36,7 +37,7 @@ impl Acquire {
         Self { limiter, permits, timeout, state: Mutex::new(State::New) }
     }
 
-    /// Returns the coroutine that goes on. `None` if the permits were free: then it has ended.
+    /// Returns the coroutine that goes on, or the grant if the permits were free.
     fn begin<'py>(&self, py: Python<'py>) -> PyResult<Result<Bound<'py, PyAny>, Grant>> {
         let limiter = self.limiter.bind(py);
         let inner = limiter.get().inner()?;
@@ -50,6 +51,30 @@ impl Acquire {
             }
             Err(error) => Err(raised(py, error)),
         }
+    }
+
+    /// Goes on to the next object that the loop gets, or to the grant if the permits were free.
+    fn step<'py>(&self, value: Bound<'py, PyAny>) -> PyResult<Result<Bound<'py, PyAny>, Grant>> {
+        let py = value.py();
+        let waits = match self.set(State::Ended) {
+            State::New => match self.begin(py)? {
+                Ok(waits) => waits,
+                Err(grant) => return Ok(Err(grant)),
+            },
+            State::Waits(waits) => {
+                let waits = waits.into_bound(py);
+                self.set(State::Waits(waits.clone().unbind()));
+                waits
+            }
+            State::Ended => {
+                return Err(PyRuntimeError::new_err("this wait has been awaited already"));
+            }
+        };
+        let step = waits.call_method1(intern!(py, "send"), (value,));
+        if step.is_err() {
+            self.set(State::Ended);
+        }
+        step.map(Ok)
     }
 
     fn set(&self, state: State) -> State {
@@ -68,31 +93,18 @@ impl Acquire {
         acquire
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.send(py.None().into_bound(py))
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.step(py.None().into_bound(py))? {
+            Ok(next) => Ok(Some(next)),
+            Err(grant) => {
+                stop::set(&Bound::new(py, grant)?);
+                Ok(None)
+            }
+        }
     }
 
     fn send<'py>(&self, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = value.py();
-        let waits = match self.set(State::Ended) {
-            State::New => match self.begin(py)? {
-                Ok(waits) => waits,
-                Err(grant) => return Err(PyStopIteration::new_err((grant,))),
-            },
-            State::Waits(waits) => {
-                let waits = waits.into_bound(py);
-                self.set(State::Waits(waits.clone().unbind()));
-                waits
-            }
-            State::Ended => {
-                return Err(PyRuntimeError::new_err("this wait has been awaited already"));
-            }
-        };
-        let step = waits.call_method1(intern!(py, "send"), (value,));
-        if step.is_err() {
-            self.set(State::Ended);
-        }
-        step
+        self.step(value)?.map_err(|grant| PyStopIteration::new_err((grant,)))
     }
 
     #[pyo3(signature = (kind, value=None, traceback=None))]

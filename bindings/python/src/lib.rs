@@ -18,6 +18,7 @@ mod outcome;
 mod replies;
 mod reservation;
 mod shared;
+mod stop;
 mod watched;
 
 use pyo3::prelude::*;
