@@ -111,6 +111,9 @@ fn host_and_port(address: &str) -> Result<(String, u16), AddressError> {
     const INVALID: AddressError = AddressError(
         "the scheme must be followed by a host and a port, as in \"redis://127.0.0.1:6379\"",
     );
+    // It may be a password whose name and `@` are missing, so that the message omits it.
+    const PORT: AddressError =
+        AddressError("the port must be a number from 0 to 65535, as in \"redis://127.0.0.1:6379\"");
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or(INVALID)?;
@@ -118,9 +121,6 @@ fn host_and_port(address: &str) -> Result<(String, u16), AddressError> {
         }
         None => address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port))),
     };
-    // It may be a password whose name and `@` are missing, so that the message omits it.
-    const PORT: AddressError =
-        AddressError("the port must be a number from 0 to 65535, as in \"redis://127.0.0.1:6379\"");
     let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| PORT))?;
     if host.is_empty() || host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) {
         return Err(INVALID);
