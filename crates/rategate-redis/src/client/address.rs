@@ -143,3 +143,25 @@ fn unescaped(text: &str) -> Result<Option<String>, AddressError> {
     let text = percent_decode_str(text).decode_utf8().map_err(|_| INVALID)?;
     Ok((!text.is_empty()).then(|| text.into_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_the_wrong_part_and_never_the_text() {
+        for (text, part) in [
+            ("redis://:secret@h:65536", "the port must be a number from 0 to 65535"),
+            ("redis://secret:-1", "the port"),
+            ("redis://[secret:1", "a host and a port"),
+            ("redis://:secret@", "a host and a port"),
+            ("redis://secret/x", "a database number"),
+            ("unix:", "a path must follow"),
+            ("secret:6379", "not \"redis://host:port\""),
+        ] {
+            let message = text.parse::<Address>().unwrap_err().to_string();
+            assert!(message.contains(part) && !message.contains("secret"), "{text}: {message}");
+        }
+        assert!("redis://h:65535".parse::<Address>().is_ok());
+    }
+}
