@@ -322,10 +322,17 @@ export class Shared {
   remaining (key?: Key): Promise<number | null>
   /** Brings back permits of a grant that had no effect, in the background. */
   refund (key: Key, grant: SharedGrant, permits?: number): void
-  /** Resolves once the store has replied; rejects with {@link Unavailable} after 5 s by default. */
+  /**
+   * Resolves once the store has replied. `timeout` is the longest that it waits, 5 s without it: it
+   * rejects with {@link Unavailable} then, and at once where only an operator can help.
+   */
   ready (timeout?: Span): Promise<void>
   /** Returns the number of callers of this process that wait for a key. */
   waiting (key?: Key): number
+  /**
+   * The store as this process has found it: `"healthy"` until five failures in a row, also before
+   * its first contact, which {@link Shared.ready} makes.
+   */
   readonly status: 'healthy' | 'quarantined' | 'unavailable'
   /** The store's latest failure. */
   readonly lastFailure: string | null
@@ -411,17 +418,24 @@ export class ManualClock {
   settle (): Promise<void>
 }
 
+/** An error of a limit, of whose classes its `code` tells which. */
+export type AnyRateLimitError = TooLong | Full | Closed | Never | ExceedsCapacity | Unavailable
+
 /** A call that a limit did not let pass. */
 export class RateLimitError extends Error {
   protected constructor ()
+  /** Each is of one of the classes, so that after `instanceof` a `switch` on `code` tells them apart. */
+  static [Symbol.hasInstance] (value: unknown): value is AnyRateLimitError
   /** Nanoseconds are text. */
   toJSON (): object
-  readonly code: 'TOO_LONG' | 'FULL' | 'CLOSED' | 'NEVER' | 'EXCEEDS_CAPACITY' | 'UNAVAILABLE'
+  readonly code: AnyRateLimitError['code']
 }
 
 /** The start lies past the timeout. Nothing was taken; later calls may pass. */
 export class TooLong extends RateLimitError {
   private constructor ()
+  static [Symbol.hasInstance] (value: unknown): value is TooLong
+  readonly code: 'TOO_LONG'
   /** The wait, where it is known. */
   readonly waitNs: bigint | null
   /** Milliseconds until the same call would be accepted, where it is known. */
@@ -429,9 +443,14 @@ export class TooLong extends RateLimitError {
   readonly retryAfterNs: bigint | null
 }
 
-/** The store of a shared limit is gone, and `whenGone` is `"deny"`. The message says why. */
+/**
+ * The store of a shared limit is gone, and `whenGone` is `"deny"`, or the part of `"local"` does not
+ * begin within the timeout. The message says why.
+ */
 export class Unavailable extends RateLimitError {
   private constructor ()
+  static [Symbol.hasInstance] (value: unknown): value is Unavailable
+  readonly code: 'UNAVAILABLE'
   /** Milliseconds until a call may go to the store again, where it is known. */
   readonly retryAfter: number | null
   readonly retryAfterNs: bigint | null
@@ -440,19 +459,27 @@ export class Unavailable extends RateLimitError {
 /** The wait queue, or the table of keys, is full. */
 export class Full extends RateLimitError {
   private constructor ()
+  static [Symbol.hasInstance] (value: unknown): value is Full
+  readonly code: 'FULL'
 }
 
 /** The limiter has been closed. */
 export class Closed extends RateLimitError {
   private constructor ()
+  static [Symbol.hasInstance] (value: unknown): value is Closed
+  readonly code: 'CLOSED'
 }
 
 /** No time and no retry makes this call pass. */
 export class Never extends RateLimitError {
   protected constructor ()
+  static [Symbol.hasInstance] (value: unknown): value is Never
+  readonly code: 'NEVER' | 'EXCEEDS_CAPACITY'
 }
 
 /** More permits than could ever pass together. */
 export class ExceedsCapacity extends Never {
   private constructor ()
+  static [Symbol.hasInstance] (value: unknown): value is ExceedsCapacity
+  readonly code: 'EXCEEDS_CAPACITY'
 }

@@ -15,7 +15,7 @@ use rategate::store::{PerProcess, Rule, StoreError, Unavailable};
 use rategate::wait::Sleep;
 use rategate::{AnyPolicy, Clock as _, MonotonicClock};
 use rategate_core::span::whole_ns;
-use rategate_redis::client::{Address, AddressError, Config, OpenError, RedisStore};
+use rategate_redis::client::{Address, AddressError, Config, OpenError, RedisStore, Server};
 use rategate_sim::scenario::policy_body;
 
 pub use rategate::distributed::{
@@ -85,6 +85,8 @@ pub struct Shared {
 struct Setup {
     id: u64,
     store: Config,
+    /// The place of the counts in the store, of a limit without a name.
+    unnamed: Option<Unnamed>,
     rules: Vec<(String, Rule)>,
     mode: Mode,
     when_gone: OnUnavailable,
@@ -93,6 +95,13 @@ struct Setup {
     /// The most permits that one call can take.
     capacity: u64,
     kept: PerProcess<Arc<Connected>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Unnamed {
+    server: Server,
+    database: u16,
+    prefix: Option<String>,
 }
 
 /// The parts that each process has of its own.
@@ -121,6 +130,8 @@ pub enum Reply {
 pub enum SharedError {
     /// The address of the store is none. The text omits it, as it may hold a password.
     Address(AddressError),
+    /// The address begins with what the packages do not take. The text omits it, too.
+    Scheme,
     /// The address asks for TLS, which the packages are built without.
     Tls,
     /// A store does not know this policy.
@@ -132,7 +143,8 @@ pub enum SharedError {
     Open(Arc<OpenError>),
     /// The limit and the mode do not fit each other, or not the store.
     Setup(SetupError),
-    /// The store is gone, and calls are denied meanwhile.
+    /// The store is gone, and calls are denied meanwhile; or this process's part of the limit does
+    /// not begin within the timeout.
     Unavailable {
         /// The store's latest failure.
         why: Unavailable,
@@ -157,13 +169,22 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`SharedError::Address`], [`SharedError::Tls`], [`SharedError::Policy`],
-    /// [`SharedError::Name`], [`SharedError::Open`] and [`SharedError::Setup`].
+    /// [`SharedError::Address`], [`SharedError::Scheme`], [`SharedError::Tls`],
+    /// [`SharedError::Policy`], [`SharedError::Name`], [`SharedError::Open`] and
+    /// [`SharedError::Setup`].
     pub fn new(policies: &Policies, config: &SharedConfig) -> Result<Self, SharedError> {
         if config.url.starts_with("rediss:") {
             return Err(SharedError::Tls);
         }
+        if !["redis://", "unix:"].iter().any(|scheme| config.url.starts_with(scheme)) {
+            return Err(SharedError::Scheme);
+        }
         let address: Address = config.url.parse().map_err(SharedError::Address)?;
+        let unnamed = config.name.is_none().then(|| Unnamed {
+            server: address.server.clone(),
+            database: address.database.unwrap_or(0),
+            prefix: config.prefix.clone(),
+        });
         let mut store = address.config().budget(config.budget);
         if let Some(prefix) = &config.prefix {
             store = store.prefix(prefix);
@@ -173,6 +194,7 @@ impl Shared {
         let setup = Setup {
             id: next_id(),
             store,
+            unnamed,
             rules,
             mode: config.mode,
             when_gone: config.when_gone,
@@ -216,8 +238,8 @@ impl Shared {
     /// Takes permits of a key as soon as they may start. The decision is a grant.
     ///
     /// A timeout refuses at once what could only start later. While the store is gone and calls
-    /// are denied, the reply is [`SharedError::Unavailable`]: a caller that would rather wait on
-    /// calls again.
+    /// are denied, or this process's part of the limit has not begun within the timeout, the reply
+    /// is [`SharedError::Unavailable`]: a caller that would rather wait on calls again.
     #[must_use]
     pub fn acquire(&self, key: &[u8], permits: u64, timeout: Option<Duration>) -> Reply {
         if permits > self.setup.capacity {
@@ -242,6 +264,16 @@ impl Shared {
         let (connected, key) = (Arc::clone(connected), Arc::from(key));
         let call = Call { connected, key, number, permits, deadline_ns };
         Reply::Later(Box::pin(call.acquire(first)))
+    }
+
+    /// Returns `true` if this limit and another one have no name, and count together because their
+    /// texts and their stores are equal.
+    #[must_use]
+    pub fn counts_with(&self, other: &Self) -> bool {
+        let labels = |setup: &Setup, label: &str| setup.rules.iter().any(|(each, _)| each == label);
+        self.setup.unnamed.is_some()
+            && self.setup.unnamed == other.setup.unnamed
+            && self.setup.rules.iter().any(|(label, _)| labels(&other.setup, label))
     }
 
     /// Returns the number of a key's limit in this process, which [receipts](crate::Receipt) name.
@@ -394,7 +426,13 @@ impl Call {
         let wait_ns = retry_after.map_or(connected.pause_ns, whole_ns);
         let retry_ns = connected.clock.now_ns().saturating_add(wait_ns);
         if self.deadline_ns.is_some_and(|deadline_ns| retry_ns > deadline_ns) {
-            return Err(SharedError::TooLong { retry_after });
+            // Before this process's part begins, no limit has decided.
+            let is_undecided = denial.by == DecidedBy::Fallback && denial.remaining.is_none();
+            return Err(if is_undecided {
+                connected.gone(retry_after)
+            } else {
+                SharedError::TooLong { retry_after }
+            });
         }
         Ok(retry_ns)
     }
@@ -522,6 +560,7 @@ impl SharedError {
             Self::TimeCannotHelp | Self::Exceeds(_) => Code::Never,
             Self::Store(StoreError::Closed) => Code::Closed,
             Self::Address(_)
+            | Self::Scheme
             | Self::Tls
             | Self::Policy(_)
             | Self::Name(_)
@@ -545,6 +584,10 @@ impl fmt::Display for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(error) => write!(f, "the address of the store: {error}"),
+            Self::Scheme => f.write_str(
+                "the address of the store must begin with \"redis://\" or \"unix:/\", as in \
+                 \"redis://127.0.0.1:6379\"",
+            ),
             Self::Tls => f.write_str(
                 "the address of the store begins with \"rediss:\", and this package has no TLS: run a \
                  proxy for TLS, such as stunnel, and give its \"redis://\" or \"unix:/\" address",

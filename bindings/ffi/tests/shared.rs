@@ -303,3 +303,72 @@ fn labels_of_limits_are_their_texts_and_long_ones_differ() {
     // One state of the limit that both have, one of each that they have not, and the marker.
     assert_eq!(keys.len(), 4, "{keys:?}");
 }
+
+/// Before that the store may have granted all of the part, and no limit has decided.
+#[test]
+fn a_wait_for_a_part_that_has_not_begun_is_unavailable_and_over_the_part_it_is_too_long() {
+    let nodes = std::num::NonZeroU32::new(2).unwrap();
+    let shared = |limit: &str| {
+        let config = SharedConfig {
+            url: "redis://127.0.0.1:1".to_owned(),
+            prefix: None,
+            name: None,
+            mode: Mode::Exact,
+            when_gone: OnUnavailable::Local { nodes },
+            has_quarantine: false,
+            budget: Duration::from_millis(50),
+        };
+        Shared::new(&limit.parse().unwrap(), &config).unwrap()
+    };
+    let hourly = shared("2 per any 1h");
+    let end = hourly.acquire(b"k", 1, Some(Duration::ZERO)).wait();
+    let Err(SharedError::Unavailable { retry_after: Some(wait), .. }) = end else {
+        panic!("{end:?}")
+    };
+    assert!(wait > Duration::from_secs(3_500), "{wait:?}");
+    let soon = shared("2 per any 200ms");
+    let begin = Instant::now();
+    assert!(soon.acquire(b"k", 1, Some(LONG)).wait().is_ok());
+    assert!(begin.elapsed() >= Duration::from_millis(200));
+    loop {
+        match soon.acquire(b"k", 1, Some(Duration::ZERO)).wait() {
+            Ok(_) => {}
+            Err(SharedError::TooLong { .. }) => break,
+            end => panic!("{end:?}"),
+        }
+    }
+}
+
+#[test]
+fn limits_without_a_name_count_together_where_store_and_text_are_equal() {
+    let shared = |url: &str, limit: &str, name: Option<&str>, prefix: Option<&str>| {
+        let config = SharedConfig {
+            url: url.to_owned(),
+            prefix: prefix.map(str::to_owned),
+            name: name.map(str::to_owned),
+            mode: Mode::Exact,
+            when_gone: OnUnavailable::Deny,
+            has_quarantine: false,
+            budget: BUDGET,
+        };
+        Shared::new(&limit.parse().unwrap(), &config).unwrap()
+    };
+    let (url, limit) = ("redis://127.0.0.1:1", "10/s; 50/min");
+    let first = shared(url, limit, None, None);
+    for (other_url, other, name, prefix, is_one) in [
+        (url, limit, None, None, true),
+        // One that is unlike is enough to differ, and one that is alike to count together.
+        ("redis://:password@127.0.0.1:1/0", "50 per minute", None, None, true),
+        (url, "10/s burst 3", None, None, false),
+        (url, limit, Some("a"), None, false),
+        (url, limit, None, Some("a"), false),
+        ("redis://127.0.0.1:2", limit, None, None, false),
+        ("redis://127.0.0.1:1/1", limit, None, None, false),
+    ] {
+        let other = shared(other_url, other, name, prefix);
+        assert_eq!(first.counts_with(&other), is_one, "{other_url} {other:?}");
+        assert_eq!(other.counts_with(&first), is_one);
+    }
+    let named = [(); 2].map(|()| shared(url, limit, Some("a"), None));
+    assert!(!named[0].counts_with(&named[1]), "that is what the name says");
+}

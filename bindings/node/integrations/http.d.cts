@@ -5,8 +5,8 @@ import type { Key, Keyed, Limit, Limiter, ManualClock, Shared, Span } from '../i
 
 /** A request as Node has it: of HTTP/2, the one that is compatible with it. */
 export type NodeRequest = Pick<IncomingMessage, 'headers' | 'rawHeaders' | 'socket' | 'method' | 'url'>
-/** A response as Node has it. */
-export type NodeResponse = Pick<ServerResponse, 'statusCode' | 'writableFinished' | 'destroyed' | 'closed'>
+/** A response as Node has it: of HTTP/2, the one that is compatible with it, which is neither `closed` nor `destroyed`. */
+export type NodeResponse = Pick<ServerResponse, 'statusCode' | 'writableFinished'> & Partial<Pick<ServerResponse, 'destroyed' | 'closed'>>
 
 /** Names the client of a request; `undefined` if the request does not tell. */
 export type KeySource<C> = (request: NodeRequest, context: C) => Key | symbol | null | undefined

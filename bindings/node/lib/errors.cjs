@@ -33,7 +33,10 @@ class TooLong extends RateLimitError {
   }
 }
 
-/** The store of a shared limit is gone, and `whenGone` is "deny". The message says why. */
+/**
+ * The store of a shared limit is gone, and `whenGone` is "deny", or the part of "local" does not
+ * begin within the timeout. The message says why.
+ */
 class Unavailable extends RateLimitError {
   constructor (message, retryAfterNs) {
     super(message, 'UNAVAILABLE')

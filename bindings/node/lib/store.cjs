@@ -1,6 +1,7 @@
 // Limits that several processes keep together in a store.
 'use strict'
 
+const process = require('node:process')
 const { setInterval } = require('node:timers')
 
 const { onAbort } = require('./abort.cjs')
@@ -70,6 +71,8 @@ class SharedDecision {
 
 /** Returns the mode of a `Shared`, and its limit as it was given; `undefined` if it has several. */
 let configOf
+/** Warns if a limit of requests counts together with one that was made of another object. */
+let warnOfAnother
 
 class Shared {
   static {
@@ -77,6 +80,25 @@ class Shared {
       const [limit, ...more] = [shared.#limit].flat()
       const isOne = more.length === 0 && !(typeof limit === 'string' && limit.includes(';'))
       return { limit: isOne ? limit : undefined, isLeased: shared.#isLeased }
+    }
+
+    /** References to those of middlewares. */
+    const others = new Set()
+    warnOfAnother = (shared) => {
+      let isAnother = false
+      for (const other of others) {
+        const each = other.deref()
+        if (each === undefined) others.delete(other)
+        else if (each === shared) return
+        else isAnother ||= shared.#native.countsWith(each.#native)
+      }
+      others.add(new WeakRef(shared))
+      if (!isAnother) return
+      process.emitWarning(
+        `the limit ${show(shared.#limit)} of a middleware counts together with another Shared of the same store and ` +
+        'limit, as neither has a name; give each a name of its own, or both the same Shared',
+        { code: 'RATEGATE_SHARED_TWICE' }
+      )
     }
   }
 
@@ -253,4 +275,4 @@ function booleanOf (value, name) {
 
 showsItsGetters(Shared, ['status', 'lastFailure', 'counts'])
 
-module.exports = { Shared, SharedDecision, SharedGrant, configOf }
+module.exports = { Shared, SharedDecision, SharedGrant, configOf, warnOfAnother }

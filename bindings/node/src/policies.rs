@@ -27,21 +27,15 @@ pub(crate) fn read(limits: Vec<Either<String, Table>>) -> Result<Policies> {
             }
             Either::B(Table { body }) => {
                 let policies = Policies::from_table(&body).map_err(|error| {
+                    // An object has no lines.
                     let limit = body.trim().replace('\n', ", ");
-                    invalid(format_args!("limit {{ {limit} }}: {}", of_object(&error.message)))
+                    invalid(format_args!("limit {{ {limit} }}: {}", error.message))
                 })?;
                 all.extend(policies.policies());
             }
         }
     }
     Policies::new(all).ok_or_else(|| invalid("there is no limit; at least one is needed"))
-}
-
-/// Rewords a message about a table in a file. An object has neither a file nor lines.
-fn of_object(message: &str) -> String {
-    [" of the file", " in the file", "[limit] "]
-        .iter()
-        .fold(message.to_owned(), |message, part| message.replacen(part, "", 1))
 }
 
 /// Reads the one policy of a table of keys.

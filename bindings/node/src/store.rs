@@ -140,6 +140,11 @@ impl Shared {
     }
 
     #[napi(catch_unwind)]
+    pub fn counts_with(&self, other: &Shared) -> bool {
+        self.0.counts_with(&other.0)
+    }
+
+    #[napi(catch_unwind)]
     pub fn waiting(&self, key: String) -> u32 {
         u32::try_from(self.0.waiting(key.as_bytes())).unwrap_or(u32::MAX)
     }

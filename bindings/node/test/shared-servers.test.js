@@ -197,6 +197,28 @@ test('a wait for a store that is gone is a 503 at once', options, async (context
   assert.deepEqual([gone.status, limit.counts.undecided], [503, 1])
 })
 
+test('before the part of a process begins, a request is a 503, and over the part a 429', async (context) => {
+  const gone = { url: 'redis://127.0.0.1:1', budget: '50ms', whenGone: 'local', processes: 2 }
+  const hourly = shared('2 per any hour', gone)
+  for (const waitWithin of [undefined, '10ms']) {
+    const limit = rateLimit(hourly, { waitWithin })
+    const undecided = await (await appOf(context, limit)).get()
+    assert.deepEqual([undecided.status, limit.counts.undecided, limit.counts['over-limit']], [503, 1, 0])
+    assert.equal(undecided.fields.get('ratelimit'), null)
+    assert.ok(undecided.fields.get('retry-after') >= 1)
+  }
+  const begun = shared('2 per any 100ms', gone)
+  while (!await begun.tryAcquire(KEY)) await sleep(1)
+  const limit = rateLimit(begun, { waitWithin: 0 })
+  const { get } = await appOf(context, limit)
+  let statuses
+  do {
+    statuses = await statusesOf([get(), get(), get(), get()])
+  } while (!statuses.includes(429))
+  assert.ok(statuses.every((status) => status === 200 || status === 429), statuses)
+  assert.equal(limit.counts.undecided, 0)
+})
+
 test('the loop goes on while the store stands still', options, async (context) => {
   const own = await Server.start()
   context.after(() => own.kill())
@@ -301,6 +323,29 @@ test('a rejected request is a 503, a defect an error of the application, and an 
   // Such as that of borrowed permits, where the store has more.
   limited.check = async () => ({ grant: null, remaining: null, retryAfterNs: 1n, by: 'lease' })
   assert.deepEqual(reported(await get()), [429, null, null, '1'])
+})
+
+test('two limits that count together without a name are reported', async () => {
+  const url = 'redis://127.0.0.1:1'
+  const warned = []
+  const onWarning = ({ code, message }) => warned.push([code, message])
+  process.on('warning', onWarning)
+  try {
+    const [first, ...others] = [{}, { name: 'other' }, { prefix: 'other' }].map((more) => new Shared(url, '7 per any 77s', more))
+    // The same object is one limit, and a name or another text tells two apart.
+    for (const limit of [first, first, ...others, new Shared(url, '8 per any 77s')]) rateLimit(limit)
+    await sleep(1)
+    assert.deepEqual(warned, [])
+    const another = new Shared(url, '7 per any 77s')
+    rateLimit(another)
+    rateLimit(another)
+    await sleep(1)
+    assert.equal(warned.length, 1)
+    assert.equal(warned[0][0], 'RATEGATE_SHARED_TWICE')
+    assert.match(warned[0][1], /^the limit '7 per any 77s' .*give each a name/)
+  } finally {
+    process.off('warning', onWarning)
+  }
 })
 
 const OTHERS = {

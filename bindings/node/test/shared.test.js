@@ -189,6 +189,9 @@ test('a store that cannot be used is a typed error and no wait', options, async 
 
 test('mistakes are errors of the constructor', () => {
   const url = 'redis://127.0.0.1:1'
+  for (const [url, message] of [['redis://h:65536', /port must be a number from 0 to 65535/], ['http://h', /must begin with "redis:\/\/" or "unix:\/"/]]) {
+    assert.throws(() => new Shared(url, '1/s'), (error) => message.test(error.message) && !error.message.includes('rediss'))
+  }
   assert.throws(() => new Shared('redis://:secret@h:port', '1/s'), (error) => {
     return error instanceof RangeError && /address/.test(error.message) && !/secret/.test(error.message)
   })

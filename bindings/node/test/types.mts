@@ -1,5 +1,5 @@
 // Compiled, and never run: the types of a module of the new kind.
-import { Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, OpenLoop, RateLimitError, Release, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
+import { type AnyRateLimitError, Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, OpenLoop, RateLimitError, Release, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
 // Their declarations are checked with the frameworks absent.
 import 'rategate/compat/bottleneck'
 import 'rategate/compat/p-throttle'
@@ -56,6 +56,43 @@ try {
   if (error instanceof TooLong || error instanceof Unavailable) console.log(error.retryAfter)
   else if (error instanceof RateLimitError) console.log(error.code, [Full, Closed, Never, ExceedsCapacity].some((kind) => error instanceof kind))
 }
+
+/** Each `code` tells the class, and there is no other. */
+function told (error: unknown): bigint | string | null {
+  if (!(error instanceof RateLimitError)) return null
+  const any: AnyRateLimitError = error
+  const { name, message } = any
+  // @ts-expect-error: not every error has it
+  error.retryAfterNs
+  switch (error.code) {
+    case 'TOO_LONG':
+      return error.waitNs ?? error.retryAfterNs
+    case 'UNAVAILABLE':
+      // @ts-expect-error: a store that is gone has no start
+      error.waitNs
+      return error.retryAfterNs
+    case 'FULL': {
+      const full: Full = error
+      // @ts-expect-error: the code tells that it is full
+      const closed: Closed = error
+      return full.message + closed.message
+    }
+    case 'CLOSED':
+      return (error satisfies Closed).message
+    case 'NEVER':
+    case 'EXCEEDS_CAPACITY':
+      return (error satisfies Never).message
+    default: {
+      const none: never = error
+      return `${none} ${name} ${message}`
+    }
+  }
+}
+console.log(told(new Error('another')))
+// @ts-expect-error: there is no such code
+told(null) ?? (new Set<AnyRateLimitError['code']>()).has('FUL')
+const long = (error: unknown) => error instanceof TooLong ? error.waitNs : error instanceof ExceedsCapacity ? error.code satisfies 'EXCEEDS_CAPACITY' : null
+console.log(long(null))
 
 // @ts-expect-error: a limit is needed
 new Limiter()

@@ -10,7 +10,7 @@ use rategate_ffi::fork::within;
 use crate::number::{Span, ns};
 
 /// A clock that stands still until it is moved, for tests that take no time.
-#[pyclass(frozen, subclass, module = "pyrategate", name = "_ManualClock")]
+#[pyclass(frozen, subclass, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct ManualClock {
     pub(crate) clock: rategate::ManualClock,

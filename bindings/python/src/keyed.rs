@@ -1,10 +1,11 @@
 //! A table with a limit for each key.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyString};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
 use rategate::AnyPolicy;
 use rategate::keyed::MAX_KEYS;
 use rategate_ffi::{Capacity, Clock, KeyRef, Overflow, Policies};
@@ -12,7 +13,7 @@ use rategate_ffi::{Capacity, Clock, KeyRef, Overflow, Policies};
 use crate::clock::{ManualClock, clock_of};
 use crate::decision::Decision;
 use crate::error::raised;
-use crate::limiter::{Limiter, Made, counts_in_flight, policies};
+use crate::limiter::{Limiter, Made as MadeLimiter, counts_in_flight, policies};
 use crate::number::{ns, permits_of, within};
 use crate::shared::Shared;
 
@@ -22,9 +23,15 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A limit for each of many keys, in bounded memory. A key is a str, bytes or an int of 64 bits.
 // A mapping has no slots of a sequence: `iter` and `in` would try 0, 1 and so on without end.
-#[pyclass(frozen, mapping, module = "pyrategate")]
+#[pyclass(frozen, mapping, subclass, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Keyed {
+    /// Empty until `__init__`, as of a limiter.
+    made: OnceLock<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
     table: rategate_ffi::Keyed,
     limit: String,
     clock: Option<Py<ManualClock>>,
@@ -34,14 +41,23 @@ pub(crate) struct Keyed {
 #[pymethods]
 impl Keyed {
     #[new]
+    #[pyo3(
+        signature = (*_args, **_kwargs),
+        text_signature = "(limit, *, max_keys=None, max_bytes=None, when_full='share', clock=None)"
+    )]
+    const fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { made: OnceLock::new() }
+    }
+
     #[pyo3(signature = (limit, *, max_keys=None, max_bytes=None, when_full="share", clock=None))]
-    fn new(
+    fn __init__(
+        &self,
         limit: Bound<'_, PyAny>,
         max_keys: Option<Bound<'_, PyAny>>,
         max_bytes: Option<Bound<'_, PyAny>>,
         when_full: &str,
         clock: Option<Py<ManualClock>>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<()> {
         let policies = policies(&limit)?;
         let policy = one_of(&policies)?;
         let overflow = match when_full {
@@ -63,7 +79,10 @@ impl Keyed {
         }
         let table = rategate_ffi::Keyed::new(policy, capacity, clock_of(clock.as_ref()));
         let counts_in_flight = counts_in_flight(&policies);
-        Ok(Self { table, limit: policies.to_string(), clock, counts_in_flight })
+        let made = Made { table, limit: policies.to_string(), clock, counts_in_flight };
+        self.made.set(made).map_err(|_| {
+            PyTypeError::new_err("the table has been made; reconfigure() changes its numbers")
+        })
     }
 
     /// Takes permits for a key at once, or not at all.
@@ -74,7 +93,8 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        with_key(key, |key| match self.table.try_acquire(key, permits) {
+        let table = self.table()?;
+        with_key(key, |key| match table.try_acquire(key, permits) {
             Ok(decision) => Ok(decision.is_granted()),
             Err(error) => Err(raised(py, error)),
         })
@@ -88,11 +108,12 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Decision> {
-        with_key(key, |key| match self.table.try_acquire_with_status(key, permits) {
+        let table = self.table()?;
+        with_key(key, |key| match table.try_acquire_with_status(key, permits) {
             Ok((decision, status)) => {
                 let reset_after_ns = status.fresh_in.map(ns);
                 // It is needed for a grant alone.
-                let limiter = if decision.is_granted() { self.table.id_of(key) } else { 0 };
+                let limiter = if decision.is_granted() { table.id_of(key) } else { 0 };
                 Ok(Decision::new(&decision, limiter, status.remaining, reset_after_ns))
             }
             Err(error) => Err(raised(py, error)),
@@ -112,15 +133,15 @@ impl Keyed {
         quoted_name: &str,
         quota: u64,
     ) -> PyResult<(bool, String, Option<u64>)> {
+        let table = self.table()?;
         with_key(key, |key| {
-            let decided = self.table.try_acquire_with_status(key, permits);
+            let decided = table.try_acquire_with_status(key, permits);
             let (decision, status) = decided.map_err(|error| raised(py, error))?;
             let left = status.remaining;
             let more_after = match decision.retry_after() {
-                None if decision.is_granted() && left < quota => self
-                    .table
-                    .peek(key, left.saturating_add(1))
-                    .map_err(|error| raised(py, error))?,
+                None if decision.is_granted() && left < quota => {
+                    table.peek(key, left.saturating_add(1)).map_err(|error| raised(py, error))?
+                }
                 wait => wait,
             };
             let report = report(quoted_name, left, more_after);
@@ -136,7 +157,8 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<Option<u64>> {
-        with_key(key, |key| match self.table.peek(key, permits) {
+        let table = self.table()?;
+        with_key(key, |key| match table.peek(key, permits) {
             Ok(wait) => Ok(wait.map(ns)),
             Err(error) => Err(raised(py, error)),
         })
@@ -150,52 +172,54 @@ impl Keyed {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = permits_of)] permits: u64,
     ) -> PyResult<bool> {
-        with_key(key, |key| self.table.release(key, permits).map_err(|error| raised(py, error)))
+        let table = self.table()?;
+        with_key(key, |key| table.release(key, permits).map_err(|error| raised(py, error)))
     }
 
     /// Forgets what a key was granted. Returns True if that changes anything.
     fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        with_key(key, |key| self.table.reset(key).map_err(|error| raised(py, error)))
+        let table = self.table()?;
+        with_key(key, |key| table.reset(key).map_err(|error| raised(py, error)))
     }
 
     /// Puts other numbers of the same policy into force, for all keys.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
+        let Made { table, limit, .. } = self.made()?;
         let changed = match policies.policies() {
-            &[policy] => self.table.reconfigure(policy),
+            &[policy] => table.reconfigure(policy),
             _ => None,
         };
         match changed {
             Some(changed) => changed.map_err(|error| raised(py, error)),
             None => Err(PyValueError::new_err(format!(
-                "\"{policies}\" is not the policy of this table, \"{}\", with other numbers",
-                self.limit
+                "\"{policies}\" is not the policy of this table, \"{limit}\", with other numbers"
             ))),
         }
     }
 
     /// Returns the limiter of a key, with all verbs. It has the key's counts.
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let limiter =
-            with_key(key, |key| self.table.limiter(key).map_err(|error| raised(py, error)))?;
-        let made = Made {
-            inner: limiter,
-            limit: self.limit.clone(),
-            clock: self.clock.as_ref().map(|clock| clock.clone_ref(py)),
+        let Made { table, limit, clock, counts_in_flight } = self.made()?;
+        let inner = with_key(key, |key| table.limiter(key).map_err(|error| raised(py, error)))?;
+        let made = MadeLimiter {
+            inner,
+            limit: limit.clone(),
+            clock: clock.as_ref().map(|clock| clock.clone_ref(py)),
             name: None,
-            counts_in_flight: self.counts_in_flight,
+            counts_in_flight: *counts_in_flight,
         };
         Limiter::of(py, made)
     }
 
     /// The calls with a new key that found the table full.
     #[getter]
-    fn overflows(&self) -> u64 {
-        self.table.overflows()
+    fn overflows(&self) -> PyResult<u64> {
+        Ok(self.table()?.overflows())
     }
 
-    fn __len__(&self) -> usize {
-        self.table.len()
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.table()?.len())
     }
 
     fn __bool__(&self) -> bool {
@@ -210,8 +234,28 @@ impl Keyed {
     }
 
     fn __repr__(&self) -> String {
-        format!("Keyed({:?})", self.limit)
+        match self.made.get() {
+            Some(made) => format!("Keyed({:?})", made.limit),
+            None => "Keyed(without a limit)".to_owned(),
+        }
     }
+}
+
+impl Keyed {
+    #[inline]
+    fn table(&self) -> PyResult<&rategate_ffi::Keyed> {
+        self.made().map(|made| &made.table)
+    }
+
+    #[inline]
+    fn made(&self) -> PyResult<&Made> {
+        self.made.get().ok_or_else(not_made)
+    }
+}
+
+#[cold]
+fn not_made() -> PyErr {
+    PyRuntimeError::new_err("the table has no limit yet: call super().__init__(limit) first")
 }
 
 /// Returns the permits that an unused limit of one policy grants at once, and the nanoseconds in

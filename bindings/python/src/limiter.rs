@@ -28,7 +28,7 @@ use crate::reservation::Reservation;
 use crate::watched::{new_signal, wait};
 
 /// A limiter for threads and tasks. The class of users adds to it what Python does as well.
-#[pyclass(frozen, subclass, module = "pyrategate", name = "_Limiter")]
+#[pyclass(frozen, subclass, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Limiter {
     /// Empty until `__init__`, whose arguments are those of a subclass until it calls ours.
@@ -595,8 +595,11 @@ fn collect(limit: &Bound<'_, PyAny>, all: &mut Vec<AnyPolicy>) -> PyResult<()> {
     }
     if let Some(table) = limit.getattr_opt("_table")? {
         let table: String = table.extract()?;
-        let read = Policies::from_table(&table);
-        let read = read.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        // A policy has no lines.
+        let shown = limit.repr()?;
+        let read = Policies::from_table(&table).map_err(|error| {
+            PyValueError::new_err(format!("the limit {shown}: {}", error.message))
+        })?;
         all.extend_from_slice(read.policies());
         return Ok(());
     }

@@ -14,7 +14,7 @@ use crate::number::{ns, within};
 use crate::replies::wait_with_signals;
 
 /// The operations of a load. The class of users adds to it what Python does as well.
-#[pyclass(frozen, subclass, module = "pyrategate", name = "_OpenLoop")]
+#[pyclass(frozen, subclass, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct OpenLoop {
     pub(crate) inner: rategate_ffi::OpenLoop,

@@ -25,7 +25,7 @@ pub(crate) type Ended = Result<Decided, SharedError>;
 
 /// A limit for each key that all processes with the same store keep together. The class of users
 /// adds to it what Python does as well.
-#[pyclass(frozen, subclass, module = "pyrategate", name = "_Shared")]
+#[pyclass(frozen, subclass, module = "pyrategate")]
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Empty until `__init__`, as of a limiter.
@@ -235,7 +235,15 @@ impl Shared {
         ready.map_err(|error| raised_by_shared(py, &error))
     }
 
+    /// Returns True if this limit and another one have no name and count together.
+    fn _counts_with(&self, other: &Bound<'_, Self>) -> PyResult<bool> {
+        Ok(self.inner()?.counts_with(other.get().inner()?))
+    }
+
     /// The store's status for this process: "healthy", "quarantined" or "unavailable".
+    ///
+    /// It is "healthy" until five failures in a row, also before the first contact, which `ready`
+    /// makes.
     #[getter]
     fn status(&self) -> PyResult<String> {
         Ok(self.inner()?.health().store_status.to_string())

@@ -23,6 +23,7 @@ from pyrategate import (
     Limited,
     Limiter,
     ManualClock,
+    OpenLoop,
     Policy,
     RateLimited,
     Settled,
@@ -219,6 +220,21 @@ def test_errors_name_the_option_and_what_helps(clock):
         Shared("redis://127.0.0.1:1", "1/s", budget=-1)
     with pytest.raises(ValueError, match="this package has no TLS.*stunnel"):
         Shared("rediss://127.0.0.1:1", "1/s")
+    begins = r'must begin with "redis://" or "unix:/"'
+    port = "the port must be a number from 0 to 65535"
+    wrong = {
+        "redis://:secret@h:65536": port,
+        "redis://secret:65536/0": port,
+        "redis://secret:x": port,
+        "http://secret": begins,
+        "127.0.0.1:6379": begins,
+        "unix:": 'a path must follow "unix:"',
+        "redis://:secret@": "followed by a host and a port",
+    }
+    for url, message in wrong.items():
+        with pytest.raises(ValueError, match=f"the address of the store.*{message}") as raised:
+            Shared(url, "1/s")
+        assert not re.search("rediss|secret", str(raised.value))
     for number in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="a number of a policy is finite"):
             Limiter(Policy("two-timeline", rate="5/s", mode={"burst": number}))
@@ -586,12 +602,21 @@ def test_limits_of_other_types(limit):
 
 
 def test_policies_say_what_they_take():
-    with pytest.raises(ValueError, match="sliding-log"):
-        Limiter(Policy("slidinglog", permits=1))
-    with pytest.raises(ValueError, match="period"):
-        Limiter(Policy("sliding-log", permits=1))
-    with pytest.raises(ValueError, match="permit"):
-        Limiter(Policy("sliding-log", permits=1, period="1s", permit=2))
+    wrong = [
+        (Policy("slidinglog", permits=1), '`policy` of the limit: "slidinglog" is not a policy'),
+        (Policy("sliding-log", permits=1), "sliding-log: needs `period`, as in"),
+        (
+            Policy("sliding-log", permits=1, period="1s", permit=2),
+            "unknown key `permit` in the limit; it has policy, permits",
+        ),
+        (Policy("gcra", rate=5), "`rate` of the limit: is a whole number; it must be text"),
+        (Policy("gcra", rate="1/s", burst=-1), "`burst` of the limit: is -1; it must be zero"),
+        (Policy("gcra", rate="1/s", burst=0), "gcra: "),
+    ]
+    for policy, message in wrong:
+        with pytest.raises(ValueError, match=re.escape(f"the limit {policy!r}: {message}")) as no:
+            Limiter(policy)
+        assert not re.search(r"\bfile\b|\bline \d", str(no.value)), no.value
     with pytest.raises(TypeError, match="number of a policy"):
         Limiter(Policy("sliding-log", permits=object(), period="1s"))
     with pytest.raises(ValueError):
@@ -705,6 +730,55 @@ def test_the_time_away_counts_as_far_as_it_is_trusted(clock):
     assert Limiter.restore("1/h", saved, max_downtime=0).peek() > 3599 * SECOND
 
 
+def test_a_message_names_the_classes_that_are_public():
+    clock, limiter = ManualClock(), Limiter("1/s")
+    calls = [
+        (lambda: Limiter("1/s", clock=5), "ManualClock"),
+        (lambda: Keyed("1/s", clock=5), "ManualClock"),
+        (lambda: OpenLoop("constant:1/s", clock=5), "ManualClock"),
+        (lambda: limiter.try_acquire(1, 2), r"Limiter.try_acquire\(\)"),
+        (lambda: Limiter(), r"Limiter.__init__\(\)"),
+        (lambda: Keyed(), r"Keyed.__init__\(\)"),
+        (lambda: OpenLoop(), r"OpenLoop.__new__\(\)"),
+        (lambda: Shared(), r"Shared.__init__\(\)"),
+        (lambda: clock.advance(), r"ManualClock.advance\(\)"),
+        (lambda: limiter.refund(5), "'?Grant'?"),
+    ]
+    for call, name in calls:
+        with pytest.raises(TypeError, match=rf"(^|[ '.]){name}") as raised:
+            call()
+        assert not re.search(r"\b_[A-Z]", str(raised.value)), raised.value
+
+
+def test_a_table_has_subclasses(clock):
+    class Tenants(Keyed):
+        def __init__(self, name, limit="2/s", **options):
+            super().__init__(limit, **options)
+            self.name = name
+
+    tenants = Tenants("api", clock=clock, max_keys=3)
+    assert [tenants.try_acquire("ann") for _ in range(3)] == [True, True, False]
+    assert (tenants.name, len(tenants), repr(tenants)) == ("api", 1, 'Keyed("2/s")')
+    assert tenants["ann"].clock is clock
+    with pytest.raises(TypeError, match="the table has been made; reconfigure"):
+        tenants.__init__("again")
+
+    class Unmade(Keyed):
+        def __init__(self):
+            pass
+
+    assert repr(Unmade()) == "Keyed(without a limit)"
+    for use in (len, lambda table: table["a"], lambda table: table.check("a")):
+        with pytest.raises(RuntimeError, match=r"call super\(\).__init__\(limit\) first"):
+            use(Unmade())
+    # One whose `__init__` failed may be made again.
+    unmade = Keyed.__new__(Keyed)
+    with pytest.raises(ValueError, match="no limit"):
+        unmade.__init__("no limit")
+    unmade.__init__("1/s")
+    assert unmade.try_acquire(1)
+
+
 def test_a_restored_limiter_has_the_options_given(clock):
     class Named(Limiter):
         pass
@@ -723,8 +797,8 @@ def test_a_class_of_fewer_or_other_arguments_is_restored_without_knowing_of_it(c
             self.made_with = limit
 
     class Daily(Limiter):
-        def __init__(self, number, **options):
-            super().__init__(f"{number}/day", **options)
+        def __init__(self, limit, **options):
+            super().__init__(f"{limit}/day", **options)
 
     class Retried(Limiter):
         def __init__(self, limit, **options):
@@ -743,6 +817,27 @@ def test_a_class_of_fewer_or_other_arguments_is_restored_without_knowing_of_it(c
     assert Plain.restore("2/day", Plain("2/day").save()).made_with == "2/day"
     with pytest.raises(TypeError, match="unexpected keyword argument 'name'"):
         Plain.restore("2/day", limiter.save(), name="n")
+
+    class Tenant(Limiter):
+        def __init__(self, tenant, limit="5/day", **options):
+            super().__init__(limit, **options)
+            self.tenant = tenant
+
+    restored = Tenant.restore("2/day", limiter.save(), tenant="ann", clock=clock)
+    assert (restored.tenant, restored.remaining, repr(restored)) == (
+        "ann",
+        1,
+        'Limiter("2/d")',
+    )
+    with pytest.raises(TypeError, match="missing a required argument: 'tenant'. Give restore all"):
+        Tenant.restore("2/day", limiter.save())
+
+    class Fixed(Limiter):
+        def __init__(self, tenant="ann"):
+            super().__init__("2/day")
+
+    with pytest.raises(TypeError, match=r"calls Fixed\(limit=.*give __init__ a parameter named"):
+        Fixed.restore("2/day", limiter.save())
 
     class Unmade(Limiter):
         def __init__(self, *_arguments, **_options):

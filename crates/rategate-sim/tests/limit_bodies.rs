@@ -67,6 +67,25 @@ fn random_policies_read_back() {
     assert!(kinds.iter().all(|&count| count > 500), "{kinds:?}");
 }
 
+/// The caller may have written an object of another language.
+#[test]
+fn a_message_about_a_bare_body_names_no_file() {
+    let wrong = [
+        ("", "the limit needs a policy: one of gcra"),
+        ("policy = \"gcra\"", "gcra: needs `rate`"),
+        ("policy = \"gcra\"\nrate = 5", "`rate` of the limit: is a whole number"),
+        (
+            "policy = \"gcra\"\nrate = \"5/s\"\nbrust = 3",
+            "unknown key `brust` in the limit; it has",
+        ),
+    ];
+    for (body, message) in wrong {
+        let error = policy_from(body).unwrap_err();
+        assert!(error.message.starts_with(message), "{error}");
+        assert!(!error.message.contains("file") && !error.message.contains("[limit]"), "{error}");
+    }
+}
+
 #[test]
 fn what_no_table_describes_has_no_body() {
     let rate = Rate::per_second(5);

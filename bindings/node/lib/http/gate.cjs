@@ -8,7 +8,7 @@ const { lastMoreAfter } = require('../grant.cjs')
 const { Keyed, rawOf: rawOfKeyed } = require('../keyed.cjs')
 const { Limiter, rawOf } = require('../limiter.cjs')
 const { show } = require('../show.cjs')
-const { Shared, configOf } = require('../store.cjs')
+const { Shared, configOf, warnOfAnother } = require('../store.cjs')
 const { Fields, announcedOf } = require('./fields.cjs')
 const { AMBIGUOUS, peer, sourceOf } = require('./keys.cjs')
 const { CONTENT_TYPE, REASONS, Refusal } = require('./refusal.cjs')
@@ -48,6 +48,7 @@ class Gate {
 
   constructor (limit, options) {
     this.#isShared = limit instanceof Shared
+    if (this.#isShared) warnOfAnother(limit)
     const isMade = this.#isShared || limit instanceof Limiter || limit instanceof Keyed
     this.#options = optionsOf(options, isMade ? OPTIONS : [...OPTIONS, ...OPTIONS_OF_KEYED])
     const { key, missing, cost, waitWithin, refundWhen, headers, answer, onRefused } = this.#options
@@ -180,7 +181,7 @@ class Gate {
 
   #granted (key, grant, limiter, request, response) {
     // The client may have left before the store replied.
-    if (this.#keepsGrants && (response.closed || response.destroyed)) {
+    if (this.#keepsGrants && isOver(response)) {
       this.#refund(key, grant)
       return GONE
     }
@@ -195,14 +196,14 @@ class Gate {
     const end = () => {
       try {
         if (limiter) limiter.release(grant.permits)
-        else if (response.writableFinished && refundWhen(response)) this.#refund(key, grant)
+        else if (wasSent(response) && refundWhen(response)) this.#refund(key, grant)
       } catch (error) {
         // A limit that has been closed needs nothing back.
         if (!(error instanceof RateLimitError)) throw error
       }
     }
     // The client may have left before its turn came.
-    if (response.closed || response.destroyed) end()
+    if (isOver(response)) end()
     else response.once('close', end)
   }
 
@@ -263,6 +264,16 @@ class Gate {
     }
     return decided
   }
+}
+
+// A response of HTTP/2 is neither closed nor destroyed, but its stream is. It is also finished where
+// its client has left before it was ended.
+function isOver (response) {
+  return response.closed || response.destroyed || response.stream?.destroyed === true
+}
+
+function wasSent (response) {
+  return response.writableEnded && response.writableFinished
 }
 
 /** Returns the fields of what is announced: as given, or as the limit is. */

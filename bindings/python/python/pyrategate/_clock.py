@@ -7,7 +7,7 @@ import asyncio
 from . import _core, _loop
 
 
-class ManualClock(_core._ManualClock):
+class ManualClock(_core.ManualClock):
     """A clock that stands still until it is moved, so that a test of an hour takes no time."""
 
     async def settle(self) -> None:

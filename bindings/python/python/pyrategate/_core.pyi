@@ -3,7 +3,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, Literal, final
 from typing_extensions import Self, disjoint_base
 
-from ._limiter import Limiter
+from . import _limiter
 from ._types import AwaitedWakes, Key, Limit, Span, Wakes
 
 __all__ = [
@@ -20,22 +20,22 @@ __all__ = [
     "Hub",
     "Keyed",
     "Left",
+    "Limiter",
     "MAX_HOLD_NS",
+    "ManualClock",
+    "OpenLoop",
     "Release",
     "Reservation",
     "ServerHints",
     "ServerLimit",
     "Settled",
+    "Shared",
     "SharedDecision",
     "SharedGrant",
     "_ClientNames",
-    "_Limiter",
-    "_ManualClock",
-    "_OpenLoop",
     "_PacedRequest",
     "_Pacing",
     "_Replies",
-    "_Shared",
     "__version__",
     "parse_hints",
 ]
@@ -45,7 +45,7 @@ MAX_HOLD_NS: int
 __version__: str
 
 @disjoint_base
-class _ManualClock:
+class ManualClock:
     def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
     def __init__(self) -> None: ...
     @property
@@ -262,25 +262,26 @@ class Hub:
     def fileno(self) -> int: ...
     def raised(self) -> bool: ...
     def begin(
-        self, limiter: _Limiter, permits: int, timeout: Span | None, future: Wakes
+        self, limiter: Limiter, permits: int, timeout: Span | None, future: Wakes
     ) -> int | Grant: ...
     def cancel(self, id: int) -> bool: ...
-    def collect(self, limiter: _Limiter, id: int) -> Grant | None: ...
+    def collect(self, limiter: Limiter, id: int) -> Grant | None: ...
     def wait_on(self, id: int, future: Wakes) -> None: ...
     def wake(self) -> None: ...
     def close(self) -> None: ...
 
-@final
+@disjoint_base
 class Keyed:
-    def __new__(
-        cls,
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    def __init__(
+        self,
         limit: Limit,
         *,
         max_keys: int | None = None,
         max_bytes: int | None = None,
         when_full: Literal["share", "refuse", "admit"] = "share",
-        clock: _ManualClock | None = None,
-    ) -> Self: ...
+        clock: ManualClock | None = None,
+    ) -> None: ...
     @property
     def overflows(self) -> int: ...
     def try_acquire(self, key: Key, permits: int = 1) -> bool: ...
@@ -292,18 +293,18 @@ class Keyed:
     def release(self, key: Key, permits: int = 1) -> bool: ...
     def reset(self, key: Key) -> bool: ...
     def reconfigure(self, limit: Limit) -> None: ...
-    def __getitem__(self, key: Key, /) -> Limiter: ...
+    def __getitem__(self, key: Key, /) -> _limiter.Limiter: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
 
 @disjoint_base
-class _Limiter:
+class Limiter:
     def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
     def __init__(
         self,
         limit: Limit,
         *,
-        clock: _ManualClock | None = None,
+        clock: ManualClock | None = None,
         max_waiting: int | None = None,
         max_waiting_permits: int | None = None,
         when_full: Literal["refuse", "evict-newest"] = "refuse",
@@ -324,7 +325,7 @@ class _Limiter:
     @property
     def name(self) -> str | None: ...
     @property
-    def clock(self) -> _ManualClock | None: ...
+    def clock(self) -> ManualClock | None: ...
     @property
     def _untaken(self) -> bool: ...
     @property
@@ -383,13 +384,13 @@ class Release:
     def __getnewargs__(self) -> tuple[int, int, int]: ...
 
 @disjoint_base
-class _OpenLoop:
+class OpenLoop:
     def __new__(
         cls,
         load: str,
         *,
         part: tuple[int, int] | None = None,
-        clock: _ManualClock | None = None,
+        clock: ManualClock | None = None,
     ) -> Self: ...
     @property
     def now(self) -> float: ...
@@ -424,7 +425,7 @@ class SharedDecision:
     def __bool__(self) -> bool: ...
 
 @disjoint_base
-class _Shared:
+class Shared:
     def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
     def __init__(
         self,
@@ -456,6 +457,7 @@ class _Shared:
     def remaining(self, key: Key = "") -> int | None: ...
     def refund(self, grant: SharedGrant, key: Key = "", permits: int | None = None) -> None: ...
     def ready(self, timeout: Span = 5) -> None: ...
+    def _counts_with(self, other: Shared) -> bool: ...
     def waiting(self, key: Key = "") -> int: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, _seen: object) -> Self: ...
@@ -469,7 +471,7 @@ class _Replies:
     def raised(self) -> bool: ...
     def acquire(
         self,
-        shared: _Shared,
+        shared: Shared,
         key: Key,
         permits: int,
         timeout: Span | None,
@@ -477,28 +479,28 @@ class _Replies:
     ) -> SharedDecision | tuple[Future[SharedDecision], int]: ...
     def check(
         self,
-        shared: _Shared,
+        shared: Shared,
         key: Key,
         permits: int,
         make_future: Callable[[], Future[SharedDecision]],
     ) -> SharedDecision | tuple[Future[SharedDecision], int]: ...
     def peek(
         self,
-        shared: _Shared,
+        shared: Shared,
         key: Key,
         make_future: Callable[[], Future[SharedDecision]],
     ) -> SharedDecision | tuple[Future[SharedDecision], int]: ...
     def cancel(self, id: int) -> bool: ...
     def release(
-        self, open_loop: _OpenLoop, make_future: Callable[[], AwaitedWakes]
+        self, open_loop: OpenLoop, make_future: Callable[[], AwaitedWakes]
     ) -> Release | tuple[AwaitedWakes, int] | None: ...
     def collect(
-        self, open_loop: _OpenLoop, id: int, make_future: Callable[[], AwaitedWakes]
+        self, open_loop: OpenLoop, id: int, make_future: Callable[[], AwaitedWakes]
     ) -> Release | tuple[AwaitedWakes, int] | None: ...
     def leave(self, id: int) -> bool: ...
     def drain(self) -> None: ...
     def close(self) -> None: ...
 
-def _quota(limit: Limit | _Shared) -> tuple[int, int | None]: ...
+def _quota(limit: Limit | Shared) -> tuple[int, int | None]: ...
 def _before_fork() -> None: ...
 def _after_fork(is_child: bool) -> None: ...

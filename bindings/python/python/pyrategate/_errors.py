@@ -50,7 +50,8 @@ class TimeCannotHelp(Limited):
 class Unavailable(RateLimited):
     """The store of a shared limit is gone, and ``when_gone="deny"``.
 
-    The message says why: there is no connection, a password is wrong, a key holds the data of
+    Also of ``acquire`` with ``"local"``, where this process's part does not begin within the
+    timeout. The message says why: there is no connection, a password is wrong, a key holds the data of
     another program. ``retry_after_ns`` says when a call may go to the store again.
     """
 

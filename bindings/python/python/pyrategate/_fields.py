@@ -35,7 +35,7 @@ class QuotaPolicy:
 
     __slots__ = ("item", "item_bytes", "name", "quota", "quoted")
 
-    def __init__(self, name: str, limit: Limit | _core._Shared) -> None:
+    def __init__(self, name: str, limit: Limit | _core.Shared) -> None:
         self.name = name
         self.quoted = _quoted(name)
         self.quota, window_ns = _core._quota(limit)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Limiter(_core._Limiter):
+class Limiter(_core.Limiter):
     """A limit for threads and tasks, which share one line in the order of their calls.
 
     ``limit`` is a text (``"10/s burst 5"``, ``"100 per any minute"``, several between
@@ -50,9 +50,10 @@ class Limiter(_core._Limiter):
         the same policies come into force now. Bytes that are not whole, or are of other policies,
         are a ``ValueError``.
 
-        A class made of this one is called as always, with ``limit`` and the ``options``, and its
-        `super().__init__` continues. So its ``__init__`` need not know of this method; one that
-        takes other arguments is given ``limit`` as its first, whatever that is there.
+        A class made of this one is called with ``limit=`` and the ``options``, and its
+        `super().__init__` continues. So its ``__init__`` need not know of this method. One that
+        takes other arguments is given them by name, among the ``options``; one that has no
+        ``limit`` is a ``TypeError``.
 
         >>> limiter = Limiter("2/h")
         >>> limiter.try_acquire(2)
@@ -60,10 +61,19 @@ class Limiter(_core._Limiter):
         >>> Limiter.restore("2/h", limiter.save()).try_acquire()
         False
         """
+        # By name: what another class takes first may be anything.
+        try:
+            inspect.signature(cls.__init__).bind(None, limit=limit, **options)
+        except TypeError as error:
+            raise TypeError(
+                f"{cls.__name__}.restore calls {cls.__name__}(limit=..., **options), and its "
+                f"__init__ does not take that: {error}. Give restore all of its arguments by name, "
+                "and give __init__ a parameter named limit if it has none"
+            ) from None
         # As a call of the class does, with the state in between.
-        limiter = cls.__new__(cls, limit, **options)
+        limiter = cls.__new__(cls, limit=limit, **options)
         limiter._continue_from(saved, max_downtime)
-        limiter.__init__(limit, **options)  # type: ignore[misc]
+        limiter.__init__(limit=limit, **options)  # type: ignore[misc]
         return limiter
 
     def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, Grant]:

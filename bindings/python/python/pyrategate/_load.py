@@ -6,7 +6,7 @@ from . import _core, _loop
 from ._core import Release
 
 
-class OpenLoop(_core._OpenLoop):
+class OpenLoop(_core.OpenLoop):
     """A load whose operations are released when they are due, however long those before take.
 
     ``load`` is a text such as ``"ramp:0/s>100/s@10s then constant:100/s@1min"``. The load begins

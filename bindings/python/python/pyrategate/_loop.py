@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from ._core import Grant, Hub, _after_fork, _before_fork, _Limiter, _Replies
+from ._core import Grant, Hub, Limiter, _after_fork, _before_fork, _Replies
 from ._types import AwaitedWakes, Span
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
@@ -140,7 +140,7 @@ def replies() -> tuple[_Replies, Callable[[], AwaitedWakes]]:
     return replies_of(loop), loop.create_future
 
 
-async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
+async def wait(limiter: Limiter, permits: int, timeout: Span | None) -> Grant:
     """Wait for permits in the line that threads and other loops are in too."""
     running = library()
     if running == "trio":

@@ -20,7 +20,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-class Shared(_core._Shared):
+class Shared(_core.Shared):
     """A limit for each key that all processes with the same store and limit keep together.
 
     ``url`` is ``"redis://user:password@host:port/database"`` or ``"unix:/path"``, of Redis 7 or

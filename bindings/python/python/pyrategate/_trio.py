@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from . import _loop
-from ._core import Grant, Hub, _Limiter, _Replies
+from ._core import Grant, Hub, Limiter, _Replies
 from ._types import Span
 
 
@@ -136,7 +136,7 @@ async def _watch(waits: Hub | _Replies, wake: Callable[[], None]) -> None:
         waits.close()
 
 
-async def wait(limiter: _Limiter, permits: int, timeout: Span | None) -> Grant:
+async def wait(limiter: Limiter, permits: int, timeout: Span | None) -> Grant:
     """Wait for permits in the line that threads and other loops are in too."""
     hub, due = _hub()
     wait = _Wait(due)

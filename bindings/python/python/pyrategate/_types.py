@@ -18,7 +18,7 @@ Key = Union[str, bytes, int]
 class Options(TypedDict, total=False):
     """The options of a limiter."""
 
-    clock: _core._ManualClock | None
+    clock: _core.ManualClock | None
     max_waiting: int | None
     max_waiting_permits: int | None
     when_full: Literal["refuse", "evict-newest"]

@@ -6,9 +6,11 @@ import functools
 import inspect
 import logging
 import threading
+import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 from . import _core, keys
 from ._clock import ManualClock
@@ -52,6 +54,11 @@ _SHARED, _SHARED_IN_STORE = 0, "\0"
 _FAILURES = (ExceedsCapacity, Full, Unavailable, Closed)
 
 _log = logging.getLogger("pyrategate")
+
+
+#: The limits of several processes that are rules of this one.
+_shared: WeakSet[Shared] = WeakSet()
+_shared_lock = threading.Lock()
 
 
 class Refusal(Limited):
@@ -109,6 +116,7 @@ class Rule:
         self.table: _core.Keyed | None = None
         if isinstance(limit, Shared):
             self.shared = limit
+            _warn_of_another(limit, name)
         else:
             self.table = _core.Keyed(
                 limit,
@@ -188,6 +196,20 @@ class Rule:
             reason = "too-many-keys"
         after_ns = error.retry_after_ns if isinstance(error, Unavailable) else None
         return self._limits._refused(reason, self.policy.name, key, after_ns)
+
+
+def _warn_of_another(limit: Shared, name: str) -> None:
+    """Warn if a rule counts together with one that was made of another object."""
+    with _shared_lock:
+        is_another = limit not in _shared and any(map(limit._counts_with, _shared))
+        _shared.add(limit)
+    if is_another:
+        warnings.warn(
+            f"the limit {name!r} counts together with another Shared of the same store and limit, as "
+            "neither has a name: give each a name= of its own, or both the same Shared",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 class Limits:

@@ -200,7 +200,8 @@ def test_flask_and_any_application_of_wsgi_block_their_thread_alone():
         def view():
             return "view"
 
-        other = wsgi.Limits(shared())
+        with pytest.warns(RuntimeWarning, match="counts together"):
+            other = wsgi.Limits(shared())
 
         @other.middleware
         def plain(_environ, start_response):

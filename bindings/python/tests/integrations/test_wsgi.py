@@ -1,6 +1,8 @@
 """Limits of applications of WSGI, and of Flask, on a real server."""
 
+import gc
 import json
+import warnings
 
 import pytest
 
@@ -10,7 +12,7 @@ needs("flask", "werkzeug")
 
 from flask import Blueprint, Flask  # noqa: E402
 
-from pyrategate import flask, keys, wsgi  # noqa: E402
+from pyrategate import Shared, flask, keys, wsgi  # noqa: E402
 
 
 def hello(environ, start_response):
@@ -193,3 +195,30 @@ def test_wrong_arguments_are_refused(clock):
     ]:
         with pytest.raises(kind, match=fault):
             call()
+
+
+def test_two_limits_that_count_together_without_a_name_are_reported():
+    url, limit = "redis://127.0.0.1:1", "7 per any 77s"
+    kept = [Shared(url, limit)]
+    limits = wsgi.Limits(kept[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # The same object is one limit, and a name or another text tells two apart.
+        limits.limit(kept[0])(print)
+        kept += [Shared(url, limit, name="other"), Shared(url, "8 per any 77s")]
+        limits.limit(kept[1])(print), limits.limit(kept[2])(print)
+    kept.append(Shared(url, limit))
+    with pytest.warns(RuntimeWarning, match="the limit 'print' counts together.*give each a name="):
+        limits.limit(kept[-1])(print)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        limits.limit(kept[-1])(print)
+    assert limits.rule.shared is kept[0]
+
+
+def test_a_limit_that_is_gone_is_no_other():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            wsgi.Limits(Shared("redis://127.0.0.1:1", "6 per any 66s"))
+            gc.collect()

@@ -60,7 +60,9 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" => Err(INVALID),
+                "" => Err(AddressError(
+                    "a path must follow \"unix:\", as in \"unix:/run/redis.sock\"",
+                )),
                 path => Ok(plain(Server::Unix(path.into()))),
             };
         }
@@ -109,6 +111,9 @@ fn host_and_port(address: &str) -> Result<(String, u16), AddressError> {
     const INVALID: AddressError = AddressError(
         "the scheme must be followed by a host and a port, as in \"redis://127.0.0.1:6379\"",
     );
+    // It may be a password whose name and `@` are missing, so that the message omits it.
+    const PORT: AddressError =
+        AddressError("the port must be a number from 0 to 65535, as in \"redis://127.0.0.1:6379\"");
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or(INVALID)?;
@@ -116,7 +121,7 @@ fn host_and_port(address: &str) -> Result<(String, u16), AddressError> {
         }
         None => address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port))),
     };
-    let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| INVALID))?;
+    let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| PORT))?;
     if host.is_empty() || host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) {
         return Err(INVALID);
     }
@@ -137,4 +142,26 @@ fn unescaped(text: &str) -> Result<Option<String>, AddressError> {
     }
     let text = percent_decode_str(text).decode_utf8().map_err(|_| INVALID)?;
     Ok((!text.is_empty()).then(|| text.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_the_wrong_part_and_never_the_text() {
+        for (text, part) in [
+            ("redis://:secret@h:65536", "the port must be a number from 0 to 65535"),
+            ("redis://secret:-1", "the port"),
+            ("redis://[secret:1", "a host and a port"),
+            ("redis://:secret@", "a host and a port"),
+            ("redis://secret/x", "a database number"),
+            ("unix:", "a path must follow"),
+            ("secret:6379", "not \"redis://host:port\""),
+        ] {
+            let message = text.parse::<Address>().unwrap_err().to_string();
+            assert!(message.contains(part) && !message.contains("secret"), "{text}: {message}");
+        }
+        assert!("redis://h:65535".parse::<Address>().is_ok());
+    }
 }

@@ -44,8 +44,13 @@ pub(crate) struct Field<'t> {
 }
 
 impl<'t> Fields<'t> {
-    pub(crate) fn root(source: Source<'t>, table: &'t DeTable<'t>) -> Self {
-        Self { source, name: "the file", span: 0..0, table, known: Vec::new(), lenient: false }
+    /// Reads the outermost table of a text, which is called `name`.
+    pub(crate) fn root(source: Source<'t>, name: &'static str, table: &'t DeTable<'t>) -> Self {
+        Self { source, name, span: 0..0, table, known: Vec::new(), lenient: false }
+    }
+
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Returns `true` if there is a value of `key`, which is still to be read.

@@ -46,6 +46,10 @@ pub(super) const SLOW_FROM: &str = "slow_start_from";
 pub(super) const ADAPTIVE: &str = "adaptive";
 pub(super) const ADAPTIVE_RATE: &str = "adaptive-rate";
 
+/// The name of a table that is in no file: its caller may have written an object of another
+/// language.
+const BARE: &str = "the limit";
+
 /// The limit at first of `adaptive`, within its bounds.
 const DEFAULT_FIRST: u32 = 20;
 pub(super) const METHODS: [(&str, Method); 4] = [
@@ -62,14 +66,14 @@ pub(super) const RATE_METHODS: [(&str, RateMethod); 2] =
 ///
 /// # Errors
 ///
-/// Returns [`ScenarioError`], as for a whole file.
+/// Returns [`ScenarioError`], as for a whole file. Its message names no file.
 pub fn policy_from(body: &str) -> Result<AnyPolicy, ScenarioError> {
     let source = Source(body);
     let table = DeTable::parse(body).map_err(|error| {
         source
             .error(&error.span().unwrap_or_default(), error.message().lines().next().unwrap_or(""))
     })?;
-    LimitTable::default().changed(Fields::root(source, table.get_ref()))?.build()
+    LimitTable::default().changed(Fields::root(source, BARE, table.get_ref()))?.build()
 }
 
 /// The keys of one limit: those of the file, with the changes of later `set` steps.
@@ -101,7 +105,7 @@ pub(super) struct LimitTable {
     floor_rate: Option<Rate>,
     ceiling_rate: Option<Rate>,
     rate_method: RateMethod,
-    /// The error position if the keys make no limit together.
+    /// The error position, and the name in front, if the keys make no limit together.
     blame: Option<ScenarioError>,
 }
 
@@ -138,7 +142,9 @@ impl LimitTable {
     pub(super) fn changed(mut self, mut fields: Fields<'_>) -> Result<Self, ScenarioError> {
         match fields.get("policy") {
             None if self.policy.is_some() => {}
-            None => return Err(fields.error(format!("[limit] needs a policy: {}", names()))),
+            None => {
+                return Err(fields.error(format!("{} needs a policy: {}", fields.name(), names())));
+            }
             Some(field) => {
                 let known = POLICIES.iter().find(|(name, _)| field.text() == Ok(*name));
                 let Some((name, _)) = known else {
@@ -157,7 +163,7 @@ impl LimitTable {
                 self.set(key, &field)?;
             }
         }
-        self.blame = Some(fields.error(""));
+        self.blame = Some(fields.error(if fields.name() == BARE { "" } else { "[limit] " }));
         fields.finish()?;
         Ok(self)
     }
@@ -207,8 +213,9 @@ impl LimitTable {
     pub(super) fn build(&self) -> Result<AnyPolicy, ScenarioError> {
         let policy = self.policy.unwrap_or_default();
         let blame = |message: String| {
-            let line = self.blame.as_ref().and_then(|error| error.line);
-            ScenarioError { line, message: format!("[limit] {policy}: {message}") }
+            let (line, place) =
+                self.blame.as_ref().map_or((None, ""), |error| (error.line, &error.message));
+            ScenarioError { line, message: format!("{place}{policy}: {message}") }
         };
         let refused = |error: LimitError| blame(error.to_string());
         let missing = |key: &str, example: &str| blame(format!("needs `{key}`, as in {example}"));

@@ -25,7 +25,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         let span = error.span().unwrap_or_default();
         source.error(&span, format_args!("not TOML: {}", error.message().replace('\n', "; ")))
     })?;
-    let mut fields = Fields::root(source, document.get_ref());
+    let mut fields = Fields::root(source, "the file", document.get_ref());
     let title = fields.read("title", Field::text)?.map(str::to_owned);
 
     let read_limit = |fields| LimitTable::default().changed(fields);

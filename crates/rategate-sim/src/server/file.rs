@@ -125,7 +125,7 @@ impl ServerFile {
             let message = error.message().replace('\n', "; ");
             source.error(&error.span().unwrap_or_default(), format_args!("not TOML: {message}"))
         })?;
-        let mut fields = Fields::root(source, document.get_ref());
+        let mut fields = Fields::root(source, "the file", document.get_ref());
         let title = fields.read("title", Field::text)?.map(str::to_owned);
         let seed = fields.read("seed", Field::count)?.unwrap_or(1);
         let limit = fields.need("limit", "{ controller = \"knee\" }")?.table("[limit]")?;

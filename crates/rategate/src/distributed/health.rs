@@ -9,7 +9,7 @@ use crate::store::Unavailable;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum StoreStatus {
-    /// Available: the store replies.
+    /// Available: the store replies, or has not been asked yet.
     #[default]
     Healthy,
     /// Available, but with possibly lost grants: until those have aged out, its grants are
