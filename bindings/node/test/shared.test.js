@@ -96,6 +96,9 @@ test('a refundable grant comes back, and another cannot', options, async () => {
 
 test('two processes never exceed one limit', options, async () => {
   const program = `
+    import { monitorEventLoopDelay } from 'node:perf_hooks'
+    const delay = monitorEventLoopDelay({ resolution: 2 })
+    delay.enable()
     const limit = new Shared('${server.url}', '20 per any 400ms', { name: 'bound', budget: '100ms' })
     await limit.ready()
     await assert.rejects(limit.ready('soon'), { name: 'RangeError', message: /^timeout is "soon": / })
@@ -107,12 +110,17 @@ test('two processes never exceed one limit', options, async () => {
         starts.push(process.hrtime.bigint() / 1000n)
       }
     }))
-    console.log(starts.join(' '))`
-  const logs = (await Promise.all([run(program), run(program)])).map((words) => words.map(Number))
-  const starts = logs.flat()
-  // What a process does comes within the budget after the decision of the store.
-  assert.equal(fullest(starts, 300_000), 20, 'never more, and reached, or nothing is tested')
-  assert.ok(logs.every((log) => log.length > 0) && starts.length >= 80)
+    console.log(delay.max, starts.join(' '))`
+  for (let round = 1; ; round++) {
+    const logs = (await Promise.all([run(program), run(program)])).map((words) => words.map(Number))
+    // What a process does comes within the budget after the decision of the store, unless the machine
+    // stops the process then.
+    if (logs.some(([stalledNs]) => stalledNs > 40e6) && round < 10) continue
+    const starts = logs.flatMap((log) => log.slice(1))
+    assert.equal(fullest(starts, 300_000), 20, 'never more, and reached, or nothing is tested')
+    assert.ok(logs.every((log) => log.length > 1) && starts.length >= 80)
+    return
+  }
 })
 
 test('leased permits keep the bound and the rate', options, async () => {
@@ -159,8 +167,10 @@ test('a killed store is followed as whenGone says, and the bound held', options,
     await assert.rejects(limit.acquire('k'), Unavailable)
     assert.ok(await open.tryAcquire('k', 10) && await open.tryAcquire('k', 10))
     await own.start()
-    await play(3000)
+    const until = performance.now() + 20_000
+    while (starts.at(-1) < gone && performance.now() < until) await play(100)
     assert.ok(starts.at(-1) > gone, 'it grants again')
+    await play(2000)
     assert.ok(fullest(starts, 900) <= 10)
     assert.equal(limit.status, 'healthy')
   } finally {

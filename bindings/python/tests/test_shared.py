@@ -287,24 +287,32 @@ def test_two_processes_never_exceed_one_limit(server):
         from pyrategate import Shared
         limit = Shared(sys.argv[1], "20 per any 400ms", name="bound", budget="100ms")
         limit.ready()
-        starts = []
+        starts, turns = [], []
         async def work(until):
             while time.monotonic() < until:
                 await limit.acquire_async("k")
                 starts.append(time.monotonic_ns())
+        async def turn(until):
+            while time.monotonic() < until:
+                turns.append(time.monotonic_ns())
+                await asyncio.sleep(0.002)
         async def main():
             until = time.monotonic() + 2
-            await asyncio.gather(*(work(until) for _ in range(30)))
+            await asyncio.gather(turn(until), *(work(until) for _ in range(30)))
         asyncio.run(main())
-        print(*starts)
+        print(max(after - before for before, after in zip(turns, turns[1:])), *starts)
     """
-    processes = [started(source, server.url) for _ in range(2)]
-    logs = [[int(at) for at in each.communicate(timeout=60)[0].split()] for each in processes]
-    assert all(each.returncode == 0 for each in processes)
-    # What a process does comes within the budget after the decision of the store.
-    starts = logs[0] + logs[1]
+    for _round in range(10):
+        processes = [started(source, server.url) for _ in range(2)]
+        logs = [[int(at) for at in each.communicate(timeout=60)[0].split()] for each in processes]
+        assert all(each.returncode == 0 for each in processes)
+        # What a process does comes within the budget after the decision of the store, unless the
+        # machine stops the process then.
+        if max(log[0] for log in logs) < 40_000_000:
+            break
+    starts = logs[0][1:] + logs[1][1:]
     assert fullest(starts, 300_000_000) == 20, "never more, and reached, or nothing is tested"
-    assert all(logs)
+    assert all(len(log) > 1 for log in logs)
     assert len(starts) >= 80
 
 
@@ -390,8 +398,11 @@ def test_a_killed_store_is_followed_as_when_gone_says(quarantine):
         assert sum(limits["local"].try_acquire("k") for _ in range(20)) <= 5
         assert sum(limits["local"].counts["fallback"]) == 20
         server.start()
-        play(3)
+        until = time.monotonic() + 20
+        while max(starts) < gone and time.monotonic() < until:
+            play(0.1)
         assert max(starts) > gone, "it grants again"
+        play(2)
         most = fullest(starts, 900_000_000)
         # A store without a file has lost the window.
         assert most <= 10 if quarantine else most <= 20
