@@ -7,10 +7,10 @@
 //! load is released by a poll, so its caller is [woken](Replies::wake) and then
 //! [collects](Replies::collect).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -41,9 +41,17 @@ struct Call<T> {
 
 /// The calls that may have ended, in order.
 struct List {
-    ready: Mutex<Vec<u64>>,
-    /// Called after the first was put on an empty list, by whichever thread did.
+    ready: Mutex<Ready>,
+    /// Called after the first was put on the list of a loop that has looked, by whichever thread
+    /// did.
     notify: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Ready {
+    ids: VecDeque<u64>,
+    /// `true` from a notification until the loop has taken all, or found that there are none.
+    is_notified: bool,
 }
 
 /// The waker of a call.
@@ -56,7 +64,8 @@ struct Mark {
 
 impl<T> Replies<T> {
     /// Creates a list without calls, which calls `notify` when its loop should
-    /// [drain](Self::drain) it, or [wake](Self::wake) its callers.
+    /// [drain](Self::drain) it, take what is [next](Self::next) until there is none, or
+    /// [wake](Self::wake) its callers.
     ///
     /// Any thread may call `notify`. It must not block, nor call this list, and is called once
     /// until the loop does that.
@@ -74,7 +83,7 @@ impl<T> Replies<T> {
         let id = calls.last_id;
         let list = Arc::downgrade(&self.list);
         // What has come and was not delivered may be an earlier caller's, which goes on first.
-        let is_behind = !self.list.ready().is_empty();
+        let is_behind = !self.list.ready().ids.is_empty();
         let mark = Arc::new(Mark { id, list, is_listed: AtomicBool::new(is_behind) });
         if is_behind {
             calls.by_id.insert(id, Call { future, mark });
@@ -113,7 +122,18 @@ impl<T> Replies<T> {
     /// [collect](Self::collect) as they run.
     pub fn wake(&self, wake: impl FnMut(u64)) {
         let ready = take(&mut *self.list.ready());
-        ready.into_iter().for_each(wake);
+        ready.ids.into_iter().for_each(wake);
+    }
+
+    /// Returns the next call that has ended and its reply, once, in order. `None` when all have
+    /// been delivered; until then no others notify.
+    pub fn next(&self) -> Option<(u64, T)> {
+        loop {
+            let id = self.list.pop()?;
+            if let Some(reply) = self.collect(id) {
+                return Some((id, reply));
+            }
+        }
     }
 
     /// Returns the reply of a call, once, as its caller runs. `None` while it has not come: then
@@ -159,18 +179,25 @@ impl<T> fmt::Debug for Replies<T> {
 }
 
 impl List {
-    fn ready(&self) -> MutexGuard<'_, Vec<u64>> {
+    fn ready(&self) -> MutexGuard<'_, Ready> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, id: u64) {
         let mut ready = self.ready();
-        let is_first = ready.is_empty();
-        ready.push(id);
+        ready.ids.push_back(id);
+        let was_notified = replace(&mut ready.is_notified, true);
         drop(ready);
-        if is_first {
+        if !was_notified {
             (self.notify)();
         }
+    }
+
+    fn pop(&self) -> Option<u64> {
+        let mut ready = self.ready();
+        let next = ready.ids.pop_front();
+        ready.is_notified = next.is_some();
+        next
     }
 }
 

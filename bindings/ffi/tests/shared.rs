@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate_ffi::{
-    Code, Leases, Mode, OnUnavailable, Policies, Replies, Reply, Shared, SharedConfig,
+    Code, Later, Leases, Mode, OnUnavailable, Policies, Replies, Reply, Shared, SharedConfig,
     SharedDecision, SharedError,
 };
 use rategate_testkit::redis::{Brand, Server};
@@ -102,6 +102,54 @@ impl Loop {
 
 fn is_granted(ended: &Ended) -> bool {
     ended.as_ref().is_ok_and(SharedDecision::is_granted)
+}
+
+/// A reply that comes once another thread has it.
+#[derive(Clone, Default)]
+struct Coming(Arc<Mutex<(Option<u32>, Option<Waker>)>>);
+
+impl Coming {
+    fn comes(&self, reply: u32) {
+        let mut state = self.0.lock().unwrap();
+        state.0 = Some(reply);
+        state.1.take().unwrap().wake();
+    }
+
+    fn later(&self) -> Later<u32> {
+        let own = self.clone();
+        Box::pin(poll_fn(move |context| {
+            let mut state = own.0.lock().unwrap();
+            state.1 = Some(context.waker().clone());
+            state.0.map_or(Poll::Pending, Poll::Ready)
+        }))
+    }
+}
+
+#[test]
+fn replies_taken_one_by_one_come_in_order_and_notify_once() {
+    let notified = Arc::new(AtomicUsize::new(0));
+    let coming: Vec<Coming> = (0..5).map(|_| Coming::default()).collect();
+    let count = Arc::clone(&notified);
+    let replies = Replies::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let ids: Vec<u64> =
+        coming.iter().map(|coming| replies.begin(coming.later()).unwrap().unwrap_err()).collect();
+    assert_eq!(replies.next(), None);
+    coming[1].comes(10);
+    coming[2].comes(20);
+    coming[0].comes(0);
+    assert!(replies.cancel(ids[2]));
+    assert_eq!(replies.next(), Some((ids[1], 10)));
+    // It comes while the loop looks.
+    coming[3].comes(30);
+    assert_eq!(replies.next(), Some((ids[0], 0)));
+    assert_eq!(replies.next(), Some((ids[3], 30)));
+    assert_eq!((replies.next(), notified.load(Ordering::SeqCst)), (None, 1));
+    coming[4].comes(40);
+    assert_eq!(notified.load(Ordering::SeqCst), 2);
+    assert_eq!(replies.next(), Some((ids[4], 40)));
+    assert_eq!((replies.next(), replies.waiting()), (None, 0));
 }
 
 #[test]

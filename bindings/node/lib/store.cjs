@@ -7,7 +7,7 @@ const { setInterval } = require('node:timers')
 const { onAbort } = require('./abort.cjs')
 const { limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf } = require('./arguments.cjs')
 const { call, milliseconds, typed } = require('./errors.cjs')
-const { OTHER_LIMITER, notLeft } = require('./grant.cjs')
+const { OTHER_LIMITER, notLeft, scratch } = require('./grant.cjs')
 const native = require('./native.cjs')
 const { show, showsItsGetters } = require('./show.cjs')
 
@@ -17,9 +17,13 @@ const OPTIONS = [
   'budget', 'guard', 'lease', 'leasePermits', 'mode', 'name', 'prefix', 'processes', 'quarantine', 'whenGone'
 ]
 const READY_MS = 5000
+/** The word for a number of remaining permits that is not known. */
+const UNKNOWN = 2n ** 64n - 1n
 
 const pending = new Map()
 let calls
+/** Ends the next call whose reply has come. */
+let next
 /** A timer that does nothing: while it is referenced, the process stays. */
 let keeper
 
@@ -198,7 +202,10 @@ class Shared {
 /** Begins a call of a limit, a key and permits, and calls one of the functions with its decision, now or later. */
 function begin (start, of, signal, resolve, reject) {
   if (signal?.aborted) return reject(signal.reason)
-  calls ??= new native.StoreCalls(deliver)
+  if (!calls) {
+    calls = new native.StoreCalls(deliver)
+    next = calls.fastNext(scratch.buffer)
+  }
   let begun
   try {
     begun = start(calls)
@@ -230,20 +237,17 @@ function end (id, wait) {
 
 /** Ends the calls whose replies have come, in order. */
 function deliver () {
-  const { ids, remaining, by, others } = calls.drain()
-  let other = 0
-  for (let at = 0; at < ids.length; at++) {
-    const wait = pending.get(ids[at])
-    end(ids[at], wait)
-    if (others[other]?.at === at) settle(others[other++], wait.of, wait.resolve, wait.reject)
-    else wait.resolve(granted(wait.of.permits, remaining[at], by[at]))
+  for (let id = next(); id; id = next()) {
+    const wait = pending.get(Math.abs(id))
+    end(Math.abs(id), wait)
+    if (id < 0) settle(calls.last(), wait.of, wait.resolve, wait.reject)
+    else wait.resolve(granted(wait.of.permits, scratch[0] === UNKNOWN ? null : Number(scratch[0]), Number(scratch[1])))
   }
 }
 
 /** Returns the decision of a plain grant. */
 function granted (permits, remaining, by) {
-  const left = remaining < 0 ? null : remaining
-  return new SharedDecision(new SharedGrant(permits, left, null, null), left, null, BY[by])
+  return new SharedDecision(new SharedGrant(permits, remaining, null, null), remaining, null, BY[by])
 }
 
 function settle (decided, of, resolve, reject) {

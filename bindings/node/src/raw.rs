@@ -25,10 +25,11 @@ use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
 use rategate::{AcquireError, Decision, Grant};
 use rategate_core::span::whole_ns;
-use rategate_ffi::{Begun, Ended, Hub, KeyRef, Keyed, Limiter, WaitId};
+use rategate_ffi::{Begun, Ended, Hub, KeyRef, Keyed, Limiter, Replies, WaitId};
 
 use crate::grant::{MORE_AFTER, REMAINING, RESET_AFTER, to_words};
 use crate::number::{double, whole};
+use crate::store::{self, Last};
 
 /// The answer to a call that a method decides.
 const UNDECIDED: f64 = f64::NAN;
@@ -85,6 +86,17 @@ pub(crate) fn next_function<'env>(
     function(env, c"next", Next(hub, error), Some(words))
 }
 
+/// Returns a function that ends the next call of a store whose reply has come: 0 for none, its id
+/// for a plain grant, which it writes to `words`, or minus its id for what it leaves in `last`.
+pub(crate) fn next_reply_function<'env>(
+    env: &'env Env,
+    replies: Arc<Replies<(store::Ended, bool)>>,
+    last: Last,
+    words: Unknown,
+) -> Result<Unknown<'env>> {
+    function(env, c"next", NextReply(replies, last), Some(words))
+}
+
 /// Returns a function that peeks.
 pub(crate) fn peek_function(env: &Env, limiter: Limiter) -> Result<Unknown<'_>> {
     function(env, c"peek", Peek(limiter), None)
@@ -134,6 +146,7 @@ struct Check(Limiter);
 struct Pass(Limiter);
 struct Begin(Arc<Hub>, Limiter);
 struct Next(Arc<Hub>, Arc<Mutex<Option<AcquireError>>>);
+struct NextReply(Arc<Replies<(store::Ended, bool)>>, Last);
 struct Peek(Limiter);
 struct TryKey(Keyed);
 struct CheckKey(Keyed);
@@ -192,6 +205,19 @@ impl Answer for Next {
                 -double(id)
             }
             None => 0.0,
+        })
+    }
+}
+
+impl Answer for NextReply {
+    fn answer(&self, _arguments: &Arguments, words: &Words) -> Option<f64> {
+        let Some((id, (ended, is_refundable))) = self.0.next() else { return Some(0.0) };
+        Some(match self.1.unless_plain(ended, is_refundable) {
+            Some(numbers) => {
+                words.write(0, &numbers);
+                double(id)
+            }
+            None => -double(id),
         })
     }
 }

@@ -1,11 +1,10 @@
 //! Limits that several processes keep together in a store, and the calls that wait for it.
 
 use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use napi::bindgen_prelude::{
-    AsyncTask, BigInt, Either, Env, Float64Array, Function, Task, Uint8Array,
-};
+use napi::bindgen_prelude::{AsyncTask, BigInt, Either, Env, Function, Task, Unknown};
 use napi_derive::napi;
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
@@ -13,15 +12,18 @@ use rategate_ffi::{
     SharedDecision, SharedError, SharedGrant as Granted,
 };
 
-use crate::failure::{Failure, Result, code_of, invalid};
+use crate::failure::{Failure, Result, code_of, invalid, of_node};
 use crate::hub::notifier;
 use crate::number::{double, duration, ns, permits, whole};
 use crate::policies::{self, Table};
+use crate::raw;
 
-type Ended = std::result::Result<SharedDecision, SharedError>;
+pub(crate) type Ended = std::result::Result<SharedDecision, SharedError>;
 
-/// Where a decision that is no plain grant is found beside the numbers of a drain.
-const OTHER: u8 = 255;
+/// The party of a failure, which no one has decided.
+const NO_PARTY: u8 = 3;
+/// The word for a number of remaining permits that is not known.
+const UNKNOWN: u64 = u64::MAX;
 
 /// The options of a shared limit. Lengths of time are in nanoseconds.
 #[napi(object, object_to_js = false)]
@@ -53,8 +55,6 @@ pub struct SharedGrant(Granted);
 #[napi(object, object_from_js = false)]
 #[derive(Debug)]
 pub struct Decided {
-    /// Its place in the numbers of a drain.
-    pub at: u32,
     pub granted: bool,
     pub remaining: Option<f64>,
     pub retry_after_ns: Option<BigInt>,
@@ -62,18 +62,6 @@ pub struct Decided {
     /// Of a grant that the caller may refund.
     pub grant: Option<SharedGrant>,
     pub failure: Option<Failure>,
-}
-
-/// The calls whose replies have come, in order.
-#[napi(object, object_from_js = false)]
-#[expect(missing_debug_implementations, reason = "an array of JavaScript has none")]
-pub struct StoreEnds {
-    pub ids: Float64Array,
-    /// The permits that remain after each grant; -1 if that is not known.
-    pub remaining: Float64Array,
-    /// The party that granted each; [`OTHER`] for what is among the others.
-    pub by: Uint8Array,
-    pub others: Vec<Decided>,
 }
 
 /// The number of calls that one party decided.
@@ -198,9 +186,13 @@ impl Task for Ready {
 #[napi]
 #[derive(Debug)]
 pub struct StoreCalls {
-    replies: Replies<(Ended, bool)>,
-    last: Option<Decided>,
+    replies: Arc<Replies<(Ended, bool)>>,
+    last: Last,
 }
+
+/// The last decision that is no plain grant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Last(Arc<Mutex<Option<Decided>>>);
 
 #[napi]
 impl StoreCalls {
@@ -209,14 +201,23 @@ impl StoreCalls {
     /// It does not keep the process alive: JavaScript does, while calls are to.
     #[napi(constructor, catch_unwind)]
     pub fn new(notify: Function<(), ()>) -> Result<Self> {
-        let replies = Replies::new(notifier(notify)?);
-        Ok(Self { replies, last: None })
+        let replies = Arc::new(Replies::new(notifier(notify)?));
+        Ok(Self { replies, last: Last::default() })
+    }
+
+    /// Returns the function `() => id` that ends the next call whose reply has come, in order. It
+    /// writes what remains and the party of a plain grant to `words`. 0 is none, and below 0 is
+    /// the call of any other decision: see [`last`](Self::last).
+    #[napi(catch_unwind)]
+    pub fn fast_next<'env>(&self, env: &'env Env, words: Unknown) -> Result<Unknown<'env>> {
+        let (replies, last) = (Arc::clone(&self.replies), self.last.clone());
+        raw::next_reply_function(env, replies, last, words).map_err(|error| of_node(&error))
     }
 
     /// Takes permits or denies them, as [`acquire`](Self::acquire) returns it.
     #[napi(catch_unwind)]
     pub fn check(
-        &mut self,
+        &self,
         shared: &Shared,
         key: String,
         number: f64,
@@ -227,7 +228,7 @@ impl StoreCalls {
     }
 
     #[napi(catch_unwind)]
-    pub fn peek(&mut self, shared: &Shared, key: String) -> f64 {
+    pub fn peek(&self, shared: &Shared, key: String) -> f64 {
         let reply = shared.0.peek(key.as_bytes(), 1);
         self.begin(reply, false)
     }
@@ -237,7 +238,7 @@ impl StoreCalls {
     /// returns.
     #[napi(catch_unwind)]
     pub fn acquire(
-        &mut self,
+        &self,
         shared: &Shared,
         key: String,
         number: f64,
@@ -249,10 +250,11 @@ impl StoreCalls {
         Ok(self.begin(reply, is_refundable))
     }
 
-    /// Returns the decision of the call that was begun last, which was there at once.
+    /// Returns the decision of the call that was begun last, if it was there at once, or that
+    /// ended last.
     #[napi(catch_unwind)]
-    pub fn last(&mut self) -> Option<Decided> {
-        self.last.take()
+    pub fn last(&self) -> Option<Decided> {
+        self.last.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Gives up a call. What it is granted later goes back.
@@ -260,31 +262,10 @@ impl StoreCalls {
     pub fn cancel(&self, id: f64) -> bool {
         whole(id).is_some_and(|id| self.replies.cancel(id))
     }
-
-    #[napi(catch_unwind)]
-    pub fn drain(&self) -> StoreEnds {
-        let (mut ids, mut remaining, mut by, mut others) = (vec![], vec![], vec![], vec![]);
-        self.replies.drain(|id, (ended, is_refundable)| {
-            let at = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-            ids.push(double(id));
-            match ended {
-                Ok(SharedDecision::Granted(grant)) if !is_refundable => {
-                    remaining.push(grant.remaining.map_or(-1.0, double));
-                    by.push(party(grant.by));
-                }
-                ended => {
-                    remaining.push(-1.0);
-                    by.push(OTHER);
-                    others.push(decided(at, ended, is_refundable));
-                }
-            }
-        });
-        StoreEnds { ids: ids.into(), remaining: remaining.into(), by: by.into(), others }
-    }
 }
 
 impl StoreCalls {
-    fn begin(&mut self, reply: Reply, is_refundable: bool) -> f64 {
+    fn begin(&self, reply: Reply, is_refundable: bool) -> f64 {
         let ended = match reply {
             Reply::Now(ended) => ended,
             Reply::Later(later) => {
@@ -304,20 +285,39 @@ impl StoreCalls {
                 ..
             })) if !is_refundable => -1.0 - double(remaining),
             ended => {
-                self.last = Some(decided(0, ended, is_refundable));
+                self.last.set(ended, is_refundable);
                 0.0
             }
         }
     }
 }
 
-fn decided(at: u32, ended: Ended, is_refundable: bool) -> Decided {
+impl Last {
+    /// Keeps how a call has ended. Returns what remains and the party of a plain grant instead.
+    pub(crate) fn unless_plain(&self, ended: Ended, is_refundable: bool) -> Option<[u64; 2]> {
+        match ended {
+            Ok(SharedDecision::Granted(grant)) if !is_refundable => {
+                Some([grant.remaining.unwrap_or(UNKNOWN), party(grant.by).into()])
+            }
+            ended => {
+                self.set(ended, is_refundable);
+                None
+            }
+        }
+    }
+
+    fn set(&self, ended: Ended, is_refundable: bool) {
+        let decided = decided(ended, is_refundable);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(decided);
+    }
+}
+
+fn decided(ended: Ended, is_refundable: bool) -> Decided {
     let mut decided = Decided {
-        at,
         granted: false,
         remaining: None,
         retry_after_ns: None,
-        by: OTHER,
+        by: NO_PARTY,
         grant: None,
         failure: None,
     };
@@ -346,7 +346,7 @@ const fn party(by: DecidedBy) -> u8 {
         DecidedBy::Store => 0,
         DecidedBy::Lease => 1,
         DecidedBy::Fallback => 2,
-        _ => 3,
+        _ => NO_PARTY,
     }
 }
 
