@@ -58,6 +58,7 @@ const PEERS: &[&str] = &[
     "flask-limiter==4.1.1",
     "uvloop==0.23.0",
 ];
+const PYRIGHT: &str = "pyright@1.1.414";
 /// The packages of the demo.
 const DEMO: &[&str] =
     &["aiolimiter==1.3.0", "fastapi==0.165.0", "gunicorn==23.0.0", "uvicorn==0.54.0"];
@@ -81,7 +82,7 @@ pub(crate) fn run(root: &Path, target: &Path, is_quick: bool) -> Result<()> {
         return Ok(());
     }
     under_valgrind(root, target, &scratch, &tests)?;
-    integrations(root, &scratch.join("integrations"), &wheel)?;
+    integrations(root, &scratch, &wheel)?;
     for version in INTERPRETERS {
         match interpreter(version) {
             Some(python) => {
@@ -193,8 +194,9 @@ fn under_valgrind(root: &Path, target: &Path, scratch: &Path, python: &Path) -> 
 }
 
 /// Tries every integration with its package, and checks its examples and its types.
-fn integrations(root: &Path, folder: &Path, wheel: &Path) -> Result<()> {
-    let python = environment(folder, &[TESTS, SERVERS, INTEGRATIONS].concat(), wheel)?;
+fn integrations(root: &Path, scratch: &Path, wheel: &Path) -> Result<()> {
+    let folder = scratch.join("integrations");
+    let python = environment(&folder, &[TESTS, SERVERS, INTEGRATIONS].concat(), wheel)?;
     let tests = root.join(FOLDER).join("tests");
     for what in [&["integrations"][..], &["--doctest-modules", "--pyargs", "pyrategate"]] {
         let mut pytest = Command::new(&python);
@@ -203,7 +205,28 @@ fn integrations(root: &Path, folder: &Path, wheel: &Path) -> Result<()> {
         pytest.args(["-B", "-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).args(what);
         cargo::run(&mut pytest, "the integrations for Python failed")?;
     }
-    types(root, &python, ["-p", "pyrategate"])
+    types(root, &python, ["-p", "pyrategate"])?;
+    pyright(root, scratch, &python)
+}
+
+/// Checks by the type checker of editors that every public name has a type, and the examples.
+fn pyright(root: &Path, scratch: &Path, python: &Path) -> Result<()> {
+    let folder = scratch.join("pyright");
+    packages::node(&folder, &[PYRIGHT])?;
+    let examples = root.join(FOLDER).join("examples");
+    // It finds the package by the first Python of the path.
+    let own = python.parent().context("the environment")?.to_path_buf();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([own].into_iter().chain(std::env::split_paths(&path)))?;
+    for arguments in [
+        &["--verifytypes".as_ref(), "pyrategate".as_ref(), "--ignoreexternal".as_ref()][..],
+        &[examples.as_os_str()],
+    ] {
+        let mut pyright = Command::new(folder.join("node_modules/.bin/pyright"));
+        pyright.current_dir(&folder).env("PATH", &path).args(arguments);
+        cargo::run(&mut pyright, "pyright finds wrong types, or names that have none")?;
+    }
+    Ok(())
 }
 
 /// Compares the types in the stubs with the module.

@@ -13,8 +13,9 @@ def main(url):
         base_url=url,
         http_client=HttpClient("500/minute", tokens="90000/minute"),
     )
-    question = [{"role": "user", "content": "Say hello."}]
-    reply = client.chat.completions.create(model="a model", messages=question, max_tokens=10)
+    reply = client.chat.completions.create(
+        model="a model", messages=[{"role": "user", "content": "Say hello."}], max_tokens=10
+    )
     return reply.choices[0].message.content
 
 

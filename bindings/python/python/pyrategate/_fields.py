@@ -35,6 +35,12 @@ class QuotaPolicy:
 
     __slots__ = ("item", "item_bytes", "name", "quota", "quoted")
 
+    item: str
+    item_bytes: bytes
+    name: str
+    quota: int
+    quoted: str
+
     def __init__(self, name: str, limit: Limit | _core.Shared) -> None:
         self.name = name
         self.quoted = _quoted(name)

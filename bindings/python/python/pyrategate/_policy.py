@@ -17,15 +17,15 @@ class Policy:
     (``rate``, ``burst``), ``sliding-log`` (``permits``, ``period``), ``fixed-window``
     (``permits``, ``period``, ``anchor``), ``concurrency`` (``permits``), ``two-timeline``
     (``rate``, ``mode``), ``pacer``, ``warm-up``, ``backfill-pool``, ``commit-log``,
-    ``adaptive``, ``adaptive-rate``. The README has a table of all keys. An unknown name or key is a ``ValueError`` of the limiter
-    that is made of it, which says what there is.
+    ``adaptive``, ``adaptive-rate``. The README has a table of all keys. An unknown name or key is
+    a ``ValueError`` of the limiter that is made of it, which says what there is.
     """
 
     __slots__ = ("name", "numbers")
 
     def __init__(self, name: str, **numbers: Any) -> None:
-        self.name = name
-        self.numbers = numbers
+        self.name: str = name
+        self.numbers: dict[str, Any] = numbers
 
     @property
     def _table(self) -> str:

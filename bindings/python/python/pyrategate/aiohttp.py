@@ -30,7 +30,7 @@ class Middleware:
     """
 
     def __init__(self, pace: Pace | Limiter | Limit | None = None) -> None:
-        self.pace = pace_of(pace)
+        self.pace: Pace = pace_of(pace)
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Send a request at its start."""

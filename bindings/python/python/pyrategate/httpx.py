@@ -29,7 +29,7 @@ class Transport(httpx.BaseTransport):
         *,
         inner: httpx.BaseTransport | None = None,
     ) -> None:
-        self.pace = pace_of(pace)
+        self.pace: Pace = pace_of(pace)
         self._inner = httpx.HTTPTransport() if inner is None else inner
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -53,7 +53,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         *,
         inner: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.pace = pace_of(pace)
+        self.pace: Pace = pace_of(pace)
         self._inner = httpx.AsyncHTTPTransport() if inner is None else inner
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -43,6 +43,10 @@ class Head:
 
     __slots__ = ("_headers", "peer", "raw", "refusal", "statuses")
 
+    #: The address of the peer, if the server knows it.
+    peer: str | None
+    #: The framework's own object.
+    raw: Any
     #: What the response reports of the request's limits.
     statuses: Statuses
     #: How a decorated function was refused.

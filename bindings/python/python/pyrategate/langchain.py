@@ -25,7 +25,7 @@ class RateLimiter(BaseRateLimiter):
     """
 
     def __init__(self, limit: Limiter | Limit) -> None:
-        self.limiter = limit if isinstance(limit, Limiter) else Limiter(limit)
+        self.limiter: Limiter = limit if isinstance(limit, Limiter) else Limiter(limit)
 
     def acquire(self, *, blocking: bool = True) -> bool:
         """Take a permit. Without ``blocking`` return False if none is free now."""

@@ -73,7 +73,7 @@ class Pace:
     ) -> None:
         if isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 1:
             raise ValueError(f"max_waiting is a number of requests from 1 on, not {max_waiting!r}")
-        self.limiter = limiter_of(limit)
+        self.limiter: Limiter | None = limiter_of(limit)
         self._max_hold_ns = span_ns(max_hold)
         self._max_wait_ns = None if max_wait is None else span_ns(max_wait)
         jitter_ns = None if jitter is None else span_ns(jitter)

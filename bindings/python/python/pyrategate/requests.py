@@ -29,7 +29,7 @@ class Adapter(HTTPAdapter):
 
     def __init__(self, pace: Pace | Limiter | Limit | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.pace = pace_of(pace)
+        self.pace: Pace = pace_of(pace)
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         """Send a request at its start."""

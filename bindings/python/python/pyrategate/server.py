@@ -81,6 +81,8 @@ class Refusal(Limited):
         self.policy = policy
         self.key = key
         self.retry_after_ns = retry_after_ns
+        self.status: int
+        self.detail: str
         self.status, self.detail = _REASONS[reason]
         self._statuses = statuses
 
@@ -111,7 +113,7 @@ class Rule:
     def __init__(
         self, limits: Limits, limit: Limit | Shared, name: str, cost: Callable[[Any], int] | None
     ) -> None:
-        self.policy = QuotaPolicy(name, limit)
+        self.policy: QuotaPolicy = QuotaPolicy(name, limit)
         self.shared: Shared | None = None
         self.table: _core.Keyed | None = None
         if isinstance(limit, Shared):
@@ -248,13 +250,13 @@ class Limits:
         self._key = keys.peer() if key is None else keys.source_of(key)
         self._missing = missing
         self._max_keys, self._max_bytes = max_keys, max_bytes
-        self._when_full = when_full
+        self._when_full: Literal["share", "refuse", "admit"] = when_full
         self._on_refused = on_refused
         self._clock = clock
         self._counts: dict[Reason, int] = {}
         self._lock = threading.Lock()
         self._has_reported = False
-        self.rule = None if limit is None else Rule(self, limit, name, cost)
+        self.rule: Rule | None = None if limit is None else Rule(self, limit, name, cost)
 
     @property
     def refused(self) -> dict[Reason, int]:

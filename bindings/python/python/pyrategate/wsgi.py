@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from . import keys, server
-from ._fields import lines
+from ._fields import Statuses, lines
 
 __all__ = ["Limits"]
 
@@ -27,6 +27,11 @@ class Head(keys.Head):
     """The head of an environ, which is read only as far as a source needs it."""
 
     __slots__ = ("environ",)
+
+    environ: Environ
+    peer: str | None
+    raw: Any
+    statuses: Statuses
 
     def __init__(self, environ: Environ, raw: Any = None) -> None:
         self.peer = environ.get("REMOTE_ADDR")

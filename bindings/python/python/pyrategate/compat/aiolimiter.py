@@ -33,7 +33,7 @@ class AsyncLimiter:
         self.max_rate = max_rate
         self.time_period = time_period
         rate = _whole(max_rate, "max_rate")
-        self.limiter = Limiter(f"{rate} per {span_ns(time_period)} ns", clock=clock)
+        self.limiter: Limiter = Limiter(f"{rate} per {span_ns(time_period)} ns", clock=clock)
 
     def has_capacity(self, amount: float = 1) -> bool:
         """Return True if so much could be taken now."""

@@ -69,8 +69,8 @@ class RateLimitItem:
         self, amount: int, multiples: int | None = 1, namespace: str = "LIMITER"
     ) -> None:
         self.namespace = namespace
-        self.amount = int(amount)
-        self.multiples = int(multiples or 1)
+        self.amount: int = int(amount)
+        self.multiples: int = int(multiples or 1)
 
     def get_expiry(self) -> int:
         """Return the seconds of the period."""
