@@ -330,8 +330,8 @@ export class Shared {
   /** Returns the number of callers of this process that wait for a key. */
   waiting (key?: Key): number
   /**
-   * The store as this process has found it: `"healthy"` until five failures in a row, also before
-   * its first contact, which {@link Shared.ready} makes.
+   * The store as this process has found it: `"healthy"` until five calls in a row fail, also
+   * before the first. {@link Shared.ready} changes nothing of it.
    */
   readonly status: 'healthy' | 'quarantined' | 'unavailable'
   /** The store's latest failure. */

@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use napi::bindgen_prelude::{AsyncTask, BigInt, Either, Env, Function, Task, Unknown};
+use napi::bindgen_prelude::{BigInt, Either, Env, Function, Object, Unknown};
 use napi_derive::napi;
 use rategate::distributed::DecidedBy;
 use rategate_ffi::{
-    DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Replies, Reply, SharedConfig,
+    Code, DEFAULT_SHARED_BUDGET, Leases, Mode, OnUnavailable, Replies, Reply, SharedConfig,
     SharedDecision, SharedError, SharedGrant as Granted,
 };
 
@@ -121,10 +122,22 @@ impl Shared {
         refunded.map_err(|error| failed(&error))
     }
 
-    /// Resolves once the store has replied, in a thread of Node's pool.
+    /// Resolves once the store has replied. A failure is a value here, so that its code stays.
+    ///
+    /// It waits in a thread of its own: Node's pool has four, which files and names need too.
     #[napi(catch_unwind)]
-    pub fn ready(&self, timeout: BigInt) -> Result<AsyncTask<Ready>> {
-        Ok(AsyncTask::new(Ready { shared: self.0.clone(), timeout: duration(&timeout)? }))
+    pub fn ready<'env>(&self, env: &'env Env, timeout: BigInt) -> Result<Object<'env>> {
+        let (shared, timeout) = (self.0.clone(), duration(&timeout)?);
+        let (end, promise) = env.create_deferred().map_err(|error| of_node(&error))?;
+        let waits = move || {
+            let failed = shared.ready(timeout).err().map(|error| failure(&error));
+            end.resolve(move |_| Ok(failed));
+        };
+        let thread = thread::Builder::new().name("rategate-ready".to_owned());
+        thread.spawn(waits).map_err(|error| {
+            napi::Error::new(code_of(Code::Failed), format!("the system has no thread: {error}"))
+        })?;
+        Ok(promise)
     }
 
     #[napi(catch_unwind)]
@@ -159,26 +172,6 @@ impl Shared {
             lease: calls(counts.lease),
             fallback: calls(counts.fallback),
         }
-    }
-}
-
-/// A wait for the first reply of a store. A failure is a value here, so that its code stays.
-#[derive(Debug)]
-pub struct Ready {
-    shared: rategate_ffi::Shared,
-    timeout: Duration,
-}
-
-impl Task for Ready {
-    type Output = Option<Failure>;
-    type JsValue = Option<Failure>;
-
-    fn compute(&mut self) -> napi::Result<Self::Output> {
-        Ok(self.shared.ready(self.timeout).err().map(|error| failure(&error)))
-    }
-
-    fn resolve(&mut self, _env: Env, output: Self::Output) -> napi::Result<Self::JsValue> {
-        Ok(output)
     }
 }
 

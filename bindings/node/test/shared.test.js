@@ -1,6 +1,7 @@
 // One limit of several processes, over a real redis-server that the tests start.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -178,6 +179,14 @@ test('a killed store is followed as whenGone says, and the bound held', options,
   }
 })
 
+test('files are read while limits wait for stores that are not there', options, async () => {
+  const url = `redis://127.0.0.1:${await freePort()}`
+  const waits = Array.from({ length: 6 }, () => new Shared(url, '1/s').ready('3s').catch((error) => error))
+  const file = readFile(import.meta.filename ?? process.argv[1])
+  assert.ok(await Promise.race([file, ...waits]) instanceof Buffer)
+  for (const end of await Promise.all(waits)) assert.ok(end instanceof Unavailable)
+})
+
 test('a store that cannot be used is a typed error and no wait', options, async () => {
   const guarded = await Server.start('--requirepass', 'sesame')
   try {
@@ -185,6 +194,7 @@ test('a store that cannot be used is a typed error and no wait', options, async 
     for (const [url, reason] of [
       [guarded.url.replace('//', '//:wrong@'), /WRONGPASS/],
       [guarded.url, /NOAUTH/],
+      [guarded.url.replace('//', '//:sesame@') + '/999', /no database of this number/],
       [`redis://127.0.0.1:${await freePort()}`, /refused/]
     ]) {
       const limit = new Shared(url, '1/s', { budget: BUDGET })

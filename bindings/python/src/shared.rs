@@ -242,8 +242,8 @@ impl Shared {
 
     /// The store's status for this process: "healthy", "quarantined" or "unavailable".
     ///
-    /// It is "healthy" until five failures in a row, also before the first contact, which `ready`
-    /// makes.
+    /// It is "healthy" until five calls in a row fail, also before the first. `ready` changes
+    /// nothing of it.
     #[getter]
     fn status(&self) -> PyResult<String> {
         Ok(self.inner()?.health().store_status.to_string())

@@ -416,7 +416,13 @@ def test_a_store_that_cannot_be_used_is_a_typed_error_and_no_wait(server):
         wrong = guarded.url.replace("redis://", "redis://:wrong@")
         with socket.create_server(("127.0.0.1", 0)) as free:
             nothing = f"redis://127.0.0.1:{free.getsockname()[1]}"
-        for url, reason in [(wrong, "WRONGPASS"), (guarded.url, "NOAUTH"), (nothing, "refused")]:
+        for url, reason in [
+            (wrong, "WRONGPASS"),
+            (guarded.url, "NOAUTH"),
+            (nothing, "refused"),
+            (server.url.replace("redis://", "redis://:sesame@"), "without any password"),
+            (f"{server.url}/999", "no database of this number"),
+        ]:
             begin = time.monotonic()
             limit = Shared(url, "1/s", budget=BUDGET)
             with pytest.raises(Unavailable, match=reason):

@@ -54,6 +54,8 @@ pub enum ServerRefusal {
     NotWritable,
     /// The store does not know this name and password, or does not allow the user this call.
     NotAllowed,
+    /// The store has no database of this number.
+    NoDatabase,
     /// The store has its maximum number of connections.
     TooManyClients,
     /// The store's clock is in none of the calendar's windows that the call names. It counts from
@@ -146,6 +148,10 @@ impl ServerRefusal {
             now_us.map_or(Self::Refused, |now_us| Self::OtherTime { now_us })
         } else if has("rategate ") {
             Self::Refused
+        } else if has("db index") {
+            Self::NoDatabase
+        } else if has("without any password configured") {
+            Self::NotAllowed
         } else if has("max number of clients") {
             Self::TooManyClients
         } else if has("wrongtype ") || has("wrong kind of value") {
@@ -178,7 +184,11 @@ impl ServerRefusal {
             | Self::NotWritable
             | Self::TooManyClients
             | Self::Other => Remedy::FallBack,
-            Self::CrossSlot | Self::WrongType | Self::NotAllowed | Self::Refused => Remedy::Report,
+            Self::CrossSlot
+            | Self::WrongType
+            | Self::NotAllowed
+            | Self::NoDatabase
+            | Self::Refused => Remedy::Report,
         }
     }
 }
@@ -202,6 +212,7 @@ impl fmt::Display for ServerRefusal {
             Self::Busy => "a script has run in the store for too long",
             Self::NotWritable => "the store does not write",
             Self::NotAllowed => "the store does not allow this user",
+            Self::NoDatabase => "the store has no database of this number",
             Self::TooManyClients => "the store has its maximum number of connections",
             Self::OtherTime { now_us } => {
                 return write!(f, "the store's clock is at another time, {now_us} us since 1970");
@@ -265,6 +276,13 @@ mod tests {
                 Remedy::Report,
             ),
             ("WRONGTYPE Operation against a key", ServerRefusal::WrongType, Remedy::Report),
+            ("ERR DB index is out of range", ServerRefusal::NoDatabase, Remedy::Report),
+            ("ERR invalid DB index", ServerRefusal::NoDatabase, Remedy::Report),
+            (
+                "ERR AUTH <password> called without any password configured for the default user.",
+                ServerRefusal::NotAllowed,
+                Remedy::Report,
+            ),
             (
                 "ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation",
                 ServerRefusal::WrongType,

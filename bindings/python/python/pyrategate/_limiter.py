@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _core, _loop
 from ._core import Grant
 from ._errors import RateLimited
-from ._types import Limit, Options, Span
+from ._types import Limit, Span
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ class Limiter(_core.Limiter):
         saved: bytes | bytearray,
         *,
         max_downtime: Span | None = None,
-        **options: Unpack[Options],
+        **options: Any,
     ) -> Self:
         """Make a limiter that continues from the bytes of ``save``, with the options of any.
 

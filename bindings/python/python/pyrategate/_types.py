@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypedDict, Union
+from typing import Any, Protocol, Union
 
-from . import _core
 from ._policy import Policy
 
 # Seconds, a timedelta, or a text such as "1.5s".
 Span = Union[float, timedelta, str]
 Limit = Union[str, Policy, Iterable[Union[str, Policy]]]
 Key = Union[str, bytes, int]
-
-
-class Options(TypedDict, total=False):
-    """The options of a limiter."""
-
-    clock: _core.ManualClock | None
-    max_waiting: int | None
-    max_waiting_permits: int | None
-    when_full: Literal["refuse", "evict-newest"]
-    debt: Literal["forget", "carry"]
-    max_debt: Span | None
-    name: str | None
 
 
 class Wakes(Protocol):

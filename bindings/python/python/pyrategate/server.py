@@ -113,6 +113,7 @@ class Rule:
     def __init__(
         self, limits: Limits, limit: Limit | Shared, name: str, cost: Callable[[Any], int] | None
     ) -> None:
+        _check_function(cost, "cost")
         self.policy: QuotaPolicy = QuotaPolicy(name, limit)
         self.shared: Shared | None = None
         self.table: _core.Keyed | None = None
@@ -176,6 +177,9 @@ class Rule:
         if self._cost is None:
             return key, 1
         cost = self._cost(head.raw)
+        if not isinstance(cost, int) or cost < 0:
+            wrong = ValueError if isinstance(cost, int) else TypeError
+            raise wrong(f"cost= returns a whole number of permits from 0 on, not {cost!r}")
         return None if cost == 0 else (key, cost)
 
     def _reported(self, decision: SharedDecision, key: str | None) -> Statuses:
@@ -198,6 +202,11 @@ class Rule:
             reason = "too-many-keys"
         after_ns = error.retry_after_ns if isinstance(error, Unavailable) else None
         return self._limits._refused(reason, self.policy.name, key, after_ns)
+
+
+def _check_function(given: object, name: str) -> None:
+    if given is not None and not callable(given):
+        raise TypeError(f"{name}= is a function, not {given!r}")
 
 
 def _warn_of_another(limit: Shared, name: str) -> None:
@@ -247,6 +256,7 @@ class Limits:
     ) -> None:
         if missing not in (None, "share", "refuse", "pass"):
             raise ValueError(f'missing is "share", "refuse" or "pass", not {missing!r}')
+        _check_function(on_refused, "on_refused")
         self._key = keys.peer() if key is None else keys.source_of(key)
         self._missing = missing
         self._max_keys, self._max_bytes = max_keys, max_bytes
@@ -277,9 +287,16 @@ class Limits:
         that an inner one refuses has counted in the outer ones. One that is kept, and decorates
         several functions, is one limit of them together.
         """
+        if callable(limit):
+            raise TypeError(f"a decorator is made of a limit, as in limit('5/minute'), not {limit!r}")
+        _check_function(cost, "cost")
+        # A wrong limit is an error here, and not where it decorates.
+        QuotaPolicy("limit", limit)
         made: list[Rule] = []
 
         def decorate(function: F) -> F:
+            if not callable(function):
+                raise TypeError(f"a limit decorates a function, not {function!r}")
             # Django's method_decorator decorates anew at each call.
             with self._lock:
                 if not made:

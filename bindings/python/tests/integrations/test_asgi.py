@@ -179,6 +179,13 @@ def test_a_request_of_another_cost_takes_so_much_and_one_of_none_nothing(clock):
     assert limits.refused == {"over-limit": 1, "too-costly": 1}
 
 
+def test_a_cost_that_is_no_number_of_permits_is_an_error_of_the_application(clock):
+    for cost, kind in [(-1, ValueError), (1.5, TypeError), (None, TypeError)]:
+        app = Limits("5/h", cost=lambda _scope, cost=cost: cost, clock=clock).middleware(plain)
+        with pytest.raises(kind, match=f"cost= returns .* not {cost}"):
+            call(app, {"type": "http", "client": ("10.0.0.1", 1), "headers": []})
+
+
 def test_what_fastapi_refuses_by_itself_is_counted_by_depends_and_not_by_a_decorator(clock):
     limits = Limits(clock=clock)
     app = FastAPI()
@@ -413,6 +420,13 @@ def test_wrong_arguments_are_refused(clock):
         (lambda: Limits("1/h", name="x" * 129), ValueError, "1 to 128"),
         (lambda: Limits("1/h", when_full="drop"), ValueError, "when_full"),
         (lambda: Limits().middleware(None), TypeError, "ASGI"),
+        (lambda: Limits("1/h", cost=5), TypeError, "cost= is a function, not 5"),
+        (lambda: Limits("1/h", on_refused=3), TypeError, "on_refused= is a function, not 3"),
+        (lambda: Limits().limit(plain), TypeError, r"as in limit\('5/minute'\)"),
+        (lambda: Limits().limit(5), TypeError, "5"),
+        (lambda: Limits().limit("5"), ValueError, "5"),
+        (lambda: Limits().limit("5/s", cost=1), TypeError, "cost="),
+        (lambda: Limits().limit("5/s")(5), TypeError, "decorates a function, not 5"),
     ]:
         with pytest.raises(kind, match=fault):
             call_it()
