@@ -247,10 +247,8 @@ impl Hub {
         let WaitId(id) = wait;
         let mark = {
             let waits = self.waits();
-            let is_later = waits.first_to_run(id) != id;
-            is_later
-                .then(|| waits.by_id.get(&id).map(|wait| Arc::clone(&wait.place.mark)))
-                .flatten()
+            let later = waits.by_id.get(&id).filter(|_| waits.first_to_run(id) != id);
+            later.map(|wait| Arc::clone(&wait.place.mark))
         };
         if mark.is_some_and(|mark| mark.puts_off()) {
             return None;
