@@ -2,7 +2,7 @@
 //! rules; keys never are.
 //!
 //! The writer is our own: a counter of a library is found by a hash of its labels at each call,
-//! and cannot be dropped with its rule. Decision 0036 has more.
+//! and cannot be dropped with its rule.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
