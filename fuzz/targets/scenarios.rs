@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use rategate_sim::scenario::{Scenario, policy_from};
+use rategate_testkit::scenario::{Scenario, policy_from};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Err(error) = Scenario::parse(text) {

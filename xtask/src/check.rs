@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
         let clippy = format!("clippy --package rategate --no-default-features{features}");
         step(cargo(root, &format!("{clippy} -- -D warnings")))?;
     }
-    for package in ["rategate-analyze", "rategate-server"] {
+    for package in ["rategate-analyze", "rategate-server", "rategate-testkit"] {
         let clippy = format!("clippy --package {package} --no-default-features -- -D warnings");
         step(cargo(root, &clippy))?;
     }

@@ -17,7 +17,7 @@ use crate::tapes;
 const PAGE: &str = "docs/conformance.md";
 const COMMAND: &str = "cargo xtask conformance";
 
-/// The variable of `rategate_sim::suite` with the folder of the records.
+/// The variable of `rategate_testkit::suite` with the folder of the records.
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 
 /// The engines: the name of the record, and the heading of the column.
@@ -40,7 +40,7 @@ const ENGINES: [(&str, &str); 15] = [
 ];
 
 /// The packages whose tests record, and the tests.
-const PACKAGES: [&str; 6] = ["core", "sim", "ffi", "redis", "server", ""];
+const PACKAGES: [&str; 6] = ["core", "testkit", "ffi", "redis", "server", ""];
 const TESTS: &str = "test(/every_scenario|scenarios_of_the_sliding_log_pass|scenarios_play|\
                      _plays_the_scenarios|_as_the_files_say|every_tape_plays/)";
 

@@ -11,7 +11,7 @@ use crate::cargo::{self, cargo};
 pub(crate) fn run(root: &Path) -> Result<()> {
     for play in ["crowd", "reservations"] {
         let mut command = cargo(root);
-        command.args(["run", "--quiet", "--release", "--package", "rategate-fleet"]);
+        command.args(["run", "--quiet", "--release", "--package", "rategate-testkit"]);
         command.args(["--example", "fleet", "--", play]);
         cargo::run(&mut command, "a bound does not hold")?;
     }

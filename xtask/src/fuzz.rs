@@ -21,7 +21,7 @@ const TARGETS: [Target; 15] = [
     Target { name: "hpack", feature: "", folder: None },
     Target { name: "limit_text", feature: "", folder: None },
     Target { name: "limits", feature: "", folder: None },
-    Target { name: "scenarios", feature: "sim", folder: Some("testdata/scenarios") },
+    Target { name: "scenarios", feature: "simulate", folder: Some("testdata/scenarios") },
     Target { name: "snapshots", feature: "library", folder: None },
     Target { name: "access_logs", feature: "logs", folder: None },
     Target { name: "rls_messages", feature: "envoy", folder: None },

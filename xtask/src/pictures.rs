@@ -19,10 +19,10 @@ const PAGES: [(&str, &[&str], &str); 2] =
     [("docs/distributed.md", FLEET, "tables"), ("docs/adaptive.md", CONTROLLERS, "tables")];
 
 const FLEET: &[&str] =
-    &["run", "--quiet", "--package", "rategate-fleet", "--example", "fleet", "--"];
+    &["run", "--quiet", "--package", "rategate-testkit", "--example", "fleet", "--"];
 
 const CONTROLLERS: &[&str] =
-    &["run", "--quiet", "--package", "rategate-sim", "--example", "controllers", "--"];
+    &["run", "--quiet", "--package", "rategate-testkit", "--example", "controllers", "--"];
 
 /// Draws every picture that a guide shows, and writes the tables.
 pub(crate) fn draw(root: &Path) -> Result<()> {

@@ -64,4 +64,4 @@ pub use self::shared::{
 #[cfg(unix)]
 pub use self::signal::Signal;
 pub use rategate::snapshot::SnapshotError;
-pub use rategate_sim::scenario::ScenarioError;
+pub use rategate_testkit::scenario::ScenarioError;

@@ -20,7 +20,7 @@ use rategate::{
     AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Denial, FixedWindow, Gcra,
     Grant, SlidingLog, Status,
 };
-use rategate_sim::scenario::{ScenarioError, policy_from};
+use rategate_testkit::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
 use crate::fork;

@@ -16,7 +16,7 @@ use rategate::wait::Sleep;
 use rategate::{AnyPolicy, Clock as _, MonotonicClock};
 use rategate_core::span::whole_ns;
 use rategate_redis::client::{Address, AddressError, Config, OpenError, RedisStore, Server};
-use rategate_sim::scenario::policy_body;
+use rategate_testkit::scenario::policy_body;
 
 pub use rategate::distributed::{
     Counts as SharedCounts, Decision as SharedDecision, Denial, Grant as SharedGrant, Health,

@@ -21,8 +21,9 @@ use rategate::error::ChargeError;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, Decision, Grant, ManualClock, TryAcquireError};
 use rategate_ffi::{Begun, Clock, Held, Hub, Limiter, Policies, Reserved, WaitId};
-use rategate_sim::suite;
-use rategate_testkit::scenario::{LeftOut, Scenario, random, tape};
+use rategate_testkit::player::{LeftOut, random, tape};
+use rategate_testkit::scenario::Scenario;
+use rategate_testkit::suite;
 
 /// Plays a tape, and more often with what decides the same: each limit twice, and callers that
 /// take what is free later than they ask.

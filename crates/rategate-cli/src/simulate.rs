@@ -4,10 +4,10 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use rategate_sim::report::Report;
-use rategate_sim::scenario::{MAX_BYTES, Scenario, ScenarioError};
-use rategate_sim::server::{ServerFile, ServerReport};
-use rategate_sim::world;
+use rategate_testkit::report::Report;
+use rategate_testkit::scenario::{MAX_BYTES, Scenario, ScenarioError};
+use rategate_testkit::server::{ServerFile, ServerReport};
+use rategate_testkit::world;
 
 use crate::args::{Format, SimulateArgs};
 use crate::failure::{Failure, complain};

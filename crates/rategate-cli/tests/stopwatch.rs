@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use crate::common::{Session, seq};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 const MAX_PERMITS: u64 = 20;
 /// A window of 50 ms, less 1 ms by which a line may come later than the one a window before.

@@ -18,7 +18,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
     SlidingLog::new(permits, Duration::from_nanos(period_ns))

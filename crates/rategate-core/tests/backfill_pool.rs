@@ -10,7 +10,7 @@ use rategate_core::policy::Policy;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::verdict::Verdict;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 fn by_hand(pool: u64, ratio: &str) -> (BackfillPool, State) {
     let pool = BackfillPool::new(pool, ratio.parse().unwrap(), None).unwrap();

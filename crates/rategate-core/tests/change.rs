@@ -17,7 +17,7 @@ use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 const HOUR: u64 = 3_600 * S;
 

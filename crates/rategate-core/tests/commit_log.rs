@@ -14,7 +14,7 @@ use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Ticket, Verdict};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 fn policy(permits: u64, period_ns: u64) -> CommitLog {
     CommitLog::new(permits, Duration::from_nanos(period_ns))

@@ -18,9 +18,9 @@ use rategate_core::policy::{Policy, Taken};
 use rategate_core::refund::Refund;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Opening, Refusal, Verdict};
-use rategate_sim::clock::VirtualClock;
-use rategate_sim::oracle::Grants;
-use rategate_sim::{suite, world};
+use rategate_testkit::clock::VirtualClock;
+use rategate_testkit::oracle::Grants;
+use rategate_testkit::{suite, world};
 
 /// The numbers of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]

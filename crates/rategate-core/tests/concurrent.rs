@@ -17,10 +17,10 @@ use rategate_core::limit::Limit;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
-use rategate_sim::clock::VirtualClock;
-use rategate_sim::report::Report;
-use rategate_sim::scenario::Scenario;
-use rategate_sim::{suite, world};
+use rategate_testkit::clock::VirtualClock;
+use rategate_testkit::report::Report;
+use rategate_testkit::scenario::Scenario;
+use rategate_testkit::{suite, world};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 

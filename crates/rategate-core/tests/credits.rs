@@ -13,7 +13,7 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::portable::{Numbers, RestoreContext, WordsError, numbers_of, restore};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 fn window(permits: u64, credits: u64, period_ns: u64) -> FixedWindow {
     let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);

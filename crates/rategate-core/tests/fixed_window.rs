@@ -10,7 +10,7 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::Verdict;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// Units, Ceiling, Retry: every decision is that of one counter for each window.
 #[test]

@@ -10,7 +10,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::Verdict;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// A token bucket at `n` permits per `p` ns, in whole numbers.
 ///

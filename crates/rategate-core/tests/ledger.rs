@@ -27,7 +27,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Ticket, Verdict};
 use rategate_core::warm_up::WarmUp;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// Returns one of each policy and each mode, with small random numbers.
 fn policies(random: &mut Rng) -> Vec<AnyPolicy> {

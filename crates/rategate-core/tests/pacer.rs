@@ -14,7 +14,7 @@ use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
 use rategate_core::span;
 use rategate_core::verdict::Verdict;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// A loop that waits after each operation, on a clock that it advances itself, and records the
 /// sleeps.

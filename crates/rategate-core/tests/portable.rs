@@ -33,7 +33,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 const KINDS: u64 = 21;
 const COMMIT_LOG: u64 = 15;

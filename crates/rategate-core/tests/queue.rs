@@ -21,7 +21,7 @@ use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
 use rategate_core::warm_up::WarmUp;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// The oracle: a list, and a limit in which only started requests are booked. Later starts are
 /// found on a copy of it.

@@ -25,7 +25,7 @@ use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Grant;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// A limit whose state and numbers tests can read and change.
 trait Open<P: Policy>: Limit {

@@ -14,7 +14,7 @@ use rategate_core::limit::{Limit, MAX_DEBT_PARTS};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Settled;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// S4.17: pages of unknown size under a limit on bytes. Each is granted as an estimate, fetched,
 /// and settled when its size is known; effects in a window exceed the limit by the

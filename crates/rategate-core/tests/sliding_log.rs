@@ -9,7 +9,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::sliding_log::{MAX_PERMITS, SlidingLog};
 use rategate_core::verdict::Verdict;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 const MINUTE: u64 = 60 * S;
 

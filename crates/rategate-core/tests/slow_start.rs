@@ -25,7 +25,7 @@ use rategate_core::slow_start::{SlowStart, State, Timed};
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// The clock of one ramp as a table: the speed of each nanosecond, added up from the end.
 #[derive(Clone, Debug)]

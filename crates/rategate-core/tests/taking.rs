@@ -25,7 +25,7 @@ use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// A limit that bounds starts, and the maximum of starts in each of some windows.
 struct Bound {

@@ -13,7 +13,7 @@ use rategate_core::ratio::Ratio;
 use rategate_core::schedule::Schedule;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 fn limit(text: &str, mode: Mode) -> Ledger<TwoTimeline> {
     Ledger::new(TwoTimeline::new(rate(text), mode, None), 0)

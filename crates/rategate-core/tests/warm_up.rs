@@ -16,7 +16,7 @@ use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::verdict::{Denial, Verdict};
 use rategate_core::warm_up::{State, WarmUp};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 /// A fraction, reduced, with a positive denominator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use rategate_sim::suite;
-use rategate_testkit::scenario::{Scenario, random, tape};
+use rategate_testkit::player::{random, tape};
+use rategate_testkit::scenario::Scenario;
+use rategate_testkit::suite;
 
 /// The number of random scenarios.
 const SEEDS: u64 = 1_500;

@@ -1,31 +1,44 @@
-//! Tools for tests of code that uses `rategate`.
+//! A world with a virtual clock for rate limiters, and tools for tests of code that uses
+//! `rategate`.
 //!
 //! | task | item |
 //! |---|---|
-//! | to pass days in no time | [`ManualClock`](rategate::ManualClock) of `rategate` itself |
-//! | to drive tasks on such a clock | [`executor`] |
+//! | to pass days in no time | `rategate::ManualClock` |
+//! | to play a scenario file in a virtual world | [`scenario`], [`world`] |
 //! | to check that grants keep a ceiling in every window | [`oracle::Grants`] |
 //! | to know what limits decide, call by call | [`oracle::Oracle`] |
-//! | to play a scenario file on a limiter | [`scenario`] |
-//! | to meet a slow, unreachable or lossy store | [`faulty::FaultyStore`] |
-//! | to test a store of your own | [`conformance`] |
-//! | to test by real time that a wrapper waits | [`stopwatch`] |
+//! | to play limits that follow a server under load | [`server`] |
+//! | to play a scenario file on a limiter | `player` |
+//! | to drive tasks on a manual clock | `executor` |
+//! | to meet a slow, unreachable or lossy store | `faulty::FaultyStore` |
+//! | to test a store of your own | `conformance` |
+//! | to test by real time that a wrapper waits | `stopwatch` |
+//! | to play thousands of nodes that keep one limit | `fleet` |
 //! | to start Redis or Valkey for a test | `redis`, with the feature `redis-server` |
 //! | to test in a forked child | `forked`, with the feature `fork` |
 //!
-//! ```
-//! use rategate::{Clock, Gcra, Limiter, ManualClock};
-//! use rategate_testkit::oracle::Grants;
+//! What has no link needs the feature `library`, which is on unless it is turned off.
 //!
-//! let clock = ManualClock::new();
-//! let limiter = Limiter::with_clock(Gcra::per_second(10).burst(5), clock.clone());
-//! let mut grants = Grants::default();
-//! for _ in 0..100 {
-//!     limiter.acquire(1)?; // Waits in no time.
-//!     grants.add(clock.now_ns(), 1);
-//! }
-//! assert_eq!(grants.fullest_window(1_000_000_000), (14, 0));
-//! # Ok::<(), rategate::AcquireError>(())
+//! ```
+//! use rategate_testkit::scenario::Scenario;
+//! use rategate_testkit::world;
+//!
+//! let scenario = Scenario::parse(
+//!     r#"
+//!     [limit]
+//!     policy = "sliding-log"
+//!     permits = 2
+//!     period = "1s"
+//!
+//!     [[caller]]
+//!     operations = 4
+//!     latency = "250ms"
+//!     "#,
+//! )?;
+//! let report = world::run(&scenario);
+//! assert_eq!(report.tape, "@@[z*500]@@");
+//! assert_eq!(report.elapsed_ns, 1_500_000_000);
+//! # Ok::<(), rategate_testkit::scenario::ScenarioError>(())
 //! ```
 
 #![allow(
@@ -42,19 +55,45 @@
     reason = "for tests: they compute in plain numbers, and a panic is how they fail"
 )]
 
+pub mod clock;
+pub mod oracle;
+pub mod report;
+pub mod scenario;
+pub mod server;
+pub mod suite;
+pub mod svg;
+pub mod world;
+
+#[cfg(feature = "library")]
 pub mod conformance;
+#[cfg(feature = "library")]
 pub mod executor;
+#[cfg(feature = "library")]
 pub mod faulty;
+#[cfg(feature = "library")]
+pub mod fleet;
 #[cfg(all(feature = "fork", unix))]
 pub mod forked;
-pub mod oracle;
+#[cfg(feature = "library")]
+pub mod player;
 #[cfg(feature = "redis-server")]
 pub mod redis;
-pub mod scenario;
+#[cfg(feature = "library")]
 pub mod stopwatch;
 
+mod arrivals;
+mod drawing;
+mod given;
+mod held;
+mod judge;
+mod picture;
+mod steps;
+mod tape;
+mod text;
+mod wait_queue;
+
 /// The examples of the crate's README, run as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "library"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
 

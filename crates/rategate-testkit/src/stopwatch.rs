@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::oracle::Grants;
 use rategate::{Clock, Grant, MonotonicClock, SlidingLog};
-use rategate_sim::oracle::Grants;
 
 use crate::ns;
 

@@ -1,9 +1,9 @@
 //! The scenario files of single calls, played on real limiters.
 
 use rategate::{AllOf, AnyPolicy, Limiter};
-use rategate_sim::scenario::Scenario;
-use rategate_sim::suite;
-use rategate_testkit::scenario::{self, LeftOut, play};
+use rategate_testkit::player::{self, LeftOut, play};
+use rategate_testkit::scenario::Scenario;
+use rategate_testkit::suite;
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 
@@ -49,7 +49,7 @@ fn every_scenario_of_single_calls_passes_on_limiters() {
 #[test]
 fn random_lines_pass_on_limiters() {
     for seed in 0..1_500 {
-        let text = scenario::random(seed);
+        let text = player::random(seed);
         let scenario = Scenario::parse(&text).unwrap();
         assert_same_everywhere(&format!("seed {seed}\n{text}"), &scenario);
     }

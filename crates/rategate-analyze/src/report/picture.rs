@@ -7,7 +7,7 @@
     reason = "a drawing in tenths of a pixel; no decision rests on it"
 )]
 
-use rategate_sim::svg::{Anchor, RIGHT, Svg};
+use rategate_testkit::svg::{Anchor, RIGHT, Svg};
 
 use super::{Report, percent};
 use crate::SECOND_NS;

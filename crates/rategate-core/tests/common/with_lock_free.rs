@@ -16,7 +16,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::provisional::Provisional;
 use rategate_core::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
-use rategate_sim::world::Subject;
+use rategate_testkit::world::Subject;
 
 #[derive(Debug)]
 pub(crate) struct WithLockFree<L: Concurrent> {

@@ -11,7 +11,7 @@ use rategate_core::node::leased::MAX_LEASES;
 use rategate_core::node::{LeaseAction, LeaseConfig, Leased, Lent, LocalDecision, guarded};
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 use crate::common::{MS, S};
 use crate::node::n;

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use fastrand::Rng;
 use rategate_core::node::group::{Group, Heartbeat, HeartbeatReply};
 use rategate_core::node::member::{HeartbeatId, Member, MemberConfig};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 use crate::node::clock::NodeClock;
 use crate::node::n;

@@ -13,7 +13,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 use rategate_core::verdict::{Grant, Verdict};
-use rategate_sim::oracle::Grants;
+use rategate_testkit::oracle::Grants;
 
 use crate::node::clock::NodeClock;
 use crate::node::n;

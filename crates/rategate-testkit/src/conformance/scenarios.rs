@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use crate::report::{Outcome, Report, StepReport};
+use crate::scenario::{Call, CallMode, Scenario, Step};
+use crate::{suite, world};
 use rategate::AnyPolicy;
 use rategate::store::{Receipt, Rule, StoreError, Verdict};
-use rategate_sim::report::{Outcome, Report, StepReport};
-use rategate_sim::scenario::{Call, CallMode, Scenario, Step};
-use rategate_sim::{suite, world};
 
 use super::client::{StoreClient, wait_us};
 use super::{Arena, SKIPPED};

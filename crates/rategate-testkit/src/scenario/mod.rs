@@ -1,448 +1,370 @@
-//! Scenario files, played on real limiters.
+//! Scenario files: a limit, a clock, the calls, and the expected results.
+//!
+//! One suite of such files drives every engine; `rategate simulate` runs them for people. The
+//! file is TOML. Unknown keys, wrong types and senseless numbers are errors that name the line,
+//! the key and a value that would be accepted.
+//!
+//! ```
+//! use rategate_testkit::scenario::Scenario;
+//!
+//! let error = Scenario::parse("[limit]\npolicy = \"gcra\"\nrate = \"5\"\n").unwrap_err();
+//! assert_eq!(error.line, Some(3));
+//! assert!(error.to_string().contains("N/PERIOD"));
+//! ```
+//!
+//! # Arrivals
+//!
+//! `[[arrivals]]` come whether or not earlier ones were granted. They have a `rate` and a `count`,
+//! in equal gaps or with `shape = "poisson"` and a `seed` at random. A `shape` can also be a whole
+//! [load](rategate_core::shape), which has the rate and the seed itself, as in
+//! `shape = "ramp:0/s>100/s@10s then constant:100/s@1min"`. Without a `count` all of it comes.
+//!
+//! # Waiting
+//!
+//! A caller that *reserves* is promised a start at once, and keeps it. A caller that *waits*
+//! joins the one [wait queue](rategate_core::queue) of the limits. No other call overtakes it, it
+//! moves up when a waiter before it leaves, and new limit numbers apply to it. It can also wait
+//! for permits that only an act returns.
+//!
+//! In the file:
+//!
+//! - `call = "wait"` of a `[[step]]` joins the queue. It takes `permits`, `name`, and `max_wait`,
+//!   the maximum wait that is accepted.
+//! - `call = "leave"` withdraws the wait of that `name`. Its outcome is `left`, or `too-late` if
+//!   the wait has ended.
+//! - `call = "release"` ends operations of `permits`, which hold permits of `concurrency` or
+//!   slots of a `commit-log`.
+//! - `call = "wait"` of `[[arrivals]]` or `[[caller]]` makes each operation wait in the same
+//!   queue.
+//! - `[queue]` bounds the queue of each class by `waiters` and `permits`, with
+//!   `on_full = "refuse"` (the default) or `"evict-newest"`.
+//! - `classes = { slow = 1, fast = 3 }` of `[queue]` declares classes of waiters, each with its
+//!   own queue and weight. While several classes wait, they share the permits by weight.
+//! - `class = "fast"` of a waiter names the class whose queue it joins. Without it, a waiter
+//!   joins the first class, which has no name and weight 1.
+//!
+//! The outcome of a wait is known later. It is reported at its own step, and compared with
+//! `expect` when the run is over. `start` is the instant at which the limits let it start,
+//! `ended` the instant at which the wait was over, in a grant or otherwise.
+//!
+//! The `outcome` of a wait is one of:
+//!
+//! - `granted`: it started.
+//! - `denied`, at once: it could not start within `max_wait`, but could after `retry_after`.
+//!   Without `retry_after`, time alone cannot help.
+//! - `never`: more permits than could ever pass at one instant.
+//! - `full`: the queue was full.
+//! - `evicted`: a newer waiter took its slot.
+//! - `deadline-passed`: its deadline came, or a change put it out of reach.
+//! - `left`: it was withdrawn.
+//! - `waiting`: it had not ended when the run was over.
+//!
+//! Tries, holds, peeks and reservations are decided behind all waiters, and `remaining` is 0 while
+//! there are any.
+//!
+//! # Settling and refunding
+//!
+//! A `try`, `reserve` or `wait` with a `name` can be settled or refunded once it has been
+//! granted. The class that waited gets the credit, and all waiters gain by it.
+//!
+//! In the file:
+//!
+//! - `call = "settle"` says that the grant really took `actual` permits. Permits beyond that are
+//!   refunded. If it took more than it was granted, the rest is owed, and later calls wait behind
+//!   the debt. Each grant is settled once.
+//! - `call = "refund"` says that `permits` of the grant had no effect. As many as
+//!   [possible](rategate_core::limit::Limit::refund) are refunded, each of them once.
+//!
+//! Either call uses a reservation up: it can no longer be cancelled.
+//!
+//! The `outcome` of either call is one of:
+//!
+//! - `settled`: the estimate is corrected. `back` is the number of permits refunded, `owed` the
+//!   number owed.
+//! - `refunded`: `back` is the number of permits refunded, which may be 0.
+//! - `ungranted`: there is no grant of that name: not granted yet, no longer held, or never
+//!   granted.
+//! - `too-late`: it was settled or refunded before.
+//! - `not-for-this-limit`: it took more than it was granted, but the limit counts operations in
+//!   flight. Nothing is taken.
+//!
+//! # Outcomes
+//!
+//! `policy = "adaptive"` is a bound on operations in flight that
+//! [follows](rategate_core::adaptive) how they end. It has a `ceiling`, and may have a `floor`, the
+//! limit at `first`, a `method` (`knee`, `aimd`, `vegas` or `gradient`) and a `seed`.
+//! `policy = "adaptive-rate"` is a rate that follows refusals, from a `floor` to a `ceiling`, with
+//! a `burst` and a `method` (`cubic` or `aimd`).
+//!
+//! `call = "release"` with an `outcome` ends the operations of the grant of that `name`, all of its
+//! permits: `served`, `dropped`, or `ignored` if it says nothing about the server. The `outcome` of
+//! this call itself is `set`, `ungranted` if there is no grant of that name, or `too-late` if it
+//! has ended before, or was settled or refunded.
+//!
+//! # Charging
+//!
+//! `call = "charge"` books `permits` that have been used already, whether they fit or not. Its
+//! outcome is `charged` or `not-for-this-limit`. `debt` is the number of permits by which the
+//! limit is exceeded afterwards, and `forgiven` the number that was not booked. A debt of a window
+//! or a log ends by itself, or with `debt = "carry"` at the top of the file it is paid by later
+//! windows; `most_debt = "10min"` bounds it. Both hold for what a settlement charges, too.
+//!
+//! # Holding
+//!
+//! A [hold](rategate_core::holds) keeps an estimate until the true cost is known, or until its time
+//! is over. It never waits.
+//!
+//! In the file:
+//!
+//! - `call = "hold"` takes an estimate of `permits`, as a try does. It ends by itself after `ttl`.
+//! - `call = "commit"` ends the hold of that `name`, of which `actual` permits were used.
+//! - `call = "cancel"` ends the hold of that `name`, of which nothing was used. Where a reservation
+//!   has the name too, the later of the two is meant.
+//!
+//! The `outcome` of these calls is one of:
+//!
+//! - `held`: the permits are kept from `start` on. A hold that does not fit is `denied` or `never`,
+//!   as a try is; its `retry_after` takes the ends of other holds into account.
+//! - `committed`: the hold had not ended. `back` is the number of permits that came back, `owed`
+//!   the number charged because the estimate was too low.
+//! - `cancelled`: the hold had not ended.
+//! - `late`: a commit after the end. All of `actual` is charged, and `debt` and `forgiven` are
+//!   those of a charge.
+//! - `too-late`: a second commit or cancel, or a cancel after the end.
+//! - `ungranted`: the hold was denied.
+//!
+//! In `granted` and in the checks, a hold counts its estimate from its start. After a commit in
+//! time it counts what was used, and after any other end nothing. What a commit charges counts
+//! from the commit.
+//!
+//! # Counting
+//!
+//! Refunded permits count as never granted, in `granted` and in the checks. Charged permits count
+//! when they were charged. Owed permits were used, and count from the start of their grant: windows
+//! hold at most what the limits allow and what was estimated too low.
+//!
+//! ```
+//! use rategate_testkit::scenario::Scenario;
+//! use rategate_testkit::world;
+//!
+//! let scenario = Scenario::parse(
+//!     r#"
+//!     [limit]
+//!     policy = "gcra"
+//!     rate = "1/s"
+//!
+//!     [[step]]
+//!     at = "0s"
+//!     call = "try"
+//!
+//!     [[step]]
+//!     at = "0s"
+//!     call = "wait"
+//!     name = "a"
+//!     expect = { outcome = "left", ended = "0.5s" }
+//!
+//!     [[step]]
+//!     at = "0.1s"
+//!     call = "wait"
+//!     expect = { outcome = "granted", start = "1s", wait = "0.9s" }
+//!
+//!     [[step]]
+//!     at = "0.5s"
+//!     call = "leave"
+//!     name = "a"
+//!     "#,
+//! )?;
+//! assert!(world::run(&scenario).passed());
+//! # Ok::<(), rategate_testkit::scenario::ScenarioError>(())
+//! ```
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::fmt;
+use std::num::NonZeroU64;
 
-use rategate::error::ChargeError;
-use rategate::policy::LimiterPolicy;
-use rategate::wait::AsyncReservation;
-use rategate::{
-    AcquireError, AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock,
-    Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
-};
-use rategate_sim::report::{Outcome, Report};
-use rategate_sim::scenario::{Call, Step};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::debt::Debt;
+use rategate_core::fair::{ClassId, MAX_CLASSES};
+use rategate_core::queue::QueueBounds;
+use rategate_core::shape::Operations;
 
-use crate::ns;
-use given::Given;
-use held::Held;
-use step_result::{GATHER_NS, StepResult};
+mod calls;
+mod classes;
+pub(crate) mod fields;
+mod limit_body;
+mod limits;
+mod read;
+mod step;
 
-mod given;
-mod held;
-mod random;
-mod step_result;
-mod tape;
+pub use limit_body::policy_body;
+pub use limits::policy_from;
+pub use step::{Call, Step, StepExpect};
 
-pub use random::random;
-pub use rategate_sim::scenario::{Scenario, ScenarioError};
-pub use rategate_sim::world;
-pub use tape::{LeftOut, tape};
+/// The maximum size of a file, in bytes.
+pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The maximum number of operations, arrivals and steps together.
+pub const MAX_CALLS: u64 = 5_000_000;
+/// The maximum number of threads of all callers together.
+pub const MAX_THREADS: u64 = 100_000;
+/// The maximum number of named classes, besides the class of callers that name none.
+pub const MAX_NAMED_CLASSES: usize = MAX_CLASSES - 1;
 
-/// Plays the steps of a scenario on a limiter, and compares each result with that of the simulated
-/// world. `about` names the scenario in failure messages.
-///
-/// Each wait is a future, polled only when its waker is called. Scenarios with callers or arrivals
-/// are for [`world::run`].
-///
-/// ```
-/// use rategate::{Limiter, SlidingLog};
-/// use rategate_testkit::scenario::{Scenario, play};
-/// use std::time::Duration;
-///
-/// let scenario = Scenario::parse(
-///     r#"
-///     [limit]
-///     policy = "sliding-log"
-///     permits = 2
-///     period = "1s"
-///
-///     [[step]]
-///     at = "0s"
-///     call = "try"
-///     permits = 2
-///
-///     [[step]]
-///     at = "100ms"
-///     call = "wait"
-///     expect = { start = "1s" }
-///     "#,
-/// )?;
-/// let log = SlidingLog::new(2, Duration::from_secs(1));
-/// play("two and a wait", &scenario, |clock| Limiter::with_clock(log, clock));
-/// # Ok::<(), rategate_testkit::scenario::ScenarioError>(())
-/// ```
-///
-/// # Panics
-///
-/// Panics with the step whose result differs.
-pub fn play<P: Subject>(
-    about: &str,
-    scenario: &Scenario,
-    make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
-) {
-    played(about, scenario, make);
+/// A scenario, as its file describes it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The title of the scenario.
+    pub title: Option<String>,
+    /// The limits that every call has to pass.
+    pub limits: Vec<AnyPolicy>,
+    /// The clock's first reading.
+    pub clock_start_ns: u64,
+    /// The errors added to each sleep's intended length, used in a cycle. A file gives a list, or
+    /// one duration for all sleeps.
+    pub sleep_error_ns: Vec<i128>,
+    /// The bounds of the wait queue.
+    pub queue: QueueBounds,
+    /// The named classes, each with its own queue. They follow the class of callers that name
+    /// none.
+    pub classes: Vec<Class>,
+    /// The closed loops.
+    pub callers: Vec<Caller>,
+    /// The open loops.
+    pub arrivals: Vec<Arrivals>,
+    /// The explicit calls.
+    pub steps: Vec<Step>,
+    /// The way in which debts end.
+    pub debt: Debt,
+    /// The oracles over all granted permits.
+    pub checks: Vec<Check>,
+    /// The expected results of the run.
+    pub expect: Expect,
 }
 
-/// An event of a scenario on a limiter.
+/// A class of callers, with a wait queue of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The name by which waiters refer to the class.
+    pub name: String,
+    /// The share of the class while other classes wait too.
+    pub weight: NonZeroU64,
+}
+
+/// A group of threads that each request, work, and request again.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The number of threads.
+    pub threads: u64,
+    /// The number of operations of each thread.
+    pub operations: u64,
+    /// The length of an operation, in a cycle over a thread's operations. Never empty.
+    pub latency_ns: Vec<u64>,
+    /// The side of the work on which the threads wait.
+    pub gate: Gate,
+    /// The number of permits that each operation takes.
+    pub permits: u64,
+    /// The instant at which they begin, since the clock's start.
+    pub start_ns: u64,
+    /// The kind of request, which is never a try.
+    pub call_mode: CallMode,
+    /// The class in whose queue they wait.
+    pub class: ClassId,
+}
+
+/// The kind of a request for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    /// The clock moved to this instant.
-    Clock(u64),
-    /// The waiters that were due took their permits.
-    Serve,
-    /// The step with this index was called.
-    Step(usize),
-    /// The wait of this step ended.
-    End(usize),
-    /// The limiter was closed, when all steps had been called and all ends had come.
-    Close,
+pub enum CallMode {
+    /// A request for now or not at all.
+    Try,
+    /// A request for a promise of the first possible start, which is then waited for.
+    Reserve,
+    /// A request to join the wait queue.
+    Wait,
 }
 
-/// Plays a scenario. Returns the report of the world and the events on the limiter, in order.
-fn played<P: Subject>(
-    about: &str,
-    scenario: &Scenario,
-    make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
-) -> (Report, Vec<Event>) {
-    let report = world::run(scenario);
-    let start_ns = scenario.clock_start_ns;
-    let clock = ManualClock::stepped();
-    clock.set(Duration::from_nanos(start_ns));
-    let limiter = make(clock.clone()).with_debt(scenario.debt);
-    limiter.bound_queue(scenario.queue).unwrap();
-    let classes = scenario.classes.iter().map(|class| limiter.class(class.weight.get()).unwrap());
-    let handles = std::iter::once(limiter.clone()).chain(classes);
-    let limiters: Vec<_> = handles.map(AsyncLimiter::from).collect();
-    let mut run = Run {
-        about,
-        limiters: &limiters,
-        steps: &scenario.steps,
-        clock: &clock,
-        woken_steps: Arc::default(),
-        waits: BTreeMap::new(),
-        named: BTreeMap::new(),
-        grantable: BTreeMap::new(),
-        reserved: BTreeMap::new(),
-        given: Given::default(),
-        held: Held::default(),
-        step_result: Vec::new(),
-        events: Vec::new(),
-    };
-    // The clock stops just before each end of a wait in the world, at the end, and at the latest
-    // instant of its wake-up.
-    let ends = report.steps.iter().filter_map(|step| step.ended_ns);
-    let mut ends: Vec<_> = ends
-        .flat_map(|end_ns| [end_ns.saturating_sub(1), end_ns, end_ns.saturating_add(GATHER_NS)])
-        .collect();
-    ends.sort_unstable();
-    ends.dedup();
-    let mut ends = ends.into_iter().peekable();
-    for step in &scenario.steps {
-        while let Some(end_ns) = ends.next_if(|&end_ns| end_ns <= step.at_ns) {
-            run.pass_to(start_ns.saturating_add(end_ns));
-        }
-        run.pass_to(start_ns.saturating_add(step.at_ns));
-        run.step(&step.call);
-    }
-    for end_ns in ends {
-        run.pass_to(start_ns.saturating_add(end_ns));
-    }
-    for (step, (seen, ideal)) in run.step_result.iter().zip(&report.steps).enumerate() {
-        let number = step + 1;
-        let ideal = StepResult::ideal(ideal, start_ns).woken_at_once();
-        assert_eq!(
-            seen.clone().woken_at_once().ended_as_soon_as(&ideal),
-            ideal,
-            "{about}: step {number}: {:?}",
-            scenario.steps[step]
-        );
-    }
-    // A timer may still be set for a waiter that has left; it wakes no other.
-    while clock.step().is_some() {
-        assert!(run.woken_steps.lock().unwrap().is_empty(), "{about}");
-    }
-    run.close();
-    (report, run.events)
+/// The side of the work on which the limit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// The limit first, then the work.
+    Before,
+    /// The work first, then the limit: the form of the operation throttle.
+    After,
 }
 
-/// A policy on which a scenario can be played.
-pub trait Subject: LimiterPolicy<Limit: Send + 'static> + 'static {
-    /// Gives the limiter the numbers of a step of the scenario that changes the limit.
-    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]);
+/// Calls that come whether or not earlier ones were granted.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    /// The instants at which the calls come.
+    pub times: Times,
+    /// The maximum number of calls.
+    pub count: u64,
+    /// The number of permits that each call takes.
+    pub permits: u64,
+    /// The kind of request.
+    pub call_mode: CallMode,
+    /// The class in whose queue the calls wait.
+    pub class: ClassId,
 }
 
-impl Subject for AllOf {
-    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
-        limiter.reconfigure(Self::new(policies.iter().copied())).unwrap();
+/// The instants of arrivals.
+#[derive(Clone, Debug)]
+pub enum Times {
+    /// A constant rate, or a Poisson process.
+    Rate {
+        /// The rate, as calls per nanoseconds.
+        rate: (u64, u64),
+        /// The seed of a Poisson process, or `None` for equal gaps.
+        poisson_seed: Option<u64>,
+    },
+    /// A load.
+    Load(Operations),
+}
+
+/// An oracle over all granted permits.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// The length of the window.
+    pub window_ns: u64,
+    /// The maximum of permits in any window.
+    pub at_most: u64,
+}
+
+/// The expected results of a run; only fields that are given are compared.
+#[derive(Clone, Debug, Default)]
+pub struct Expect {
+    /// The operations and sleeps, as the tape shows them.
+    pub tape: Option<String>,
+    /// The clock's last reading, since its start.
+    pub elapsed_ns: Option<u64>,
+    /// The number of permits granted.
+    pub granted: Option<u64>,
+}
+
+/// A reason why a file is no scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// The line of the error, counted from 1, if there is one.
+    pub line: Option<usize>,
+    /// The description of the error: what is wrong, where, and what would be accepted.
+    pub message: String,
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first [`ScenarioError`] in the order of reading.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        read::scenario(text)
     }
 }
 
-macro_rules! subject {
-    ($policy:ident) => {
-        impl Subject for $policy {
-            fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
-                let [AnyPolicy::$policy(policy)] = policies else { panic!("{policies:?}") };
-                limiter.reconfigure(*policy).unwrap();
-            }
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
         }
-    };
-}
-subject!(Gcra);
-subject!(SlidingLog);
-subject!(TwoTimeline);
-subject!(AdaptiveConcurrency);
-subject!(AdaptiveRate);
-
-/// A waker that appends its step to a list shared by all wakers.
-struct RecordingWaker {
-    step: usize,
-    woken_steps: Arc<Mutex<Vec<usize>>>,
-}
-
-impl Wake for RecordingWaker {
-    fn wake(self: Arc<Self>) {
-        self.woken_steps.lock().unwrap().push(self.step);
     }
 }
 
-type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
-
-struct Run<'a, P: LimiterPolicy> {
-    /// The scenario's name, for failure messages.
-    about: &'a str,
-    /// The handles, one for each class.
-    limiters: &'a [AsyncLimiter<P, ManualClock>],
-    steps: &'a [Step],
-    clock: &'a ManualClock,
-    woken_steps: Arc<Mutex<Vec<usize>>>,
-    waits: BTreeMap<usize, Waiting<'a>>,
-    /// The newest wait of each name; `grantable` has the newest call that may be granted.
-    named: BTreeMap<&'a str, usize>,
-    grantable: BTreeMap<&'a str, usize>,
-    reserved: BTreeMap<&'a str, (usize, AsyncReservation<P, ManualClock>)>,
-    given: Given,
-    held: Held<'a, P>,
-    step_result: Vec<StepResult>,
-    events: Vec<Event>,
-}
-
-impl<'a, P: Subject> Run<'a, P> {
-    /// Advances the clock to `until_ns`, and polls the woken waits in the order of their wake-ups.
-    fn pass_to(&mut self, until_ns: u64) {
-        let before_ns = self.clock.now_ns();
-        let now_ns = until_ns.max(before_ns);
-        self.clock.set(Duration::from_nanos(now_ns));
-        if now_ns > before_ns || !self.woken_steps.lock().unwrap().is_empty() {
-            self.events.push(Event::Clock(now_ns));
-        }
-        self.poll_woken();
-    }
-
-    /// Closes the limiter, which ends all waits that are left.
-    fn close(&mut self) {
-        self.events.push(Event::Close);
-        self.limiters[0].close();
-        for step in std::mem::take(&mut *self.woken_steps.lock().unwrap()) {
-            let mut waiting = self.waits.remove(&step).unwrap();
-            let closed = self.poll(step, &mut waiting);
-            assert!(matches!(closed, Poll::Ready(Err(AcquireError::Closed))), "{}", self.about);
-            self.events.push(Event::End(step));
-        }
-        assert!(
-            self.waits.is_empty(),
-            "{}: {:?} outlive the limiter",
-            self.about,
-            self.waits.keys()
-        );
-    }
-
-    fn poll_woken(&mut self) {
-        // A waiter that takes its permits may let the next one start.
-        loop {
-            let woken_steps = std::mem::take(&mut *self.woken_steps.lock().unwrap());
-            if woken_steps.is_empty() {
-                return;
-            }
-            self.poll_all(woken_steps);
-        }
-    }
-
-    fn poll_all(&mut self, woken_steps: Vec<usize>) {
-        for step in woken_steps {
-            let about = self.about;
-            let waiting = self.waits.remove(&step);
-            let mut waiting = waiting.unwrap_or_else(|| panic!("{about}: {step} woken twice"));
-            let Poll::Ready(ended) = self.poll(step, &mut waiting) else {
-                panic!("{about}: {step} woken in vain")
-            };
-            self.events.push(Event::End(step));
-            let step_result = self.ended(step, &ended);
-            self.step_result[step] =
-                StepResult { remaining: self.step_result[step].remaining, ..step_result };
-        }
-    }
-
-    fn poll(&self, step: usize, waiting: &mut Waiting<'a>) -> Poll<Result<Grant, AcquireError>> {
-        let waker = Waker::from(Arc::new(RecordingWaker {
-            step,
-            woken_steps: Arc::clone(&self.woken_steps),
-        }));
-        waiting.as_mut().poll(&mut Context::from_waker(&waker))
-    }
-
-    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> StepResult {
-        let step_result = match ended {
-            Ok(grant) => {
-                self.given.add(step, *grant, self.class_of(step));
-                StepResult::granted(grant)
-            }
-            Err(error) => StepResult::refused(error),
-        };
-        StepResult { ended_ns: Some(self.clock.now_ns()), ..step_result }
-    }
-
-    fn class_of(&self, step: usize) -> usize {
-        match &self.steps[step].call {
-            Call::Wait { class, .. } => class.index(),
-            _ => 0,
-        }
-    }
-
-    fn step(&mut self, call: &'a Call) {
-        let limiter = self.limiters[0].limiter();
-        let before = limiter.remaining().unwrap();
-        // Waiters that were due have taken their permits before anything else happens.
-        if !self.woken_steps.lock().unwrap().is_empty() {
-            self.events.push(Event::Serve);
-            self.poll_woken();
-        }
-        let step = self.step_result.len();
-        self.events.push(Event::Step(step));
-        let step_result = self.call(call);
-        self.step_result.push(step_result);
-        // Waiters that this call makes due are woken by the call itself, not by a later one.
-        self.poll_woken();
-        let after = limiter.remaining().unwrap();
-        assert!(self.woken_steps.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
-        self.step_result[step].remaining =
-            if matches!(call, Call::Peek { .. }) { before } else { after };
-    }
-
-    fn call(&mut self, call: &'a Call) -> StepResult {
-        let (first, step) = (&self.limiters[0], self.step_result.len());
-        let limiter = first.limiter();
-        match call {
-            Call::Try { permits, name } => {
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
-                match first.try_acquire(*permits) {
-                    Ok(Decision::Granted(grant)) => {
-                        self.given.add(step, grant, 0);
-                        StepResult::granted(&grant)
-                    }
-                    Ok(Decision::Denied(denial)) => StepResult::denied(denial.retry_after()),
-                    Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
-                    Err(error) => panic!("{error}"),
-                }
-            }
-            Call::Peek { permits } => match limiter.peek(*permits) {
-                Ok(wait) => {
-                    let wait = wait.filter(|wait| !wait.is_zero());
-                    StepResult { outcome: Outcome::Peeked, ..StepResult::denied(wait) }
-                }
-                Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
-                Err(error) => panic!("{error}"),
-            },
-            Call::Reserve { permits, name, max_wait_ns } => {
-                let reserved = match max_wait_ns {
-                    None => first.reserve(*permits),
-                    Some(ns) => first.reserve_within(*permits, Duration::from_nanos(*ns)),
-                };
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
-                match (reserved, name) {
-                    (Err(error), _) => StepResult::refused(&error),
-                    (Ok(reservation), name) => {
-                        let start_ns = Some(ns(reservation.promised_at()));
-                        match name {
-                            Some(name) => drop(self.reserved.insert(name, (step, reservation))),
-                            None => drop(reservation.keep()),
-                        }
-                        StepResult { start_ns, ..StepResult::only(Outcome::Granted) }
-                    }
-                }
-            }
-            Call::Cancel { name } => {
-                let reserved = self.reserved.remove(name.as_str());
-                let in_time = reserved.is_some_and(|(_, reservation)| reservation.cancel());
-                StepResult::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
-            }
-            Call::Wait { permits, name, max_wait_ns, class } => {
-                self.named.extend(name.as_deref().map(|name| (name, step)));
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
-                let limiter = &self.limiters[class.index()];
-                let mut waiting: Waiting<'a> = match max_wait_ns {
-                    None => Box::pin(limiter.acquire(*permits)),
-                    Some(ns) => {
-                        Box::pin(limiter.acquire_within(*permits, Duration::from_nanos(*ns)))
-                    }
-                };
-                if let Poll::Ready(ended) = self.poll(step, &mut waiting) {
-                    return self.ended(step, &ended);
-                }
-                self.waits.insert(step, waiting);
-                StepResult::only(Outcome::Waiting)
-            }
-            Call::Leave { name } => self.leave(name),
-            Call::End { name, ending } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.end(step, *ending, |class| limiters[class].limiter())
-            }
-            Call::Settle { name, actual } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.settle(step, *actual, |class| limiters[class].limiter())
-            }
-            Call::Refund { name, permits } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.refund(step, *permits, |class| limiters[class].limiter())
-            }
-            Call::Hold { permits, ttl_ns, name } => {
-                self.held.hold(limiter, (*permits, *ttl_ns), name.as_deref())
-            }
-            Call::Commit { name, actual } => self.held.commit(name, *actual),
-            Call::CancelHold { name } => self.held.cancel(name, self.clock.now_ns()),
-            Call::Charge { permits } => match limiter.charge(*permits) {
-                Ok(charged) => StepResult::charged(Outcome::Charged, &charged),
-                Err(ChargeError::CountsInFlight) => StepResult::only(Outcome::NotForThisLimit),
-                Err(error) => panic!("{error}"),
-            },
-            Call::Set { limits } => {
-                P::set(limiter, limits);
-                StepResult::only(Outcome::Set)
-            }
-            Call::Refill { permits } => {
-                limiter.refill(*permits).unwrap();
-                StepResult::only(Outcome::Set)
-            }
-            Call::Release { permits } => {
-                limiter.release(*permits).unwrap();
-                StepResult::only(Outcome::Set)
-            }
-        }
-    }
-
-    fn leave(&mut self, name: &str) -> StepResult {
-        let step = self.named[name];
-        // Dropping a future withdraws the wait.
-        if self.waits.remove(&step).is_none() {
-            return StepResult::only(Outcome::TooLate);
-        }
-        self.step_result[step].outcome = Outcome::Left;
-        self.step_result[step].ended_ns = Some(self.clock.now_ns());
-        StepResult::only(Outcome::Left)
-    }
-
-    /// Returns the step of that name. A reservation is used up by settling or refunding it.
-    fn reserved_step(&mut self, name: &str) -> usize {
-        let step = self.grantable[name];
-        if self.reserved.get(name).is_some_and(|reserved| reserved.0 == step)
-            && let Some((_, reservation)) = self.reserved.remove(name)
-        {
-            self.given.add(step, reservation.keep(), 0);
-        }
-        step
-    }
-}
+impl std::error::Error for ScenarioError {}

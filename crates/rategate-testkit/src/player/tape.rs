@@ -1,0 +1,345 @@
+//! Tapes: scenarios as lines of calls and results, for players in other languages.
+//!
+//! docs/conformance.md has the format. A player needs no virtual world and no tolerances: the
+//! clock stops where the tape says, and a wait ends at the line that says so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Display, Write as _};
+
+use crate::report::Outcome;
+use crate::scenario::{Call, Scenario, policy_body};
+use rategate::adaptive::Outcome as Ending;
+use rategate::wait::WhenFull;
+use rategate::{AllOf, AnyPolicy, Limiter};
+
+use super::step_result::{GATHER_NS, StepResult};
+use super::{Event, played};
+
+/// The reason why a scenario has no tape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeftOut {
+    /// Callers in loops, or arrivals.
+    Callers,
+    /// Waiters in classes.
+    Classes,
+    /// A policy without a table.
+    Policy,
+}
+
+impl Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Callers => "callers in loops, or arrivals, which a world plays",
+            Self::Classes => "waiters in classes, for which tapes have no words yet",
+            Self::Policy => "a policy without a table",
+        })
+    }
+}
+
+/// Writes the tape of a scenario, once a limiter of all its limits has played it as
+/// [`play`](super::play) does.
+///
+/// The results are those of the simulated world. The instants at which waits end are those of the
+/// limiter, which merges wake-ups.
+///
+/// # Errors
+///
+/// [`LeftOut`] if a tape has no words for the scenario.
+///
+/// # Panics
+///
+/// Panics with the step whose result differs.
+pub fn tape(name: &str, scenario: &Scenario) -> Result<String, LeftOut> {
+    if let Some(left_out) = left_out(scenario) {
+        return Err(left_out);
+    }
+    let limits = scenario.limits.clone();
+    let (report, events) =
+        played(name, scenario, |clock| Limiter::with_clock(AllOf::new(limits), clock));
+    let start_ns = scenario.clock_start_ns;
+    let results: Vec<_> =
+        report.steps.iter().map(|step| StepResult::ideal(step, start_ns)).collect();
+    let mut tape = Tape {
+        text: format!("tape 1\nname {name}\n"),
+        scenario,
+        results: &results,
+        events: &events,
+        named: BTreeMap::new(),
+        reserved: BTreeMap::new(),
+        waits: BTreeMap::new(),
+        held: BTreeMap::new(),
+        left: BTreeMap::new(),
+        merged: VecDeque::new(),
+        is_called: false,
+    };
+    tape.begin()?;
+    for event in &events {
+        tape.event(*event)?;
+    }
+    Ok(tape.text)
+}
+
+/// Returns the reason why a scenario has no tape, as far as its calls tell.
+fn left_out(scenario: &Scenario) -> Option<LeftOut> {
+    if !scenario.callers.is_empty() || !scenario.arrivals.is_empty() {
+        return Some(LeftOut::Callers);
+    }
+    if !scenario.classes.is_empty() {
+        return Some(LeftOut::Classes);
+    }
+    None
+}
+
+/// The lines so far, and the calls that later ones refer to.
+struct Tape<'s> {
+    text: String,
+    scenario: &'s Scenario,
+    results: &'s [StepResult],
+    events: &'s [Event],
+    /// The newest call of each name that may be granted, wait or be cancelled.
+    named: BTreeMap<&'s str, usize>,
+    reserved: BTreeMap<&'s str, usize>,
+    waits: BTreeMap<&'s str, usize>,
+    /// The newest hold of each name, until a call ends it.
+    held: BTreeMap<&'s str, usize>,
+    /// The permits of each grant that have not been refunded.
+    left: BTreeMap<usize, u64>,
+    /// The waits that have ended as the clock moved, of which other limiters may be woken later.
+    merged: VecDeque<usize>,
+    /// `true` if the newest event was a call, or an end that it caused.
+    is_called: bool,
+}
+
+impl<'s> Tape<'s> {
+    fn begin(&mut self) -> Result<(), LeftOut> {
+        let Scenario { limits, clock_start_ns, queue, debt, .. } = self.scenario;
+        self.limits(limits)?;
+        let full = match queue.on_full() {
+            WhenFull::Refuse => "refuse",
+            WhenFull::EvictNewest => "evict-newest",
+        };
+        let debts = if debt.is_carried() { "carry" } else { "forget" };
+        let bounded = |key: &str, max: u64| match max {
+            u64::MAX => String::new(),
+            max => format!(" {key}={max}"),
+        };
+        self.line(format_args!(
+            "begin clock={clock_start_ns} waiters={}{} full={full} debt={debts}{}",
+            queue.waiters(),
+            bounded("permits", queue.permits()),
+            bounded("max_debt", debt.max_ns()),
+        ));
+        Ok(())
+    }
+
+    fn limits(&mut self, limits: &[AnyPolicy]) -> Result<(), LeftOut> {
+        for limit in limits {
+            let body = policy_body(limit).ok_or(LeftOut::Policy)?;
+            self.line(format_args!("limit {}", body.replace('\n', "; ")));
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), LeftOut> {
+        match event {
+            Event::Clock(now_ns) => {
+                self.line(format_args!("clock {now_ns}"));
+                self.ends(|ended_ns| ended_ns.saturating_add(GATHER_NS) <= now_ns);
+                let is_before = |result: &StepResult| result.ended_ns == now_ns.checked_add(1);
+                if self.merged.is_empty() && self.results.iter().any(is_before) {
+                    self.line("idle");
+                }
+            }
+            Event::Serve => {}
+            Event::Step(_) | Event::Close => {
+                if !self.merged.is_empty() {
+                    self.line("serve");
+                    self.ends(|_| true);
+                }
+            }
+            // A call wakes the waiters that it makes due itself. Timers merge wake-ups.
+            Event::End(step) if self.is_called => self.end(step),
+            Event::End(step) => self.merged.push_back(step),
+        }
+        match event {
+            Event::Step(step) => self.step(step)?,
+            Event::Close => self.line("close"),
+            _ => {}
+        }
+        self.is_called = match event {
+            Event::Step(_) | Event::Close => true,
+            Event::End(_) => self.is_called,
+            Event::Clock(_) | Event::Serve => false,
+        };
+        Ok(())
+    }
+
+    /// Writes the merged ends in order, up to the first of which `is_over` does not hold.
+    fn ends(&mut self, is_over: impl Fn(u64) -> bool) {
+        while let Some(&step) = self.merged.front()
+            && self.results[step].ended_ns.is_none_or(&is_over)
+        {
+            self.merged.pop_front();
+            self.end(step);
+        }
+    }
+
+    fn end(&mut self, step: usize) {
+        let result = &self.results[step];
+        let ended = match result.outcome {
+            Outcome::Waiting => "closed".to_owned(),
+            _ => words(result),
+        };
+        self.line(format_args!("end {} {ended}", step + 1));
+    }
+
+    fn step(&mut self, step: usize) -> Result<(), LeftOut> {
+        let (scenario, result) = (self.scenario, &self.results[step]);
+        let call = &scenario.steps[step].call;
+        let mut words = words(result);
+        let call = match call {
+            Call::Try { permits, name } => {
+                self.name(name.as_deref(), step, *permits);
+                format!("try permits={permits}")
+            }
+            Call::Peek { permits } => format!("peek permits={permits}"),
+            Call::Reserve { permits, name, max_wait_ns } => {
+                self.name(name.as_deref(), step, *permits);
+                self.reserved.extend(name.as_deref().map(|name| (name, step)));
+                format!("reserve permits={permits}{}", timeout(*max_wait_ns))
+            }
+            Call::Wait { permits, name, max_wait_ns, .. } => {
+                self.name(name.as_deref(), step, *permits);
+                self.waits.extend(name.as_deref().map(|name| (name, step)));
+                if self.began(step) {
+                    "waiting".clone_into(&mut words);
+                }
+                format!("wait permits={permits}{}", timeout(*max_wait_ns))
+            }
+            Call::Leave { name } if self.began(self.waits[name.as_str()]) => {
+                format!("leave of={}", self.waits[name.as_str()] + 1)
+            }
+            Call::Cancel { name } if self.is_reserved(name) => {
+                let of = self.reserved.remove(name.as_str()).unwrap();
+                format!("cancel of={}", of + 1)
+            }
+            Call::CancelHold { name } if self.is_held(name) => {
+                let of = self.held.remove(name.as_str()).unwrap();
+                format!("cancel of={}", of + 1)
+            }
+            // The limiter does not remember which grants and holds have ended: callers do.
+            Call::Settle { .. }
+            | Call::Refund { .. }
+            | Call::Leave { .. }
+            | Call::Cancel { .. }
+            | Call::CancelHold { .. }
+            | Call::Commit { .. }
+            | Call::End { .. }
+                if matches!(result.outcome, Outcome::Ungranted | Outcome::TooLate) =>
+            {
+                self.line(format_args!("remaining {}", result.remaining));
+                return Ok(());
+            }
+            Call::Settle { name, actual } => {
+                let of = self.granted(name);
+                format!("settle of={} actual={actual}", of + 1)
+            }
+            Call::Refund { name, permits } => {
+                let of = self.granted(name);
+                let left = self.left.get_mut(&of).unwrap();
+                let permits = (*permits).min(*left);
+                *left -= result.back.unwrap_or(0);
+                format!("refund of={} permits={permits}", of + 1)
+            }
+            Call::End { name, ending } => {
+                let of = self.granted(name);
+                format!("release of={} outcome={}", of + 1, outcome(*ending))
+            }
+            Call::Hold { permits, ttl_ns, name } => {
+                self.held.extend(name.as_deref().map(|name| (name, step)));
+                format!("hold permits={permits} ttl={ttl_ns}")
+            }
+            Call::Commit { name, actual } => {
+                let of = self.held.remove(name.as_str()).unwrap();
+                format!("commit of={} actual={actual}", of + 1)
+            }
+            Call::Charge { permits } => format!("charge permits={permits}"),
+            Call::Set { limits } => {
+                self.limits(limits)?;
+                "set".to_owned()
+            }
+            Call::Refill { permits } => format!("refill permits={permits}"),
+            Call::Release { permits } => format!("release permits={permits}"),
+            Call::Leave { .. } | Call::Cancel { .. } | Call::CancelHold { .. } => {
+                unreachable!("{call:?} is not on tapes")
+            }
+        };
+        let remaining = result.remaining;
+        self.line(format_args!("call {} {call} -> {words} remaining={remaining}", step + 1));
+        Ok(())
+    }
+
+    fn name(&mut self, name: Option<&'s str>, step: usize, permits: u64) {
+        self.named.extend(name.map(|name| (name, step)));
+        self.left.insert(step, permits);
+    }
+
+    /// Returns the call whose grant is settled or refunded, after which it cannot be cancelled.
+    fn granted(&mut self, name: &'s str) -> usize {
+        let of = self.named[name];
+        if self.reserved.get(name) == Some(&of) {
+            self.reserved.remove(name);
+        }
+        of
+    }
+
+    fn is_reserved(&self, name: &str) -> bool {
+        self.reserved.get(name).is_some_and(|&of| self.results[of].outcome == Outcome::Granted)
+    }
+
+    fn is_held(&self, name: &str) -> bool {
+        self.held.get(name).is_some_and(|&of| self.results[of].outcome == Outcome::Held)
+    }
+
+    /// Returns `true` if the call did not end at once.
+    fn began(&self, step: usize) -> bool {
+        self.events.contains(&Event::End(step)) || self.results[step].outcome == Outcome::Left
+    }
+
+    fn line(&mut self, line: impl Display) {
+        // A string takes whatever is written.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
+const fn outcome(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Served => "served",
+        Ending::Dropped => "dropped",
+        Ending::Ignored => "ignored",
+    }
+}
+
+fn timeout(max_wait_ns: Option<u64>) -> String {
+    max_wait_ns.map(|ns| format!(" timeout={ns}")).unwrap_or_default()
+}
+
+/// Writes a result: its outcome, and each number that it has.
+fn words(result: &StepResult) -> String {
+    let numbers = [
+        ("start", result.start_ns),
+        ("scheduled", result.scheduled_ns),
+        ("retry_after", result.retry_after_ns),
+        ("back", result.back),
+        ("owed", result.owed),
+        ("debt", result.debt),
+        ("forgiven", result.forgiven),
+    ];
+    let mut words = result.outcome.word().to_owned();
+    for (key, number) in numbers {
+        if let Some(number) = number {
+            let _ = write!(words, " {key}={number}");
+        }
+    }
+    words
+}
