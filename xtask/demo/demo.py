@@ -1,5 +1,5 @@
-"""Shows each promise of the packages for Python, Node and C by one line, and fails at the first
-that is not kept: cargo xtask demo"""
+"""Shows each promise of the packages for Python and Node by one line, and fails at the first that
+is not kept: cargo xtask demo"""
 
 import argparse
 import asyncio
@@ -366,7 +366,6 @@ def main():
     parser.add_argument("--pythons", nargs="+", default=[sys.executable])
     parser.add_argument("--nodes", nargs="+", default=["node"])
     parser.add_argument("--modules", type=pathlib.Path, help="the folder with node_modules")
-    parser.add_argument("--epoll", help="the program in C that waits in an event loop")
     given = parser.parse_args()
     interpreters(given.pythons)
     crowds()
@@ -384,7 +383,6 @@ def main():
         print(run(node, "demo.mjs", cwd=given.modules), flush=True)
     with tempfile.TemporaryDirectory(dir=given.modules) as folder:
         express(given.nodes[0], pathlib.Path(folder))
-    show("C: 100 waits in epoll, in order", run(given.epoll).splitlines()[-1])
 
 
 if __name__ == "__main__":

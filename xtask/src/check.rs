@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    c, cargo, conformance, loom, node, packaging, pictures, python, servers, services, tapes, tidy,
+    cargo, conformance, loom, node, packaging, pictures, python, servers, services, tapes, tidy,
     trace,
 };
 
@@ -15,8 +15,7 @@ use crate::{
 pub(crate) type Tests = fn(&Path, &Path, bool) -> Result<()>;
 
 /// The packages for other languages, which have a short form of their tests.
-pub(crate) const LANGUAGES: [(&str, Tests); 3] =
-    [("python", python::run), ("node", node::run), ("c", c::run)];
+pub(crate) const LANGUAGES: [(&str, Tests); 2] = [("python", python::run), ("node", node::run)];
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {

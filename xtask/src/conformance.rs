@@ -21,7 +21,7 @@ const COMMAND: &str = "cargo xtask conformance";
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 
 /// The engines: the name of the record, and the heading of the column.
-const ENGINES: [(&str, &str); 15] = [
+const ENGINES: [(&str, &str); 14] = [
     ("ledger", "ledger"),
     ("lock-free", "lock-free"),
     ("several", "several"),
@@ -36,7 +36,6 @@ const ENGINES: [(&str, &str); 15] = [
     ("ffi", "ffi"),
     ("python", "Python"),
     ("node", "Node"),
-    ("c", "C"),
 ];
 
 /// The packages whose tests record, and the tests.

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn only_blocks_of_the_language_are_programs() {
-        let text = "a\n```c\none\ntwo\n```\n```console\nno\n```\n`x`\n```c\nthree\n```\n";
-        assert_eq!(fenced(text, "c"), ["one\ntwo\n", "three\n"]);
+        let text = "a\n```js\none\ntwo\n```\n```json\nno\n```\n`x`\n```js\nthree\n```\n";
+        assert_eq!(fenced(text, "js"), ["one\ntwo\n", "three\n"]);
     }
 }

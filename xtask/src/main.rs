@@ -11,7 +11,6 @@
 
 mod bench;
 mod book;
-mod c;
 mod cargo;
 mod check;
 mod conformance;
@@ -60,7 +59,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 27] = [
+static COMMANDS: [Command; 26] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -122,16 +121,6 @@ static COMMANDS: [Command; 27] = [
         run: |at, _| servers::run(&at.target),
     },
     Command {
-        forms: &["c", "c --quick", "c --write"],
-        help: "compares the header of the package for C, and compiles and runs its tests and\n\
-               examples, also under valgrind and sanitizers, with a benchmark [--quick: once]\n\
-               [--write: writes the header]",
-        run: |at, words| match words.get(1) {
-            Some(&"--write") => c::write_header(&at.root),
-            quick => c::run(&at.root, &at.target, quick.is_some()),
-        },
-    },
-    Command {
         forms: &["deny"],
         help: "the licences and sources of all dependencies, by cargo-deny, which is built once",
         run: |at, _| deny::run(&at.root, &at.target),
@@ -154,7 +143,7 @@ static COMMANDS: [Command; 27] = [
     },
     Command {
         forms: &["demo"],
-        help: "shows the promises of the packages for Python, Node and C, a line for each",
+        help: "shows the promises of the packages for Python and Node, a line for each",
         run: |at, _| demo::run(&at.root, &at.target),
     },
     Command {

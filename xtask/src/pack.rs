@@ -1,10 +1,9 @@
-//! The packages of a release: wheels and sources for Python, packages of npm, and archives for C.
+//! The packages of a release: wheels and sources for Python, and packages of npm.
 //!
 //! Each is written into `target/packages`, and tried as its users install it. What builds for
 //! another system needs a compiler of Rust for it. zig links for every Linux, so that one machine
 //! builds for all of them, against old versions of the C library.
 
-mod c;
 mod complete;
 pub(crate) mod node;
 mod python;
@@ -96,12 +95,8 @@ impl Release {
     /// Writes the packages of one platform.
     fn build(&self, platform: &Platform) -> Result<()> {
         python::wheels(self, platform)?;
-        let built = self.libraries(platform)?;
-        node::pack_module(self, platform, &built)?;
-        if platform.is_linux() {
-            c::pack(self, platform, &built)?;
-        }
-        Ok(())
+        let built = self.library(platform)?;
+        node::pack_module(self, platform, &built)
     }
 
     /// Writes what every platform has the same of, and installs from the sources.
@@ -114,25 +109,23 @@ impl Release {
     fn try_installed(&self) -> Result<()> {
         let platform = Platform::find(&host()?)?;
         python::try_wheel(self)?;
-        node::try_packages(self, platform)?;
-        if platform.is_linux() { c::try_archive(self, platform) } else { Ok(()) }
+        node::try_packages(self, platform)
     }
 
-    /// Builds the libraries for Node and C. Returns the folder that has them.
-    fn libraries(&self, platform: &Platform) -> Result<PathBuf> {
+    /// Builds the library for Node. Returns the folder that has it.
+    fn library(&self, platform: &Platform) -> Result<PathBuf> {
         let mut build = cargo::cargo(&self.root);
         build.arg(if platform.is_linux() { "zigbuild" } else { "build" });
         build.args(["--release", "--locked", "--package", "rategate-node"]);
         let mut target = platform.target.to_owned();
         if platform.is_linux() {
-            build.args(["--package", "rategate-c"]);
             self.with_zig(&mut build, platform)?;
             if target.ends_with("-gnu") {
                 target.push_str(".2.17");
             }
         }
         build.arg("--target-dir").arg(&self.target).args(["--target", &target]);
-        cargo::run(&mut build, &format!("the libraries for {target} do not build"))?;
+        cargo::run(&mut build, &format!("the library for {target} does not build"))?;
         Ok(self.target.join(platform.target).join("release"))
     }
 

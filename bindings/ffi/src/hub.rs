@@ -52,8 +52,6 @@ pub enum Begun {
 pub struct Ended {
     /// The wait.
     pub wait: WaitId,
-    /// The [id](Limiter::id) of the limiter that it was for.
-    pub limiter: u64,
     /// The result.
     pub end: Result<Grant, AcquireError>,
 }
@@ -85,8 +83,6 @@ struct Wait {
     place: Place,
     /// Absent with a timeout.
     same: Option<Same>,
-    /// The id of the limiter.
-    limiter: u64,
 }
 
 /// A place in a limiter's queue, which callers that wait for the same may change with each other.
@@ -207,7 +203,7 @@ impl Hub {
             waits.alike.entry(same).or_default().insert(id);
         }
         let place = Place { waiting, mark, failed: None };
-        waits.by_id.insert(id, Wait { place, same, limiter: limiter.id() });
+        waits.by_id.insert(id, Wait { place, same });
         Ok(Begun::Waits(WaitId(id)))
     }
 
@@ -259,16 +255,14 @@ impl Hub {
     fn end(&self, wait: WaitId) -> Option<Ended> {
         let WaitId(id) = wait;
         let mut waits = self.waits();
-        let Wait { place, limiter, .. } = waits.by_id.get_mut(&id)?;
-        let limiter = *limiter;
-        let (end, place) = match place.end() {
+        let (end, place) = match waits.by_id.get_mut(&id)?.place.end() {
             Some(end) => (end, waits.remove(id)?.place),
             None => waits.take_of_later(id)?,
         };
         // Dropped once the lock is free: the drop wakes others.
         drop(waits);
         drop(place);
-        Some(Ended { wait, limiter, end })
+        Some(Ended { wait, end })
     }
 
     /// Returns the next wait on the list that has ended, as [`collect`](Self::collect) does, for a

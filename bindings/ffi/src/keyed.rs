@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use rategate::charge::{Charged, Debt, Settled};
+use rategate::charge::{Charged, Settled};
 use rategate::error::KeyedError;
 use rategate::keyed::{HashedId, Hashing, Key, Seeds};
 use rategate::policy::HasLockFree;
@@ -246,11 +246,6 @@ impl Keyed {
     /// As of [`rategate::Keyed::charge`].
     pub fn charge(&self, key: KeyRef<'_>, permits: u64) -> Result<Charged, KeyedError> {
         each!(self, table => table.charge(&hashed(table, key), permits))
-    }
-
-    /// Sets how debts of charges end, and how large they may become.
-    pub fn set_debt(&self, debt: Debt) {
-        each!(self, table => table.set_debt(debt));
     }
 
     /// Ends operations in flight of a key. Returns `false` if the limit counts none.

@@ -1,4 +1,4 @@
-//! The part of rategate that its packages for Python, Node and C share.
+//! The part of rategate that its packages for Python and Node share.
 //!
 //! Another language cannot name Rust's types, poll its futures, or be called by its threads. So
 //! this crate has:

@@ -14,7 +14,6 @@ use rategate::charge::{Charged, Debt, Settled};
 use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, TryAcquireError};
 use rategate::policy::LimiterPolicy;
 use rategate::snapshot::SnapshotError;
-use rategate::stats::LimitStats;
 use rategate::wait::{AcquireOwned, QueueBounds};
 use rategate::{
     AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Denial, FixedWindow, Gcra,
@@ -235,12 +234,6 @@ impl Limiter {
         self
     }
 
-    /// Returns the limit's statistics, if it counts.
-    #[must_use]
-    pub fn stats(&self) -> Option<&LimitStats> {
-        each!(self, limiter => limiter.stats())
-    }
-
     /// Takes `permits` at once, or not at all.
     ///
     /// # Errors
@@ -261,7 +254,7 @@ impl Limiter {
     /// As of [`rategate::Limiter::try_acquire`].
     #[inline]
     pub fn take_at_once(&self, permits: u64) -> Result<Option<Grant>, TryAcquireError> {
-        if self.has_untaken() || self.stats().is_some() {
+        if self.has_untaken() || each!(self, limiter => limiter.stats().is_some()) {
             return Ok(None);
         }
         Ok(self.try_acquire(permits)?.granted())

@@ -196,11 +196,11 @@ impl Answer for Begin {
 impl Answer for Next {
     fn answer(&self, _arguments: &Arguments, words: &Words) -> Option<f64> {
         Some(match self.0.next() {
-            Some(Ended { wait: WaitId(id), end: Ok(grant), .. }) => {
+            Some(Ended { wait: WaitId(id), end: Ok(grant) }) => {
                 words.write(0, &to_words(&grant));
                 double(id)
             }
-            Some(Ended { wait: WaitId(id), end: Err(error), .. }) => {
+            Some(Ended { wait: WaitId(id), end: Err(error) }) => {
                 *self.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 -double(id)
             }

