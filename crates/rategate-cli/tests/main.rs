@@ -23,7 +23,6 @@ mod manual;
 mod run;
 mod serve_clients;
 mod serve_guides;
-mod serve_kong;
 mod serve_moved;
 mod serve_nginx;
 mod serve_operated;
