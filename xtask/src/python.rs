@@ -31,8 +31,6 @@ const INTEGRATIONS: &[&str] = &[
     "openai==3.57.0",
     "langchain-core==1.8.3",
     "websockets==17.4",
-    "aiolimiter==1.3.0",
-    "limits==5.8.0",
     "gunicorn==27.0.1",
 ];
 /// The modules whose types need no package that the short form lacks.
@@ -41,8 +39,6 @@ const TYPED: &[&str] = &[
     "pyrategate.asgi",
     "pyrategate.flask",
     "pyrategate.pace",
-    "pyrategate.compat.aiolimiter",
-    "pyrategate.compat.limits",
 ];
 const PEERS: &[&str] = &[
     "aiolimiter==1.3.0",

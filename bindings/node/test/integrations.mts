@@ -4,8 +4,6 @@ import Fastify from 'fastify'
 import { Hono } from 'hono'
 import Koa from 'koa'
 import { Keyed, Limiter, ManualClock, Shared } from 'rategate'
-import Bottleneck from 'rategate/compat/bottleneck'
-import pThrottle from 'rategate/compat/p-throttle'
 import * as ofExpress from 'rategate/express'
 import * as ofFastify from 'rategate/fastify'
 import { pace } from 'rategate/fetch'
@@ -53,12 +51,7 @@ koa.use(ofKoa.rateLimit<Koa.Context>('5/s', { key: (request, context) => context
 const polite: typeof fetch = pace(fetch, { limiter: new Limiter('5/s'), jitter: 0, spread: false, maxHold: '1min', maxWait: 500, maxWaiting: 5, onHold: (ms: number) => ms })
 const agent = new Agent().compose(interceptor({ limiter: new Limiter('5/s') }))
 
-const throttled = pThrottle({ limit: 5, interval: 1000 })((text: string, times: number) => text.repeat(times))
-const repeated: string = await throttled('a', 3)
-const bottleneck = new Bottleneck({ maxConcurrent: 1, minTime: 5, strategy: Bottleneck.strategy.LEAK })
-const length: number = await bottleneck.schedule({ weight: 1 }, async (text: string) => text.length, 'text')
-const wrapped: (text: string) => Promise<number> = bottleneck.wrap((text: string) => text.length)
-console.log(passed, polite, agent, repeated, throttled.queueSize, length, wrapped, new Bottleneck.Group().key('a').counts().QUEUED)
+console.log(passed, polite, agent)
 
 // @ts-expect-error: there is no such option
 ofExpress.rateLimit('5/s', { keys: peer() })
@@ -68,5 +61,3 @@ client({})
 ofKoa.rateLimit('5/s', { headers: { dialects: ['newest'] } })
 // @ts-expect-error: a limiter is no text
 pace(fetch, { limiter: '5/s' })
-// @ts-expect-error: its arguments are those of the function
-await throttled(5)

@@ -1,8 +1,6 @@
 // Compiled, and never run: the types of a module of the new kind.
 import { type AnyRateLimitError, Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, OpenLoop, RateLimitError, Release, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
 // Their declarations are checked with the frameworks absent.
-import 'rategate/compat/bottleneck'
-import 'rategate/compat/p-throttle'
 import 'rategate/express'
 import 'rategate/fastify'
 import 'rategate/fetch'
