@@ -126,7 +126,7 @@
 //!
 //! # Limits
 //!
-//! Every bound is in `docs/limits.md`, under "The layers for tower".
+//! The bounds are in `docs/limits.md`, under "The layers for tower".
 //!
 //! # Features
 //!
