@@ -17,8 +17,6 @@ mod limit_bodies;
 #[cfg(feature = "library")]
 mod line;
 mod peer;
-#[cfg(feature = "library")]
-mod reservations;
 mod scenarios;
 mod server_files;
 mod servers;

@@ -4,34 +4,26 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeClock {
     /// The reading at the true instant 0.
-    origin_ns: u64,
+    pub(super) origin_ns: u64,
     /// The rate error in parts per million: too fast, or too slow if negative.
-    drift_ppm: i64,
+    pub(super) drift_ppm: i64,
 }
 
 const MILLION: i128 = 1_000_000;
 
 impl NodeClock {
-    /// Returns a clock that runs at least half and at most twice as fast as true time.
-    pub(super) fn new(origin_ns: u64, drift_ppm: i64) -> Self {
-        Self { origin_ns, drift_ppm: drift_ppm.clamp(-500_000, 1_000_000) }
-    }
-
     /// Returns the reading at a true instant.
     pub(super) fn reading_ns(self, true_ns: u64) -> u64 {
-        let off_ns = i128::from(true_ns).saturating_mul(self.drift_ppm.into()).div_euclid(MILLION);
-        let shown_ns = i128::from(self.origin_ns).saturating_add(true_ns.into());
-        let shown_ns = shown_ns.saturating_add(off_ns);
-        u64::try_from(shown_ns).unwrap_or(if shown_ns < 0 { 0 } else { u64::MAX })
+        let off_ns = (i128::from(true_ns) * i128::from(self.drift_ppm)).div_euclid(MILLION);
+        u64::try_from(i128::from(self.origin_ns) + i128::from(true_ns) + off_ns).unwrap()
     }
 
     /// Returns the first true instant at which the clock shows `reading_ns` or more.
     pub(super) fn true_ns(self, reading_ns: u64) -> u64 {
-        let ran_ns = i128::from(reading_ns).saturating_sub(self.origin_ns.into()).max(0);
-        let pace = MILLION.saturating_add(self.drift_ppm.into()).max(1);
+        let ran_ns = i128::from(reading_ns.saturating_sub(self.origin_ns));
+        let pace = MILLION + i128::from(self.drift_ppm);
         // t + floor(t d / 10^6) >= r exactly when t (10^6 + d) >= r 10^6.
-        let numerator = ran_ns.saturating_mul(MILLION).saturating_add(pace.saturating_sub(1));
-        u64::try_from(numerator.div_euclid(pace)).unwrap_or(u64::MAX)
+        u64::try_from((ran_ns * MILLION + pace - 1).div_euclid(pace)).unwrap_or(u64::MAX)
     }
 }
 
@@ -44,8 +36,8 @@ mod tests {
     fn a_reading_and_its_instant_agree() {
         let mut random = Random::new(1);
         for _ in 0..10_000 {
-            let drift = i64::try_from(random.bits() % 400_000).unwrap() - 200_000;
-            let clock = NodeClock::new(random.bits() >> 20, drift);
+            let drift_ppm = i64::try_from(random.bits() % 400_000).unwrap() - 200_000;
+            let clock = NodeClock { origin_ns: random.bits() >> 20, drift_ppm };
             let reading_ns = clock.reading_ns(0) + (random.bits() >> 30);
             let true_ns = clock.true_ns(reading_ns);
             assert!(clock.reading_ns(true_ns) >= reading_ns, "{clock:?}");

@@ -2,8 +2,6 @@
 
 use rategate_core::random::Random;
 
-const MILLION: u64 = 1_000_000;
-
 /// The delays and losses of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
@@ -17,25 +15,21 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network with half a millisecond each way, always.
-    pub const STEADY: Self = Self { min_ns: 500_000, extra_ns: 0, lost_ppm: 0 };
-
     /// Returns the delay of the next message, or `None` if it gets lost.
     pub(super) fn message_delay(&self, random: &mut Random) -> Option<u64> {
-        if below(random, MILLION) < self.lost_ppm.into() {
+        if below(random, 1_000_000) < self.lost_ppm.into() {
             return None;
         }
         if self.extra_ns == 0 {
             return Some(self.min_ns);
         }
-        let extra = u128::from(self.extra_ns).saturating_mul(random.exponential().into());
-        let extra_ns = u64::try_from(extra >> 32).unwrap_or(u64::MAX);
-        Some(self.min_ns.saturating_add(extra_ns))
+        let extra = u128::from(self.extra_ns) * u128::from(random.exponential());
+        Some(self.min_ns + u64::try_from(extra >> 32).unwrap())
     }
 }
 
 /// Returns a number below `bound`, or 0 if `bound` is 0, as even as 64 bits can be.
 pub(super) fn below(random: &mut Random, bound: u64) -> u64 {
-    let product = u128::from(random.bits()).saturating_mul(bound.into());
-    u64::try_from(product >> 64).unwrap_or(0)
+    let product = u128::from(random.bits()) * u128::from(bound);
+    u64::try_from(product >> 64).unwrap()
 }

@@ -1,26 +1,32 @@
-//! The plan of a run: a limit, its nodes, the mode in which they keep it, and the events they
+//! The plan of a run: a limit, its nodes, the calls that come to them, and the faults that they
 //! face.
 
-use rategate_core::any_policy::AnyPolicy;
+use std::ops::Range;
+use std::time::Duration;
 
-use super::faults::{Fault, FaultKind};
-use super::limit::Limit;
-use super::network::Network;
-use super::traffic::{Shape, Traffic};
+use rategate::SlidingLog;
+use rategate::distributed::{Leases, OnUnavailable};
+use rategate::store::Rule;
+use rategate_core::node::Lent as _;
+use rategate_core::random::Random;
 
-/// A fleet, and the traffic and faults that it faces.
+use super::network::{Network, below};
+
+const MS: u64 = 1_000_000;
+
+/// A fleet, its callers, and the faults that they face. Instants are since the begin of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The seed from which everything random follows.
     pub seed: u64,
     /// The number of nodes.
     pub nodes: u32,
-    /// The limit of all nodes together.
-    pub limit: Limit,
-    /// The mode in which the nodes keep the limit.
-    pub mode: Mode,
+    /// The limit of all nodes together: a log, a fixed window or a bucket.
+    pub limit: Rule,
+    /// The borrowing of nodes, if they borrow permits.
+    pub leases: Option<Leases>,
     /// The decision of a node while the store is unavailable.
-    pub fallback: Fallback,
+    pub on_unavailable: OnUnavailable,
     /// `true` if a store that took over counts as unavailable until nothing that it may lack
     /// still matters.
     pub quarantine: bool,
@@ -30,220 +36,205 @@ pub struct Plan {
     pub late_ns: u64,
     /// The maximum rate error of the nodes' clocks, in parts per million, too fast or too slow.
     pub drift_ppm: u32,
-    /// The calls.
-    pub traffic: Traffic,
     /// The network to the store.
     pub network: Network,
-    /// The faults.
+    /// The number of reservations and commits that arrive twice, in a million.
+    pub doubled_ppm: u32,
+    /// The calls without a reservation.
+    pub calls: Vec<Call>,
+    /// The faults at known instants.
     pub faults: Vec<Fault>,
-    /// The length of the run, in true time.
+    /// The number of callers that reserve.
+    pub callers: u32,
+    /// The time within which they come.
     pub lasting_ns: u64,
-    /// A deliberate error of the nodes or the store, by which tests show that the oracle finds
-    /// it.
+    /// The largest estimate.
+    pub max_estimate: u64,
+    /// The longest time of a reservation.
+    pub max_ttl_ns: u64,
+    /// The number of crashes at random instants.
+    pub crashes: u32,
+    /// The state that a replica lacks when it takes over at a random instant, if it does: all of
+    /// so many nanoseconds.
+    pub failover_loses_ns: Option<u64>,
+    /// A deliberate error, by which tests show that the laws find it.
     pub flaw: Option<Flaw>,
 }
 
-/// The mode in which nodes keep a limit together.
+/// A call for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// A request to the store for each call.
-    Exact,
-    /// Leases: each node borrows permits, and grants them by itself.
-    Leased {
-        /// The length of a lease.
-        length_ns: u64,
-        /// The maximum number of permits in a lease.
-        max_units: u64,
-        /// `true` if the store counts the permits that it lent for one lease length longer.
-        guard: bool,
-    },
-    /// Partitions: each node has a share of the limit for as long as it sends heartbeats.
-    Shared {
-        /// The time between heartbeats.
-        heartbeat_ns: u64,
-    },
-    /// Fixed partitions: each node has an equal share for ever, without a store.
-    Static,
-    /// Gossip: each node counts by itself, learns at intervals what all nodes have used, and
-    /// grants while that is below the limit.
-    Gossip {
-        /// The time between exchanges.
-        every_ns: u64,
-    },
-    /// A check for free permits at the store, and a report to it after the grant.
-    CheckThenAct,
+pub struct Call {
+    /// The instant.
+    pub at_ns: u64,
+    /// The node that it comes to.
+    pub node: u32,
+    /// The permits that it asks for.
+    pub permits: u64,
 }
 
-/// The decision of a node while the store is unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallback {
-    /// Deny all calls.
-    Deny,
-    /// Admit all calls.
-    Admit,
-    /// Keep an equal share of `total` locally.
-    Local {
-        /// The permits that all nodes may use together without the store.
-        total: u64,
-        /// `true` if the store's limit is lower by that total, so that both together are the
-        /// limit.
-        reserved: bool,
+/// A fault, from an instant on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The instant.
+    pub at_ns: u64,
+    /// The time until it is over.
+    pub lasting_ns: u64,
+    /// The kind of it.
+    pub kind: FaultKind,
+}
+
+/// A kind of fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// These nodes are down, and begin anew when it is over.
+    Crash(Range<u32>),
+    /// Messages to and from these nodes get lost.
+    Cut(Range<u32>),
+    /// Each message takes at least so long.
+    Slow {
+        /// The delay, one way.
+        min_ns: u64,
+    },
+    /// The store fails. When it is over, a replica takes over that lacks the newest state.
+    Failover {
+        /// The age of what it knows when the store fails.
+        loses_ns: u64,
     },
 }
 
-/// A deliberate error.
+/// A deliberate error of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nodes that take their clocks to be exact.
-    IgnoresDrift,
-    /// A lease that counts from its reply instead of from its request.
-    CountsFromReply,
-    /// A store that does not extend the count of permits lent, though it should.
-    DropsGuard,
-    /// Nodes that take all of a gained share to be unused.
-    TakesAllAsFresh,
-    /// A replica that is trusted at once, although it lacks recent state.
-    SkipsQuarantine,
-    /// A restarted node that takes its own share to be unused.
-    ForgetsAtRestart,
+    /// An excess comes back with each commit, also with one that is repeated.
+    CommitsTwice,
+    /// A permit is charged with each commit that is repeated.
+    ChargesTwice,
 }
 
 impl Plan {
-    /// Returns a plan of ten seconds on a steady network, with exact clocks and no faults. Each
-    /// second, twice as many calls come as pass under a limit per second, spread evenly.
+    /// Returns a plan without calls and faults, on a steady network and with exact clocks.
     #[must_use]
-    pub fn new(nodes: u32, limit: Limit, mode: Mode) -> Self {
-        let calls_per_s = limit.total().saturating_mul(2);
+    pub fn new(nodes: u32, limit: impl Into<Rule>) -> Self {
         Self {
             seed: 1,
             nodes,
-            limit,
-            mode,
-            fallback: Fallback::Deny,
+            limit: limit.into(),
+            leases: None,
+            on_unavailable: OnUnavailable::Deny,
             quarantine: false,
-            budget_ns: 20_000_000,
+            budget_ns: 20 * MS,
             late_ns: 0,
             drift_ppm: 0,
-            traffic: Traffic { calls_per_s, from_ns: 0, heaviest: 1, shape: Shape::Even },
-            network: Network::STEADY,
+            network: Network { min_ns: MS / 2, extra_ns: 0, lost_ppm: 0 },
+            doubled_ppm: 0,
+            calls: Vec::new(),
             faults: Vec::new(),
-            lasting_ns: 10_000_000_000,
+            callers: 0,
+            lasting_ns: 0,
+            max_estimate: 0,
+            max_ttl_ns: 0,
+            crashes: 0,
+            failover_loses_ns: None,
             flaw: None,
         }
     }
 
-    /// Returns `true` if the plan has this flaw.
-    pub(super) fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
-    }
-
-    /// Returns the clock error that the nodes know of.
-    pub(super) fn known_drift_ppm(&self) -> u32 {
-        if self.has(Flaw::IgnoresDrift) { 0 } else { self.drift_ppm }
-    }
-
-    /// Returns the time for which a store has to be intact before it counts as available.
-    pub(super) fn quarantine_ns(&self) -> u64 {
-        if !self.quarantine || self.has(Flaw::SkipsQuarantine) {
-            return 0;
-        }
-        let lent_for_ns = match self.mode {
-            Mode::Leased { length_ns, .. } => length_ns,
-            Mode::Shared { heartbeat_ns } => heartbeat_ns.saturating_mul(2),
-            _ => 0,
-        };
-        self.limit.memory_ns().saturating_add(lent_for_ns)
-    }
-
-    /// Returns a node's share of the fallback's total. The remainder goes to the first nodes, so
-    /// that no permit is lost and none is granted twice.
-    pub(super) fn even_share(&self, total: u64, node: u32) -> u64 {
-        let nodes = u64::from(self.nodes.max(1));
-        let share = total.checked_div(nodes).unwrap_or(0);
-        let left = total.checked_rem(nodes).unwrap_or(0);
-        share.saturating_add(u64::from(u64::from(node) < left))
-    }
-
-    /// Returns the limit that all grants together are compared with. Nodes that go on alone,
-    /// besides the store's full rate, raise the rate.
-    pub(super) fn limit_judged(&self) -> Limit {
-        match (self.limit, self.fallback) {
-            (
-                Limit::Bucket { burst, permits, period_ns },
-                Fallback::Local { total, reserved: false },
-            ) => Limit::Bucket {
-                burst,
-                permits: permits.saturating_mul(burst.saturating_add(total)),
-                period_ns: period_ns.saturating_mul(burst),
-            },
-            (limit, _) => limit,
+    /// Draws a plan with reservations. In each second one the window is as long as the run, so
+    /// that nothing that is counted twice is forgotten.
+    #[must_use]
+    pub fn drawn(seed: u64) -> Self {
+        let mut random = Random::new(seed.wrapping_mul(0x9E6C_63D0_876A_3F6B) ^ 0x5EED);
+        let mut some = |least: u64, most: u64| least + below(&mut random, most - least + 1);
+        let lasting_ns = some(100, 700) * MS;
+        let is_long = some(0, 1) == 0;
+        let period = Duration::from_millis(if is_long { 3_600_000 } else { some(80, 300) });
+        let is_leased = some(0, 1) == 0;
+        let ttl = Duration::from_millis(some(40, 200));
+        let (max_permits, guard) = (some(4, 24), some(0, 1) == 0);
+        let extra_ns = if some(0, 2) == 0 { 0 } else { some(0, 6) * MS };
+        let rate = |one_in: u64| u32::try_from(1_000_000 / one_in).unwrap();
+        let lost_ppm = if some(0, 1) == 0 { 0 } else { rate(some(4, 40)) };
+        let nodes = u32::try_from(some(1, 4)).unwrap();
+        let permits = if is_long { some(60, 200) } else { some(20, 80) };
+        let callers = u32::try_from(some(20, 50)).unwrap();
+        let (max_estimate, max_ttl_ns) = (some(1, 10), some(20, 200) * MS);
+        let drift_ppm = u32::try_from(some(0, 3) * 7_000).unwrap();
+        let network = Network { min_ns: some(100_000, 2_000_000), extra_ns, lost_ppm };
+        let doubled_ppm = if some(0, 1) == 0 { 0 } else { rate(some(3, 20)) };
+        let crashes = u32::try_from(some(0, 4).saturating_sub(1)).unwrap();
+        let failover_loses_ns = (some(0, 4) == 0).then(|| some(0, 40) * MS);
+        Self {
+            seed,
+            leases: is_leased.then_some(Leases { ttl, max_permits, guard, drift_ppm }),
+            quarantine: failover_loses_ns.is_some(),
+            drift_ppm,
+            network,
+            doubled_ppm,
+            callers,
+            lasting_ns,
+            max_estimate,
+            max_ttl_ns,
+            crashes,
+            failover_loses_ns,
+            ..Self::new(nodes, SlidingLog::new(permits, period))
         }
     }
 
-    /// Returns the limit that the store keeps.
-    pub(super) fn limit_of_store(&self) -> Limit {
-        let Fallback::Local { total: share, reserved: true } = self.fallback else {
-            return self.limit;
-        };
-        match self.limit {
-            Limit::Log { permits, period_ns } => {
-                Limit::Log { permits: permits.saturating_sub(share), period_ns }
-            }
-            Limit::Window { permits, period_ns } => {
-                Limit::Window { permits: permits.saturating_sub(share), period_ns }
-            }
-            // The rate shrinks in proportion: rate (burst - part) / burst.
-            Limit::Bucket { burst, permits, period_ns } => {
-                let burst_left = burst.saturating_sub(share);
-                Limit::Bucket {
-                    burst: burst_left,
-                    permits: permits.saturating_mul(burst_left),
-                    period_ns: period_ns.saturating_mul(burst),
+    /// Returns the most that may be used, if there is a bound.
+    pub(super) fn bound(&self, forgotten: u64) -> Option<u64> {
+        let borrowed = match self.leases {
+            Some(leases) if !leases.guard => {
+                let heaviest = self.calls.iter().map(|call| call.permits).max().unwrap_or(0);
+                let (units, ttl_ns) = (leases.max_permits.max(heaviest), crate::ns(leases.ttl));
+                match self.limit {
+                    Rule::Log(log) => log.outstanding(self.nodes.into(), units, ttl_ns),
+                    Rule::Bucket(bucket) => bucket.outstanding(self.nodes.into(), units, ttl_ns),
+                    // Leases end with the window.
+                    _ => 0,
                 }
             }
-        }
-    }
-
-    /// Returns the policy by which the store decides, or `None` if nothing can pass.
-    pub(super) fn policy_of_store(&self) -> Option<AnyPolicy> {
-        let limit = self.limit_of_store();
-        match self.mode {
-            Mode::Leased { length_ns, guard: true, .. } if !self.has(Flaw::DropsGuard) => {
-                limit.guarded(length_ns)
-            }
-            _ => limit.policy(),
-        }
-    }
-
-    /// Returns the maximum lag of a replica in this plan.
-    pub(super) fn max_loss_ns(&self) -> u64 {
-        let losses = self.faults.iter().map(|fault| match fault.kind {
-            FaultKind::Failover { loses_ns } => loses_ns,
             _ => 0,
-        });
-        losses.max().unwrap_or(0)
+        };
+        let alone = match self.on_unavailable {
+            OnUnavailable::Deny => 0,
+            OnUnavailable::Local { .. } => self.limit.capacity(),
+            _ => return None,
+        };
+        let forgotten = if self.quarantine { 0 } else { forgotten };
+        Some(self.limit.capacity() + borrowed + alone + forgotten)
     }
 
-    /// Returns the minimum delay of a message in the slowest phase of this plan.
-    pub(super) fn slowest_ns(&self) -> u64 {
-        let delays = self.faults.iter().map(|fault| match fault.kind {
-            FaultKind::Slow { min_ns } => min_ns,
-            _ => 0,
-        });
-        delays.fold(self.network.min_ns, u64::max)
+    /// Returns the longest time for which a caller goes on with a reservation that a store holds
+    /// whose grants do not count yet.
+    pub(super) const fn patience_ns(&self) -> u64 {
+        self.budget_ns * 8
     }
+}
 
-    /// Returns the time within which all nodes begin.
-    pub(super) fn starts_within_ns(&self) -> u64 {
-        match self.mode {
-            Mode::Shared { heartbeat_ns } => heartbeat_ns,
-            Mode::Gossip { every_ns } => every_ns,
-            _ => 1,
-        }
-    }
-
-    /// Returns `true` if a replica takes over at some instant of this plan.
-    pub(super) fn has_failover(&self) -> bool {
-        self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Failover { .. }))
-    }
+/// Returns calls at random instants for up to `heaviest` permits, so many each second on average.
+/// The nodes get equal parts of them, or parts by Zipf's law if they are skewed.
+#[must_use]
+pub fn calls(
+    (seed, nodes): (u64, u32),
+    each_second: u64,
+    within: Range<u64>,
+    heaviest: u64,
+    is_skewed: bool,
+) -> Vec<Call> {
+    let mut random = Random::new(seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ 3);
+    let mut total = 0;
+    let weights = (1..=u64::from(nodes)).map(|place| {
+        total += if is_skewed { (1 << 40) / place } else { 1 << 40 };
+        total
+    });
+    let weights: Vec<u64> = weights.collect();
+    let mut at_ns = within.start;
+    let mut next = || {
+        let gap = 1_000_000_000 * u128::from(random.exponential()) / u128::from(each_second);
+        at_ns += u64::try_from(gap >> 32).unwrap();
+        let point = below(&mut random, total);
+        let node = u32::try_from(weights.partition_point(|&sum| sum <= point)).unwrap();
+        Some(Call { at_ns, node, permits: 1 + below(&mut random, heaviest) })
+    };
+    std::iter::from_fn(&mut next).take_while(|call| call.at_ns < within.end).collect()
 }

@@ -1,239 +1,447 @@
-//! The world of a fleet: true time, the messages under way, and the faults.
-//!
-//! Everything that happens is an event at an instant of true time. Nodes see their own clocks,
-//! the store sees true time; only the oracle sees what all nodes do.
+//! The world of a fleet: true time, messages, nodes, their callers and their calls.
 
-use super::faults::{Fault, FaultKind};
-use super::network::below;
-use super::node::{Node, NodeStep, Outbox};
-use super::plan::Plan;
-use super::queue::{Event, Queue};
-use super::report::Report;
-use super::store::Store;
-use super::tally::Tally;
-use super::traffic::Calls;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rategate::ManualClock;
+use rategate::charge::Debt;
+use rategate::distributed::{
+    DecidedBy, Decision, DecisionFuture, Distributed, Mode, OnUnavailable,
+};
+use rategate::store::{
+    Callback, MemoryImage, MemoryPlan, MemoryStore, Reply, ReservationId, Rule, Store as _,
+    StoreError, StoreReply, StoreRequest,
+};
 use rategate_core::random::Random;
 
-/// The absences of the store: stalled, or unavailable.
-#[derive(Clone, Copy, Debug, Default)]
-struct Away {
-    stalled_until_ns: u64,
-    unavailable_until_ns: u64,
+use super::caller::{Caller, CallerState};
+use super::clock::NodeClock;
+use super::link::{Link, SharedStore};
+use super::network::below;
+use super::oracle::most_used;
+use super::plan::{Call, FaultKind, Plan};
+use super::{CallCounts, Counts, Report};
+
+/// The instant at which a run begins, so late that the store has long lost nothing.
+pub(super) const BEGIN_NS: u64 = 1 << 44;
+pub(super) const KEY: &[u8] = b"key";
+const MS: u64 = 1_000_000;
+/// The time after which a caller tries again.
+pub(super) const PAUSE_NS: u64 = 5 * MS;
+/// The longest time for which a node is down.
+const DOWN_NS: u64 = 60 * MS;
+
+/// A message, or something that a party does.
+pub(super) enum Event {
+    /// A request reaches the store. A second delivery has no party that hears a reply.
+    AtStore(StoreRequest<MemoryPlan>, Option<Listener>),
+    /// A reply reaches its node, with the instant of the decision; or the node stops waiting.
+    AtNode(Result<StoreReply, StoreError>, u64, Listener),
+    /// A node runs its timers.
+    Attend(u32),
+    /// A caller acts.
+    Act(usize),
+    /// The call of this index comes.
+    Call(usize),
+    Crash(u32),
+    Start(u32),
+    /// A fault of the plan begins, or ends.
+    Begin(usize),
+    End(usize),
+    /// The replica reads its last.
+    Copy,
+    /// A replica takes over, its clock set back or not.
+    FailOver {
+        is_behind: bool,
+    },
+}
+
+/// The receiver of the first reply to a request, and its node.
+#[derive(Clone)]
+pub(super) struct Listener {
+    pub(super) node: u32,
+    pub(super) life: u32,
+    pub(super) callback: Arc<Mutex<Option<Callback>>>,
+}
+
+pub(super) struct Node {
+    clock: NodeClock,
+    shown: ManualClock,
+    pub(super) life: u32,
+    /// Absent while it is down.
+    pub(super) up: Option<(Arc<Link>, Distributed<Link, ManualClock>)>,
+    attends_ns: u64,
+    /// The calls that wait for a decision, in order.
+    waiting: Vec<Waiting>,
+}
+
+/// A call that waits for a decision.
+struct Waiting {
+    decision: DecisionFuture,
+    permits: u64,
+    since_ns: u64,
 }
 
 pub(super) struct World<'p> {
-    plan: &'p Plan,
-    true_ns: u64,
-    queue: Queue,
-    nodes: Vec<Node>,
-    store: Store,
-    away: Away,
+    pub(super) plan: &'p Plan,
+    pub(super) true_ns: u64,
+    queue: BTreeMap<(u64, u64), Event>,
+    caused: u64,
+    pub(super) random: Random,
+    pub(super) store: SharedStore,
+    pub(super) store_clock: ManualClock,
+    /// What the replica knows that is about to take over.
+    pub(super) image: Option<MemoryImage>,
+    /// `true` while the store has failed.
+    pub(super) is_down: bool,
     /// The faults in progress.
     active: Vec<usize>,
-    calls: Calls<'p>,
-    /// The random numbers that decide about messages.
-    message_random: Random,
-    post: Outbox,
-    tally: Tally,
+    pub(super) nodes: Vec<Node>,
+    pub(super) callers: Vec<Caller>,
+    /// The instants at which the store has decided to hold.
+    pub(super) decided: HashMap<ReservationId, u64>,
+    /// The permits used within the estimates, by the instants of the decisions.
+    pub(super) used: Vec<(u64, u64)>,
+    pub(super) used_in_all: u64,
+    pub(super) over: u64,
+    /// `true` while the store may differ from the sum of what was used.
+    pub(super) is_uncertain: bool,
+    /// The time by which the store's clock is behind.
+    pub(super) behind_ns: u64,
+    pub(super) counts: Counts,
+    pub(super) calls: CallCounts,
 }
 
 impl<'p> World<'p> {
-    pub(super) fn new(plan: &'p Plan, slice_ns: u64) -> Self {
-        // Each kind of chance has its own random numbers, so that other modes see the same calls.
-        let chance = |sort: u64| Random::new(plan.seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ sort);
-        let (mut clocks, mut starts) = (chance(1), chance(2));
-        let nodes: Vec<Node> =
-            (0..plan.nodes).map(|index| Node::new(plan, index, &mut clocks)).collect();
-        let mut queue = Queue::default();
-        for node in 0..plan.nodes {
-            queue.push(below(&mut starts, plan.starts_within_ns()), Event::Start { node });
-        }
-        for (fault, described) in plan.faults.iter().enumerate() {
-            queue.push(described.at_ns, Event::Begins { fault });
-            queue.push(described.end_ns(), Event::Ends { fault });
-        }
-        Self {
+    pub(super) fn new(plan: &'p Plan) -> Self {
+        let store_clock = ManualClock::stepped();
+        let store = Arc::new(MemoryStore::with_capacity(store_clock.clone(), 1_000));
+        let mut random = Random::new(plan.seed.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        let nodes = (0..plan.nodes).map(|_| {
+            let max_ppm = i64::from(plan.drift_ppm);
+            let drift_ppm = [max_ppm, -max_ppm, 0][below(&mut random, 3) as usize];
+            let clock = NodeClock { origin_ns: random.bits() >> 20, drift_ppm };
+            let (shown, waiting) = (ManualClock::stepped(), Vec::new());
+            Node { clock, shown, life: 0, up: None, attends_ns: u64::MAX, waiting }
+        });
+        let may_lose = plan.failover_loses_ns.is_some() || !plan.faults.is_empty();
+        let mut world = Self {
             plan,
-            true_ns: 0,
-            queue,
-            nodes,
-            store: Store::new(plan),
-            away: Away::default(),
+            true_ns: BEGIN_NS,
+            queue: BTreeMap::new(),
+            caused: 0,
+            nodes: nodes.collect(),
+            random,
+            store,
+            store_clock,
+            image: None,
+            is_down: false,
             active: Vec::new(),
-            calls: Calls::new(&plan.traffic, plan.nodes, chance(3)),
-            message_random: chance(4),
-            post: Outbox::default(),
-            tally: Tally::new(plan, slice_ns),
+            callers: Vec::new(),
+            decided: HashMap::new(),
+            used: Vec::new(),
+            used_in_all: 0,
+            over: 0,
+            is_uncertain: may_lose || plan.leases.is_some() || !plan.calls.is_empty(),
+            behind_ns: 0,
+            counts: Counts::default(),
+            calls: CallCounts::default(),
+        };
+        world.schedule();
+        world
+    }
+
+    /// Schedules what does not depend on anything else.
+    fn schedule(&mut self) {
+        for node in 0..self.plan.nodes {
+            self.push(0, Event::Start(node));
+        }
+        for (index, fault) in self.plan.faults.iter().enumerate() {
+            if let FaultKind::Failover { loses_ns } = fault.kind {
+                self.push(fault.at_ns.saturating_sub(loses_ns), Event::Copy);
+            }
+            self.push(fault.at_ns, Event::Begin(index));
+            self.push(fault.at_ns + fault.lasting_ns, Event::End(index));
+        }
+        for (index, call) in self.plan.calls.iter().enumerate() {
+            self.push(call.at_ns, Event::Call(index));
+        }
+        for _ in 0..self.plan.crashes {
+            let node = self.some_node();
+            let (at_ns, down_ns) = (self.some(self.plan.lasting_ns), self.some(DOWN_NS));
+            self.push(at_ns, Event::Crash(node));
+            self.push(at_ns + down_ns, Event::Start(node));
+        }
+        if let Some(loses_ns) = self.plan.failover_loses_ns {
+            let at_ns = self.some(self.plan.lasting_ns >> 1);
+            self.push(at_ns.saturating_sub(loses_ns), Event::Copy);
+            self.push(at_ns, Event::FailOver { is_behind: true });
+        }
+        for number in 0..self.plan.callers {
+            let comes_ns = self.some(self.plan.lasting_ns);
+            let caller = self.caller(number, BEGIN_NS + comes_ns);
+            self.callers.push(caller);
+            self.push(comes_ns, Event::Act(self.callers.len() - 1));
+        }
+    }
+
+    fn caller(&mut self, number: u32, comes_ns: u64) -> Caller {
+        let estimate = 1 + self.some(self.plan.max_estimate);
+        let ttl_ns = 1 + self.some(self.plan.max_ttl_ns);
+        let actual = match self.some(4) {
+            0 => self.some(estimate * 2),
+            _ => self.some(estimate + 1),
+        };
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        Caller {
+            node: self.some_node(),
+            id: ReservationId(id),
+            estimate,
+            actual,
+            ttl_ns,
+            work_ns: self.some(ttl_ns + (ttl_ns >> 2)),
+            is_local: self.some(2) == 0,
+            gives_up_ns: comes_ns + self.plan.patience_ns(),
+            begun_ns: None,
+            ends_ns: None,
+            has_sent_commit: false,
+            state: CallerState::Idle,
         }
     }
 
     pub(super) fn play(mut self) -> Report {
-        self.next_calls();
-        while let Some((at_ns, event)) = self.queue.pop() {
-            if at_ns >= self.plan.lasting_ns {
-                break;
-            }
+        while let Some(((at_ns, _), event)) = self.queue.pop_first() {
             self.true_ns = at_ns;
             match event {
-                Event::Start { node } => self.start(node),
-                Event::Calls { node, calls } => self.call(node, calls),
-                Event::Wake { node } => self.step(node, Node::wake),
-                Event::AtStore { node, number, .. } => self.at_store(node, number, event),
-                Event::AtNode { node, number, reply } if !self.is_cut(node) => {
-                    self.step(node, |node, step| node.handle(step, number, reply));
+                Event::AtStore(request, listener) => self.at_store(request, listener),
+                Event::AtNode(reply, decided_ns, listener) => {
+                    self.at_node(reply, decided_ns, &listener);
                 }
-                Event::AtNode { .. } => {}
-                Event::GiveUp { node, number } => {
-                    self.step(node, |node, step| node.give_up(step, number));
+                Event::Attend(node) => {
+                    self.at(node, 0, |node| node.attends_ns = u64::MAX);
                 }
-                Event::Begins { fault } => self.begins(fault),
-                Event::Ends { fault } => self.ends(fault),
+                Event::Act(caller) => self.act(caller),
+                Event::Call(index) => self.call(index),
+                Event::Crash(node) => self.crash(node),
+                Event::Start(node) => self.start(node),
+                Event::Begin(fault) => self.begin(fault),
+                Event::End(fault) => self.end(fault),
+                Event::Copy => self.image = Some(self.store.image()),
+                Event::FailOver { is_behind } => self.fail_over(is_behind),
             }
         }
-        let events = self.queue.caused();
-        Report::of(self.plan, self.tally, events)
+        self.report()
     }
 
-    /// Starts a node, unless it is down from the beginning.
-    fn start(&mut self, node: u32) {
-        if !self.is_struck(node, |kind| matches!(kind, FaultKind::Crash(_))) {
-            self.step(node, Node::start);
-        }
-    }
-
-    fn next_calls(&mut self) {
-        if let Some(arrival) = self.calls.next() {
-            let (node, calls) = (arrival.node, arrival.calls);
-            self.queue.push(arrival.at_ns, Event::Calls { node, calls });
-        }
-    }
-
-    fn call(&mut self, node: u32, calls: u32) {
-        for _ in 0..calls {
-            let permits = self.calls.permits();
-            self.step(node, |node, step| node.call(step, permits));
-        }
-        self.next_calls();
-    }
-
-    /// Lets a node act, and sends the messages that it wrote.
-    fn step(&mut self, index: u32, act: impl FnOnce(&mut Node, &mut NodeStep<'_>)) {
-        let Some(node) =
-            usize::try_from(index).ok().and_then(|position| self.nodes.get_mut(position))
-        else {
-            return;
-        };
-        let now_ns = node.clock().reading_ns(self.true_ns);
-        let (true_ns, plan) = (self.true_ns, self.plan);
-        let mut step =
-            NodeStep { true_ns, now_ns, plan, post: &mut self.post, tally: &mut self.tally };
-        act(node, &mut step);
-        if let Some(wake_ns) = node.wakes_at_ns(true_ns) {
-            let late_ns = match plan.late_ns {
-                0 => 0,
-                max_ns => below(&mut self.message_random, max_ns.saturating_add(1)),
-            };
-            self.queue.push(wake_ns.saturating_add(late_ns), Event::Wake { node: index });
-        }
-        let give_up_ns = node.clock().true_ns(now_ns.saturating_add(plan.budget_ns));
-        let letters = std::mem::take(&mut self.post.letters);
-        for message_delay in &letters {
-            let number = message_delay.number;
-            if message_delay.is_awaited {
-                self.queue.push(give_up_ns, Event::GiveUp { node: index, number });
-            }
-            self.tally.note(self.true_ns, 4, number);
-            if let Some(delay_ns) = self.passes(index) {
-                let at_ns = self.true_ns.saturating_add(delay_ns);
-                let request = message_delay.request;
-                self.queue.push(at_ns, Event::AtStore { node: index, number, request });
-            }
-        }
-        // The allocation is kept.
-        self.post.letters = letters;
-        self.post.letters.clear();
-    }
-
-    /// Returns the delay of a message to or from a node, or `None` if it never arrives.
-    fn passes(&mut self, node: u32) -> Option<u64> {
-        // Drawn in any case, so that a cut changes no other message.
-        let delay_ns = self.plan.network.message_delay(&mut self.message_random)?;
-        let slowest = self.active().map(|(_, fault)| match fault.kind {
-            FaultKind::Slow { min_ns } => min_ns,
+    fn report(mut self) -> Report {
+        // All that is still held has ended by then.
+        self.true_ns += self.plan.max_ttl_ns * 2;
+        let period_ns = match self.plan.limit {
+            Rule::Log(log) => log.held_for_ns(),
             _ => 0,
+        };
+        let is_forgotten = self.true_ns - BEGIN_NS >= period_ns;
+        let counted = (!self.is_uncertain && !is_forgotten).then(|| self.counted());
+        // A caller may hear of a decision so much later; a failover makes that matter.
+        let shorter_ns = self.plan.failover_loses_ns.map_or(0, |_| self.plan.patience_ns());
+        self.used.sort_unstable();
+        let is_alone = matches!(self.plan.on_unavailable, OnUnavailable::Local { .. });
+        let times = if is_alone { 2 } else { 1 };
+        let max_used = most_used(&self.plan.limit, &self.used, shorter_ns, times);
+        Report {
+            max_used,
+            bound: self.plan.bound(self.calls.forgotten),
+            over: self.over,
+            counted: counted.map(|counted| (counted, self.used_in_all)),
+            events: self.caused,
+            counts: self.counts,
+            calls: self.calls,
+            used: self.used.into_iter().map(|(at_ns, used)| (at_ns - BEGIN_NS, used)).collect(),
+        }
+    }
+
+    /// Returns what the store has counted.
+    fn counted(&mut self) -> u64 {
+        let charge = StoreRequest::Charge {
+            plan: Arc::new(self.rules()),
+            key: KEY.into(),
+            permits: 0,
+            debt: Debt::FORGOTTEN,
+            once: None,
+        };
+        match self.decide(charge).map(|reply| reply.reply) {
+            Ok(Reply::Charged(reply)) => {
+                let (free, debt) = (reply.remaining, reply.charged.debt);
+                self.plan.limit.capacity().saturating_sub(free) + debt
+            }
+            other => panic!("a charge of nothing is refused: {other:?}"),
+        }
+    }
+
+    pub(super) fn rules(&self) -> MemoryPlan {
+        self.store.plan(&[("limit", self.plan.limit)]).unwrap()
+    }
+
+    /// Returns the instant at which so much time has passed on a node's clock.
+    pub(super) fn after(&self, index: u32, time_ns: u64) -> u64 {
+        let clock = &self.nodes[index as usize].clock;
+        clock.true_ns(clock.reading_ns(self.true_ns) + time_ns)
+    }
+
+    fn start(&mut self, index: u32) {
+        let plan = self.plan;
+        let link = Link::new(&self.store);
+        self.at(index, 0, |node| {
+            if node.up.is_some() {
+                return;
+            }
+            let builder = Distributed::builder(Arc::clone(&link))
+                .with_clock(node.shown.clone())
+                .with_budget(Duration::from_nanos(plan.budget_ns))
+                .on_unavailable(plan.on_unavailable)
+                .unattended();
+            let builder = if plan.quarantine { builder.with_quarantine() } else { builder };
+            let mode = plan.leases.map_or(Mode::Exact, Mode::Leased);
+            let limiter = builder.limit("limit", plan.limit).mode(mode).build().unwrap();
+            node.up = Some((link, limiter));
+            node.attends_ns = u64::MAX;
         });
-        let delay_ns = slowest.fold(delay_ns, u64::max);
-        if self.is_cut(node) { None } else { Some(delay_ns) }
     }
 
-    fn is_cut(&self, node: u32) -> bool {
-        self.is_struck(node, |kind| matches!(kind, FaultKind::Cut(_)))
-    }
-
-    /// Returns `true` if a node currently has a fault of such a kind.
-    fn is_struck(&self, node: u32, is_such: impl Fn(FaultKind) -> bool) -> bool {
-        let seed = self.plan.seed;
-        self.active().any(|(index, fault)| is_such(fault.kind) && fault.concerns(seed, index, node))
-    }
-
-    /// Returns the faults in progress, each with its index in the plan.
-    fn active(&self) -> impl Iterator<Item = (usize, &Fault)> {
-        self.active.iter().filter_map(|&index| Some((index, self.plan.faults.get(index)?)))
-    }
-
-    fn at_store(&mut self, node: u32, number: u64, event: Event) {
-        let Event::AtStore { request, .. } = event else { return };
-        if self.true_ns < self.away.unavailable_until_ns || self.is_cut(node) {
-            return;
-        }
-        if self.true_ns < self.away.stalled_until_ns {
-            self.queue.push(self.away.stalled_until_ns, event);
-            return;
-        }
-        let reply = self.store.handle(self.true_ns, request, &mut self.tally);
-        if let Some(delay_ns) = self.passes(node) {
-            let at_ns = self.true_ns.saturating_add(delay_ns);
-            self.queue.push(at_ns, Event::AtNode { node, number, reply });
+    fn crash(&mut self, index: u32) {
+        let has_crashed = self.at(index, 0, |node| {
+            node.life += 1;
+            node.waiting.clear();
+            node.up.take().is_some()
+        });
+        if has_crashed {
+            self.counts.crashes += 1;
+            self.orphan(index);
         }
     }
 
-    fn begins(&mut self, index: usize) {
-        let Some(fault) = self.plan.faults.get(index) else { return };
-        self.tally.note(self.true_ns, 5, fault.lasting_ns);
-        self.active.push(index);
-        match fault.kind {
-            FaultKind::Crash(affected) => {
-                for (node, position) in self.nodes.iter_mut().zip(0..) {
-                    if affected.has(self.plan.seed, index, position) {
-                        node.crash();
-                        self.tally.share(self.true_ns, position, 0);
-                    }
-                }
+    fn begin(&mut self, fault: usize) {
+        self.active.push(fault);
+        match self.plan.faults[fault].kind.clone() {
+            FaultKind::Crash(nodes) => nodes.for_each(|node| self.crash(node)),
+            FaultKind::Failover { .. } => self.is_down = true,
+            FaultKind::Cut(_) | FaultKind::Slow { .. } => {}
+        }
+    }
+
+    fn end(&mut self, fault: usize) {
+        self.active.retain(|&active| active != fault);
+        match self.plan.faults[fault].kind.clone() {
+            FaultKind::Crash(nodes) => nodes.for_each(|node| self.start(node)),
+            FaultKind::Failover { .. } => {
+                self.is_down = false;
+                self.fail_over(false);
             }
             FaultKind::Cut(_) | FaultKind::Slow { .. } => {}
-            FaultKind::Stall => {
-                self.away.stalled_until_ns = self.away.stalled_until_ns.max(fault.end_ns());
-            }
-            FaultKind::Failover { loses_ns } => {
-                self.away.unavailable_until_ns = self.away.unavailable_until_ns.max(fault.end_ns());
-                self.store.fail(self.true_ns, loses_ns, &mut self.tally);
-            }
         }
     }
 
-    fn ends(&mut self, index: usize) {
-        self.active.retain(|&active| active != index);
-        let Some(fault) = self.plan.faults.get(index) else { return };
-        match fault.kind {
-            FaultKind::Crash(affected) => {
-                for node in 0..self.plan.nodes {
-                    if affected.has(self.plan.seed, index, node) {
-                        self.step(node, Node::start);
-                    }
-                }
+    /// Returns the delay of a message to or from a node, unless it gets lost.
+    pub(super) fn delay_ns(&mut self, node: u32) -> Option<u64> {
+        let delay_ns = self.plan.network.message_delay(&mut self.random);
+        let mut active = self.active.iter().map(|&fault| &self.plan.faults[fault].kind);
+        active.try_fold(delay_ns?, |delay_ns, kind| match kind {
+            FaultKind::Cut(nodes) if nodes.contains(&node) => None,
+            FaultKind::Slow { min_ns } => Some(delay_ns.max(*min_ns)),
+            _ => Some(delay_ns),
+        })
+    }
+
+    fn call(&mut self, index: usize) {
+        let (Call { node, permits, .. }, since_ns) = (self.plan.calls[index], self.true_ns);
+        self.calls.made += 1;
+        self.at(node, 0, |node| {
+            if let Some((_, limiter)) = &node.up {
+                let decision = limiter.try_acquire(KEY, permits);
+                node.waiting.push(Waiting { decision, permits, since_ns });
             }
-            FaultKind::Failover { .. } => self.store.take_over(self.true_ns),
-            FaultKind::Cut(_) | FaultKind::Slow { .. } | FaultKind::Stall => {}
+        });
+    }
+
+    /// Lets a node act at its own time, sends what it has written, and hears what it has decided;
+    /// the store's decision, if that is the reason, was made at `decided_ns`.
+    pub(super) fn at<T>(
+        &mut self,
+        index: u32,
+        decided_ns: u64,
+        act: impl FnOnce(&mut Node) -> T,
+    ) -> T {
+        let true_ns = self.true_ns;
+        let late_ns = match self.plan.late_ns {
+            0 => 0,
+            late_ns => self.some(late_ns),
+        };
+        let node = &mut self.nodes[index as usize];
+        node.shown.set(Duration::from_nanos(node.clock.reading_ns(true_ns)));
+        let acted = act(node);
+        let mut sent = Vec::new();
+        let mut attends_ns = None;
+        if let Some((link, limiter)) = &node.up {
+            let due_ns = limiter.attend().map(|due_ns| node.clock.true_ns(due_ns) + late_ns);
+            attends_ns = due_ns.map(|due_ns| due_ns.max(true_ns + 1));
+            attends_ns = attends_ns.filter(|&due_ns| due_ns < node.attends_ns);
+            node.attends_ns = attends_ns.unwrap_or(node.attends_ns);
+            sent = link.take();
         }
+        let gives_up_ns = node.clock.true_ns(node.clock.reading_ns(true_ns) + self.plan.budget_ns);
+        let life = node.life;
+        for mut waiting in std::mem::take(&mut node.waiting) {
+            let mut context = Context::from_waker(Waker::noop());
+            let Poll::Ready(decided) = Pin::new(&mut waiting.decision).poll(&mut context) else {
+                node.waiting.push(waiting);
+                continue;
+            };
+            let decided = decided.unwrap();
+            self.calls.waited += u64::from(waiting.since_ns < true_ns);
+            let is_alone = decided.by() == DecidedBy::Fallback;
+            let at_ns = if decided.by() == DecidedBy::Store { decided_ns } else { true_ns };
+            if let Decision::Granted(_) = decided {
+                self.used.push((at_ns, waiting.permits));
+                self.calls.granted += 1;
+                self.calls.granted_alone += u64::from(is_alone);
+            } else {
+                self.calls.denied += 1;
+                self.calls.denied_alone += u64::from(is_alone);
+            }
+        }
+        if let Some(attends_ns) = attends_ns {
+            self.push_at(attends_ns, Event::Attend(index));
+        }
+        for (request, callback) in sent {
+            let callback = Arc::new(Mutex::new(Some(callback)));
+            self.send(request, Listener { node: index, life, callback }, gives_up_ns);
+        }
+        acted
+    }
+
+    pub(super) fn act_in(&mut self, number: usize, after_ns: u64) {
+        self.push_at(self.true_ns + after_ns, Event::Act(number));
+    }
+
+    pub(super) fn push(&mut self, after_ns: u64, event: Event) {
+        self.push_at(self.true_ns + after_ns, event);
+    }
+
+    pub(super) fn push_at(&mut self, at_ns: u64, event: Event) {
+        self.caused += 1;
+        self.queue.insert((at_ns, self.caused), event);
+    }
+
+    pub(super) fn some(&mut self, bound: u64) -> u64 {
+        below(&mut self.random, bound)
+    }
+
+    pub(super) fn some_node(&mut self) -> u32 {
+        u32::try_from(self.some(self.plan.nodes.into())).unwrap()
     }
 }

@@ -14,7 +14,7 @@ impl World<'_> {
     /// Ends the callers of a node that has crashed, or lets them go on with another one.
     pub(super) fn orphan(&mut self, index: u32) {
         for number in 0..self.callers.len() {
-            let Some(caller) = self.callers.get_mut(number) else { continue };
+            let caller = &mut self.callers[number];
             let is_done = matches!(caller.state, CallerState::Done);
             if caller.node != index || is_done {
                 continue;
@@ -25,7 +25,7 @@ impl World<'_> {
             if caller.is_local {
                 caller.state = CallerState::Done;
                 if caller.begun_ns.is_some() {
-                    self.counts.died = self.counts.died.saturating_add(1);
+                    self.counts.died += 1;
                     // The store may have booked a commit of which it has not delivered.
                     self.is_uncertain |= caller.has_sent_commit;
                 }
@@ -39,7 +39,7 @@ impl World<'_> {
     pub(super) fn act(&mut self, number: usize) {
         let true_ns = self.true_ns;
         let some_node = self.some_node();
-        let Some(caller) = self.callers.get_mut(number) else { return };
+        let caller = &mut self.callers[number];
         if !matches!(caller.state, CallerState::Idle) {
             return;
         }
@@ -50,7 +50,7 @@ impl World<'_> {
         let (id, node) = (caller.id, caller.node);
         let (estimate, actual, ttl_ns) = (caller.estimate, caller.actual, caller.ttl_ns);
         let is_begun = caller.begun_ns.is_some();
-        let state = self.at(node, |node| {
+        let state = self.at(node, 0, |node| {
             let (_, limiter) = node.up.as_ref()?;
             Some(if is_begun {
                 let end = ReservationEnd::Commit { used: Some(actual) };
@@ -60,8 +60,8 @@ impl World<'_> {
                 CallerState::Reserving(limiter.reserve(KEY, estimate, id, ttl))
             })
         });
-        let Some(caller) = self.callers.get_mut(number) else { return };
-        let Some(state) = state.flatten() else {
+        let caller = &mut self.callers[number];
+        let Some(state) = state else {
             // Its node is down: it tries another one.
             caller.node = some_node;
             return self.act_in(number, PAUSE_NS);
@@ -75,14 +75,14 @@ impl World<'_> {
     /// Lets all callers of a node hear what has come.
     pub(super) fn listen(&mut self, node: u32) {
         for number in 0..self.callers.len() {
-            if self.callers.get(number).is_some_and(|caller| caller.node == node) {
+            if self.callers[number].node == node {
                 self.listen_to(number, false);
             }
         }
     }
 
     fn listen_to(&mut self, number: usize, is_borrowed: bool) {
-        let Some(caller) = self.callers.get_mut(number) else { return };
+        let caller = &mut self.callers[number];
         match caller.delivered() {
             None => {}
             Some(Delivered::Reserved(reply)) => self.reserved(number, reply, is_borrowed),
@@ -97,33 +97,30 @@ impl World<'_> {
         reply: Result<ReserveReply, StoreError>,
         is_borrowed: bool,
     ) {
-        let Some(caller) = self.callers.get_mut(number) else { return };
+        let caller = &mut self.callers[number];
         let reply = match reply {
             Ok(reply) => reply,
             Err(StoreError::Unavailable(_)) => return self.act_in(number, PAUSE_NS),
             Err(error) => panic!("a reservation is refused: {error}"),
         };
-        self.counts.repeated = self.counts.repeated.saturating_add(reply.is_repeated.into());
+        self.counts.repeated += u64::from(reply.is_repeated);
         if let ReserveVerdict::Held { .. } = reply.verdict {
             let decided_ns = self.decided.get(&caller.id).copied().filter(|_| !is_borrowed);
             caller.begun_ns = Some(decided_ns.unwrap_or(self.true_ns));
             let (node, ttl_ns, work_ns) = (caller.node, caller.ttl_ns, caller.work_ns);
-            let ends_ns = self.after(node, ttl_ns).filter(|_| is_borrowed);
-            if let Some(caller) = self.callers.get_mut(number) {
-                caller.ends_ns = ends_ns;
-            }
-            self.counts.held = self.counts.held.saturating_add(1);
-            self.counts.borrowed = self.counts.borrowed.saturating_add(is_borrowed.into());
+            self.callers[number].ends_ns = is_borrowed.then(|| self.after(node, ttl_ns));
+            self.counts.held += 1;
+            self.counts.borrowed += u64::from(is_borrowed);
             self.act_in(number, work_ns);
         } else {
             caller.state = CallerState::Done;
             let is_denied = matches!(reply.verdict, ReserveVerdict::Denied { .. });
-            self.counts.denied = self.counts.denied.saturating_add(is_denied.into());
+            self.counts.denied += u64::from(is_denied);
         }
     }
 
     fn ended(&mut self, number: usize, reply: Result<EndReply, StoreError>) {
-        let Some(caller) = self.callers.get_mut(number) else { return };
+        let caller = &mut self.callers[number];
         let reply = match reply {
             Ok(reply) => reply,
             Err(StoreError::Unavailable(_)) => return self.act_in(number, PAUSE_NS),
@@ -134,33 +131,33 @@ impl World<'_> {
         let has_ended = caller.ends_ns.is_some();
         caller.state = CallerState::Done;
         let counts = &mut self.counts;
-        counts.repeated = counts.repeated.saturating_add(reply.is_repeated.into());
-        self.used_in_all = self.used_in_all.saturating_add(actual);
+        counts.repeated += u64::from(reply.is_repeated);
+        self.used_in_all += actual;
         let counter = match reply.outcome {
             EndOutcome::Late(_) => &mut counts.late,
             EndOutcome::Unknown => &mut counts.unknown,
             EndOutcome::Committed(_) | EndOutcome::Cancelled(_) => &mut counts.committed,
         };
-        *counter = counter.saturating_add(1);
+        *counter += 1;
         let within = match reply.outcome {
             EndOutcome::Late(_) => 0,
             // A late one, of which no party knows any more.
             EndOutcome::Unknown if has_ended => 0,
             _ => actual.min(estimate),
         };
-        self.over = self.over.saturating_add(actual.saturating_sub(within));
+        self.over += actual - within;
         self.used.push((begun_ns, within));
         if reply.outcome != EndOutcome::Unknown {
             return;
         }
         // The store has lost it, or it was borrowed by a node that is gone.
         assert!(self.is_uncertain, "the store has forgotten a reservation");
-        let charge = self.at(node, |node| {
+        let charge = self.at(node, 0, |node| {
             let (_, limiter) = node.up.as_ref()?;
             Some(limiter.charge(KEY, NonZeroU64::new(actual)?))
         });
-        if let (Some(Some(charge)), Some(caller)) = (charge, self.callers.get_mut(number)) {
-            caller.state = CallerState::Charging(charge);
+        if let Some(charge) = charge {
+            self.callers[number].state = CallerState::Charging(charge);
         }
     }
 }
