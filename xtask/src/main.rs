@@ -105,8 +105,8 @@ static COMMANDS: [Command; 26] = [
     },
     Command {
         forms: &["fleet"],
-        help: "ten thousand simulated nodes keep one limit through faults, and a million fleets count\n\
-               reservations once; in release, some minutes",
+        help: "a million simulated fleets keep a limit and count reservations once; in release, some\n\
+               minutes",
         run: |at, _| fleet::run(&at.root),
     },
     Command {

@@ -1,7 +1,6 @@
 //! The pictures of the guides, drawn by the simulator. `![…](pictures/NAME.svg)` in a file of
-//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or a picture of the example `fleet` or
-//! `controllers` if its name begins with `fleet-` or `server-`. Each of these examples prints the
-//! tables of one page too.
+//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or a picture of the example `controllers`
+//! if its name begins with `server-`. It and the example `fleet` print the tables of a page each.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -83,10 +82,8 @@ fn with_tables(root: &Path, page: &str, example: &[&str], command: &str) -> Resu
 }
 
 fn drawing(root: &Path, name: &str) -> Result<String> {
-    for (prefix, example) in [("fleet-", FLEET), ("server-", CONTROLLERS)] {
-        if name.starts_with(prefix) {
-            return output(root, &[example, &["picture", name]].concat());
-        }
+    if name.starts_with("server-") {
+        return output(root, &[CONTROLLERS, &["picture", name]].concat());
     }
     let scenario = format!("testdata/scenarios/{name}.toml");
     let arguments = ["run", "--quiet", "--bin", "rategate", "--", "simulate", "--format", "svg"];

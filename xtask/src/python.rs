@@ -34,12 +34,7 @@ const INTEGRATIONS: &[&str] = &[
     "gunicorn==27.0.1",
 ];
 /// The modules whose types need no package that the short form lacks.
-const TYPED: &[&str] = &[
-    "pyrategate",
-    "pyrategate.asgi",
-    "pyrategate.flask",
-    "pyrategate.pace",
-];
+const TYPED: &[&str] = &["pyrategate", "pyrategate.asgi", "pyrategate.flask", "pyrategate.pace"];
 const PEERS: &[&str] = &[
     "aiolimiter==1.3.0",
     "limits==5.8.0",

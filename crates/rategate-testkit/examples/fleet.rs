@@ -13,6 +13,7 @@
     reason = "sums of a few known numbers, and a program that prints"
 )]
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use rategate::SlidingLog;
 use rategate::distributed::{Leases, OnUnavailable};
-use rategate_testkit::fleet::{Fault, FaultKind, Flaw, Network, Plan, Report, calls, run};
+use rategate_testkit::fleet::{Call, Fault, FaultKind, Flaw, Network, Plan, Report, calls, run};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -62,12 +63,12 @@ fn fleet(leases: Option<Leases>, each_second: u64) -> Plan {
     }
 }
 
-fn spread(each_second: u64, seconds: u64, is_skewed: bool) -> Vec<rategate_testkit::fleet::Call> {
+fn spread(each_second: u64, seconds: u64, is_skewed: bool) -> Vec<Call> {
     calls((1, NODES), each_second, WARM_NS..WARM_NS + seconds * SECOND, 1, is_skewed)
 }
 
-fn leased(ttl_ms: u64, max_permits: u64, guard: bool) -> Option<Leases> {
-    Some(Leases { ttl: Duration::from_millis(ttl_ms), max_permits, guard, drift_ppm: 200 })
+const fn leased(ttl_ms: u64, max_permits: u64, guard: bool) -> Leases {
+    Leases { ttl: Duration::from_millis(ttl_ms), max_permits, guard, drift_ppm: 200 }
 }
 
 /// Returns what one store grants that replies at once.
@@ -79,21 +80,21 @@ fn ideal(plan: &Plan) -> u64 {
 
 fn modes() -> String {
     let mut table = String::from(
-        "**The same fleet in each mode.** Twenty nodes, 1 ms from their store and back, \
-         and a limit of 1000 in any second; \
-         calls at 80 % of it and at twice of it, spread evenly or by Zipf's law, \
-         for ten seconds. *Granted* is relative to one limiter \
-         that sees all calls at once; \
-         *fullest second* is the most that all nodes together used in any \
-         second of true time, and the bound.\n\n\
+        "**The same fleet in each mode.** Twenty nodes, 1 ms from their store and back, and a limit \
+         of 1000 in any second; calls\n\
+         at 80 % of it and at twice of it, spread evenly or by Zipf's law, for ten seconds. \
+         *Granted* is relative to one limiter\n\
+         that sees all calls at once; *fullest second* is the most that all nodes together used in \
+         any second of true time, and\n\
+         the bound.\n\n\
          | mode | calls | round trips for a call | calls that waited | granted \
          | fullest second | bound |\n\
          |---|---|---|---|---|---|---|\n",
     );
     let modes = [
         ("exact", None),
-        ("leased: 0.2 s, 20 units", leased(200, 20, false)),
-        ("the same with the guard", leased(200, 20, true)),
+        ("leased: 0.2 s, 20 units", Some(leased(200, 20, false))),
+        ("the same with the guard", Some(leased(200, 20, true))),
     ];
     let loads = [
         ("80 %, even", 800, false),
@@ -127,8 +128,9 @@ fn modes() -> String {
 fn units() -> String {
     let mut table = String::from(
         "**The price of units.** The same fleet under 10 000 in any second, with leases of 0.2 s; \
-         twice as many calls as pass, spread \
-         evenly. More units are fewer round trips, and without the guard a higher bound.\n\n\
+         twice as many calls as pass,\n\
+         spread evenly. More units are fewer round trips, and without the guard a higher \
+         bound.\n\n\
          | most units | round trips for a call | calls that waited \
          | fullest second, no guard | bound | fullest second, guard |\n\
          |---|---|---|---|---|---|\n",
@@ -137,7 +139,7 @@ fn units() -> String {
         let [open, guarded] = [false, true].map(|guard| {
             let limit = SlidingLog::new(10_000, Duration::from_secs(1)).into();
             let calls = spread(20_000, 3, false);
-            run(&Plan { limit, calls, ..fleet(leased(200, max_units, guard), LIMIT) })
+            run(&Plan { limit, calls, ..fleet(Some(leased(200, max_units, guard)), LIMIT) })
         });
         push(
             &mut table,
@@ -157,8 +159,8 @@ fn units() -> String {
 fn guards() -> String {
     let mut table = String::from(
         "**The price of the guard.** Twice as many calls as pass; 20 units. The store counts \
-         permits lent for `M + L`, so it hands out \
-         `N / (M + L)`.\n\n\
+         permits lent for `M + L`, so it\n\
+         hands out `N / (M + L)`.\n\n\
          | length `L` | granted each second, no guard | with the guard \
          | `N / (M + L)` | round trips for a call |\n\
          |---|---|---|---|---|\n",
@@ -170,7 +172,7 @@ fn guards() -> String {
             let from_ns = WARM_NS + 2 * round_ns;
             let seconds = (from_ns + 10 * round_ns - WARM_NS) / SECOND + 1;
             let calls = spread(2_000, seconds, false);
-            let report = run(&Plan { calls, ..fleet(leased(ttl_ms, 20, guard), LIMIT) });
+            let report = run(&Plan { calls, ..fleet(Some(leased(ttl_ms, 20, guard)), LIMIT) });
             let within = from_ns..from_ns + 10 * round_ns;
             let inside = report.used.iter().filter(|(at_ns, _)| within.contains(at_ns));
             let granted: u64 = inside.map(|(_, permits)| permits).sum();
@@ -193,9 +195,9 @@ fn guards() -> String {
 
 fn outages() -> String {
     let mut table = String::from(
-        "**The store out of reach** for three of ten seconds; 80 % of the limit, spread \
-         evenly. *By fallback* are the calls that nodes decided \
-         without it.\n\n\
+        "**The store out of reach** for three of ten seconds; 80 % of the limit, spread evenly. \
+         *By fallback* are the calls that\n\
+         nodes decided without it.\n\n\
          | mode | fallback | granted | granted by fallback \
          | denied by fallback | fullest second | bound |\n\
          |---|---|---|---|---|---|---|\n",
@@ -211,7 +213,8 @@ fn outages() -> String {
         ("admit", OnUnavailable::Admit),
         ("its share of 1000", local),
     ];
-    for (name, leases) in [("exact", None), ("leased with the guard", leased(200, 20, true))] {
+    for (name, leases) in [("exact", None), ("leased with the guard", Some(leased(200, 20, true)))]
+    {
         for (fallback, on_unavailable) in fallbacks {
             let faults = vec![away.clone()];
             let report = run(&Plan { on_unavailable, faults, ..fleet(leases, 800) });
@@ -234,9 +237,9 @@ fn outages() -> String {
 
 fn failovers() -> String {
     let mut table = String::from(
-        "**A replica takes over**, and lacks the last 0.1 s. Twice as many calls as pass; \
-         the store is unavailable for 50 ms, while \
-         a second's permits are being handed out.\n\n\
+        "**A replica takes over**, and lacks the last 0.1 s. Twice as many calls as pass; the store \
+         is unavailable for 50 ms,\n\
+         while a second's permits are being handed out.\n\n\
          | mode | quarantine | permits lost | fullest second | bound | granted |\n\
          |---|---|---|---|---|---|\n",
     );
@@ -246,7 +249,8 @@ fn failovers() -> String {
         lasting_ns: 50 * MS,
         kind: FaultKind::Failover { loses_ns: 100 * MS },
     };
-    for (name, leases) in [("exact", None), ("leased with the guard", leased(200, 20, true))] {
+    for (name, leases) in [("exact", None), ("leased with the guard", Some(leased(200, 20, true)))]
+    {
         for (word, quarantine) in [("no", false), ("yes", true)] {
             let faults = vec![fails.clone()];
             let plan = Plan { quarantine, faults, ..fleet(leases, 2_000) };
@@ -282,7 +286,8 @@ fn thousandths(amount: u64, whole: u64) -> String {
 }
 
 fn push(table: &mut String, row: &[String]) {
-    table.push_str(&format!("| {} |\n", row.join(" | ")));
+    // A string takes whatever is written.
+    let _ = writeln!(table, "| {} |", row.join(" | "));
 }
 
 /// Plays so many runs on all processors. Returns `false` if a law did not hold, or if a deliberate

@@ -22,8 +22,8 @@ fn limits() -> [Rule; 3] {
     ]
 }
 
-fn leases(ttl_ms: u64, max_permits: u64, guard: bool, drift_ppm: u32) -> Option<Leases> {
-    Some(Leases { ttl: Duration::from_millis(ttl_ms), max_permits, guard, drift_ppm })
+fn leases(ttl_ms: u64, max_permits: u64, guard: bool, drift_ppm: u32) -> Leases {
+    Leases { ttl: Duration::from_millis(ttl_ms), max_permits, guard, drift_ppm }
 }
 
 /// Returns the faults of each test, by name.
@@ -65,7 +65,7 @@ fn plan(seed: u64, limit: Rule) -> Plan {
         late_ns: 3 * MS,
         drift_ppm: 20_000,
         network: Network { min_ns: MS, extra_ns: 3 * MS, lost_ppm: 20_000 },
-        calls: calls((seed, NODES), 700, 0..4_500 * MS, seed % 3 + 1, seed % 2 == 0),
+        calls: calls((seed, NODES), 700, 0..4_500 * MS, seed % 3 + 1, seed.is_multiple_of(2)),
         ..Plan::new(NODES, limit)
     }
 }
@@ -100,14 +100,20 @@ fn exact_is_within_the_limit() {
 /// The guard makes lent permits fit into the limit itself (docs/theory.md, section 5.2).
 #[test]
 fn leased_with_a_guard_is_within_the_limit() {
-    goes_through_everything(&[leases(150, 15, true, 20_000), leases(400, 15, true, 20_000)]);
+    goes_through_everything(&[
+        Some(leases(150, 15, true, 20_000)),
+        Some(leases(400, 15, true, 20_000)),
+    ]);
 }
 
 /// Without the guard, the excess is at most what nodes can hold at one instant (docs/theory.md,
 /// sections 5.2 and 5.4).
 #[test]
 fn leased_without_a_guard_is_within_the_limit_and_what_is_lent() {
-    goes_through_everything(&[leases(150, 15, false, 20_000), leases(600, 15, false, 20_000)]);
+    goes_through_everything(&[
+        Some(leases(150, 15, false, 20_000)),
+        Some(leases(600, 15, false, 20_000)),
+    ]);
 }
 
 /// Nodes that fall back to their shares add at most all shares (docs/theory.md, section 5.6).
@@ -116,7 +122,7 @@ fn a_fallback_adds_the_local_shares() {
     let [log, bucket, _] = limits();
     let on_unavailable = OnUnavailable::Local { nodes: NonZeroU32::new(NODES).unwrap() };
     for (kind, faults) in fault_classes() {
-        let modes = [(log, None), (bucket, None), (bucket, leases(150, 15, true, 500))];
+        let modes = [(log, None), (bucket, None), (bucket, Some(leases(150, 15, true, 500)))];
         for (seed, (limit, leases)) in (1..).zip(modes) {
             let base = Plan { faults: faults.clone(), leases, ..plan(seed, limit) };
             // Shares are made for clocks that are wrong by no more.
@@ -134,7 +140,7 @@ fn a_fallback_adds_the_local_shares() {
 #[test]
 fn a_seed_says_everything() {
     let (_, faults) = fault_classes().pop().unwrap();
-    for leases in [None, leases(150, 15, true, 20_000)] {
+    for leases in [None, Some(leases(150, 15, true, 20_000))] {
         let play = |seed| {
             run(&Plan {
                 faults: faults.clone(),
@@ -171,7 +177,7 @@ fn hoarders(limit: impl Into<Rule>, guard: bool) -> Plan {
     Plan {
         network: Network { min_ns: 1_000, extra_ns: 0, lost_ppm: 0 },
         calls: script,
-        leases: leases(length_ms, 25, guard, 0),
+        leases: Some(leases(length_ms, 25, guard, 0)),
         ..Plan::new(nodes, limit)
     }
 }
@@ -211,7 +217,7 @@ fn late_user(seed: u64) -> Plan {
     let mut calls = vec![call(10); 40];
     calls.extend((60..600).step_by(11).map(call));
     calls.extend((1_250..1_700).flat_map(|at_ms| vec![call(at_ms); 30]));
-    let leases = leases(400, 40, true, 200_000);
+    let leases = Some(leases(400, 40, true, 200_000));
     let limit = SlidingLog::new(80, Duration::from_secs(1));
     Plan { seed, drift_ppm: 200_000, budget_ns: 200 * MS, calls, leases, ..Plan::new(1, limit) }
 }
@@ -252,9 +258,9 @@ fn a_replica_trusted_at_once_is_seen() {
     };
     for (leases, min) in [
         (None, 6),
-        (leases(200, 15, true, 20_000), 6),
+        (Some(leases(200, 15, true, 20_000)), 6),
         // Without a guard, the bound has a margin for some of the permits that the replica lost.
-        (leases(200, 15, false, 20_000), 3),
+        (Some(leases(200, 15, false, 20_000)), 3),
     ] {
         let trusting = |plan| Plan { quarantine: false, ..plan };
         let caught = caught(|seed| failing(seed, leases), trusting);
@@ -266,7 +272,7 @@ fn a_replica_trusted_at_once_is_seen() {
 fn ten_thousand_nodes_keep_one_limit() {
     let nodes = 10_000;
     let fault = |at_ms: u64, kind| Fault { at_ns: at_ms * MS, lasting_ns: 100 * MS, kind };
-    for leases in [None, leases(100, 50, true, 20_000)] {
+    for leases in [None, Some(leases(100, 50, true, 20_000))] {
         let base = plan(3, SlidingLog::new(20_000, Duration::from_millis(500)).into());
         let faults =
             vec![fault(100, FaultKind::Cut(0..5_000)), fault(250, FaultKind::Crash(2_000..7_000))];
