@@ -94,7 +94,7 @@ pub(super) struct World<'p> {
     pub(super) random: Random,
     pub(super) store: SharedStore,
     pub(super) store_clock: ManualClock,
-    /// What the replica knows that is about to take over.
+    /// The state that the replica has, which is about to take over.
     pub(super) image: Option<MemoryImage>,
     /// `true` while the store has failed.
     pub(super) is_down: bool,
