@@ -1,6 +1,6 @@
 //! The pictures of the guides, drawn by the simulator. `![…](pictures/NAME.svg)` in a file of
-//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or a picture of the example `controllers`
-//! if its name begins with `server-`. It and the example `fleet` print the tables of a page each.
+//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or one of `testdata/servers` if its name
+//! begins with `server-`. The examples `fleet` and `controllers` print the tables of a page each.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -82,10 +82,10 @@ fn with_tables(root: &Path, page: &str, example: &[&str], command: &str) -> Resu
 }
 
 fn drawing(root: &Path, name: &str) -> Result<String> {
-    if name.starts_with("server-") {
-        return output(root, &[CONTROLLERS, &["picture", name]].concat());
-    }
-    let scenario = format!("testdata/scenarios/{name}.toml");
+    let scenario = match name.strip_prefix("server-") {
+        Some(server) => format!("testdata/servers/{server}.toml"),
+        None => format!("testdata/scenarios/{name}.toml"),
+    };
     let arguments = ["run", "--quiet", "--bin", "rategate", "--", "simulate", "--format", "svg"];
     output(root, &[&arguments, &[scenario.as_str()][..]].concat())
 }

@@ -4,8 +4,8 @@ use std::mem::size_of;
 
 use fastrand::Rng;
 use rategate_core::adaptive::{
-    Adaptation, AdaptiveConcurrency, Aimd, Bounds, Change, Controller, Gradient, Knee, Method,
-    Outcome, Reason, Sample, Vegas,
+    Adaptation, AdaptiveConcurrency, Aimd, Bounds, Change, Controller, Knee, Method, Outcome,
+    Reason, Sample,
 };
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
@@ -30,20 +30,6 @@ fn limits<C: Controller>(mut controller: C, served: &[(u64, u32)]) -> Vec<u32> {
 }
 
 #[test]
-fn vegas_has_the_values_of_the_tests_of_concurrency_limits() {
-    let vegas = || Vegas::new(Bounds::new(1, 10, 20), 1);
-    assert_eq!(limits(vegas(), &[(10 * MS, 10), (10 * MS, 11)]), [10, 16]);
-    assert_eq!(limits(vegas(), &[(10 * MS, 10), (50 * MS, 11)]), [10, 9]);
-    assert_eq!(limits(vegas(), &[(10 * MS, 10), (14 * MS, 14)]), [10, 10]);
-    let mut dropping = vegas();
-    dropping.sample(sample(10 * MS, 1, Outcome::Served));
-    dropping.sample(sample(10 * MS, 1, Outcome::Dropped));
-    assert_eq!(dropping.limit(), 9);
-    let large = Vegas::new(Bounds::new(1, 10_000, 20_000), 1);
-    assert_eq!(limits(large, &[(10_000 * MS, 5_000), (10_000 * MS, 6_000)]), [10_000, 10_024]);
-}
-
-#[test]
 fn aimd_has_the_values_of_the_tests_of_concurrency_limits() {
     let aimd = |first, ceiling| Aimd::new(Bounds::new(1, first, ceiling));
     assert_eq!(limits(aimd(20, 200), &[(MS, 10)]), [21]);
@@ -51,61 +37,6 @@ fn aimd_has_the_values_of_the_tests_of_concurrency_limits() {
     let mut dropping = aimd(30, 200);
     dropping.sample(sample(0, 0, Outcome::Dropped));
     assert_eq!(dropping.limit(), 27);
-}
-
-/// `Gradient2` of concurrency-limits, in floats as it is written there.
-struct Float {
-    limit: f64,
-    long: f64,
-    sum: f64,
-    count: u32,
-}
-
-impl Float {
-    fn sample(&mut self, latency_ns: u64, in_flight: u32) {
-        let newest = f64::from(u32::try_from(latency_ns).unwrap());
-        if self.count < 10 {
-            self.count += 1;
-            self.sum += newest;
-            self.long = self.sum / f64::from(self.count);
-        } else {
-            let factor = 2.0 / 601.0;
-            self.long = self.long * (1.0 - factor) + newest * factor;
-        }
-        let long = self.long;
-        if long / newest > 2.0 {
-            self.long *= 0.95;
-        }
-        if f64::from(in_flight) < self.limit / 2.0 {
-            return;
-        }
-        let gradient = (1.5 * long / newest).clamp(0.5, 1.0);
-        let next = self.limit * gradient + 4.0;
-        self.limit = (self.limit * 0.8 + next * 0.2).clamp(1.0, 1000.0);
-    }
-}
-
-#[test]
-fn gradient_is_that_of_concurrency_limits_but_for_rounding() {
-    for seed in 0..20 {
-        let mut rng = Rng::with_seed(seed);
-        let mut whole = Gradient::new(Bounds::new(1, 20, 1000));
-        let mut float = Float { limit: 20.0, long: 0.0, sum: 0.0, count: 0 };
-        let mut scale = 1;
-        for _ in 0..5_000 {
-            if rng.u32(..500) == 0 {
-                scale = rng.u64(1..=8);
-            }
-            let latency_ns = scale * rng.u64(MS..3 * MS);
-            // Far from half of the limit, where rounding would decide.
-            let in_flight = if rng.u32(..4) == 0 { 0 } else { 1_000 };
-            whole.sample(sample(latency_ns, in_flight, Outcome::Served));
-            float.sample(latency_ns, in_flight);
-            let off = f64::from(whole.limit()) - float.limit;
-            let error = 1.5 + float.limit / 512.0;
-            assert!(off.abs() <= error, "{whole:?} is not {}", float.limit);
-        }
-    }
 }
 
 /// Returns the next sample of a sequence, some of which have instants that no clock shows.
@@ -182,9 +113,7 @@ fn keeps_its_bounds<C: Controller>(new: impl Fn(Bounds, u64) -> C) -> u64 {
 #[test]
 fn no_samples_move_a_limit_beyond_its_bounds() {
     assert!(keeps_its_bounds(Knee::new) > 2 * sequences());
-    assert!(keeps_its_bounds(Vegas::new) > 2 * sequences());
     assert!(keeps_its_bounds(|bounds, _| Aimd::new(bounds)) > 2 * sequences());
-    assert!(keeps_its_bounds(|bounds, _| Gradient::new(bounds)) > 2 * sequences());
 }
 
 /// The limits after some samples are the same on every machine, and in every version until a rule
@@ -270,9 +199,7 @@ fn a_limit_that_is_not_reached_does_not_grow() {
     for seed in 0..100 {
         let bounds = Bounds::new(1, 40, 1_000);
         stays(Knee::new(bounds, seed), seed);
-        stays(Vegas::new(bounds, seed), seed);
         stays(Aimd::new(bounds), seed);
-        stays(Gradient::new(bounds), seed);
     }
 }
 
@@ -315,27 +242,15 @@ fn limit_by(method: Method) -> Ledger<AdaptiveConcurrency> {
     Ledger::new(AdaptiveConcurrency::following(adaptation), 0)
 }
 
-/// Starts as many operations as fit, and ends so many of them after `latency_ns`, and the others
-/// without a word.
-fn fill_some(
-    limit: &mut Ledger<AdaptiveConcurrency>,
-    now_ns: u64,
-    latency_ns: u64,
-    outcome: Outcome,
-    count: usize,
-) {
+/// Starts as many operations as fit, and ends them after `latency_ns`.
+fn fill(limit: &mut Ledger<AdaptiveConcurrency>, now_ns: u64, latency_ns: u64, outcome: Outcome) {
     let mut grants: Vec<Grant> = Vec::new();
     while let Ok(Verdict::Granted(grant)) = limit.try_acquire(now_ns, 1) {
         grants.push(grant);
     }
-    for (nth, grant) in grants.iter().rev().enumerate() {
-        let outcome = if nth < count { outcome } else { Outcome::Ignored };
+    for grant in &grants {
         limit.release_with_outcome(now_ns + latency_ns, grant, 1, outcome);
     }
-}
-
-fn fill(limit: &mut Ledger<AdaptiveConcurrency>, now_ns: u64, latency_ns: u64, outcome: Outcome) {
-    fill_some(limit, now_ns, latency_ns, outcome, usize::MAX);
 }
 
 fn last(limit: &Ledger<AdaptiveConcurrency>) -> Change {
@@ -344,7 +259,7 @@ fn last(limit: &Ledger<AdaptiveConcurrency>) -> Change {
 
 #[test]
 fn a_change_has_a_reason() {
-    for method in [Method::Knee, Method::Aimd, Method::Vegas, Method::Gradient] {
+    for method in [Method::Knee, Method::Aimd] {
         let mut limit = limit_by(method);
         assert_eq!(limit.state().changes(), (0, None), "{method:?}");
         for turn in 0..10 {
@@ -354,19 +269,13 @@ fn a_change_has_a_reason() {
         let grew = grew.unwrap();
         assert_eq!(grew.reason, Reason::Reached, "{method:?}");
         assert!(grew.from < grew.to && count > 0, "{method:?}: {grew:?}");
-        let known = matches!(method, Method::Knee | Method::Vegas).then_some(20 * MS);
+        let known = (method == Method::Knee).then_some(20 * MS);
         assert_eq!(limit.state().base_ns(), known, "{method:?}");
-        // Gradient heeds no drops, and gets used to a long latency: a few of it.
-        let (reason, outcome, ends) = match method {
-            Method::Gradient => (Reason::Queue, Outcome::Served, 3),
-            _ => (Reason::Dropped, Outcome::Dropped, usize::MAX),
-        };
         for turn in 1..=10 {
-            let outcome = if turn > 1 && ends == 3 { Outcome::Ignored } else { outcome };
-            fill_some(&mut limit, turn * 300 * MS, 200 * MS, outcome, ends);
+            fill(&mut limit, turn * 300 * MS, 200 * MS, Outcome::Dropped);
         }
         let cut = last(&limit);
-        assert!(cut.from > cut.to && cut.reason == reason, "{method:?}: {cut:?}");
+        assert!(cut.from > cut.to && cut.reason == Reason::Dropped, "{method:?}: {cut:?}");
         assert_eq!(u64::from(cut.to), limit.max_in_flight(4_000 * MS).unwrap(), "{method:?}");
         // Ten minutes later it begins anew.
         fill(&mut limit, 700_000 * MS, MS, Outcome::Ignored);

@@ -3,7 +3,7 @@
 
 use crate::common::{MS, S, granted};
 use fastrand::Rng;
-use rategate_core::adaptive::{AdaptiveRate, Outcome, RateMethod};
+use rategate_core::adaptive::{AdaptiveRate, Outcome};
 use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
@@ -12,8 +12,6 @@ use rategate_core::limit::Limit;
 use rategate_core::portable::{RestoreContext, restore};
 use rategate_core::rate::Rate;
 use rategate_core::verdict::{Denial, Grant, Verdict};
-
-const METHODS: [RateMethod; 2] = [RateMethod::Aimd, RateMethod::Cubic];
 
 /// A millionth of a permit per second makes up for one of these in a nanosecond.
 const PERMIT: u128 = 1_000_000_000_000_000;
@@ -70,8 +68,7 @@ fn a_rate_is_exact_while_it_changes() {
         let burst = random.u64(1..=5);
         let ceiling = Rate::new(random.u64(7..=900), std::time::Duration::from_secs(7)).unwrap();
         let floor = Rate::new(1, std::time::Duration::from_secs(random.u64(1..=100))).unwrap();
-        let policy =
-            AdaptiveRate::new(floor, ceiling).burst(burst).with_method(METHODS[random.usize(..2)]);
+        let policy = AdaptiveRate::new(floor, ceiling).burst(burst);
         let mut limit = Ledger::new(policy, 0);
         let mut plain = Plain::default();
         plain.rates.push((0, millionths(policy.ceiling())));
@@ -186,8 +183,7 @@ fn hostile_samples_stay_under_the_ceiling() {
         let mut random = Rng::with_seed(seed);
         let burst = random.u64(1..=3);
         let [floor, ceiling] = [1, random.u64(1..=200)].map(Rate::per_second);
-        let policy =
-            AdaptiveRate::new(floor, ceiling).burst(burst).with_method(METHODS[random.usize(..2)]);
+        let policy = AdaptiveRate::new(floor, ceiling).burst(burst);
         let t_ns = S.div_ceil(ceiling.fraction().unwrap().0 * S / ceiling.fraction().unwrap().1);
         let mut limits = [Ledger::new(policy, 0), Ledger::new(policy, 0)];
         let (mut now_ns, mut starts): (u64, Vec<u64>) = (0, Vec::new());
@@ -231,39 +227,37 @@ fn hostile_samples_stay_under_the_ceiling() {
 #[test]
 fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
     const MINUTE: u64 = 60 * S;
-    for method in METHODS {
-        let policy =
-            AdaptiveRate::new(Rate::per_second(1), Rate::per_second(64)).with_method(method);
-        let mut limit = Ledger::new(policy, 0);
-        assert_eq!(limit.fresh_at_ns(7), Some(7));
-        for second in 0..4 {
-            let grant = granted(limit.try_acquire(second * S, 1)).unwrap();
-            ended(&mut limit, second * S + MS, &grant, Outcome::Dropped);
-        }
-        let (end_ns, found) = (3 * S + MS, policy.rate(limit.state()));
-        assert!(millionths(found) < millionths(Rate::per_second(38)), "{found}");
-        let fresh_ns = end_ns + 10 * MINUTE;
-        assert_eq!(limit.fresh_at_ns(end_ns), Some(fresh_ns));
-        let rate_at = |limit: &Ledger<AdaptiveRate>, now_ns| {
-            let mut later = limit.clone();
-            assert!(granted(later.try_acquire(now_ns, 1)).is_some());
-            policy.rate(later.state())
-        };
-        assert_eq!(rate_at(&limit, fresh_ns - 1), found);
-        assert_eq!(rate_at(&limit, fresh_ns), Rate::per_second(64));
-        let saved = limit.save(end_ns);
-        for (minutes, expected) in [(9, found), (10, Rate::per_second(64))] {
-            let since = RestoreContext { now_ns: 20 * MINUTE, elapsed_ns: minutes * MINUTE };
-            let restored = restore(&policy, &saved, since).unwrap();
-            assert_eq!(rate_at(&restored, 20 * MINUTE), expected, "{method:?}");
-        }
-        // A cut leaves what is in use, and so does a change of the bounds.
-        let mut limit =
-            restore(&policy, &saved, RestoreContext { now_ns: 0, elapsed_ns: 0 }).unwrap();
-        let lower = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(2)).with_method(method);
-        limit.reconfigure(0, lower);
-        assert!(millionths(lower.rate(limit.state())) <= millionths(Rate::per_second(2)));
+    let policy =
+        AdaptiveRate::new(Rate::per_second(1), Rate::per_second(64));
+    let mut limit = Ledger::new(policy, 0);
+    assert_eq!(limit.fresh_at_ns(7), Some(7));
+    for second in 0..4 {
+        let grant = granted(limit.try_acquire(second * S, 1)).unwrap();
+        ended(&mut limit, second * S + MS, &grant, Outcome::Dropped);
     }
+    let (end_ns, found) = (3 * S + MS, policy.rate(limit.state()));
+    assert!(millionths(found) < millionths(Rate::per_second(38)), "{found}");
+    let fresh_ns = end_ns + 10 * MINUTE;
+    assert_eq!(limit.fresh_at_ns(end_ns), Some(fresh_ns));
+    let rate_at = |limit: &Ledger<AdaptiveRate>, now_ns| {
+        let mut later = limit.clone();
+        assert!(granted(later.try_acquire(now_ns, 1)).is_some());
+        policy.rate(later.state())
+    };
+    assert_eq!(rate_at(&limit, fresh_ns - 1), found);
+    assert_eq!(rate_at(&limit, fresh_ns), Rate::per_second(64));
+    let saved = limit.save(end_ns);
+    for (minutes, expected) in [(9, found), (10, Rate::per_second(64))] {
+        let since = RestoreContext { now_ns: 20 * MINUTE, elapsed_ns: minutes * MINUTE };
+        let restored = restore(&policy, &saved, since).unwrap();
+        assert_eq!(rate_at(&restored, 20 * MINUTE), expected);
+    }
+    // A cut leaves what is in use, and so does a change of the bounds.
+    let mut limit =
+        restore(&policy, &saved, RestoreContext { now_ns: 0, elapsed_ns: 0 }).unwrap();
+    let lower = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(2));
+    limit.reconfigure(0, lower);
+    assert!(millionths(lower.rate(limit.state())) <= millionths(Rate::per_second(2)));
 }
 
 #[test]

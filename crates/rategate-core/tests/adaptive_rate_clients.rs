@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::common::{MS, S, granted};
 use fastrand::Rng;
-use rategate_core::adaptive::{AdaptiveRate, Outcome, RateMethod};
+use rategate_core::adaptive::{AdaptiveRate, Outcome};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -30,12 +30,12 @@ struct Seen {
 }
 
 impl World {
-    fn new(clients: usize, method: RateMethod, seed: u64) -> Self {
+    fn new(clients: usize, seed: u64) -> Self {
         let policy = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(1_000));
         let mut random = Rng::with_seed(seed);
         let begins = (0..clients).map(|client| Reverse((random.u64(..S), client, true)));
         let next = begins.collect();
-        let clients = (0..clients).map(|_| Ledger::new(policy.with_method(method), 0)).collect();
+        let clients = (0..clients).map(|_| Ledger::new(policy, 0)).collect();
         let server = Ledger::new(Gcra::per_second(100).burst(20), 0);
         Self { clients, server, random, next, calls: Vec::new() }
     }
@@ -98,9 +98,9 @@ impl Seen {
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// Returns what is seen in two minutes, after 20 s to settle, for each seed.
-fn settled(clients: usize, method: RateMethod) -> Vec<Seen> {
+fn settled(clients: usize) -> Vec<Seen> {
     let seen = SEEDS.map(|seed| {
-        let mut world = World::new(clients, method, seed);
+        let mut world = World::new(clients, seed);
         world.run(20 * S);
         world.run(140 * S)
     });
@@ -112,13 +112,14 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Plays one client and four, and asserts which part of the server's rate they use, at which part
-/// of refused calls, and how equal their shares are.
-fn shared(method: RateMethod, [used, alone, together]: [f64; 3]) {
-    for (clients, refused) in [(1, alone), (4, together)] {
-        let all = settled(clients, method);
+/// One client uses 97 % of a rate that it does not know, at most one of 200 calls is refused, and
+/// four share it at 1.5 %.
+#[test]
+fn clients_find_the_rate_and_share_it() {
+    for (clients, refused) in [(1, 0.005), (4, 0.015)] {
+        let all = settled(clients);
         let part = median(all.iter().map(|seen| seen.all() / 12_000.0).collect());
-        assert!(part >= used, "{clients} clients use {part} of the rate");
+        assert!(part >= 0.97, "{clients} clients use {part} of the rate");
         for seen in &all {
             assert!(seen.refused() <= refused, "{clients} clients: {} refused", seen.refused());
             assert!(seen.fairness() >= 0.97, "{clients} clients: {:?}", seen.served);
@@ -126,22 +127,10 @@ fn shared(method: RateMethod, [used, alone, together]: [f64; 3]) {
     }
 }
 
-/// One client uses 97 % of a rate that it does not know, at most one of 200 calls is refused, and
-/// four share it at 1.5 %.
-#[test]
-fn cubic_clients_find_the_rate_and_share_it() {
-    shared(RateMethod::Cubic, [0.97, 0.005, 0.015]);
-}
-
-#[test]
-fn aimd_clients_find_the_rate_and_share_it() {
-    shared(RateMethod::Aimd, [0.999, 0.005, 0.055]);
-}
-
 /// From 30/s to 100/s: returns which part of the first 40 s after the change is used.
-fn used_after_a_rise(method: RateMethod) -> f64 {
+fn used_after_a_rise() -> f64 {
     let of_seeds = SEEDS.map(|seed| {
-        let mut world = World::new(1, method, seed);
+        let mut world = World::new(1, seed);
         world.server = Ledger::new(Gcra::per_second(30).burst(6), 0);
         world.run(60 * S);
         world.server = Ledger::new(Gcra::per_second(100).burst(20), 60 * S);
@@ -152,30 +141,26 @@ fn used_after_a_rise(method: RateMethod) -> f64 {
 
 #[test]
 fn a_rate_that_rises_is_followed() {
-    for (method, used) in [(RateMethod::Cubic, 0.84), (RateMethod::Aimd, 0.82)] {
-        let part = used_after_a_rise(method);
-        assert!(part >= used, "{method:?}: {part}");
-    }
+    let part = used_after_a_rise();
+    assert!(part >= 0.84, "{part}");
 }
 
-/// The rows of the table of decision 0081.
+/// The row of the table of decision 0081.
 #[test]
 #[ignore = "prints figures for the documentation"]
 #[allow(clippy::print_stdout, reason = "the figures are the point of running it by hand")]
 fn the_figures_of_a_found_rate_are_printed() {
-    for (name, method) in [("cubic", RateMethod::Cubic), ("AIMD", RateMethod::Aimd)] {
-        let [alone, four] = [1, 4].map(|clients| settled(clients, method));
-        let of = |all: &[Seen], figure: fn(&Seen) -> f64| median(all.iter().map(figure).collect());
-        let used = |all| 100.0 * of(all, |seen| seen.all() / 12_000.0);
-        let refused = |all| 100.0 * of(all, Seen::refused);
-        let least = four.iter().map(Seen::fairness).fold(1.0, f64::min);
-        println!(
-            "| {name} | {:.1} % | {:.2} % | {:.1} % | {:.2} % | {least:.3} | {:.1} % |",
-            used(&alone),
-            refused(&alone),
-            used(&four),
-            refused(&four),
-            100.0 * used_after_a_rise(method),
-        );
-    }
+    let [alone, four] = [1, 4].map(settled);
+    let of = |all: &[Seen], figure: fn(&Seen) -> f64| median(all.iter().map(figure).collect());
+    let used = |all| 100.0 * of(all, |seen| seen.all() / 12_000.0);
+    let refused = |all| 100.0 * of(all, Seen::refused);
+    let least = four.iter().map(Seen::fairness).fold(1.0, f64::min);
+    println!(
+        "| {:.1} % | {:.2} % | {:.1} % | {:.2} % | {least:.3} | {:.1} % |",
+        used(&alone),
+        refused(&alone),
+        used(&four),
+        refused(&four),
+        100.0 * used_after_a_rise(),
+    );
 }

@@ -1,10 +1,8 @@
-//! Controllers of several projects in ten worlds: the tables and the pictures of
-//! `docs/adaptive.md`.
+//! The controllers in ten worlds: the tables of `docs/adaptive.md`.
 //!
 //! ```text
 //! cargo run --release --package rategate-testkit --example controllers -- tables
 //! cargo run --release --package rategate-testkit --example controllers -- table start mm1
-//! cargo run --release --package rategate-testkit --example controllers -- picture server-overload
 //! ```
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
@@ -14,11 +12,8 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use rategate_core::adaptive::Bounds;
 use rategate_core::rate::Rate;
-use rategate_testkit::server::{
-    Client, ControllerKind, Measure, Measured, Numbers, ServerFile, comparison,
-};
+use rategate_testkit::server::{Client, ControllerKind, Measure, Measured, Numbers, ServerFile};
 
 /// Each number of the tables is the median of these seeds.
 const SEEDS: RangeInclusive<u64> = 1..=5;
@@ -26,16 +21,8 @@ const SEEDS: RangeInclusive<u64> = 1..=5;
 const WORLDS: [&str; 10] =
     ["overload", "mm1", "start", "step", "pauses", "leak", "floor", "share", "reject", "bimodal"];
 
-const CONTROLLERS: [(&str, ControllerKind); 8] = [
-    ("AIMD", ControllerKind::Aimd),
-    ("Vegas", ControllerKind::Vegas),
-    ("Gradient2", ControllerKind::Gradient),
-    ("Gradient2, windowed", ControllerKind::GradientWindowed),
-    ("Envoy", ControllerKind::Envoy),
-    ("failsafe-go", ControllerKind::Failsafe),
-    ("Vector", ControllerKind::Vector),
-    ("Knee", ControllerKind::Knee),
-];
+const CONTROLLERS: [(&str, ControllerKind); 2] =
+    [("AIMD", ControllerKind::Aimd), ("Knee", ControllerKind::Knee)];
 
 /// Changes of the worlds: the world, its name in the table, its instant, and thrice the mean
 /// latency without a queue from then on, both in milliseconds.
@@ -56,15 +43,7 @@ const CALLS_PER_S: u64 = 1_800;
 
 const MS: u64 = 1_000_000;
 
-/// The controllers of the pictures.
-const DRAWN: [(&str, ControllerKind); 3] = [
-    ("Knee", ControllerKind::Knee),
-    ("Vegas", ControllerKind::Vegas),
-    ("Gradient2", ControllerKind::Gradient),
-];
-
-const USAGE: &str =
-    "usage: controllers tables | controllers table WORLD... | controllers picture server-WORLD";
+const USAGE: &str = "usage: controllers tables | controllers table WORLD...";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -72,7 +51,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.as_slice() {
         ["tables"] => tables(),
         ["table", worlds @ ..] if !worlds.is_empty() => table(worlds),
-        ["picture", name] => picture(name.strip_prefix("server-").unwrap_or(name)),
         _ => Err(USAGE.into()),
     }
 }
@@ -154,14 +132,6 @@ fn shared(callers: u64, controller: ControllerKind) -> Result<String, Box<dyn Er
     Ok(cell("share", &file, controller))
 }
 
-/// Draws the first seed of a world.
-fn picture(world: &str) -> Result<(), Box<dyn Error>> {
-    let file = read(world)?;
-    let reports = DRAWN.map(|(name, controller)| (name, with(&file, controller).report()));
-    print!("{}", comparison(&reports));
-    Ok(())
-}
-
 /// Returns the goodput and the 99th percentile of the latency, and what else the world is about.
 fn cell(world: &str, file: &ServerFile, controller: ControllerKind) -> String {
     let mut file = with(file, controller);
@@ -201,14 +171,8 @@ fn lost_per_mille(measured: &Measured) -> u64 {
     lost.saturating_mul(1_000).checked_div(measured.sent).unwrap_or(0)
 }
 
-/// Returns the file with another controller and its bounds.
 fn with(file: &ServerFile, controller: ControllerKind) -> ServerFile {
-    let bounds = match controller {
-        ControllerKind::Envoy => Bounds::new(3, 3, 1_000),
-        ControllerKind::Vector => Bounds::new(1, 1, 200),
-        _ => Bounds::new(1, 20, 1_000),
-    };
-    ServerFile { controller, bounds, ..file.clone() }
+    ServerFile { controller, ..file.clone() }
 }
 
 fn read(world: &str) -> Result<ServerFile, Box<dyn Error>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rategate_core::adaptive::{
-    Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method, RateMethod,
+    Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method,
 };
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
@@ -196,16 +196,15 @@ impl Random {
                     .map(|bound| u32::try_from(bound).unwrap_or(u32::MAX));
                 bounds.sort_unstable();
                 let [floor, first, ceiling] = bounds;
-                let methods = [Method::Knee, Method::Aimd, Method::Vegas, Method::Gradient];
+                let methods = [Method::Knee, Method::Aimd];
                 let adaptation = Adaptation::new(Bounds::try_new(floor, first, ceiling).ok()?)
-                    .with_method(methods[usize::try_from(self.below(4)).unwrap()])
+                    .with_method(methods[usize::from(self.0.bool())])
                     .with_seed(self.0.u32(..));
                 AdaptiveConcurrency::following(adaptation).into()
             }
             _ => {
                 let limit = AdaptiveRate::try_new(self.rate(), self.rate()).ok()?;
-                let method = [RateMethod::Cubic, RateMethod::Aimd][usize::from(self.0.bool())];
-                limit.burst(self.number()).with_method(method).into()
+                limit.burst(self.number()).into()
             }
         })
     }

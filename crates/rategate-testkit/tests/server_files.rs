@@ -168,17 +168,7 @@ fn calls_can_come_by_a_shape() {
 /// A missed goal is reported.
 #[test]
 fn each_controller_runs_and_a_missed_goal_is_reported() {
-    let kinds = [
-        ("knee", ControllerKind::Knee),
-        ("aimd", ControllerKind::Aimd),
-        ("vegas", ControllerKind::Vegas),
-        ("gradient", ControllerKind::Gradient),
-        ("gradient-windowed", ControllerKind::GradientWindowed),
-        ("envoy", ControllerKind::Envoy),
-        ("failsafe", ControllerKind::Failsafe),
-        ("vector", ControllerKind::Vector),
-    ];
-    for (name, kind) in kinds {
+    for (name, kind) in [("knee", ControllerKind::Knee), ("aimd", ControllerKind::Aimd)] {
         let text = GOOD.replace("\"knee\"", &format!("\"{name}\""));
         let file = ServerFile::parse(&text).unwrap();
         assert_eq!(file.controller, kind);

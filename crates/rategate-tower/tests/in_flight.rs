@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use axum::{Router, routing::get};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use rategate::adaptive::{Adaptation, Bounds, Method, Outcome, RateMethod};
+use rategate::adaptive::{Adaptation, Bounds, Method, Outcome};
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::LimiterPolicy;
 use rategate::{
@@ -322,15 +322,15 @@ async fn a_server_is_limited_by_what_it_works_on() {
     server.abort();
 }
 
-/// A rate that follows refusals falls with each response that is one.
+/// A rate that follows refusals falls with each response that is one, here to its floor.
 #[test]
 fn responses_say_how_much_the_service_takes() {
-    let [floor, ceiling] = [1, 64].map(Rate::per_second);
-    let policy = AdaptiveRate::new(floor, ceiling).burst(5).with_method(RateMethod::Aimd);
-    let clock = ManualClock::new();
-    let limiter = Limiter::with_clock(policy, clock.clone());
-    let layer = RateLimitLayer::new(limiter.clone());
-    for status in [200, 503, 404, 429] {
+    let [floor, ceiling] = [10, 64].map(Rate::per_second);
+    for (status, rate) in [(200, 64), (503, 10), (404, 64), (429, 10)] {
+        let clock = ManualClock::new();
+        let policy = AdaptiveRate::new(floor, ceiling).burst(5);
+        let limiter = Limiter::with_clock(policy, clock.clone());
+        let layer = RateLimitLayer::new(limiter.clone());
         let within = service_fn(move |_: Request<()>| {
             let answer = Response::builder().status(status).body(Frames::default()).unwrap();
             ready(Ok::<_, Infallible>(answer))
@@ -340,11 +340,11 @@ fn responses_say_how_much_the_service_takes() {
             Poll::Pending => panic!("nothing may wait"),
         }
         clock.advance(Duration::from_secs(1));
+        while limiter.try_acquire(1).unwrap().granted().is_some() {}
+        let wait = limiter.peek(1).unwrap();
+        let expected = Duration::from_nanos(1_000_000_000_u64.div_ceil(rate));
+        assert_eq!(wait, Some(expected), "{status}");
     }
-    while limiter.try_acquire(1).unwrap().granted().is_some() {}
-    // Seven eighths of seven eighths.
-    let wait = limiter.peek(1).unwrap();
-    assert_eq!(wait, Some(Duration::from_nanos(1_000_000_000_u64.div_ceil(49))));
 }
 
 /// A limit that follows measurements learns from each response, and from a service that fails; a

@@ -13,7 +13,7 @@
 //! use rategate::{AdaptiveConcurrency, AdaptiveRate, Limiter, Rate};
 //!
 //! // At most 200 operations in flight, at least 5, and 50 until something is known.
-//! let adaptation = Adaptation::new(Bounds::new(5, 50, 200)).with_method(Method::Vegas);
+//! let adaptation = Adaptation::new(Bounds::new(5, 50, 200)).with_method(Method::Aimd);
 //! let limiter = Limiter::new(AdaptiveConcurrency::following(adaptation));
 //! assert_eq!(limiter.max_in_flight()?, Some(50));
 //!
@@ -26,6 +26,5 @@
 //! ```
 
 pub use rategate_core::adaptive::{
-    Adaptation, Aimd, Bounds, Change, Controller, Gradient, Knee, Method, Outcome, RateMethod,
-    Reason, Sample, Vegas,
+    Adaptation, Aimd, Bounds, Change, Controller, Knee, Method, Outcome, Reason, Sample,
 };

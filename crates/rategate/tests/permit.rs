@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use rategate::adaptive::{Adaptation, Bounds, Method, Outcome, RateMethod};
+use rategate::adaptive::{Adaptation, Bounds, Method, Outcome};
 use rategate::keyed::Capacity;
 use rategate::{
     AcquireError, AdaptiveConcurrency, AdaptiveRate, AsyncLimiter, CommitLog, Concurrency, Grant,
@@ -237,8 +237,9 @@ fn waiters_start_as_a_limit_that_follows_measurements_grows() {
 fn waiters_follow_a_rate_that_is_cut() {
     const PROMISED: u64 = 500_000_000;
     let clock = ManualClock::stepped();
-    let [floor, ceiling] = [1, 8].map(Rate::per_second);
-    let policy = AdaptiveRate::new(floor, ceiling).with_method(RateMethod::Aimd);
+    // The refusal takes the rate to the floor.
+    let [floor, ceiling] = [7, 8].map(Rate::per_second);
+    let policy = AdaptiveRate::new(floor, ceiling);
     let limiter = AsyncLimiter::with_clock(policy, clock.clone());
     let first = limiter.try_permit(1).unwrap().unwrap();
     let mut tasks = [(); 3].map(|()| Task::new(limiter.permit(1)));

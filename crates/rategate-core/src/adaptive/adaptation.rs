@@ -8,8 +8,8 @@ use super::Bounds;
 /// ```
 /// use rategate_core::adaptive::{AdaptiveConcurrency, Adaptation, Bounds, Method};
 ///
-/// let vegas = Adaptation::new(Bounds::new(5, 20, 200)).with_method(Method::Vegas);
-/// assert_eq!(AdaptiveConcurrency::following(vegas).adaptation().method(), Method::Vegas);
+/// let aimd = Adaptation::new(Bounds::new(5, 20, 200)).with_method(Method::Aimd);
+/// assert_eq!(AdaptiveConcurrency::following(aimd).adaptation().method(), Method::Aimd);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adaptation {
@@ -28,11 +28,6 @@ pub enum Method {
     Knee,
     /// One more for each success, a tenth less for each drop: [`Aimd`](super::Aimd).
     Aimd,
-    /// The queue that a latency implies stays between two bounds: [`Vegas`](super::Vegas).
-    Vegas,
-    /// The limit follows the ratio of a long average of the latency to the newest one:
-    /// [`Gradient`](super::Gradient).
-    Gradient,
 }
 
 impl Method {
@@ -41,8 +36,6 @@ impl Method {
         match self {
             Self::Knee => 0,
             Self::Aimd => 1,
-            Self::Vegas => 2,
-            Self::Gradient => 3,
         }
     }
 
@@ -50,8 +43,6 @@ impl Method {
         Some(match number {
             0 => Self::Knee,
             1 => Self::Aimd,
-            2 => Self::Vegas,
-            3 => Self::Gradient,
             _ => return None,
         })
     }

@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Returns the latency without a queue, in nanoseconds, if the method knows one:
-    /// [`Method::Knee`] and [`Method::Vegas`] do.
+    /// [`Method::Knee`] does.
     #[must_use]
     pub fn base_ns(&self) -> Option<u64> {
         self.learned.base_ns()

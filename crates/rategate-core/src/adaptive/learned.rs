@@ -1,7 +1,7 @@
 //! A controller, and the time for which what it has learned is right.
 
 use super::change::{Change, Changes, Reason};
-use super::{Adaptation, Aimd, Controller, Gradient, Knee, Method, Sample, Vegas};
+use super::{Adaptation, Aimd, Controller, Knee, Method, Sample};
 
 /// The time without operations in flight after which a limit begins anew: what it has learned says
 /// nothing about the server any more. An idle key of a table can then be evicted.
@@ -20,8 +20,6 @@ pub(crate) struct Learned {
 enum AnyController {
     Knee(Knee),
     Aimd(Aimd),
-    Vegas(Vegas),
-    Gradient(Gradient),
 }
 
 impl AnyController {
@@ -30,8 +28,6 @@ impl AnyController {
         match adaptation.method() {
             Method::Knee => Self::Knee(Knee::new(bounds, seed)),
             Method::Aimd => Self::Aimd(Aimd::new(bounds)),
-            Method::Vegas => Self::Vegas(Vegas::new(bounds, seed)),
-            Method::Gradient => Self::Gradient(Gradient::new(bounds)),
         }
     }
 
@@ -39,8 +35,6 @@ impl AnyController {
         match self {
             Self::Knee(controller) => controller,
             Self::Aimd(controller) => controller,
-            Self::Vegas(controller) => controller,
-            Self::Gradient(controller) => controller,
         }
     }
 
@@ -48,8 +42,6 @@ impl AnyController {
         match self {
             Self::Knee(controller) => controller.limit(),
             Self::Aimd(controller) => controller.limit(),
-            Self::Vegas(controller) => controller.limit(),
-            Self::Gradient(controller) => controller.limit(),
         }
     }
 
@@ -61,7 +53,7 @@ impl AnyController {
         let limit = self.limit();
         let before_probe = match self {
             Self::Knee(controller) => controller.before_probe(),
-            _ => None,
+            Self::Aimd(_) => None,
         };
         (limit, before_probe.unwrap_or(limit))
     }
@@ -71,8 +63,6 @@ impl AnyController {
         match self {
             Self::Knee(controller) => controller.reason(),
             Self::Aimd(controller) => controller.reason(),
-            Self::Vegas(controller) => controller.reason(),
-            Self::Gradient(controller) => controller.reason(),
         }
     }
 
@@ -80,8 +70,7 @@ impl AnyController {
     fn base_ns(&self) -> Option<u64> {
         match self {
             Self::Knee(controller) => controller.base_ns(),
-            Self::Vegas(controller) => controller.base_ns(),
-            Self::Aimd(_) | Self::Gradient(_) => None,
+            Self::Aimd(_) => None,
         }
     }
 }

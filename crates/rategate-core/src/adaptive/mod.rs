@@ -2,8 +2,7 @@
 //! long they take.
 //!
 //! A [`Controller`] is told each operation when it ends, and says how many may be in flight.
-//! [`Knee`] is the default; [`Aimd`], [`Vegas`] and [`Gradient`] are published ones, for those who
-//! know what they want.
+//! [`Knee`] is the default; [`Aimd`] is a published rule for servers that refuse what is too much.
 //!
 //! ```text
 //!   latency |            /       Up to the knee the server has idle workers: more in flight,
@@ -47,11 +46,9 @@ mod adaptation;
 mod aimd;
 mod change;
 mod concurrency;
-mod gradient;
 mod knee;
 mod learned;
 mod rate;
-mod vegas;
 mod window;
 
 use core::fmt::Debug;
@@ -60,17 +57,13 @@ pub use self::adaptation::{Adaptation, Method};
 pub use self::aimd::Aimd;
 pub use self::change::{Change, Reason};
 pub use self::concurrency::{AdaptiveConcurrency, State};
-pub use self::gradient::Gradient;
 pub use self::knee::Knee;
 use self::learned::Learned;
-pub use self::rate::{AdaptiveRate, RateMethod, State as RateState};
-pub use self::vegas::Vegas;
+pub use self::rate::{AdaptiveRate, State as RateState};
 use crate::error::LimitError;
 
 /// One, in 256ths: the unit of limits and of average latencies.
 const ONE: u64 = 256;
-/// The maximum latency that is counted, more than an hour.
-const MAX_LATENCY_NS: u64 = 1 << 42;
 
 /// A rule that finds how many operations may be in flight.
 pub trait Controller: Debug {

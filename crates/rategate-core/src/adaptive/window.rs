@@ -1,6 +1,9 @@
 //! The samples of some time, summed up.
 
-use super::{MAX_LATENCY_NS, ONE, Outcome, Sample, ratio};
+use super::{ONE, Outcome, Sample, ratio};
+
+/// The maximum latency that is counted, more than an hour.
+const MAX_LATENCY_NS: u64 = 1 << 42;
 
 /// The sums of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

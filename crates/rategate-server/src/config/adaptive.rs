@@ -34,10 +34,6 @@ enum MethodName {
     Knee,
     /// One more for each that was served, a tenth less for each that was dropped.
     Aimd,
-    /// The queue that a latency implies stays between two bounds.
-    Vegas,
-    /// The ratio of a long average of the latency to the newest.
-    Gradient,
 }
 
 impl Adaptive {
@@ -64,8 +60,6 @@ impl Adaptive {
         let method = match self.method {
             MethodName::Knee => Method::Knee,
             MethodName::Aimd => Method::Aimd,
-            MethodName::Vegas => Method::Vegas,
-            MethodName::Gradient => Method::Gradient,
         };
         Ok(AdaptiveConcurrency::following(Adaptation::new(bounds).with_method(method)))
     }
@@ -76,8 +70,6 @@ impl Adaptive {
         let method = match policy.adaptation().method() {
             Method::Knee => MethodName::Knee,
             Method::Aimd => MethodName::Aimd,
-            Method::Vegas => MethodName::Vegas,
-            Method::Gradient => MethodName::Gradient,
             _ => return None,
         };
         Some(Self { floor: Some(bounds.floor()), first: Some(bounds.first()), method })
@@ -88,8 +80,6 @@ impl Adaptive {
         match self.method {
             MethodName::Knee => "knee",
             MethodName::Aimd => "aimd",
-            MethodName::Vegas => "vegas",
-            MethodName::Gradient => "gradient",
         }
     }
 

@@ -28,12 +28,7 @@ fn the_defaults_are_those_of_the_library() {
     assert_eq!(limit("10", "{}"), of(1, 10, 10, Method::Knee), "the ceiling");
     assert_eq!(limit("200", "{ floor = 50 }"), of(50, 50, 200, Method::Knee), "the floor");
     assert_eq!(limit("200", "{ floor = 5, first = 30 }"), of(5, 30, 200, Method::Knee));
-    for (name, method) in [
-        ("knee", Method::Knee),
-        ("aimd", Method::Aimd),
-        ("vegas", Method::Vegas),
-        ("gradient", Method::Gradient),
-    ] {
+    for (name, method) in [("knee", Method::Knee), ("aimd", Method::Aimd)] {
         let adaptive = format!("{{ method = \"{name}\" }}");
         assert_eq!(limit("200", &adaptive), of(1, 20, 200, method));
     }
@@ -91,7 +86,7 @@ fn nonsense_is_refused_with_its_key() {
 
 #[test]
 fn it_is_written_and_explained() {
-    let adaptive = "{ floor = 5, first = 30, method = \"vegas\" }";
+    let adaptive = "{ floor = 5, first = 30, method = \"aimd\" }";
     let keys = format!(
         "match = [\"user\"]\nalgorithm = \"concurrency\"\nlimit = 200\nadaptive = {adaptive}"
     );
@@ -102,6 +97,6 @@ fn it_is_written_and_explained() {
     assert_eq!(again[0].limit, rules[0].limit);
     let compiled = Compiled::new(RuleSet { rules, hash: "".into() }).unwrap();
     let text = explain(&compiled, "default", &[("user", "u")]).to_string();
-    assert!(text.contains("from 5 to 200 at a time, 30 at first (adaptive: vegas)"), "{text}");
+    assert!(text.contains("from 5 to 200 at a time, 30 at first (adaptive: aimd)"), "{text}");
     assert!(text.contains("held:      for"), "{text}");
 }

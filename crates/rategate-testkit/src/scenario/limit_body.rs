@@ -19,7 +19,7 @@ use rategate_core::span::Text;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::warm_up::WarmUp;
 
-use super::limits::{ADAPTIVE, ADAPTIVE_RATE, METHODS, RATE_METHODS, SLOW, SLOW_FROM};
+use super::limits::{ADAPTIVE, ADAPTIVE_RATE, METHODS, SLOW, SLOW_FROM};
 
 /// Writes a policy as the body of a `[limit]` table, one key on each line, in ASCII.
 /// [`policy_from`](super::policy_from) reads the same policy back.
@@ -60,7 +60,7 @@ fn body(policy: &AnyPolicy) -> Option<Body> {
         AnyPolicy::WarmUp(warm_up) => warming(warm_up),
         AnyPolicy::BackfillPool(pool) => backfill_pool(pool),
         AnyPolicy::AdaptiveConcurrency(adaptive) => adaptive_concurrency(*adaptive),
-        AnyPolicy::AdaptiveRate(adaptive) => adaptive_rate(*adaptive),
+        AnyPolicy::AdaptiveRate(adaptive) => Some(adaptive_rate(*adaptive)),
         AnyPolicy::Concurrency(in_flight) => Some(concurrency(*in_flight)),
         AnyPolicy::CommitLog(log) => Some(commit_log(log)),
         _ => None,
@@ -169,13 +169,12 @@ fn adaptive_concurrency(adaptive: AdaptiveConcurrency) -> Option<Body> {
     Some(body)
 }
 
-fn adaptive_rate(adaptive: AdaptiveRate) -> Option<Body> {
+fn adaptive_rate(adaptive: AdaptiveRate) -> Body {
     let mut body = Body::of(ADAPTIVE_RATE);
     body.text("floor", adaptive.floor());
     body.text("ceiling", adaptive.ceiling());
     body.bare("burst", adaptive.burst_size());
-    body.text("method", word(&RATE_METHODS, &adaptive.method())?);
-    Some(body)
+    body
 }
 
 /// Lines of keys and values.

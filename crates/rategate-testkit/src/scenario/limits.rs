@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rategate_core::adaptive::{
-    Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method, RateMethod,
+    Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method,
 };
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
@@ -38,7 +38,7 @@ const POLICIES: [(&str, &[&str]); 11] = [
     ("concurrency", &["permits"]),
     ("commit-log", &["permits", "period", "guard"]),
     (ADAPTIVE, &["floor", "first", "ceiling", "method", "seed"]),
-    (ADAPTIVE_RATE, &["floor", "ceiling", "burst", "method"]),
+    (ADAPTIVE_RATE, &["floor", "ceiling", "burst"]),
 ];
 /// The keys of a slow start.
 pub(super) const SLOW: &str = "slow_start";
@@ -52,14 +52,7 @@ const BARE: &str = "the limit";
 
 /// The limit at first of `adaptive`, within its bounds.
 const DEFAULT_FIRST: u32 = 20;
-pub(super) const METHODS: [(&str, Method); 4] = [
-    ("knee", Method::Knee),
-    ("aimd", Method::Aimd),
-    ("vegas", Method::Vegas),
-    ("gradient", Method::Gradient),
-];
-pub(super) const RATE_METHODS: [(&str, RateMethod); 2] =
-    [("cubic", RateMethod::Cubic), ("aimd", RateMethod::Aimd)];
+pub(super) const METHODS: [(&str, Method); 2] = [("knee", Method::Knee), ("aimd", Method::Aimd)];
 
 /// Reads one limit from the body of a `[limit]` table, such as `policy = "gcra"` and
 /// `rate = "5/s"` on two lines.
@@ -104,7 +97,6 @@ pub(super) struct LimitTable {
     seed: u32,
     floor_rate: Option<Rate>,
     ceiling_rate: Option<Rate>,
-    rate_method: RateMethod,
     /// The error position, and the name in front, if the keys make no limit together.
     blame: Option<ScenarioError>,
 }
@@ -194,7 +186,6 @@ impl LimitTable {
             "max_request" => self.max_request = Some(field.count()?),
             "floor" if self.is_a_rate() => self.floor_rate = Some(field.parse()?),
             "ceiling" if self.is_a_rate() => self.ceiling_rate = Some(field.parse()?),
-            "method" if self.is_a_rate() => self.rate_method = field.one_of(&RATE_METHODS)?,
             "floor" => self.floor = Some(field.count_u32()?),
             "first" => self.first = Some(field.count_u32()?),
             "ceiling" => self.ceiling = Some(field.count_u32()?),
@@ -293,7 +284,7 @@ impl LimitTable {
                 let limit = AdaptiveRate::try_new(floor, ceiling).map_err(refused)?;
                 match self.burst {
                     Some(0) => return Err(refused(LimitError::ZeroPermits)),
-                    burst => limit.burst(burst.unwrap_or(1)).with_method(self.rate_method).into(),
+                    burst => limit.burst(burst.unwrap_or(1)).into(),
                 }
             }
             _ => Concurrency::try_new(permits()?).map_err(refused)?.into(),

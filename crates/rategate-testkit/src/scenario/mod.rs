@@ -92,9 +92,9 @@
 //!
 //! `policy = "adaptive"` is a bound on operations in flight that
 //! [follows](rategate_core::adaptive) how they end. It has a `ceiling`, and may have a `floor`, the
-//! limit at `first`, a `method` (`knee`, `aimd`, `vegas` or `gradient`) and a `seed`.
+//! limit at `first`, a `method` (`knee` or `aimd`) and a `seed`.
 //! `policy = "adaptive-rate"` is a rate that follows refusals, from a `floor` to a `ceiling`, with
-//! a `burst` and a `method` (`cubic` or `aimd`).
+//! a `burst`.
 //!
 //! `call = "release"` with an `outcome` ends the operations of the grant of that `name`, all of its
 //! permits: `served`, `dropped`, or `ignored` if it says nothing about the server. The `outcome` of

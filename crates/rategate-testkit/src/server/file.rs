@@ -37,13 +37,12 @@
 //! goodput = 65
 //! ```
 
-use rategate_core::adaptive::{Aimd, Bounds, Gradient, Knee, Vegas};
+use rategate_core::adaptive::{Aimd, Bounds, Knee};
 use rategate_core::rate::Rate;
 use rategate_core::share::Share;
 use rategate_core::span;
 use toml::de::DeTable;
 
-use super::peers::{Envoy, Failsafe, Vector, Windowed};
 use super::report::Percent;
 use super::{Client, Measure, Numbers, Pause, Run, Server, Service, Setup, Steps};
 use crate::scenario::ScenarioError;
@@ -78,18 +77,6 @@ pub enum ControllerKind {
     Knee,
     /// [`Aimd`].
     Aimd,
-    /// [`Vegas`].
-    Vegas,
-    /// [`Gradient`].
-    Gradient,
-    /// [`Windowed`].
-    GradientWindowed,
-    /// [`Envoy`].
-    Envoy,
-    /// [`Failsafe`].
-    Failsafe,
-    /// [`Vector`].
-    Vector,
 }
 
 /// The goals of a measure. One that is `None` is not checked.
@@ -169,12 +156,6 @@ impl ServerFile {
         match self.controller {
             ControllerKind::Knee => setup.run(|client| Knee::new(bounds, seed(client))),
             ControllerKind::Aimd => setup.run(|_| Aimd::new(bounds)),
-            ControllerKind::Vegas => setup.run(|client| Vegas::new(bounds, seed(client))),
-            ControllerKind::Gradient => setup.run(|_| Gradient::new(bounds)),
-            ControllerKind::GradientWindowed => setup.run(|_| Windowed::new(bounds)),
-            ControllerKind::Envoy => setup.run(|client| Envoy::new(bounds, seed(client))),
-            ControllerKind::Failsafe => setup.run(|_| Failsafe::new(bounds)),
-            ControllerKind::Vector => setup.run(|_| Vector::new(bounds)),
         }
     }
 }
@@ -205,16 +186,7 @@ impl Goal {
 }
 
 fn read_limit(mut fields: Fields<'_>) -> Result<(ControllerKind, Bounds), ScenarioError> {
-    let known = [
-        ("knee", ControllerKind::Knee),
-        ("aimd", ControllerKind::Aimd),
-        ("vegas", ControllerKind::Vegas),
-        ("gradient", ControllerKind::Gradient),
-        ("gradient-windowed", ControllerKind::GradientWindowed),
-        ("envoy", ControllerKind::Envoy),
-        ("failsafe", ControllerKind::Failsafe),
-        ("vector", ControllerKind::Vector),
-    ];
+    let known = [("knee", ControllerKind::Knee), ("aimd", ControllerKind::Aimd)];
     let controller = fields.need("controller", "\"knee\"")?.one_of(&known)?;
     let mut number = |key, absent| -> Result<u32, ScenarioError> {
         Ok(fields.read(key, Field::count_u32)?.unwrap_or(absent))

@@ -29,7 +29,6 @@
 mod file;
 mod load;
 mod measure;
-pub mod peers;
 mod picture;
 mod report;
 mod run;
@@ -38,7 +37,6 @@ mod steps;
 pub use self::file::{ControllerKind, Goal, ServerFile};
 pub use self::load::{Client, Service};
 pub use self::measure::{Measure, Measured, Numbers};
-pub use self::picture::comparison;
 pub use self::report::{MeasureReport, ServerReport};
 pub use self::run::{Run, Seen};
 pub use self::steps::Steps;

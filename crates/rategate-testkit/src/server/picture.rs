@@ -21,20 +21,13 @@ const PANELS: [[f64; 2]; 3] = [[56.0, 176.0], [208.0, 328.0], [360.0, 480.0]];
 const HEIGHT: f64 = 516.0;
 /// The names of the panels.
 const NAMES: [&str; 3] = ["limit", "mean latency in ms", "served a second"];
-/// The number of points of each line, and of one of several.
+/// The number of points of each line.
 const POINTS: usize = 240;
-const COMPARED: usize = 120;
 const STYLE: &str = "\
 .limit{stroke:#1467c8;stroke-width:2}.latency{stroke:#d08700;stroke-width:2}\
 .served{stroke:#2f8f4e;stroke-width:2}\
 @media(prefers-color-scheme:dark){.limit{stroke:#5aa2f0}.latency{stroke:#f0b040}\
 .served{stroke:#5fbf7f}}";
-
-const COMPARED_STYLE: &str = "\
-.one{stroke:#1467c8;stroke-width:2.5}.two{stroke:#d08700;stroke-width:1.5}\
-.three{stroke:#2f8f4e;stroke-width:1.5}\
-@media(prefers-color-scheme:dark){.one{stroke:#5aa2f0}.two{stroke:#f0b040}\
-.three{stroke:#5fbf7f}}";
 
 /// The sums of some time.
 #[derive(Clone, Copy, Default)]
@@ -45,36 +38,15 @@ struct Bin {
     limit: f64,
 }
 
-/// Draws several runs of a setup over each other, each with its name.
-///
-/// The title is that of the first.
-#[must_use]
-pub fn comparison(runs: &[(&str, ServerReport)]) -> String {
-    let Some((_, first)) = runs.first() else { return String::new() };
-    let mut svg = first.panels(COMPARED_STYLE);
-    let lines: Vec<_> = runs.iter().map(|(_, run)| run.lines(first.end_ns(), COMPARED)).collect();
-    for (at, (name, panel)) in NAMES.iter().zip(PANELS).enumerate() {
-        let lines = lines.iter().filter_map(|lines| lines.get(at));
-        let classes = ["one", "two", "three"];
-        draw(&mut svg, name, panel, &classes.into_iter().zip(lines).collect::<Vec<_>>());
-    }
-    for (at, ((name, _), class)) in runs.iter().zip(["one", "two", "three"]).enumerate() {
-        let x = RIGHT - 110.0 * (runs.len() - at) as f64;
-        svg.line(class, [x, 44.0], [x + 24.0, 44.0]);
-        svg.label([x + 30.0, 48.0], Anchor::Start, name);
-    }
-    svg.end()
-}
-
 impl ServerReport {
     /// Returns the run of the first client as an SVG picture.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        let mut svg = self.panels(STYLE);
-        let lines = self.lines(self.end_ns(), POINTS);
+        let mut svg = self.panels();
+        let lines = self.lines();
         let classes = ["limit", "latency", "served"];
         for (((class, name), line), panel) in classes.iter().zip(NAMES).zip(&lines).zip(PANELS) {
-            draw(&mut svg, name, panel, &[(class, line)]);
+            draw(&mut svg, name, panel, (class, line));
         }
         svg.end()
     }
@@ -84,9 +56,9 @@ impl ServerReport {
     }
 
     /// Begins a picture with its title and the axis of time.
-    fn panels(&self, style: &str) -> Svg {
+    fn panels(&self) -> Svg {
         let title = self.title.as_deref().unwrap_or("a server under load");
-        let mut svg = Svg::new(title, "time in s", LEFT, HEIGHT, style);
+        let mut svg = Svg::new(title, "time in s", LEFT, HEIGHT, STYLE);
         let [_, _, [_, bottom]] = PANELS;
         for sixth in 0..=6 {
             let x = LEFT + (RIGHT - LEFT) * f64::from(sixth) / 6.0;
@@ -97,13 +69,14 @@ impl ServerReport {
     }
 
     /// Returns the limit, the mean latency and the served calls of the first client over time.
-    fn lines(&self, end_ns: u64, points: usize) -> [Vec<f64>; 3] {
+    fn lines(&self) -> [Vec<f64>; 3] {
+        let end_ns = self.end_ns();
         let seen: Vec<&Seen> = self.run.seen.iter().filter(|seen| seen.client == 0).collect();
-        let seconds = end_ns as f64 / 1e9 / points as f64;
+        let seconds = end_ns as f64 / 1e9 / POINTS as f64;
         let mut last = (0.0, 0.0);
         let mut lines = [Vec::new(), Vec::new(), Vec::new()];
         let [limits, latencies, served] = &mut lines;
-        for bin in &bins(&seen, end_ns, points) {
+        for bin in &bins(&seen, end_ns) {
             if bin.calls > 0.0 {
                 last = (bin.limit, bin.latency_ms / bin.calls);
             }
@@ -115,24 +88,22 @@ impl ServerReport {
     }
 }
 
-/// Draws a panel: its grid, its name and its lines.
-fn draw(svg: &mut Svg, name: &str, [top, bottom]: [f64; 2], lines: &[(&str, &Vec<f64>)]) {
-    let max = lines.iter().flat_map(|(_, line)| line.iter().copied()).fold(1.0, f64::max);
+/// Draws a panel: its grid, its name and its line.
+fn draw(svg: &mut Svg, name: &str, [top, bottom]: [f64; 2], (class, line): (&str, &Vec<f64>)) {
+    let max = line.iter().copied().fold(1.0, f64::max);
     // Four quarters in whole numbers.
     let max = (max / 4.0).ceil() * 4.0;
     let y = |value: f64| bottom - (bottom - top) * value / max;
     svg.quarters(max as u64, y);
     svg.label([LEFT, top - 8.0], Anchor::Start, name);
-    for (class, line) in lines {
-        let x = |at: usize| LEFT + (RIGHT - LEFT) * (at as f64 + 0.5) / line.len() as f64;
-        svg.polyline(class, line.iter().enumerate().map(|(at, &value)| [x(at), y(value)]));
-    }
+    let x = |at: usize| LEFT + (RIGHT - LEFT) * (at as f64 + 0.5) / line.len() as f64;
+    svg.polyline(class, line.iter().enumerate().map(|(at, &value)| [x(at), y(value)]));
 }
 
-fn bins(seen: &[&Seen], end_ns: u64, points: usize) -> Vec<Bin> {
-    let mut bins = vec![Bin::default(); points];
+fn bins(seen: &[&Seen], end_ns: u64) -> Vec<Bin> {
+    let mut bins = vec![Bin::default(); POINTS];
     for seen in seen {
-        let at = u128::from(seen.sample.end_ns) * points as u128 / u128::from(end_ns);
+        let at = u128::from(seen.sample.end_ns) * POINTS as u128 / u128::from(end_ns);
         let Some(bin) = bins.get_mut(at as usize) else { continue };
         bin.calls += 1.0;
         bin.latency_ms += seen.sample.end_ns.saturating_sub(seen.sample.start_ns) as f64 / 1e6;

@@ -39,8 +39,17 @@ impl Cubic {
         Self { bounds, measured, rate, refused: 0, refused_at_ns: now_ns, is_on: false }
     }
 
+    /// Returns one that has found a rate.
+    pub(super) fn beginning_with(bounds: RateBounds, rate: u64, now_ns: u64) -> Self {
+        if rate < bounds.ceiling {
+            Self::refused_to(bounds, rate, now_ns)
+        } else {
+            Self::new(bounds, now_ns)
+        }
+    }
+
     /// Returns one that was refused at `now_ns` and has this rate since.
-    pub(super) fn refused_to(bounds: RateBounds, rate: u64, now_ns: u64) -> Self {
+    fn refused_to(bounds: RateBounds, rate: u64, now_ns: u64) -> Self {
         let refused = rate.saturating_mul(10) / 7;
         Self { rate, refused, is_on: true, ..Self::new(bounds, now_ns) }
     }
@@ -99,7 +108,7 @@ mod tests {
     const BOUNDS: RateBounds = RateBounds { floor: 500_000, ceiling: u64::MAX };
 
     fn end(now_ns: u64, is_refused: bool) -> End {
-        End { start_ns: now_ns, now_ns, permits: 1, is_refused }
+        End { now_ns, permits: 1, is_refused }
     }
 
     /// Allows for instants in whole microseconds, and for the rounding of each figure.
@@ -162,7 +171,7 @@ mod tests {
         let mut cubic = Cubic::new(BOUNDS, u64::MAX);
         for is_refused in [true, false, true] {
             for now_ns in [0, u64::MAX, 1] {
-                cubic.end(End { start_ns: u64::MAX, now_ns, permits: u64::MAX, is_refused });
+                cubic.end(End { now_ns, permits: u64::MAX, is_refused });
                 assert!(cubic.rate() >= BOUNDS.floor);
             }
         }

@@ -1,7 +1,5 @@
 //! A rate of calls that follows the refusals of another party's server.
 
-mod aimd;
-mod controller;
 mod cubic;
 mod level;
 mod measured;
@@ -10,7 +8,7 @@ mod portable;
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
-use self::controller::Controller;
+use self::cubic::Cubic;
 use self::level::{Level, PERMIT};
 use super::Outcome;
 use crate::debt::{Charge, Charged};
@@ -31,6 +29,10 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// A rate of calls to another party's server that follows its refusals, between a floor and a
 /// ceiling.
 ///
+/// It falls to seven tenths of the rate that was used at a refusal, or of the rate in force if that
+/// is less, and comes back along a cubic curve, as in the AWS SDKs. Few calls are refused: 1 of 500
+/// of a client alone.
+///
 /// # Contract
 ///
 /// * **Ceiling.** Any half-open window of `W` ns sees at most `ceil((W + (burst - 1) T) / T)`
@@ -50,14 +52,13 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// it because there were too many. Whatever is ignored changes nothing.
 ///
 /// ```
-/// use rategate_core::adaptive::{AdaptiveRate, Outcome, RateMethod};
+/// use rategate_core::adaptive::{AdaptiveRate, Outcome};
 /// use rategate_core::ledger::Ledger;
 /// use rategate_core::limit::Limit;
 /// use rategate_core::rate::Rate;
 /// use rategate_core::verdict::Verdict;
 ///
 /// let policy = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(80));
-/// let policy = policy.with_method(RateMethod::Aimd);
 /// let mut limit = Ledger::new(policy, 0);
 /// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in use") };
 /// limit.release_with_outcome(1_000_000_000, &grant, 1, Outcome::Dropped);
@@ -68,21 +69,6 @@ const FORGETS_NS: u64 = 600_000_000_000;
 pub struct AdaptiveRate {
     bounds: RateBounds,
     burst: NonZeroU64,
-    method: RateMethod,
-}
-
-/// A rule that moves a rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RateMethod {
-    /// Seven tenths of the rate that was used at a refusal, or of the rate in force if that is
-    /// less, and back along a cubic curve, as the AWS SDKs do it.
-    /// Few calls are refused: 1 of 500 of a client alone.
-    #[default]
-    Cubic,
-    /// A two hundredth of the ceiling more in each second, an eighth less at a refusal. All of the
-    /// server's rate is used, and more calls are refused: 1 of 20 where four clients share it.
-    Aimd,
 }
 
 /// The bounds of a rate, in millionths of a permit per second.
@@ -95,7 +81,6 @@ struct RateBounds {
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 struct End {
-    start_ns: u64,
     now_ns: u64,
     permits: u64,
     is_refused: bool,
@@ -107,7 +92,7 @@ pub struct State {
     level: Level,
     /// The rate in force, in millionths of a permit per second.
     rate: u64,
-    controller: Box<Controller>,
+    controller: Box<Cubic>,
     /// The instant of the newest start.
     newest_ns: u64,
     /// The instant of the newest start or end. `None` before the first.
@@ -127,8 +112,7 @@ impl RateBounds {
 }
 
 impl AdaptiveRate {
-    /// Creates a limit of one permit at once whose rate is within these bounds, by
-    /// [`RateMethod::Cubic`].
+    /// Creates a limit of one permit at once whose rate is within these bounds.
     ///
     /// # Panics
     ///
@@ -138,8 +122,7 @@ impl AdaptiveRate {
         or_panic(Self::try_new(floor, ceiling))
     }
 
-    /// Creates a limit of one permit at once whose rate is within these bounds, by
-    /// [`RateMethod::Cubic`].
+    /// Creates a limit of one permit at once whose rate is within these bounds.
     ///
     /// # Errors
     ///
@@ -150,7 +133,6 @@ impl AdaptiveRate {
             (Some(floor), Some(ceiling)) if floor <= ceiling => Ok(Self {
                 bounds: RateBounds { floor, ceiling },
                 burst: NonZeroU64::MIN,
-                method: RateMethod::Cubic,
             }),
             _ => Err(LimitError::RateBounds),
         }
@@ -167,18 +149,6 @@ impl AdaptiveRate {
             Some(burst) => Self { burst, ..self },
             None => panic!("a burst of no permits: nothing could ever pass"),
         }
-    }
-
-    /// Returns it with another method.
-    #[must_use]
-    pub const fn with_method(self, method: RateMethod) -> Self {
-        Self { method, ..self }
-    }
-
-    /// Returns the method.
-    #[must_use]
-    pub const fn method(self) -> RateMethod {
-        self.method
     }
 
     /// Returns the least rate.
@@ -207,7 +177,7 @@ impl AdaptiveRate {
 
     /// Returns a fresh state.
     fn begin(self, now_ns: u64) -> State {
-        let controller = Box::new(Controller::new(self.method, self.bounds, now_ns));
+        let controller = Box::new(Cubic::new(self.bounds, now_ns));
         let rate = controller.rate();
         State { level: Level::at(now_ns), rate, controller, newest_ns: 0, idle_since_ns: None }
     }
@@ -289,16 +259,12 @@ impl Policy for AdaptiveRate {
     }
 
     fn heap_bytes(&self, _state: &State) -> usize {
-        size_of::<Controller>()
+        size_of::<Cubic>()
     }
 
-    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
+    fn rebase(&self, state: &mut State, _old: &Self, now_ns: u64) {
         state.pass_to(now_ns);
-        if old.method == self.method {
-            state.controller.rebound(self.bounds);
-        } else {
-            *state.controller = Controller::new(self.method, self.bounds, now_ns);
-        }
+        state.controller.rebound(self.bounds);
         state.rate = state.controller.rate();
     }
 
@@ -359,14 +325,14 @@ impl Policy for AdaptiveRate {
     }
 
     fn release_with_outcome(&self, state: &mut State, ended: Ended) -> bool {
-        let Ended { start_ns, now_ns, permits, outcome, .. } = ended;
+        let Ended { now_ns, permits, outcome, .. } = ended;
         let is_refused = match outcome {
             Outcome::Ignored => return true,
             Outcome::Served => false,
             Outcome::Dropped => true,
         };
         state.pass_to(now_ns);
-        state.controller.end(End { start_ns, now_ns, permits, is_refused });
+        state.controller.end(End { now_ns, permits, is_refused });
         state.rate = state.controller.rate();
         state.idle_since_ns = state.idle_since_ns.max(Some(now_ns));
         true

@@ -3,33 +3,15 @@
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
-use super::controller::Controller;
+use super::cubic::Cubic;
 use super::level::Level;
-use super::{AdaptiveRate, RateBounds, RateMethod, State};
+use super::{AdaptiveRate, RateBounds, State};
 use crate::error::LimitError;
 use crate::policy::Policy as _;
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 
-impl RateMethod {
-    /// Returns the number by which it is written; it never changes.
-    const fn number(self) -> u64 {
-        match self {
-            Self::Cubic => 0,
-            Self::Aimd => 1,
-        }
-    }
-
-    const fn of_number(number: u64) -> Option<Self> {
-        Some(match number {
-            0 => Self::Cubic,
-            1 => Self::Aimd,
-            _ => return None,
-        })
-    }
-}
-
-/// The words are the ceiling, the floor, the burst and the method; and of a state the rate that it
-/// has found, if it has been used, and when that was, and what is in use.
+/// The words are the ceiling, the floor and the burst; and of a state the rate that it has found, if
+/// it has been used, and when that was, and what is in use.
 impl Portable for AdaptiveRate {
     fn tag(&self) -> u16 {
         tag::ADAPTIVE_RATE
@@ -39,18 +21,16 @@ impl Portable for AdaptiveRate {
         words.word(self.bounds.ceiling);
         words.word(self.bounds.floor);
         words.word(self.burst.get());
-        words.word(self.method.number());
     }
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::ADAPTIVE_RATE)?;
         let (ceiling, floor) = (words.word()?, words.word()?);
         let burst = NonZeroU64::new(words.word()?).ok_or(LimitError::ZeroPermits)?;
-        let method = RateMethod::of_number(words.word()?).ok_or_else(|| words.malformed())?;
         if floor == 0 || floor > ceiling {
             return Err(LimitError::RateBounds.into());
         }
-        Ok(Self { bounds: RateBounds { floor, ceiling }, burst, method })
+        Ok(Self { bounds: RateBounds { floor, ceiling }, burst })
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {
@@ -70,8 +50,8 @@ impl Portable for AdaptiveRate {
         let fresh = State { level, ..self.fresh(at_ns) };
         let Some(found) = found else { return Ok(fresh) };
         let rate = self.bounds.clamp(found);
-        let controller = Controller::beginning_with(self.method, self.bounds, rate, since_ns);
-        let (rate, controller) = (controller.rate(), Box::new(controller));
+        let controller = Box::new(Cubic::beginning_with(self.bounds, rate, since_ns));
+        let rate = controller.rate();
         Ok(State { rate, controller, idle_since_ns: Some(since_ns), ..fresh })
     }
 }
