@@ -26,7 +26,6 @@ export interface Policy {
   guard?: Span
   resolution?: Span
   anchor?: string
-  credits?: number
   [key: string]: PolicyValue
 }
 

@@ -37,7 +37,6 @@ const OTHERS: &[&str] = &[
     "policy = 'fixed-window'\npermits = 5\nperiod = '2s'\nanchor = 'first-call'",
     "policy = 'sliding-log'\npermits = 5\nperiod = '2s'\nresolution = '250ms'",
     "policy = 'fixed-window'\npermits = 5\nperiod = '2s'",
-    "policy = 'fixed-window'\npermits = 5\nperiod = '2s'\ncredits = 3",
     "policy = 'warm-up'\nrate = '7/3s'\nperiod = '4s'\nmax_request = 2",
     "policy = 'gcra'\nrate = '7/3s'\nburst = 4\nslow_start = '40s'",
     "policy = 'sliding-log'\npermits = 5\nperiod = '2s'\nslow_start = '40s'",

@@ -327,7 +327,7 @@ any_policy! {
     Gcra(tag::GCRA): gcra::State, "A continuous token bucket.";
     SlidingLog(tag::SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
     CompactLog(tag::COMPACT_LOG): compact_log::State, "A sliding log on a grid, in little memory.";
-    FixedWindow(tag::FIXED_WINDOW | tag::WINDOW_WITH_CREDITS): fixed_window::State, "A fixed window: at most N in each.";
+    FixedWindow(tag::FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
     Pacer(tag::PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(tag::TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
     WarmUp(tag::WARM_UP): warm_up::State, "A rate that a limit at rest reaches over a period.";
@@ -336,7 +336,7 @@ any_policy! {
     AdaptiveRate(tag::ADAPTIVE_RATE): RateState, "A rate that follows refusals.";
     Concurrency(tag::CONCURRENCY): concurrency::State, "A bound on operations in flight.";
     CommitLog(tag::COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
-    Calendar(tag::CALENDAR | tag::CALENDAR_WITH_CREDITS): calendar::State, "A calendar quota: at most N in each day, week or month.";
+    Calendar(tag::CALENDAR): calendar::State, "A calendar quota: at most N in each day, week or month.";
     // In a box, as a state with another one in it would make all others larger.
     SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START):
         Box<slow_start::State<AnyTimedState>>, "A limit that begins at a part of its rate.";
@@ -351,7 +351,7 @@ any_policy! {
     Gcra(tag::GCRA): gcra::State, "A continuous token bucket.";
     SlidingLog(tag::SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
     CompactLog(tag::COMPACT_LOG): compact_log::State, "A sliding log on a grid, in little memory.";
-    FixedWindow(tag::FIXED_WINDOW | tag::WINDOW_WITH_CREDITS): fixed_window::State, "A fixed window: at most N in each.";
+    FixedWindow(tag::FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
     Pacer(tag::PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(tag::TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
     BackfillPool(tag::BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";

@@ -15,14 +15,12 @@
 //! * **Units.** Nanoseconds since the grid's origin, by convention the year 1970 in UTC.
 //! * **Ceiling.** At most N permits in each window of the grid; in any span of time that touches
 //!   k windows at most k N.
-//! * **Credits.** With [credits](Calendar::with_credits) of C, a window leaves up to C of its
-//!   permits to the next: any k windows in a row have at most k N + C.
-//! * **Retry.** Exact: the next border, or sooner if the request fits now. With credits, and in a
-//!   carried debt, it may be a later border.
+//! * **Retry.** Exact: the next border, or sooner if the request fits now. In a carried debt it may
+//!   be a later border.
 //! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
 //! * **Refund.** Exact within the grant's window, under the same numbers. Later nothing comes back.
-//! * **Charge.** Counts in the window, past N + C too. A debt ends with its window, or, if it is
-//!   carried, N of it at each border. The credits that it took come back at later borders.
+//! * **Charge.** Counts in the window, past N too. A debt ends with its window, or, if it is
+//!   carried, N of it at each border.
 //! * **Change.** Under another calendar the count carries over into the window around the change.
 //!   Under the same one, whose zone got new rules, the window ends where it would have, and later
 //!   windows follow the new rules.
@@ -71,13 +69,13 @@ use core::fmt::Debug;
 use core::num::NonZeroU64;
 use core::ptr;
 
-use crate::credits::Allowance;
 use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
+use crate::window_debt;
 
 /// The windows of a calendar: they follow each other without gaps from the clock's zero on.
 pub trait Grid: Debug + Send + Sync {
@@ -114,7 +112,7 @@ pub struct Window {
 /// A limit of at most `permits` in each window of a calendar.
 #[derive(Clone, Copy, Debug)]
 pub struct Calendar {
-    allowance: Allowance,
+    permits: NonZeroU64,
     /// The digest of the calendar's text.
     digest: u64,
     /// Absent in a policy that was read from words, which do not say where the borders are.
@@ -180,37 +178,13 @@ impl Calendar {
     pub fn try_new(permits: u64, grid: &'static dyn Grid) -> Result<Self, LimitError> {
         let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
         let digest = words_of(grid.text()).fold(FNV_START, digest_of);
-        Ok(Self { allowance: Allowance::new(permits), digest, grid: Some(grid) })
+        Ok(Self { permits, digest, grid: Some(grid) })
     }
 
-    /// Lets each window leave up to `credits` of its permits to the next one.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitError::TooManyCredits`] for more than a window has permits.
-    pub const fn with_credits(self, credits: u64) -> Result<Self, LimitError> {
-        match self.allowance.with_credits(credits, MAX_CHARGED) {
-            Ok(allowance) => Ok(Self { allowance, ..self }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Returns the number of permits that each window brings.
+    /// Returns the maximum number of permits in a window.
     #[must_use]
     pub const fn permits(&self) -> u64 {
-        self.allowance.permits()
-    }
-
-    /// Returns the maximum number of permits that a window leaves to the next.
-    #[must_use]
-    pub const fn credits(&self) -> u64 {
-        self.allowance.credits()
-    }
-
-    /// Returns the maximum number of permits in a window: its own and the credits.
-    #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.allowance.capacity()
+        self.permits.get()
     }
 
     /// Returns the calendar's own text. It is empty for a policy that was read from words alone.
@@ -219,15 +193,14 @@ impl Calendar {
         self.grid.map_or("", Grid::text)
     }
 
-    /// Returns a policy of another number of permits in each window of the same calendar, without
-    /// credits.
+    /// Returns a policy of another number of permits in each window of the same calendar.
     ///
     /// # Errors
     ///
     /// [`LimitError::ZeroPermits`].
     pub fn with_permits(self, permits: u64) -> Result<Self, LimitError> {
         let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
-        Ok(Self { allowance: Allowance::new(permits), ..self })
+        Ok(Self { permits, ..self })
     }
 
     /// Returns a digest of the calendar's own text, by which a store tells calendars apart.
@@ -269,24 +242,20 @@ impl Calendar {
     fn used(&self, state: &State, at_ns: u64) -> u64 {
         if !state.is_over(at_ns) {
             state.used
-        } else if state.used > 0 && self.outlives(state) {
+        } else if state.used > 0 && state.is_carried {
             let later = self.window(at_ns).number.saturating_sub(self.window(state.end_ns).number);
-            self.allowance.after(state.used, state.is_carried, later.saturating_add(1))
+            window_debt::after(self.permits, state.used, later.saturating_add(1))
         } else {
             0
         }
-    }
-
-    /// Returns `true` if a count may outlive its window: as a carried debt, or by its credits.
-    const fn outlives(&self, state: &State) -> bool {
-        state.is_carried || self.credits() > 0
     }
 
     /// Returns the border at which at most `available` permits are used, or `None` if it lies
     /// beyond the clock. More than those are used in the newest window.
     fn opens_ns(&self, state: &State, available: u64) -> Option<u64> {
         let end_ns = Some(state.end_ns).filter(|&end_ns| end_ns != NEVER)?;
-        let borders = self.allowance.borders_until(state.used, state.is_carried, available);
+        let (used, is_carried) = (state.used, state.is_carried);
+        let borders = window_debt::borders_until(self.permits, used, is_carried, available);
         self.later_border(end_ns, borders.saturating_sub(1))
     }
 
@@ -304,7 +273,7 @@ impl Calendar {
     /// carried if it was, or from now on.
     fn count(&self, state: &mut State, at_ns: u64, permits: u64, is_carried: bool) {
         let used = self.used(state, at_ns);
-        let is_carried = is_carried || (state.is_carried && used > self.capacity());
+        let is_carried = is_carried || (state.is_carried && used > self.permits());
         if state.is_over(at_ns) {
             let Window { start_ns, end_ns, .. } = self.window(at_ns);
             (state.start_ns, state.end_ns) = (start_ns.max(state.end_ns), end_ns);
@@ -320,7 +289,7 @@ impl Calendar {
 
     const fn set_used(&self, state: &mut State, used: u64, is_carried: bool) {
         state.used = used;
-        state.is_carried = is_carried && used > self.capacity();
+        state.is_carried = is_carried && used > self.permits();
     }
 
     /// Returns the end of the window and the count, if the window is one of the grid and the count
@@ -346,7 +315,7 @@ impl Calendar {
 /// zone differs, so that it can be put into force.
 impl PartialEq for Calendar {
     fn eq(&self, other: &Self) -> bool {
-        (self.allowance, self.digest) == (other.allowance, other.digest)
+        (self.permits, self.digest) == (other.permits, other.digest)
             && match (self.grid, other.grid) {
                 (Some(own), Some(other)) => ptr::addr_eq(own, other),
                 (None, None) => true,
@@ -386,8 +355,8 @@ impl Policy for Calendar {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let Some(available) = self.capacity().checked_sub(permits.get()) else {
-            return Err(Refusal::exceeds(permits, self.capacity()));
+        let Some(available) = self.permits().checked_sub(permits.get()) else {
+            return Err(Refusal::exceeds(permits, self.permits()));
         };
         if self.used(state, from_ns) <= available {
             return Ok(Opening::at(from_ns));
@@ -401,7 +370,7 @@ impl Policy for Calendar {
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        self.capacity().saturating_sub(self.used(state, now_ns))
+        self.permits().saturating_sub(self.used(state, now_ns))
     }
 
     /// Takes permits back only while the grant's window lasts. A new grid may have counted them
@@ -430,7 +399,7 @@ impl Policy for Calendar {
         let Charge { now_ns, permits, debt } = charge;
         // By the rate of this window: others have other lengths.
         let length_ns = if debt.is_carried() { self.window(now_ns).length_ns().max(1) } else { 1 };
-        let max_used = self.allowance.max_used(debt, length_ns, MAX_CHARGED);
+        let max_used = window_debt::max_used(self.permits, debt, length_ns, MAX_CHARGED);
         let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
         if booked > 0 {
             self.count(state, now_ns, booked, debt.is_carried());
@@ -439,13 +408,13 @@ impl Policy for Calendar {
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {
-        self.used(state, now_ns).saturating_sub(self.capacity())
+        self.used(state, now_ns).saturating_sub(self.permits())
     }
 
     fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
         match self.debt(state, from_ns) {
             0 => Some(from_ns),
-            _ => self.opens_ns(state, self.capacity()),
+            _ => self.opens_ns(state, self.permits()),
         }
     }
 
@@ -469,38 +438,31 @@ impl Policy for Calendar {
         } else if old.grid.is_none() && self.grid.is_some() {
             self.begin_at(state, state.end_ns.saturating_sub(1));
         }
-        self.set_used(state, used, state.is_carried && used > old.capacity());
+        self.set_used(state, used, state.is_carried && used > old.permits());
     }
 }
 
 impl Portable for Calendar {
     fn tag(&self) -> u16 {
-        if self.credits() > 0 { tag::CALENDAR_WITH_CREDITS } else { tag::CALENDAR }
+        tag::CALENDAR
     }
 
-    /// Writes the permits, the credits if there are any, and the calendar's text.
+    /// Writes the permits and the calendar's text.
     fn write_numbers(&self, words: &mut Writer) {
         words.word(self.permits());
-        if self.credits() > 0 {
-            words.word(self.credits());
-        }
         words.word(u64::try_from(self.text().len()).unwrap_or(u64::MAX));
         words_of(self.text()).for_each(|word| words.word(word));
     }
 
-    /// Reads the permits, the credits, and the digest of the text. No borders follow from it
-    /// without a zone.
+    /// Reads the permits and the digest of the text. No borders follow from it without a zone.
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        let has_credits = tag == tag::CALENDAR_WITH_CREDITS;
-        tag::expect(tag, if has_credits { tag } else { tag::CALENDAR })?;
+        tag::expect(tag, tag::CALENDAR)?;
         let permits = NonZeroU64::new(words.word()?).ok_or(LimitError::ZeroPermits)?;
-        let credits = if has_credits { words.word()? } else { 0 };
         let (bytes, mut digest) = (words.word()?, FNV_START);
         for _ in 0..bytes.div_ceil(8) {
             digest = digest_of(digest, words.word()?);
         }
-        let calendar = Self { allowance: Allowance::new(permits), digest, grid: None };
-        Ok(calendar.with_credits(credits)?)
+        Ok(Self { permits, digest, grid: None })
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {
@@ -515,7 +477,7 @@ impl Portable for Calendar {
         let (start_ns, end_ns) = (words.instant()?.on_clock(), words.instant()?.on_clock());
         let (used, is_carried) = (word & MAX_CHARGED, word & CARRIED != 0);
         let mut state = State { start_ns, end_ns: end_ns.max(1), used, is_carried };
-        if used == 0 || (state.is_over(words.since().now_ns) && !self.outlives(&state)) {
+        if used == 0 || (state.is_over(words.since().now_ns) && !is_carried) {
             return Ok(State::default());
         }
         if self.grid.is_some() {

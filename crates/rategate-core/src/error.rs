@@ -65,11 +65,6 @@ pub enum LimitError {
         /// The maximum that it can count.
         max: u64,
     },
-    /// There are more credits than a window can leave to the next.
-    TooManyCredits {
-        /// The maximum, which is the number of permits of a window.
-        max: u64,
-    },
     /// `period` is zero.
     ZeroPeriod,
     /// The period, with the guard if there is one, is over 584 years.
@@ -214,9 +209,6 @@ impl fmt::Display for LimitError {
         f.write_str(match self {
             Self::ZeroPermits => "at least 1 permit is needed, or nothing could ever pass",
             Self::TooManyPermits { max } => return write!(f, "too many permits: at most {max}"),
-            Self::TooManyCredits { max } => {
-                return write!(f, "too many credits: a window leaves at most {max}");
-            }
             Self::ZeroPeriod => "the period must be at least 1ns",
             Self::PeriodTooLong => {
                 "the period, with a guard if there is one, is longer than 584 years"

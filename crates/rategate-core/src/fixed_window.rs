@@ -12,16 +12,14 @@
 //! * **Units.** Nanoseconds. The grid starts at the clock's zero, or at the first grant.
 //! * **Ceiling.** At most N permits in each window `[k M, (k + 1) M)`; in a window of length W at
 //!   any phase at most `N (ceil(W / M) + 1)`.
-//! * **Credits.** With [credits](FixedWindow::with_credits) of C, a window leaves up to C of its
-//!   permits to the next: any k windows in a row have at most k N + C.
 //! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
 //!   a schedule promises instants.
-//! * **Retry.** Exact: the next border, or sooner if the request fits now. With credits, and in a
-//!   carried debt, it may be a later border.
+//! * **Retry.** Exact: the next border, or sooner if the request fits now. In a carried debt it may
+//!   be a later border.
 //! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
 //! * **Refund.** Exact within the grant's window, under the same numbers. Later nothing comes back.
-//! * **Charge.** Counts in the window, past N + C too. A debt ends with its window, or, if it is
-//!   carried, N of it at each border. The credits that it took come back at later borders.
+//! * **Charge.** Counts in the window, past N too. A debt ends with its window, or, if it is
+//!   carried, N of it at each border.
 //! * **Change.** The count carries over into the new window.
 //! * **Cost.** 40 bytes and one division.
 //!
@@ -47,17 +45,17 @@ mod words;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use crate::credits::Allowance;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
+use crate::window_debt;
 
 /// A limit of at most `permits` in each window of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    allowance: Allowance,
+    permits: NonZeroU64,
     period_ns: NonZeroU64,
     anchor: Anchor,
 }
@@ -111,58 +109,15 @@ impl FixedWindow {
         anchor: Anchor,
     ) -> Result<Self, LimitError> {
         match checked(permits, period, u64::MAX) {
-            Ok((permits, period_ns)) => {
-                Ok(Self { allowance: Allowance::new(permits), period_ns, anchor })
-            }
+            Ok((permits, period_ns)) => Ok(Self { permits, period_ns, anchor }),
             Err(error) => Err(error),
         }
     }
 
-    /// Lets each window leave up to `credits` of its permits to the next one.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate_core::fixed_window::{Anchor, FixedWindow};
-    /// use rategate_core::ledger::Ledger;
-    /// use rategate_core::limit::Limit;
-    ///
-    /// let window = FixedWindow::new(10, Duration::from_nanos(100), Anchor::Epoch);
-    /// let mut limit = Ledger::new(window.with_credits(4)?, 0);
-    /// assert_eq!(limit.remaining(0), 14);
-    /// limit.try_acquire(0, 12)?;
-    /// assert_eq!(limit.remaining(100), 12, "of the credits, two are still used");
-    /// limit.try_acquire(100, 9)?;
-    /// assert_eq!(limit.remaining(200), 13, "that window left one of its own");
-    /// # Ok::<(), Box<dyn core::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`LimitError::TooManyCredits`] for more than a window has permits.
-    pub const fn with_credits(self, credits: u64) -> Result<Self, LimitError> {
-        match self.allowance.with_credits(credits, MAX_CHARGED) {
-            Ok(allowance) => Ok(Self { allowance, ..self }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Returns the number of permits that each window brings.
+    /// Returns the maximum number of permits in a window.
     #[must_use]
     pub const fn permits(&self) -> u64 {
-        self.allowance.permits()
-    }
-
-    /// Returns the maximum number of permits that a window leaves to the next.
-    #[must_use]
-    pub const fn credits(&self) -> u64 {
-        self.allowance.credits()
-    }
-
-    /// Returns the maximum number of permits in a window: its own and the credits.
-    #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.allowance.capacity()
+        self.permits.get()
     }
 
     /// Returns the length of a window, in nanoseconds.
@@ -189,10 +144,10 @@ impl FixedWindow {
         let window_ns = self.window_of(anchor_ns, at_ns);
         if window_ns <= state.window_ns {
             state.used
-        } else if state.is_carried || self.credits() > 0 {
+        } else if state.is_carried {
             let since_ns = window_ns.saturating_sub(state.window_ns);
             let borders = since_ns.checked_div(self.period_ns.get()).unwrap_or(0);
-            self.allowance.after(state.used, state.is_carried, borders)
+            window_debt::after(self.permits, state.used, borders)
         } else {
             0
         }
@@ -200,7 +155,8 @@ impl FixedWindow {
 
     /// Returns the first border at which at most `available` permits are used.
     fn opens_ns(&self, state: &State, available: u64) -> u128 {
-        let borders = self.allowance.borders_until(state.used, state.is_carried, available);
+        let (used, is_carried) = (state.used, state.is_carried);
+        let borders = window_debt::borders_until(self.permits, used, is_carried, available);
         self.border_ns(state, borders)
     }
 
@@ -228,7 +184,7 @@ impl FixedWindow {
         state.window_ns = self.window_of(anchor_ns, at_ns).max(state.window_ns);
         state.used = used.saturating_add(permits);
         // A debt that has been paid is over, and the next one ends in its own way.
-        let is_owed = state.is_carried && used > self.capacity();
+        let is_owed = state.is_carried && used > self.permits();
         state.is_carried = debt.is_carried() || is_owed;
     }
 }
@@ -250,8 +206,8 @@ impl Policy for FixedWindow {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let Some(available) = self.capacity().checked_sub(permits.get()) else {
-            return Err(Refusal::exceeds(permits, self.capacity()));
+        let Some(available) = self.permits().checked_sub(permits.get()) else {
+            return Err(Refusal::exceeds(permits, self.permits()));
         };
         if self.used(state, from_ns) <= available {
             return Ok(Opening::at(from_ns));
@@ -264,7 +220,7 @@ impl Policy for FixedWindow {
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        self.capacity().saturating_sub(self.used(state, now_ns))
+        self.permits().saturating_sub(self.used(state, now_ns))
     }
 
     /// Takes permits back only while the grant's window lasts. A new grid may have counted them
@@ -294,7 +250,7 @@ impl Policy for FixedWindow {
 
     fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
         let Charge { now_ns, permits, debt } = charge;
-        let max_used = self.allowance.max_used(debt, self.period_ns.get(), MAX_CHARGED);
+        let max_used = window_debt::max_used(self.permits, debt, self.period_ns.get(), MAX_CHARGED);
         let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
         if booked > 0 {
             self.count(state, now_ns, booked, debt);
@@ -303,14 +259,14 @@ impl Policy for FixedWindow {
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {
-        self.used(state, now_ns).saturating_sub(self.capacity())
+        self.used(state, now_ns).saturating_sub(self.permits())
     }
 
     fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
         if self.debt(state, from_ns) == 0 {
             return Some(from_ns);
         }
-        self.opens_ns(state, self.capacity()).try_into().ok()
+        self.opens_ns(state, self.permits()).try_into().ok()
     }
 
     /// Returns the first border at which the count is zero. A grid anchored at a first call never
@@ -335,6 +291,6 @@ impl Policy for FixedWindow {
             state.window_ns = self.window_of(anchor_ns, now_ns);
         }
         state.used = used;
-        state.is_carried &= used > old.capacity().max(self.capacity());
+        state.is_carried &= used > old.permits().max(self.permits());
     }
 }

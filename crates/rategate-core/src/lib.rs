@@ -96,7 +96,6 @@ pub mod warm_up;
 
 mod agree;
 mod compact;
-mod credits;
 mod decimal;
 mod exact;
 mod ordered_map;
@@ -104,6 +103,7 @@ mod search;
 mod text;
 mod track;
 mod wide;
+mod window_debt;
 
 /// The examples of the crate's README, run as tests.
 #[cfg(doctest)]

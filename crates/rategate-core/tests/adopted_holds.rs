@@ -64,7 +64,6 @@ fn exact() -> Vec<(AnyPolicy, u64)> {
         (Gcra::new(rate(3, 1_000), 20).unwrap().into(), 20),
         (window(Anchor::Epoch).into(), 20),
         (window(Anchor::FirstCall).into(), 20),
-        (window(Anchor::Epoch).with_credits(15).unwrap().into(), 20),
         (SlidingLog::new(20, micro).into(), 20),
         (CompactLog::new(20, micro).into(), 20),
     ]

@@ -62,7 +62,6 @@ fn random_borders(random: &mut Rng, unit_ns: u64) -> Vec<u64> {
 #[derive(Clone)]
 struct Plain {
     permits: u64,
-    credits: u64,
     borders: Vec<u64>,
     passed: usize,
     used: u64,
@@ -70,13 +69,8 @@ struct Plain {
 }
 
 impl Plain {
-    fn new((permits, credits): (u64, u64), borders: &[u64]) -> Self {
-        let (borders, passed) = (borders.to_vec(), 0);
-        Self { permits, credits, borders, passed, used: 0, is_carried: false }
-    }
-
-    fn capacity(&self) -> u64 {
-        self.permits + self.credits
+    fn new(permits: u64, borders: &[u64]) -> Self {
+        Self { permits, borders: borders.to_vec(), passed: 0, used: 0, is_carried: false }
     }
 
     fn next_border(&self) -> Option<u64> {
@@ -85,11 +79,8 @@ impl Plain {
 
     fn cross(&mut self) {
         self.passed += 1;
-        self.used = self.used.saturating_sub(self.permits);
-        if !self.is_carried {
-            self.used = self.used.min(self.credits);
-        }
-        self.is_carried &= self.used > self.capacity();
+        self.used = if self.is_carried { self.used.saturating_sub(self.permits) } else { 0 };
+        self.is_carried &= self.used > self.permits;
     }
 
     fn go_to(&mut self, now_ns: u64) {
@@ -100,20 +91,20 @@ impl Plain {
 
     fn book(&mut self, permits: u64, is_carried: bool) {
         self.used += permits;
-        self.is_carried = (self.is_carried || is_carried) && self.used > self.capacity();
+        self.is_carried = (self.is_carried || is_carried) && self.used > self.permits;
     }
 
     fn give_back(&mut self, permits: u64) -> u64 {
         let back = permits.min(self.used);
         self.used -= back;
-        self.is_carried &= self.used > self.capacity();
+        self.is_carried &= self.used > self.permits;
         back
     }
 
     /// Returns when no more than the limit is used, if that is on the clock.
     fn settled_ns(&self, now_ns: u64) -> Option<u64> {
         let (mut then, mut at_ns) = (self.clone(), now_ns);
-        while then.used > self.capacity() {
+        while then.used > self.permits {
             at_ns = then.next_border()?;
             then.cross();
         }
@@ -123,7 +114,7 @@ impl Plain {
     /// Returns when `permits` pass, if that is on the clock.
     fn opens_ns(&self, now_ns: u64, permits: u64) -> Option<u64> {
         let (mut then, mut at_ns) = (self.clone(), now_ns);
-        while then.used + permits > self.capacity() {
+        while then.used + permits > self.permits {
             at_ns = then.next_border()?;
             then.cross();
         }
@@ -138,24 +129,22 @@ fn answers_are_those_of_one_counter() {
     for seed in 0..1_500 {
         let mut random = Rng::with_seed(seed);
         let permits = random.u64(1..=6);
-        let credits = if random.bool() { random.u64(0..=permits) } else { 0 };
-        let capacity = permits + credits;
         let listed = grid("random", random_borders(&mut random, 3));
-        let policy = Calendar::new(permits, listed).with_credits(credits).unwrap();
+        let policy = Calendar::new(permits, listed);
         let mut now_ns = random.u64(0..=90);
         let (mut limit, mut plain) =
-            (Ledger::new(policy, now_ns), Plain::new((permits, credits), &listed.borders));
+            (Ledger::new(policy, now_ns), Plain::new(permits, &listed.borders));
         let mut last = None;
         for call in 0..60 {
             now_ns += random.choice([0, 0, 0, 1, 7, 30, 200]).unwrap();
             plain.go_to(now_ns);
             let context = format!("seed {seed}, call {call} at {now_ns}");
-            assert_eq!(limit.remaining(now_ns), capacity.saturating_sub(plain.used), "{context}");
-            assert_eq!(limit.debt(now_ns), plain.used.saturating_sub(capacity), "{context}");
+            assert_eq!(limit.remaining(now_ns), permits.saturating_sub(plain.used), "{context}");
+            assert_eq!(limit.debt(now_ns), plain.used.saturating_sub(permits), "{context}");
             let debt_ends_ns = plain.settled_ns(now_ns);
             let debt_ends_in = debt_ends_ns.map(|end_ns| end_ns - now_ns);
             assert_eq!(limit.debt_ends_in_ns(now_ns), debt_ends_in, "{context}");
-            let requested = random.u64(1..=capacity);
+            let requested = random.u64(1..=permits);
             match random.u64(0..=9) {
                 0 => {
                     // A window without an end would pay for a debt after ages.
@@ -164,7 +153,7 @@ fn answers_are_those_of_one_counter() {
                     let charged = limit.charge(now_ns, requested * 3, debt).unwrap();
                     plain.book(requested * 3, is_carried);
                     assert_eq!(charged.booked, requested * 3, "{context}");
-                    assert_eq!(charged.debt, plain.used.saturating_sub(capacity), "{context}");
+                    assert_eq!(charged.debt, plain.used.saturating_sub(permits), "{context}");
                 }
                 1 => {
                     assert_eq!(
@@ -200,7 +189,7 @@ fn answers_are_those_of_one_counter() {
                     if wait == 0 {
                         let grant = granted(answer).expect("a grant");
                         plain.book(requested, false);
-                        last = (requested == capacity).then_some((plain.passed, grant));
+                        last = (requested == permits).then_some((plain.passed, grant));
                         grants += 1;
                     } else {
                         assert_eq!(retry(answer), wait, "{context}");
@@ -208,7 +197,7 @@ fn answers_are_those_of_one_counter() {
                     }
                 }
             }
-            let fresh_ns = plain.opens_ns(now_ns, capacity);
+            let fresh_ns = plain.opens_ns(now_ns, permits);
             let expected = fresh_ns.is_some_and(|fresh_ns| fresh_ns <= now_ns);
             assert_eq!(limit.is_as_fresh(now_ns), expected, "{context}");
         }
@@ -235,14 +224,12 @@ fn a_retry_is_exact_at_the_border() {
 /// A packed value decides as its state does, except for the first try of a window and of a key.
 #[test]
 fn a_value_decides_as_its_state_does() {
-    let (mut by_value, mut by_state, mut with_credits) = (0_u64, 0_u64, 0_u64);
+    let (mut by_value, mut by_state) = (0_u64, 0_u64);
     for seed in 0..1_000 {
         let mut random = Rng::with_seed(seed);
         let permits = random.choice([1, 3, 50, 2_000_000, (1 << 28) - 1]).unwrap();
         let unit_ns = random.choice([S, 60 * S, 3_600 * S]).unwrap();
-        let credits = if random.bool() { random.u64(0..=permits.min(9)) } else { 0 };
         let policy = Calendar::new(permits, grid("random", random_borders(&mut random, unit_ns)));
-        let policy = policy.with_credits(credits).unwrap();
         let numbers = policy.packed().unwrap();
         let mut now_ns = random.u64(0..=5 * unit_ns);
         let (mut state, mut value) = (policy.fresh(now_ns), numbers.full_at(now_ns));
@@ -251,7 +238,7 @@ fn a_value_decides_as_its_state_does() {
         for call in 0..80 {
             now_ns += random.choice([0, 0, 1, S / 3, unit_ns, 9 * unit_ns]).unwrap();
             let context = format!("seed {seed}, call {call} at {now_ns}");
-            let requested = random.u64(1..=(permits + credits).min(9));
+            let requested = random.u64(1..=permits.min(9));
             assert_eq!(numbers.remaining(value, now_ns), policy.remaining(&state, now_ns));
             assert_eq!(numbers.debt(value, now_ns), policy.debt(&state, now_ns), "{context}");
             let debt_ends_ns = policy.debt_ends_ns(&state, now_ns).unwrap_or(u64::MAX);
@@ -287,12 +274,6 @@ fn a_value_decides_as_its_state_does() {
                 }
                 // The last window never ends.
                 (None, _) if policy.window(now_ns).end_ns == u64::MAX => break,
-                // Credits in use do not fit.
-                (None, Ok(Verdict::Granted(_))) if policy.pack(&state, now_ns).is_none() => {
-                    assert!(policy.remaining(&state, now_ns) < credits, "{context}");
-                    with_credits += 1;
-                    break;
-                }
                 (None, Ok(Verdict::Granted(_))) => {
                     assert_eq!(numbers.fresh_in_ns(value, now_ns), Some(0), "{context}");
                     assert!(policy.window(now_ns).end_ns > now_ns);
@@ -308,7 +289,6 @@ fn a_value_decides_as_its_state_does() {
         }
     }
     assert!(by_value > 20_000 && by_state > 2_000, "{by_value} {by_state}");
-    assert!(with_credits > 100, "{with_credits}");
 }
 
 /// A state stays one where no value can hold it: a carried debt, a border between seconds, a window
@@ -353,13 +333,6 @@ fn a_change_keeps_the_count() {
     // A window that has passed by then is not carried over.
     limit.reconfigure(1_600, calendar(2, "months", &[0, 9_000]));
     assert_eq!(limit.remaining(1_600), 2);
-    // A debt that has been paid is over although credits are in use, and is not carried over.
-    let borders = [0, 9_000, 9_100, 9_300];
-    let with_credits = calendar(10, "months", &borders).with_credits(4).unwrap();
-    let mut other = Ledger::new(with_credits, 0);
-    other.charge(0, 33, Debt::CARRIED).unwrap();
-    other.reconfigure(9_100, calendar(5, "months", &borders));
-    assert_eq!((other.debt(9_100), other.debt(9_300)), (8, 0));
     // A debt is carried over, and paid by the numbers that held.
     limit.charge(1_600, 5, Debt::CARRIED).unwrap();
     limit.reconfigure(9_000, calendar(1, "months", &[0, 9_000, 9_100, 9_300, 9_600]));

@@ -32,7 +32,6 @@ mod concurrency;
 mod concurrent;
 mod credit;
 #[cfg(not(any(loom, rategate_without_atomics)))]
-mod credits;
 mod evict;
 mod fair;
 mod fixed_window;

@@ -62,11 +62,7 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
     let compact = CompactLog::new(permits, Duration::from_nanos(period_ns))
         .with_guard(Duration::from_nanos(guard_ns))
         .unwrap();
-    let credits = if random.bool() { random.u64(0..=permits) } else { 0 };
-    let window = |anchor| {
-        let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor);
-        window.with_credits(credits).unwrap()
-    };
+    let window = |anchor| FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor);
     let damped = Mode::from_compensation(0.25).unwrap();
     let ramp = Schedule::ramp(Rate::NEVER, paced, random.u64(1..=500)).unwrap();
     let fall = Schedule::ramp(paced, "1/90ns".parse().unwrap(), random.u64(1..=500)).unwrap();

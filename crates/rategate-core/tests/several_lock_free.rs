@@ -28,11 +28,6 @@ fn window(permits: u64, period_ns: u64, anchor: Anchor) -> AnyPolicy {
     FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor).into()
 }
 
-fn with_credits(permits: u64, credits: u64, period_ns: u64, anchor: Anchor) -> AnyPolicy {
-    let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor);
-    window.with_credits(credits).unwrap().into()
-}
-
 /// The limits alone, and the same limits behind their lock-free form.
 struct Pair {
     plain: AllOfLedger,
@@ -227,8 +222,8 @@ fn a_bundle_answers_as_its_limits_alone() {
                 vec![gcra("0.25/s", 4), window(5, 7 * MS, Anchor::FirstCall)],
             ],
             vec![
-                vec![with_credits(3, 2, MS, Anchor::FirstCall), window(9, 10 * MS, Anchor::Epoch)],
-                vec![window(4, MS, Anchor::FirstCall), with_credits(9, 9, 8 * MS, Anchor::Epoch)],
+                vec![window(5, MS, Anchor::FirstCall), window(9, 10 * MS, Anchor::Epoch)],
+                vec![window(4, MS, Anchor::FirstCall), window(18, 8 * MS, Anchor::Epoch)],
             ],
             vec![
                 vec![gcra("10000000000/s", 4), gcra("7/3ns", 90), gcra("2/7d", 50)],
@@ -239,7 +234,7 @@ fn a_bundle_answers_as_its_limits_alone() {
                     gcra("1/s", 100),
                     gcra("123456789.7/s", 8),
                     window(50, S, Anchor::Epoch),
-                    with_credits(7, 1, 1_000, Anchor::Epoch),
+                    window(8, 1_000, Anchor::Epoch),
                 ],
                 vec![
                     gcra("100/s", 100),

@@ -610,9 +610,4 @@ fn any_policy_holds_a_slow_start() {
     assert!(size_of::<AnyState>() < size_of::<State<AnyTimedState>>(), "it is in a box");
     // The box of the state counts as what a key has on the heap.
     assert!(log.heap_bytes(&log.fresh(0)) > plain.heap_bytes(&plain.fresh(0)));
-    let credited = FixedWindow::new(3, period, Anchor::FirstCall).with_credits(1).unwrap();
-    let saved = Ledger::new(any(credited.into()), 0).save(0);
-    assert!(
-        restore(&any(FixedWindow::new(3, period, Anchor::FirstCall).into()), &saved, since).is_ok()
-    );
 }

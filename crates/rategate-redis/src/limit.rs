@@ -48,10 +48,8 @@ enum Kind {
         numerator: u64,
         denominator: u64,
     },
-    /// A window that brings `permits` of the maximum, and leaves the rest to the next as credits.
     FixedWindow {
         period_us: u64,
-        permits: u64,
     },
     Calendar(Calendar),
     SlidingLog {
@@ -138,9 +136,8 @@ impl Limit {
             return Err(LimitError::Anchor);
         }
         let period_us = whole_us(window.period_ns())?;
-        let maximum = at_most(window.capacity(), MAX_WINDOW_PERMITS)?;
-        let permits = window.permits();
-        Ok(Self { kind: Kind::FixedWindow { period_us, permits }, maximum })
+        let maximum = at_most(window.permits(), MAX_WINDOW_PERMITS)?;
+        Ok(Self { kind: Kind::FixedWindow { period_us }, maximum })
     }
 
     /// Converts a calendar quota, whose windows the store picks by its own clock.
@@ -153,7 +150,7 @@ impl Limit {
         if quota.text().is_empty() {
             return Err(LimitError::NoZone);
         }
-        let maximum = at_most(quota.capacity(), MAX_WINDOW_PERMITS)?;
+        let maximum = at_most(quota.permits(), MAX_WINDOW_PERMITS)?;
         Ok(Self { kind: Kind::Calendar(*quota), maximum })
     }
 
@@ -210,7 +207,7 @@ impl Limit {
     /// other kinds.
     pub(crate) const fn window_ends_us(&self, fields: [u64; 3]) -> Option<u64> {
         match (self.kind, fields) {
-            (Kind::FixedWindow { period_us, .. }, [start_us, ..]) => {
+            (Kind::FixedWindow { period_us }, [start_us, ..]) => {
                 Some(start_us.saturating_add(period_us))
             }
             (Kind::Calendar(_), fields) => Some(calendar::end_us(fields)),
@@ -274,20 +271,10 @@ impl Limit {
                     [denominator, burst.0, burst.1, permits, cost.0, cost.1, unit.0, unit.1];
                 Row::of(b'g', &numbers)
             }
-            Kind::FixedWindow { period_us, permits: each } if each < self.maximum => {
-                Row::of(b'W', &[period_us, self.maximum, each, permits])
-            }
-            Kind::FixedWindow { period_us, .. } => {
-                Row::of(b'w', &[period_us, self.maximum, permits])
-            }
+            Kind::FixedWindow { period_us } => Row::of(b'w', &[period_us, self.maximum, permits]),
             Kind::Calendar(quota) => {
-                let (digest, each) = (calendar::digest(&quota), quota.permits());
-                let row = if quota.credits() > 0 {
-                    Row::of(b'K', &[digest, self.maximum, each, permits])
-                } else {
-                    Row::of(b'k', &[digest, self.maximum, permits])
-                };
-                Row { calendar: Some(quota), ..row }
+                let numbers = [calendar::digest(&quota), self.maximum, permits];
+                Row { calendar: Some(quota), ..Row::of(b'k', &numbers) }
             }
             Kind::SlidingLog { held_us, grid_us } => {
                 let gap_bytes = bytes_of(held_us.div_ceil(grid_us.max(1)).saturating_add(1));
@@ -343,21 +330,18 @@ impl Limit {
     /// `around_us`, of which the store picks one.
     pub(crate) fn charge_bounds(&self, debt: Debt, around_us: u64) -> Option<Bounds> {
         let max_us = (debt.max_ns() / 1_000).min(MAX_DEBT_US);
-        let carried = |period_us: u64, permits: u64| {
-            let max_debt = u128::from(max_us).saturating_mul(permits.into());
+        let carried = |period_us: u64| {
+            let max_debt = u128::from(max_us).saturating_mul(self.maximum.into());
             let max_debt = max_debt.checked_div(period_us.into()).unwrap_or(0);
             let max_debt = u64::try_from(max_debt).unwrap_or(u64::MAX);
             self.maximum.saturating_add(max_debt).min(MAX_WINDOW_PERMITS)
         };
         Some(Bounds::One(match self.kind {
             Kind::Gcra { .. } => max_us,
-            Kind::FixedWindow { period_us, permits } if debt.is_carried() => {
-                carried(period_us, permits)
-            }
+            Kind::FixedWindow { period_us } if debt.is_carried() => carried(period_us),
             Kind::Calendar(quota) if debt.is_carried() => {
                 let lengths_us = calendar::lengths_us(&quota, around_us);
-                let bound = |length_us| carried(length_us, quota.permits());
-                return Some(Bounds::OfWindows(lengths_us.map(bound)));
+                return Some(Bounds::OfWindows(lengths_us.map(carried)));
             }
             Kind::FixedWindow { .. } | Kind::Calendar(_) => MAX_WINDOW_PERMITS,
             Kind::SlidingLog { .. } if debt.is_carried() => return None,

@@ -44,10 +44,6 @@ impl Arena for Redis {
     fn set_now_us(&self, now_us: u64) {
         self.now_us.store(now_us, Ordering::Relaxed);
     }
-
-    fn forgets_credits_in_use(&self) -> bool {
-        true
-    }
 }
 
 #[test]

@@ -29,11 +29,7 @@ fn describe(limit: &AnyPolicy) -> String {
         }
         AnyPolicy::FixedWindow(window) => {
             let period = span::Text(window.period_ns());
-            let credits = match window.credits() {
-                0 => String::new(),
-                credits => format!(", and up to {credits} that the last ones left"),
-            };
-            format!("fixed window: at most {} in each {period}{credits}", window.permits())
+            format!("fixed window: at most {} in each {period}", window.permits())
         }
         AnyPolicy::Pacer(pacer) => format!("pacer: {} on average", pacer.rate()),
         AnyPolicy::TwoTimeline(timelines) => format!("two timelines: {}", timelines.rate()),

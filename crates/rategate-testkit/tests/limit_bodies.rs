@@ -148,7 +148,6 @@ impl Random {
     }
 
     fn policy(&mut self, kind: u64) -> Option<AnyPolicy> {
-        let zero_or = |random: &mut Self| if random.below(2) == 0 { 0 } else { random.number() };
         Some(match kind {
             0 => Gcra::new(self.rate(), self.number()).ok()?.into(),
             1 => {
@@ -161,8 +160,7 @@ impl Random {
             }
             2 => {
                 let anchor = [Anchor::Epoch, Anchor::FirstCall][usize::from(self.0.bool())];
-                let window = FixedWindow::try_new(self.number(), self.span(), anchor).ok()?;
-                window.with_credits(zero_or(self)).ok()?.into()
+                FixedWindow::try_new(self.number(), self.span(), anchor).ok()?.into()
             }
             3 => Pacer::new(self.rate(), self.zero_or(), self.catch_up()).into(),
             4 => {

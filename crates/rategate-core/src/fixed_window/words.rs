@@ -3,8 +3,8 @@
 use core::num::NonZeroU64;
 
 use super::{Anchor, CARRIED, FixedWindow, MAX_CHARGED, State};
-use crate::credits::Allowance;
 use crate::portable::{Moment, Portable, Reader, WordsError, Writer, tag};
+use crate::window_debt;
 
 /// The word for a grid whose start is not known yet.
 const NO_ANCHOR: u64 = u64::MAX;
@@ -12,15 +12,11 @@ const NO_ANCHOR: u64 = u64::MAX;
 /// Conversion of a fixed window to and from plain words.
 impl FixedWindow {
     pub(crate) const fn to_words(self) -> [u64; 3] {
-        // Credits are at most half of what can be counted, which leaves a bit.
-        [self.permits(), self.period_ns.get(), self.credits() << 1 | self.anchor_word()]
-    }
-
-    const fn anchor_word(self) -> u64 {
-        match self.anchor {
+        let anchor = match self.anchor {
             Anchor::Epoch => 0,
             Anchor::FirstCall => 1,
-        }
+        };
+        [self.permits(), self.period_ns.get(), anchor]
     }
 
     /// Returns the state in words, or `None` if its grid starts at the end of the clock.
@@ -36,15 +32,12 @@ impl FixedWindow {
     /// window.
     #[inline]
     pub(crate) fn from_words(
-        [permits, period_ns, credits_and_anchor]: [u64; 3],
+        [permits, period_ns, anchor]: [u64; 3],
         [anchor_ns, window_ns, used]: [u64; 3],
     ) -> (Self, State) {
         let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-        let (credits, anchor) = (credits_and_anchor >> 1, credits_and_anchor & 1);
         let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
-        let allowance = Allowance::new(number(permits));
-        let allowance = allowance.with_credits(credits, MAX_CHARGED).unwrap_or(allowance);
-        let policy = Self { allowance, period_ns: number(period_ns), anchor };
+        let policy = Self { permits: number(permits), period_ns: number(period_ns), anchor };
         let anchor_ns = Some(anchor_ns).filter(|&anchor_ns| anchor_ns != NO_ANCHOR);
         (policy, State { anchor_ns, window_ns, ..State::of_used_word(used) })
     }
@@ -64,26 +57,20 @@ impl State {
 
 impl Portable for FixedWindow {
     fn tag(&self) -> u16 {
-        if self.credits() > 0 { tag::WINDOW_WITH_CREDITS } else { tag::FIXED_WINDOW }
+        tag::FIXED_WINDOW
     }
 
     fn write_numbers(&self, words: &mut Writer) {
-        let [permits, period_ns, _] = self.to_words();
-        for word in [permits, period_ns, self.anchor_word()] {
+        for word in self.to_words() {
             words.word(word);
-        }
-        if self.credits() > 0 {
-            words.word(self.credits());
         }
     }
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        let has_credits = tag == tag::WINDOW_WITH_CREDITS;
-        tag::expect(tag, if has_credits { tag } else { tag::FIXED_WINDOW })?;
+        tag::expect(tag, tag::FIXED_WINDOW)?;
         let (permits, period) = (words.word()?, words.span()?);
         let anchor = if words.up_to(1)? == 0 { Anchor::Epoch } else { Anchor::FirstCall };
-        let window = Self::try_new(permits, period, anchor)?;
-        Ok(window.with_credits(if has_credits { words.word()? } else { 0 })?)
+        Ok(Self::try_new(permits, period, anchor)?)
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {
@@ -101,9 +88,8 @@ impl Portable for FixedWindow {
     /// permits count in the later one.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let (mut saved, mut window) = (State::of_used_word(words.word()?), words.instant()?);
-        // A debt that is carried and credits in use outlive their window.
-        let outlives = saved.is_carried || self.credits() > 0;
-        if let (Moment::Before(ns), true) = (window, outlives) {
+        // A debt that is carried outlives its window.
+        if let (Moment::Before(ns), true) = (window, saved.is_carried) {
             // Each border that has passed by now has paid for a window.
             let period_ns = u128::from(self.period_ns.get());
             let first = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
@@ -114,7 +100,7 @@ impl Portable for FixedWindow {
                 ns.checked_div(period_ns).unwrap_or(0)
             };
             let borders = u64::try_from(borders).unwrap_or(u64::MAX);
-            saved.used = self.allowance.after(saved.used, saved.is_carried, borders);
+            saved.used = window_debt::after(self.permits, saved.used, borders);
             window = window.later(ns.div_ceil(period_ns).saturating_mul(period_ns));
         }
         let anchor_ns = match self.anchor {
@@ -126,7 +112,7 @@ impl Portable for FixedWindow {
             }
         };
         let (now_ns, period_ns) = (words.since().now_ns, u128::from(self.period_ns.get()));
-        let is_over = !outlives
+        let is_over = !saved.is_carried
             && match window.later(period_ns) {
                 Moment::At(end_ns) => end_ns <= now_ns.into(),
                 Moment::Before(_) => true,

@@ -23,8 +23,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Borders {
     permits: u64,
-    /// The permits of earlier windows that a grant may take besides. What does so does not fit.
-    credits: u64,
 }
 
 /// An unpacked value: the whole second at which the window ends, and the permits used in it.
@@ -37,18 +35,18 @@ struct Count {
 impl Borders {
     /// Returns the numbers of a calendar, unless it has too many permits.
     pub(crate) fn of(policy: &Calendar) -> Option<Self> {
-        let borders = Self { permits: policy.permits(), credits: policy.credits() };
+        let borders = Self { permits: policy.permits() };
         let fits = borders.count_bits() <= VALUE_BITS / 2;
         (fits && borders.validity_ns() >= MIN_VALIDITY_NS).then_some(borders)
     }
 
     pub(super) const fn to_fields(self) -> [u64; 4] {
-        [self.permits, self.credits, 0, 0]
+        [self.permits, 0, 0, 0]
     }
 
     #[inline]
-    pub(super) const fn from_fields([permits, credits, ..]: [u64; 4]) -> Self {
-        Self { permits, credits }
+    pub(super) const fn from_fields([permits, ..]: [u64; 4]) -> Self {
+        Self { permits }
     }
 
     #[inline]
@@ -116,12 +114,10 @@ impl Borders {
         now_ns: u64,
         permits: u64,
     ) -> Option<Result<(u64, Leftover), NonZeroU64>> {
-        let available = self.capacity().checked_sub(permits).filter(|_| permits > 0)?;
+        let available = self.permits.checked_sub(permits).filter(|_| permits > 0)?;
         let wait_ns = NonZeroU64::new(self.fresh_in_ns(value, now_ns))?;
         let used = self.count(value, now_ns).used;
         Some(match available.checked_sub(used) {
-            // The next border does not end what takes credits.
-            Some(left) if left < self.credits => return None,
             Some(left) => Ok((value.wrapping_add(permits), Leftover::booked(left, u64::MAX))),
             None => Err(wait_ns),
         })
@@ -141,7 +137,6 @@ impl Borders {
         (!debt.is_carried() && is_in_window).then_some(())?;
         let used = self.count(value, now_ns).used.checked_add(permits)?;
         (used < 1_u64 << (self.count_bits() & 63)).then_some(())?;
-        (self.credits == 0 || used <= self.permits).then_some(())?;
         let charged = Charged::of(permits, permits, used.saturating_sub(self.permits));
         Some((value.wrapping_add(permits), charged))
     }
@@ -160,19 +155,18 @@ impl Borders {
 
     #[inline]
     pub(super) const fn remaining(self, value: u64, now_ns: u64) -> u64 {
-        self.capacity().saturating_sub(self.used(value, now_ns))
+        self.permits.saturating_sub(self.used(value, now_ns))
     }
 
     /// Returns what an unused limit grants at once.
     #[inline]
     pub(super) const fn capacity(self) -> u64 {
-        self.permits.saturating_add(self.credits)
+        self.permits
     }
 
     /// Packs a state, unless its window is none of the calendar, or too long.
     pub(crate) fn pack(self, state: &State, now_ns: u64, policy: &Calendar) -> Option<u64> {
         let (end_ns, used) = policy.end_and_used(&policy.moved_to(state, now_ns))?;
-        (self.credits == 0 || used <= self.permits).then_some(())?;
         let left_ns = end_ns.saturating_sub(now_ns);
         if used == 0 || left_ns == 0 {
             return Some(self.full_at(now_ns));

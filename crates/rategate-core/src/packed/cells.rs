@@ -28,8 +28,6 @@ pub(crate) struct Cells {
     /// The time from a cell's begin until its permits expire.
     held_ns: u64,
     permits: u64,
-    /// The permits of earlier cells that a grant may take besides. What does so does not fit.
-    credits: u64,
     /// `true` if a grant belongs to the next cell, unless it is at the begin of one.
     ///
     /// A log counts a grant as made no sooner than it was.
@@ -49,15 +47,14 @@ impl Cells {
         (policy.anchor() == Anchor::Epoch).then_some(())?;
         let (period_ns, permits) = (policy.period_ns(), policy.permits());
         let cell_ns = NonZeroU64::new(period_ns)?;
-        let credits = policy.credits();
-        Self { cell_ns, held_ns: period_ns, permits, credits, counts_later: false }.validated()
+        Self { cell_ns, held_ns: period_ns, permits, counts_later: false }.validated()
     }
 
     /// Returns the numbers of a log.
     pub(crate) fn of_log(policy: &CompactLog) -> Option<Self> {
         let (permits, held_ns) = (policy.permits(), policy.held_for_ns());
         let cell_ns = NonZeroU64::new(policy.resolution_ns())?;
-        Self { cell_ns, held_ns, permits, credits: 0, counts_later: true }.validated()
+        Self { cell_ns, held_ns, permits, counts_later: true }.validated()
     }
 
     /// Returns itself, unless its values fade too soon, or before permits expire.
@@ -69,19 +66,16 @@ impl Cells {
 
     pub(super) const fn to_fields(self) -> [u64; 4] {
         let later = if self.counts_later { 1 } else { 0 };
-        [self.cell_ns.get(), self.held_ns, self.permits, self.credits << 1 | later]
+        [self.cell_ns.get(), self.held_ns, self.permits, later]
     }
 
     #[inline]
-    pub(super) const fn from_fields(
-        [cell_ns, held_ns, permits, credits_and_later]: [u64; 4],
-    ) -> Self {
+    pub(super) const fn from_fields([cell_ns, held_ns, permits, later]: [u64; 4]) -> Self {
         let cell_ns = match NonZeroU64::new(cell_ns) {
             Some(cell_ns) => cell_ns,
             None => NonZeroU64::MIN,
         };
-        let (credits, later) = (credits_and_later >> 1, credits_and_later & 1);
-        Self { cell_ns, held_ns, permits, credits, counts_later: later != 0 }
+        Self { cell_ns, held_ns, permits, counts_later: later != 0 }
     }
 
     #[inline]
@@ -178,7 +172,7 @@ impl Cells {
         now_ns: u64,
         permits: u64,
     ) -> Option<Result<(u64, Leftover), NonZeroU64>> {
-        let available = self.capacity().checked_sub(permits).filter(|_| permits > 0)?;
+        let available = self.permits.checked_sub(permits).filter(|_| permits > 0)?;
         let now = self.number_at(now_ns);
         let cell = self.cell(value, now);
         let held_for_ns = if cell.used == 0 { 0 } else { self.held_for_ns(cell, now_ns) };
@@ -189,9 +183,7 @@ impl Cells {
             Some(_) if now > cell.number => return None,
             Some(_) => Cell { used: cell.used.wrapping_add(permits), ..cell },
         };
-        // What takes credits is not over with its cell.
-        (next.used <= self.permits).then_some(())?;
-        let leftover = Leftover::booked(self.capacity().wrapping_sub(next.used), u64::MAX);
+        let leftover = Leftover::booked(self.permits.wrapping_sub(next.used), u64::MAX);
         Some(Ok((self.value(next), leftover)))
     }
 
@@ -213,7 +205,6 @@ impl Cells {
         (!is_held || now <= cell.number).then_some(())?;
         let used = if is_held { cell.used } else { 0 }.checked_add(permits)?;
         (used < 1_u64 << (self.count_bits() & 63)).then_some(())?;
-        (self.credits == 0 || used <= self.permits).then_some(())?;
         let value = self.value(Cell { number: now.max(cell.number), used });
         Some((value, Charged::of(permits, permits, used.saturating_sub(self.permits))))
     }
@@ -243,13 +234,13 @@ impl Cells {
     pub(super) fn remaining(self, value: u64, now_ns: u64) -> u64 {
         let cell = self.cell(value, self.number_at(now_ns));
         let is_over = self.held_for_ns(cell, now_ns) == 0;
-        if is_over { self.capacity() } else { self.capacity().saturating_sub(cell.used) }
+        if is_over { self.permits } else { self.permits.saturating_sub(cell.used) }
     }
 
     /// Returns what an unused limit grants at once.
     #[inline]
     pub(super) const fn capacity(self) -> u64 {
-        self.permits.saturating_add(self.credits)
+        self.permits
     }
 
     fn pack(self, cell: Cell, now_ns: u64) -> Option<u64> {
@@ -270,9 +261,8 @@ impl Cells {
     ) -> Option<u64> {
         let state = policy.moved_to(state, now_ns);
         let [_, window_ns, used] = FixedWindow::state_to_words(&state)?;
-        // A debt that later windows pay outlives its cell, and so do credits in use.
-        let max = if self.credits > 0 { self.permits } else { fixed_window::MAX_CHARGED };
-        (used <= max).then_some(())?;
+        // A debt that later windows pay outlives its cell.
+        (used <= fixed_window::MAX_CHARGED).then_some(())?;
         self.pack(Cell { number: window_ns / self.cell_ns, used }, now_ns)
     }
 

@@ -107,25 +107,12 @@ pub(crate) mod tag {
     pub(crate) const COMMIT_LOG: u16 = 8;
     pub(crate) const COMPACT_LOG: u16 = 9;
     pub(crate) const CALENDAR: u16 = 10;
-    pub(crate) const WINDOW_WITH_CREDITS: u16 = 11;
-    pub(crate) const CALENDAR_WITH_CREDITS: u16 = 12;
     pub(crate) const ADAPTIVE_CONCURRENCY: u16 = 13;
     pub(crate) const ADAPTIVE_RATE: u16 = 14;
     pub(crate) const WARM_UP: u16 = 15;
     /// A slow start has the tag of the policy inside, and this more.
     pub(crate) const SLOW_START: u16 = 500;
     pub(crate) const LAST_SLOW_START: u16 = 999;
-
-    /// Returns the tag of the same policy without credits, from which it can continue.
-    pub(crate) const fn without_credits(of: u16) -> u16 {
-        const SLOW_WINDOW_WITH_CREDITS: u16 = SLOW_START + WINDOW_WITH_CREDITS;
-        match of {
-            WINDOW_WITH_CREDITS => FIXED_WINDOW,
-            CALENDAR_WITH_CREDITS => CALENDAR,
-            SLOW_WINDOW_WITH_CREDITS => SLOW_START + FIXED_WINDOW,
-            other => other,
-        }
-    }
 
     /// Checks that words with the tag `found` belong to the policy with the tag `own`.
     pub(crate) const fn expect(found: u16, own: u16) -> Result<(), super::WordsError> {
@@ -207,7 +194,6 @@ fn policy_of(tag: u16) -> &'static str {
         tag::GCRA => "gcra",
         tag::SLIDING_LOG => "sliding log",
         tag::FIXED_WINDOW => "fixed window",
-        tag::WINDOW_WITH_CREDITS => "fixed window with credits",
         tag::PACER => "pacer",
         tag::TWO_TIMELINE => "two timelines",
         tag::BACKFILL_POOL => "backfill pool",
@@ -215,7 +201,6 @@ fn policy_of(tag: u16) -> &'static str {
         tag::COMMIT_LOG => "commit log",
         tag::COMPACT_LOG => "compact log",
         tag::CALENDAR => "calendar",
-        tag::CALENDAR_WITH_CREDITS => "calendar with credits",
         tag::ADAPTIVE_CONCURRENCY => "concurrency that follows measurements",
         tag::ADAPTIVE_RATE => "rate that follows refusals",
         tag::WARM_UP => "warm-up",

@@ -163,9 +163,7 @@ impl<P: Portable> RestoreTarget<P> {
     ///
     /// [`WordsError`] if they are not numbers of a policy, or are those of another one.
     pub fn new(policy: P, saved: &Numbers) -> Result<Self, WordsError> {
-        if tag::without_credits(saved.tag) != tag::without_credits(policy.tag()) {
-            return Err(WordsError::OtherPolicy { tag: saved.tag });
-        }
+        tag::expect(saved.tag, policy.tag())?;
         let is_change = numbers_of(&policy) != *saved;
         let saved = saved.policy()?;
         Ok(Self { policy, saved, is_change })

@@ -88,10 +88,7 @@ impl<P: Portable> Ledger<P> {
         since: RestoreContext,
         saved: &SavedHold,
     ) -> Result<Hold, WordsError> {
-        let of = saved.numbers.tag;
-        if tag::without_credits(of) != tag::without_credits(self.policy().tag()) {
-            return Err(WordsError::OtherPolicy { tag: of });
-        }
+        tag::expect(saved.numbers.tag, self.policy().tag())?;
         let is_changed = numbers_of(self.policy()) != saved.numbers;
         let mut words = Reader::new(&saved.words, since);
         let (permits, end_ns) = (words.word()?, words.instant()?.on_clock());

@@ -1,16 +1,9 @@
 -- The calendar quota: "start:end:number:digest:used", the newest window with its number, the
 -- calendar that it is of, and its granted permits. The borders of three windows come with each
--- call, and the one around the clock is taken. Marked as a fixed window is, and with the letter K
--- for a limit with credits.
+-- call, and the one around the clock is taken. Marked as a fixed window is.
 
 local calendar = { numbers = { 'b0', 'b1', 'b2', 'b3', 'number', 'digest', 'most', 'permits' } }
 kinds.k = calendar
-
-kinds.K = { numbers = { 'b0', 'b1', 'b2', 'b3', 'number', 'digest', 'most', 'each', 'permits' } }
-function kinds.K.place(op, now)
-  op.kind = calendar
-  calendar.place(op, now)
-end
 
 -- Picks the window around the clock. A call that names other windows is refused as a whole.
 function calendar.place(op, now)
@@ -39,7 +32,7 @@ function calendar.pass(cell, _, now)
 end
 
 function calendar.read(key, op, now, call)
-  local cell = { key = key, later_us = op.later_us, each = op.each }
+  local cell = { key = key, later_us = op.later_us }
   calendar_begin(cell, op, 0)
   local text, pays, replaces, open = read_state(key, call)
   cell.replaces = replaces
@@ -59,7 +52,7 @@ function calendar.read(key, op, now, call)
   cell.open = open
   follow_clock(cell, now, call)
   if start_us > op.end_us + call.horizon_us then
-    cell.used, cell.mark = math.max(used, op.most), pays and each_of(op)
+    cell.used, cell.mark = math.max(used, op.most), pays and op.most
     if not cell.is_dirty then corrected(cell, call) end
     end_due(cell, op, now)
     return cell
@@ -70,12 +63,12 @@ function calendar.read(key, op, now, call)
   if end_us > now then
     -- After the clock went back, or under other rules of the zone, the newest window goes on.
     calendar.adopt(cell, op, now)
-  elseif pays or op.each then
+  elseif pays then
     -- The borders of another calendar are unknown here: one has passed at least.
     local borders = tonumber(digest) == op.digest and math.max(1, op.number - tonumber(number)) or 1
     -- What cannot be computed again from this state is kept.
     if tonumber(digest) ~= op.digest or op.number <= tonumber(number) then cell.is_dirty = true end
-    calendar_begin(cell, op, used_after(cell, op, borders))
+    calendar_begin(cell, op, used_after(cell, borders))
     calendar.adopt(cell, op, now)
   else
     calendar_begin(cell, op, 0)
@@ -85,19 +78,18 @@ end
 
 -- Permits used in the window of another calendar count as used in the one around now.
 function calendar.adopt(cell, op)
-  if cell.mark and cell.mark ~= each_of(op) then
-    cell.mark = cell.used > math.max(cell.mark, op.most) and each_of(op) or nil
+  if cell.mark and cell.mark ~= op.most then
+    cell.mark = cell.used > math.max(cell.mark, op.most) and op.most or nil
     cell.is_dirty = true
   end
-  cell.each = op.each
   if cell.digest ~= op.digest then
     calendar_begin(cell, op, cell.used)
     cell.later_us, cell.is_dirty = op.later_us, true
   end
 end
 
--- Returns the end of the window. A carried debt and credits may take more borders, which the caller
--- knows: their number is in the reply.
+-- Returns the end of the window. A carried debt may take more borders, which the caller knows: their
+-- number is in the reply.
 function calendar.opening(cell, op, now)
   local over = cell.used + op.permits - op.most
   cell.borders = over > 0 and borders_until(cell, op) or 0

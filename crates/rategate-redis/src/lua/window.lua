@@ -1,16 +1,9 @@
 -- The fixed window: "start:used:period", the start of the newest window, its granted permits, and
 -- its length. A window that carries a debt is marked with the number of permits that each border
 -- pays.
---
--- A limit with credits has the letter W in a call: a window brings `each` of at most `most`
--- permits. Its states are those of the letter w. What is used beyond `each` outlives the window,
--- which functions and limits without credits do not know: for them it ends with it.
 
 local window = { numbers = { 'period_us', 'most', 'permits' } }
 kinds.w = window
-
-kinds.W = { numbers = { 'period_us', 'most', 'each', 'permits' } }
-function kinds.W.place(op) op.kind = window end
 
 -- The maximum number of permits that charges bring into a window.
 local MOST_USED = 4503599627370496
@@ -19,46 +12,37 @@ local function window_start(now, period_us)
   return now - math.fmod(now, period_us)
 end
 
--- Returns the permits that each window brings.
-local function each_of(op) return op.each or op.most end
-
--- Returns what is used beyond borders: a debt that is not carried ends at the first of them.
-local function used_beyond(cell, op)
-  return cell.mark and cell.used or math.min(cell.used, op.most)
-end
-
--- Returns what is used after some borders, of which each pays for a window.
-local function used_after(cell, op, borders)
+-- Returns what is used after some borders: each pays for a window of a carried debt, and the first
+-- ends any other count.
+local function used_after(cell, borders)
   -- A product that does not fit in a double is larger than what is used all the same.
-  return math.max(0, used_beyond(cell, op) - borders * (cell.mark or each_of(op)))
+  return cell.mark and math.max(0, cell.used - borders * cell.mark) or 0
 end
 
 -- Returns the number of borders after which the permits of a call pass.
 local function borders_until(cell, op)
-  local over = used_beyond(cell, op) + op.permits - op.most
-  return (cell.mark or op.each) and math.max(1, steps_up(over, each_of(op))) or 1
+  local over = cell.used + op.permits - op.most
+  return cell.mark and math.max(1, steps_up(over, op.most)) or 1
 end
 
--- Returns the number of borders after which nothing is used. Permits that are not carried are less
--- than those of two windows.
+-- Returns the number of borders after which nothing is used.
 local function borders_until_fresh(cell)
-  if cell.mark then return math.max(1, steps_up(cell.used, cell.mark)) end
-  return cell.each and cell.used > cell.each and 2 or 1
+  return cell.mark and math.max(1, steps_up(cell.used, cell.mark)) or 1
 end
 
--- Moves a window whose end has come on to that of an instant. At each border a debt and credits in
--- use are paid for a window.
+-- Moves a window whose end has come on to that of an instant. At each border a carried debt is paid
+-- for a window.
 function window.pass(cell, op, now)
   local period_us = cell.period_us
   if cell.start_us + period_us > now then return end
   local since_us = now - cell.start_us
   local borders = (since_us - math.fmod(since_us, period_us)) / period_us
-  cell.start_us, cell.used = cell.start_us + borders * period_us, used_after(cell, op, borders)
+  cell.start_us, cell.used = cell.start_us + borders * period_us, used_after(cell, borders)
 end
 
 function window.read(key, op, now, call)
   local start_us = window_start(now, op.period_us)
-  local cell = { key = key, start_us = start_us, used = 0, period_us = op.period_us, each = op.each }
+  local cell = { key = key, start_us = start_us, used = 0, period_us = op.period_us }
   local text, pays, replaces, open = read_state(key, call)
   cell.replaces = replaces
   if not text then return cell end
@@ -77,13 +61,13 @@ function window.read(key, op, now, call)
   cell.open = open
   follow_clock(cell, now, call)
   if kept_us > now + op.period_us + call.horizon_us then
-    cell.used, cell.mark = math.max(used, op.most), pays and each_of(op)
+    cell.used, cell.mark = math.max(used, op.most), pays and op.most
     if not cell.is_dirty then corrected(cell, call) end
     end_due(cell, op, now)
     return cell
   end
   -- After the clock went back, the newest window goes on. A window that is over leaves nothing.
-  if open or pays or op.each or kept_us + period_us > now then
+  if open or pays or kept_us + period_us > now then
     cell.start_us, cell.used, cell.period_us, cell.mark = kept_us, used, period_us, pays
     end_due(cell, op, now)
     window.pass(cell, op, now)
@@ -94,11 +78,10 @@ end
 
 -- Permits used in the old window count as used in the window of the new grid.
 function window.adopt(cell, op, now)
-  if cell.mark and cell.mark ~= each_of(op) then
-    cell.mark = cell.used > math.max(cell.mark, op.most) and each_of(op) or nil
+  if cell.mark and cell.mark ~= op.most then
+    cell.mark = cell.used > math.max(cell.mark, op.most) and op.most or nil
     cell.is_dirty = true
   end
-  cell.each = op.each
   if cell.period_us == op.period_us then return end
   cell.start_us, cell.period_us = window_start(math.max(now, cell.start_us), op.period_us), op.period_us
   cell.is_dirty = true
@@ -116,7 +99,7 @@ end
 
 -- A debt that has been paid is over, and the next one ends in its own way.
 local function window_count(cell, op, permits, is_carried)
-  cell.mark = (is_carried or cell.mark and cell.used > op.most) and each_of(op) or nil
+  cell.mark = (is_carried or cell.mark and cell.used > op.most) and op.most or nil
   cell.used = cell.used + permits
 end
 

@@ -40,7 +40,6 @@ impl Reader<'_> {
         let misplaced = [
             ("limit", table.limit.is_some(), "`limit` or `limits`, not both"),
             ("burst", table.burst.is_some(), of_each),
-            ("credits", table.credits.is_some(), of_each),
             ("schedule", !table.schedule.is_empty(), of_each),
             ("counts", table.counts.is_some(), of_each),
             ("tiers", !table.tiers.is_empty(), "a rule with `limits` has no tiers"),
@@ -88,8 +87,7 @@ impl Reader<'_> {
                 "permits in flight have a rule of their own, which `also` adds or an item names";
             self.complain("algorithm", message);
         }
-        let credits = limit.credits.as_ref().map(|text| text.0);
-        let extra = Extra { burst: limit.burst, credits, ..Extra::default() };
+        let extra = Extra { burst: limit.burst, ..Extra::default() };
         let (numbers, display_limit) = self.limit(limit.limit.as_ref(), algorithm, extra);
         let here = self.is_here(table.store);
         if algorithm == Some(Algorithm::Calendar) && here == Some(false) {
@@ -101,7 +99,7 @@ impl Reader<'_> {
             most_debt: limit.most_debt.as_ref().or(table.most_debt.as_ref()),
         };
         let (over, debt) = self.charges(charging, table.store, algorithm);
-        let schedule = self.schedule(&limit.schedule, algorithm, here, credits);
+        let schedule = self.schedule(&limit.schedule, algorithm, here);
         let weights = (limit.weights.as_ref(), table.weights.as_ref());
         let counts = self.counts(limit.counts, weights, table.prices.as_ref(), false);
         let warn = match &limit.warn {

@@ -175,12 +175,9 @@ pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
             let is_of_days = calendar.text().starts_with("day ");
             let (at_least_ns, more) = if is_of_days { (DAY_NS, 2) } else { (6 * DAY_NS, 1) };
             let windows = wide.div_ceil(at_least_ns.into()).saturating_add(more);
-            windows.saturating_mul(permits).saturating_add(calendar.credits().into())
+            windows.saturating_mul(permits)
         }
-        (_, AnyPolicy::FixedWindow(window)) => {
-            let brought = periods.saturating_add(1).saturating_mul(permits);
-            brought.saturating_add(window.credits().into())
-        }
+        (_, AnyPolicy::FixedWindow(_)) => periods.saturating_add(1).saturating_mul(permits),
         _ => periods.saturating_mul(permits),
     })
 }
@@ -317,14 +314,6 @@ fn share_text(rule: &Rule, value: &str, share: Share) -> String {
     }
 }
 
-/// Returns the credits of windows in words, if there are any.
-fn credits_text(credits: u64) -> String {
-    match credits {
-        0 => String::new(),
-        credits => format!(", and up to {credits} that the last ones left"),
-    }
-}
-
 /// Writes the limit, and its ceilings in standard windows.
 fn write_limit(
     f: &mut fmt::Formatter<'_>,
@@ -350,12 +339,7 @@ fn write_limit(
             return writeln!(f, "{name} {text} (adaptive: {method})");
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
-        Limit::Policy(AnyPolicy::Calendar(calendar)) => {
-            format!("calendar: {}{}", calendar.text(), credits_text(calendar.credits()))
-        }
-        Limit::Policy(AnyPolicy::FixedWindow(window)) => {
-            format!("fixed-window{}", credits_text(window.credits()))
-        }
+        Limit::Policy(AnyPolicy::Calendar(calendar)) => format!("calendar: {}", calendar.text()),
         Limit::Policy(policy) => {
             let known = Algorithm::of(policy);
             known.map_or("a policy of its own", |(known, ..)| known.name()).to_owned()

@@ -12,7 +12,6 @@ use serde::Deserialize;
 
 use super::adaptive::Adaptive;
 use super::calendar;
-use super::credits::{self, Credits};
 use crate::rule::{CountedWindow, DisplayLimit, Limit, Unit};
 use crate::units::meant;
 
@@ -84,8 +83,6 @@ impl Algorithm {
 pub(crate) struct Extra {
     /// The permits at once after silence.
     pub(crate) burst: Option<u64>,
-    /// The permits that a window leaves to the next.
-    pub(crate) credits: Option<Credits>,
     /// The way in which permits in flight follow measurements.
     pub(crate) adaptive: Option<Adaptive>,
 }
@@ -95,9 +92,7 @@ impl Extra {
     /// one with what is wrong.
     pub(crate) fn check(self, algorithm: Algorithm) -> Result<(), (&'static str, String)> {
         let checked = self.burst.map_or(Ok(()), |burst| check_burst(algorithm, burst));
-        checked.map_err(|complaint| ("burst", complaint))?;
-        let checked = self.credits.map_or(Ok(()), |_| credits::check(algorithm));
-        checked.map_err(|complaint| ("credits", complaint))
+        checked.map_err(|complaint| ("burst", complaint))
     }
 }
 
@@ -183,13 +178,9 @@ impl Written {
         extra: Extra,
     ) -> Result<(Limit, DisplayLimit), String> {
         extra.check(algorithm).map_err(|(_, complaint)| complaint)?;
-        let credits_of = |permits| extra.credits.map_or(Ok(0), |credits| credits.of(permits));
         match self {
             Self::Unlimited | Self::Exempt | Self::Nothing(_) if extra.burst.is_some() => {
                 Err("a burst without a rate; leave it out".to_owned())
-            }
-            Self::Unlimited | Self::Exempt | Self::Nothing(_) if extra.credits.is_some() => {
-                Err("credits without windows that leave any; leave them out".to_owned())
             }
             Self::Unlimited => Ok((Limit::Unlimited, UNLIMITED)),
             Self::Exempt => Ok((Limit::Exempt, UNLIMITED)),
@@ -212,8 +203,6 @@ impl Written {
             )),
             Self::Calendar { permits, spec } if algorithm == Algorithm::Calendar => {
                 let policy = spec.quota(permits).map_err(|error| error.to_string())?;
-                let policy = policy.with_credits(credits_of(permits)?);
-                let policy = policy.map_err(|error| error.to_string())?;
                 Ok((Limit::Policy(policy.into()), calendar::display_limit(permits, &spec)))
             }
             Self::Calendar { .. } => {
@@ -288,9 +277,7 @@ fn policy(
         Algorithm::CompactLog => CompactLog::try_new(whole("a log")?, period).map_err(text)?.into(),
         Algorithm::FixedWindow => {
             let permits = whole("a window")?;
-            let window = FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?;
-            let credits = extra.credits.map_or(Ok(0), |credits| credits.of(permits))?;
-            window.with_credits(credits).map_err(text)?.into()
+            FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?.into()
         }
         Algorithm::Calendar => {
             return Err("a calendar has a limit like { permits = 1000, per = \"month\", \

@@ -8,7 +8,6 @@
 mod adaptive;
 mod calendar;
 mod cel;
-mod credits;
 mod de;
 mod dimensions;
 mod envoy;

@@ -8,7 +8,6 @@ use jiff::tz::TimeZone;
 use rategate::charge::Debt;
 
 use super::calendar::zone_help;
-use super::credits::Credits;
 use super::de;
 use super::error::Problem;
 use super::gather::{Gathered, Kind, Names};
@@ -160,9 +159,8 @@ impl Reader<'_> {
         let own = if table.entries.is_empty() { name } else { DEFAULT_DOMAIN };
         let is_single = table.limits.is_empty() && !self.node.is_reported("limits");
         let (limit, display_limit) = if is_single {
-            let credits = table.credits.as_ref().map(|text| text.0);
             let adaptive = self.adaptive(table, algorithm);
-            let extra = Extra { burst: table.burst, credits, adaptive };
+            let extra = Extra { burst: table.burst, adaptive };
             self.limit(table.limit.as_ref(), algorithm, extra)
         } else {
             self.adaptive(table, algorithm);
@@ -208,12 +206,7 @@ impl Reader<'_> {
             replaces: Vec::new(),
             metadata: self.metadata(),
             detailed_metric: table.detailed_metric,
-            schedule: self.schedule(
-                &table.schedule,
-                algorithm,
-                self.is_here(table.store),
-                table.credits.as_ref().map(|text| text.0),
-            ),
+            schedule: self.schedule(&table.schedule, algorithm, self.is_here(table.store)),
             location,
             hold_bounds,
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
@@ -411,12 +404,8 @@ impl Reader<'_> {
                 limit.clone().is_some_and(|limit: Written| limit.build(algorithm, extra).is_ok())
             };
             built.map_err(|complaint| {
-                let wrong = [
-                    ("burst", Extra { burst: None, ..extra }),
-                    ("credits", Extra { credits: None, ..extra }),
-                ];
-                let found = wrong.into_iter().find(|(_, others)| is_right_with(*others));
-                (found.map_or(key, |(key, _)| key), complaint)
+                let is_burst = is_right_with(Extra { burst: None, ..extra });
+                (if is_burst { "burst" } else { key }, complaint)
             })
         });
         let built = built.map_err(|(key, complaint)| self.complain(key, complaint));
@@ -430,7 +419,6 @@ impl Reader<'_> {
         schedule: &[ScheduleTable],
         algorithm: KnownAlgorithm,
         is_here: Option<bool>,
-        credits: Option<Credits>,
     ) -> Vec<Scheduled> {
         if let Some(first) = self.node.elements("schedule").next().filter(|_| !schedule.is_empty())
         {
@@ -443,20 +431,12 @@ impl Reader<'_> {
             }
         }
         let schedule = schedule.iter().zip(self.node.elements("schedule"));
-        schedule
-            .map(|(table, node)| self.below(node).scheduled(table, algorithm, credits))
-            .collect()
+        schedule.map(|(table, node)| self.below(node).scheduled(table, algorithm)).collect()
     }
 
-    fn scheduled(
-        &mut self,
-        table: &ScheduleTable,
-        algorithm: KnownAlgorithm,
-        credits: Option<Credits>,
-    ) -> Scheduled {
-        let limit = table.limit.as_ref();
-        let extra = extra(limit, table.burst, table.credits.as_ref(), credits);
-        let (limit, display_limit) = self.limit(limit, algorithm, extra);
+    fn scheduled(&mut self, table: &ScheduleTable, algorithm: KnownAlgorithm) -> Scheduled {
+        let extra = Extra { burst: table.burst, ..Extra::default() };
+        let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, extra);
         let zone = table.zone.as_deref().unwrap_or("UTC");
         if let Err(error) = TimeZone::get(zone) {
             let message = format!("no time zone {zone:?}: {error}");
@@ -533,17 +513,4 @@ impl Reader<'_> {
 
 fn nanoseconds(length: &Text<Duration>) -> u64 {
     u64::try_from(length.0.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Returns the numbers of a limit of a tier or a schedule: the credits are those of the rule by
-/// default, if it has windows that leave any.
-pub(super) fn extra(
-    limit: Option<&Text<Written>>,
-    burst: Option<u64>,
-    own: Option<&Text<Credits>>,
-    of_rule: Option<Credits>,
-) -> Extra {
-    let has_windows = matches!(limit, Some(Text(Written::Per { .. } | Written::Calendar { .. })));
-    let credits = own.map(|text| text.0).or(of_rule.filter(|_| has_windows));
-    Extra { burst, credits, adaptive: None }
 }

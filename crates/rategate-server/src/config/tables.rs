@@ -13,7 +13,6 @@ use serde::de::{self, Deserializer, IgnoredAny};
 
 use super::adaptive::Adaptive;
 use super::calendar::WrittenCalendar;
-use super::credits::Credits;
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
 use super::text::{Grammar, Text, percent};
@@ -84,9 +83,6 @@ pub(crate) struct RuleTable {
     /// The maximum number of permits at once after silence, for "gcra" only.
     /// Default: the permits of the limit's period.
     pub(crate) burst: Option<u64>,
-    /// The maximum that a window leaves to the next of what it did not use, for "fixed-window" and
-    /// "calendar" only: a share of the limit, as "20%", or a number of permits. Default: none.
-    pub(crate) credits: Option<Text<Credits>>,
     /// The way in which a limit of permits in flight follows measurements, for "concurrency" with
     /// counters "here" only: { floor = 5, first = 20, method = "knee" }. `limit` is its ceiling.
     /// Default: the limit is fixed.
@@ -165,8 +161,6 @@ pub(crate) struct DimensionTable {
     pub(crate) algorithm: Option<Algorithm>,
     /// The maximum number of permits at once after silence, for "gcra" only.
     pub(crate) burst: Option<u64>,
-    /// The maximum that a window leaves to the next, for "fixed-window" and "calendar" only.
-    pub(crate) credits: Option<Text<Credits>>,
     /// The amount that a call counts in this limit. Default: "permits".
     pub(crate) counts: Option<CountsText>,
     /// The weights of the units of a call's usage. Default: those of the rule.
@@ -273,8 +267,6 @@ pub(crate) struct TierTable {
     pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
     pub(crate) burst: Option<u64>,
-    /// The maximum that a window leaves to the next. Default: that of the rule.
-    pub(crate) credits: Option<Text<Credits>>,
     /// Limits at certain times of the week.
     #[serde(default)]
     pub(crate) schedule: Vec<ScheduleTable>,
@@ -299,8 +291,6 @@ pub(crate) struct ScheduleTable {
     pub(crate) limit: Option<Text<Written>>,
     /// The maximum number of permits at once after silence.
     pub(crate) burst: Option<u64>,
-    /// The maximum that a window leaves to the next. Default: that of the rule.
-    pub(crate) credits: Option<Text<Credits>>,
 }
 
 /// The location of counters.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::naming;
-use super::rules::{KnownAlgorithm, NO_NAME, Reader, extra};
+use super::limit::Extra;
+use super::rules::{KnownAlgorithm, NO_NAME, Reader};
 use super::source::SourceLocation;
 use super::tables::{RuleTable, TierTable};
 use crate::rule::{Entry, Rule, Value};
@@ -22,14 +23,11 @@ impl Reader<'_> {
         let tables = self.node.elements("tiers");
         let mut tier = |(tier, node)| {
             let mut reader = Reader { node, path: None, all: self.all };
-            let TierTable { limit, burst, credits, schedule, keys, .. }: &TierTable = tier;
-            let of_rule = table.credits.as_ref().map(|text| text.0);
+            let TierTable { limit, burst, schedule, keys, .. }: &TierTable = tier;
             let name = reader.tier_name(rule, tier);
-            let limit = limit.as_ref();
-            let extra = extra(limit, *burst, credits.as_ref(), of_rule);
-            let (limit, display_limit) = reader.limit(limit, algorithm, extra);
-            let of_tier = credits.as_ref().map(|text| text.0).or(of_rule);
-            let schedule = reader.schedule(schedule, algorithm, is_here, of_tier);
+            let extra = Extra { burst: *burst, ..Extra::default() };
+            let (limit, display_limit) = reader.limit(limit.as_ref(), algorithm, extra);
+            let schedule = reader.schedule(schedule, algorithm, is_here);
             let value = reader.tier_value(tier);
             let nth = if is_match_known { reader.tier_entry(rule, tier) } else { None };
             let (name, value, nth) = (name?, value?, nth?);

@@ -10,7 +10,6 @@ use toml::Value as Toml;
 
 use super::adaptive::Adaptive;
 use super::calendar;
-use super::credits::Credits;
 use super::limit::{Algorithm, Extra, Written};
 use super::metadata;
 use crate::rule::{
@@ -173,7 +172,6 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
         ("limit", Some(limit.clone())),
         ("algorithm", (*algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
         ("burst", extra.burst.map(|burst| burst.to_string())),
-        ("credits", credits_text(extra)),
         ("adaptive", extra.adaptive.map(Adaptive::to_toml)),
         ("counts", counts.map(quoted)),
         ("weights", weights),
@@ -205,14 +203,6 @@ fn prices_text(prices: &Prices) -> String {
     format!("{{ {} }}", models.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the credits of a limit, which are always read as a number.
-fn credits_text(extra: &Extra) -> Option<String> {
-    match extra.credits? {
-        Credits::Permits(credits) => Some(credits.to_string()),
-        Credits::Share(share) => Some(quoted(&threshold(share))),
-    }
-}
-
 fn write_schedule(text: &mut String, name: &str, numbers: &Numbers<'_>) {
     for (scheduled, limit, extra) in &numbers.schedule {
         let (from, to) = scheduled.times();
@@ -223,7 +213,6 @@ fn write_schedule(text: &mut String, name: &str, numbers: &Numbers<'_>) {
             ("zone", Some(quoted(&scheduled.zone))),
             ("limit", Some(limit.clone())),
             ("burst", extra.burst.map(|burst| burst.to_string())),
-            ("credits", credits_text(extra)),
         ];
         write_table(text, name, keys);
     }
@@ -259,10 +248,6 @@ fn limit_of(
         Limit::Counted(window) => window.granting(),
     };
     let of_policy = policy.as_ref().and_then(Algorithm::of);
-    let with_credits = |credits: u64| Extra {
-        credits: Some(Credits::Permits(credits)).filter(|_| credits > 0),
-        ..none
-    };
     let (algorithm, extra) = match (of_policy, policy) {
         _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, none),
         (Some((algorithm @ Algorithm::Concurrency, permits, _)), policy) => {
@@ -276,13 +261,10 @@ fn limit_of(
         }
         (_, Some(AnyPolicy::Calendar(policy))) => {
             let limit = calendar::to_toml(&policy).ok_or_else(|| export_error("a calendar"))?;
-            return Ok((Some(Algorithm::Calendar), limit, with_credits(policy.credits())));
+            return Ok((Some(Algorithm::Calendar), limit, none));
         }
         (_, Some(AnyPolicy::Gcra(bucket))) => {
             (Algorithm::Gcra, Extra { burst: Some(bucket.burst_size().get()), ..none })
-        }
-        (_, Some(AnyPolicy::FixedWindow(window))) => {
-            (Algorithm::FixedWindow, with_credits(window.credits()))
         }
         (Some((algorithm, ..)), _) => (algorithm, none),
         (None, _) => return Err(export_error("an algorithm")),

@@ -502,7 +502,7 @@ pub(super) fn reset_after_ns(
         }
         AnyPolicy::FixedWindow(window) => {
             let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
-            // Of a debt that is carried and of credits, each later window pays its limit.
+            // Of a debt that is carried, each later window pays its limit.
             let windows = beyond.div_ceil(window.permits().max(1)).max(1);
             window.period_ns().saturating_mul(windows).saturating_sub(into_ns)
         }

@@ -74,20 +74,14 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     let limit = match rule.limit {
         Limit::Unlimited | Limit::Exempt => "everything is allowed".to_owned(),
         Limit::Nothing => "nothing is allowed".to_owned(),
-        Limit::Policy(_) | Limit::Counted(_) => {
-            let credits = match credits(&rule.limit) {
-                0 => String::new(),
-                credits => format!(", and up to {credits} that the last window left"),
-            };
-            match rule.limit.adaptive() {
-                Some(adaptive) => {
-                    let bounds = adaptive.adaptation().bounds();
-                    let (floor, ceiling) = (bounds.floor(), bounds.ceiling());
-                    format!("{floor} to {ceiling} at a time {whom}, adaptive")
-                }
-                None => format!("{} {whom}{credits}", rule.display_limit),
+        Limit::Policy(_) | Limit::Counted(_) => match rule.limit.adaptive() {
+            Some(adaptive) => {
+                let bounds = adaptive.adaptation().bounds();
+                let (floor, ceiling) = (bounds.floor(), bounds.ceiling());
+                format!("{floor} to {ceiling} at a time {whom}, adaptive")
             }
-        }
+            None => format!("{} {whom}", rule.display_limit),
+        },
     };
     let enforced = match rule.enforcement {
         Enforcement::All => String::new(),
@@ -100,16 +94,6 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     let scheduled = if rule.schedule.is_empty() { "" } else { ", another limit at certain times" };
     let shares = if rule.shares().is_some() { ", in shares by priority" } else { "" };
     format!("{limit}{shares}{enforced}{scheduled}")
-}
-
-/// Returns the permits that a window leaves to the next.
-pub(super) const fn credits(limit: &Limit) -> u64 {
-    use rategate::AnyPolicy;
-    match limit {
-        Limit::Policy(AnyPolicy::FixedWindow(window)) => window.credits(),
-        Limit::Policy(AnyPolicy::Calendar(calendar)) => calendar.credits(),
-        _ => 0,
-    }
 }
 
 /// Returns the name of the algorithm that decides.

@@ -4,7 +4,6 @@
 mod adaptive;
 mod calendar;
 mod ceilings;
-mod credits;
 mod envoy;
 mod envoy_env;
 mod faults;

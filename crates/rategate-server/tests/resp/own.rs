@@ -43,7 +43,6 @@ fn shop() -> Running {
         limit = { permits = 10_000, unit = "month" }
         algorithm = "fixed-window"
         enforce = "12.5%"
-        credits = "20%"
         ttl = "5s"
         max_ttl = "1h"
         max_held = "12.5%"
@@ -132,7 +131,6 @@ fn a_rule_is_explained_as_it_is_in_force() {
         ("limit", "10000 per month"),
         ("enforcement", "1250 of 10000 keys"),
         ("place", "here"),
-        ("credits", "2000"),
         ("ttl", "5s"),
         ("max_ttl", "3600s"),
         ("max_held", "12.50%"),
@@ -151,8 +149,8 @@ fn a_rule_is_explained_as_it_is_in_force() {
         let explained = client.ask(&format!("RATEGATE.EXPLAIN {rule}"));
         assert_eq!(explained.named("limit"), &text(limit));
         assert_eq!(explained.named("enforcement"), &text(enforcement));
-        let defaults = ["credits", "ttl", "max_ttl", "max_held"].map(|name| explained.named(name));
-        assert_eq!(defaults, ["0", "60s", "600s", "100%"].map(text).each_ref());
+        let defaults = ["ttl", "max_ttl", "max_held"].map(|name| explained.named(name));
+        assert_eq!(defaults, ["60s", "600s", "100%"].map(text).each_ref());
     }
 }
 

@@ -37,8 +37,6 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
         of("k", SlidingLog::new(5, minute).with_resolution(Duration::from_millis(60)).unwrap()),
         of("d", days),
         Rule { debt: Debt::CARRIED, ..of("e", days) },
-        of("f", window.with_credits(3).unwrap()),
-        of("g", days.with_credits(5).unwrap()),
     ];
     let charging = plain.clone().map(|rule| {
         let name = format!("over {}", rule.name).into();
@@ -52,9 +50,9 @@ fn rules(location: CounterLocation) -> Vec<Rule> {
     all.map(|rule| Rule { location, on_unavailable: OnUnavailable::Deny, ..rule }).collect()
 }
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 19] = [
     "b", "w", "c", "l", "k", "d", "e", "over b", "over w", "over c", "over l", "over k", "over d",
-    "over e", "room b", "room w", "room c", "room l", "room k", "f", "g", "over f", "room g",
+    "over e", "room b", "room w", "room c", "room l", "room k",
 ];
 
 /// Random takes, peeks, charges and refunds of single items, at random instants.
@@ -109,8 +107,6 @@ fn a_reset_says_when_the_debt_is_over_too() {
         ("b", 7, 12 * SECOND),
         ("w", 7, minute_ns),
         ("c", 7, 3 * minute_ns),
-        // The border forgets the debt, and the next one brings the credits back.
-        ("f", 4, 2 * minute_ns),
     ] {
         let (answer, _) = world.ask(&server, Verb::Charge, &[(rule, "ann", 12)]);
         assert_eq!(answer.results[0].verdict, Verdict::Charged(12), "{rule}");

@@ -71,14 +71,12 @@ pub fn charges(arena: &impl Arena) -> u64 {
 }
 
 pub(super) fn cases() -> impl Iterator<Item = (String, Rule, u64, (u64, u64), u64)> {
-    // Each without credits, and with some.
-    let all = (1..).zip(CASES).flat_map(|case| [0, 3].map(|credits| (case, credits)));
-    all.map(|((seed, (unit, zone, anchor, every, permits, typical_us, from_s, steps)), credits)| {
+    let all = (1..).zip(CASES);
+    all.map(|(seed, (unit, zone, anchor, every, permits, typical_us, from_s, steps))| {
         let spec = CalendarSpec::new(unit, zone).and_then(|spec| spec.anchored(anchor));
         let quota = spec.and_then(|spec| spec.every(every)?.quota(permits)).unwrap();
-        let quota = quota.with_credits(credits).unwrap();
         let begin = (seed, from_s * 1_000_000 + 123_457);
-        let name = format!("{every} {unit} in {zone}, credits {credits}");
+        let name = format!("{every} {unit} in {zone}");
         (name, quota.into(), typical_us, begin, steps)
     })
 }

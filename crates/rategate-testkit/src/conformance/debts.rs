@@ -23,8 +23,6 @@ fn cases() -> Vec<Case> {
     let bucket: Rule = Gcra::new("10/s".parse().unwrap(), 7).unwrap().into();
     let odd = Gcra::new("7/3s".parse().unwrap(), 5).unwrap().into();
     let window: Rule = FixedWindow::new(7, Duration::from_secs(3), Anchor::Epoch).into();
-    let credits: Rule =
-        FixedWindow::new(7, Duration::from_secs(3), Anchor::Epoch).with_credits(5).unwrap().into();
     let log = SlidingLog::new(7, Duration::from_secs(3));
     let grid = log.with_resolution(Duration::from_millis(10)).unwrap().into();
     let log: Rule = log.into();
@@ -34,20 +32,14 @@ fn cases() -> Vec<Case> {
     };
     let day = calendar("day", "America/New_York", "2026-01-01T02:30");
     let month = calendar("month", "Europe/Rome", "2026-01-31");
-    let Rule::Calendar(months) = month else { unreachable!() };
-    let months: Rule = months.with_credits(2).unwrap().into();
     vec![
         ("a bucket", vec![bucket], Debt::FORGOTTEN),
         ("an odd bucket", vec![odd], Debt::FORGOTTEN),
         ("a window", vec![window], Debt::FORGOTTEN),
         ("a window that carries", vec![window], Debt::CARRIED),
-        ("a window with credits", vec![credits], Debt::FORGOTTEN),
-        ("a window with credits that carries", vec![credits], Debt::CARRIED),
         ("days", vec![day], Debt::FORGOTTEN),
         ("days that carry", vec![day], Debt::CARRIED),
         ("months that carry", vec![month], Debt::CARRIED),
-        ("months with credits", vec![months], Debt::FORGOTTEN),
-        ("months with credits that carry", vec![months], Debt::CARRIED),
         ("a log", vec![log], Debt::FORGOTTEN),
         ("a log on a grid", vec![grid], Debt::FORGOTTEN),
         ("four together", vec![bucket, window, day, log], Debt::FORGOTTEN),

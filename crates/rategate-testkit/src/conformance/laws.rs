@@ -51,7 +51,6 @@ pub fn suite(arena: &impl Arena) {
     a_debit_takes_what_there_is(arena);
     a_reset_forgets(arena);
     a_raised_limit_is_felt_at_once(arena);
-    changed_credits_keep_what_is_used(arena);
     windows_say_when_they_end(arena);
     what_comes_back_comes_back_to_all(arena);
     nonsense_is_an_error_with_a_type(arena);
@@ -135,35 +134,6 @@ pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
         let _ = denied(hold(&of(7), 1).unwrap());
         assert_eq!(of(20).remaining(), 13, "{key}");
     }
-}
-
-/// Checks that credits come and go with what is used, and that no window grants what another took.
-pub fn changed_credits_keep_what_is_used<A: Arena>(arena: &A) {
-    let start_us = NOW_US - NOW_US % 1_000_000;
-    arena.set_now_us(start_us);
-    let store = arena.store();
-    let of = |credits| {
-        let window = FixedWindow::new(10, Duration::from_nanos(SECOND_NS), Anchor::Epoch);
-        StoreClient::new(&store, &[("w", window.with_credits(credits).unwrap().into())], "k")
-    };
-    assert_eq!(of(4).granted(12).remaining, 2);
-    assert_eq!((of(6).remaining(), of(4).remaining()), (4, 2));
-    let over = of(0).denied(1);
-    assert_eq!((wait_us(over), over.debt), (Some(1_000_000), 2));
-    assert_eq!(wait_of(of(4).decide(13).unwrap()), Some(2_000_000));
-    arena.set_now_us(start_us + 1_000_000);
-    assert_eq!(of(4).remaining(), 12);
-    assert_eq!(wait_of(of(4).decide(13).unwrap()), Some(1_000_000));
-    assert_eq!(of(4).granted(12).remaining, 0);
-    // A limit without credits has what a store lets it have: the whole window, or what credits that
-    // are in use leave of it.
-    arena.set_now_us(start_us + 2_000_000);
-    assert_eq!(of(4).remaining(), 10);
-    let left = if arena.forgets_credits_in_use() { 10 } else { 6 };
-    assert_eq!(of(0).remaining(), left);
-    assert_eq!(of(4).remaining(), 10, "a peek takes nothing");
-    arena.set_now_us(start_us + 3_000_000);
-    assert_eq!(of(4).granted(14).remaining, 0);
 }
 
 /// Checks that a state is found by key and label, through any plan.

@@ -73,12 +73,6 @@ pub trait Arena {
     fn supports_several_limits(&self) -> bool {
         true
     }
-
-    /// Returns `true` if credits in use of a window that is over count no longer under a limit
-    /// without credits. Otherwise they count until a border has paid for them.
-    fn forgets_credits_in_use(&self) -> bool {
-        false
-    }
 }
 
 /// Runs all suites but that of the scenario files.

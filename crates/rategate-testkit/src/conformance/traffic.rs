@@ -27,11 +27,6 @@ pub(super) fn window(permits: u64, period_ns: u64) -> Rule {
     FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
 }
 
-fn with_credits(permits: u64, credits: u64, period_ns: u64) -> Rule {
-    let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
-    window.with_credits(credits).unwrap().into()
-}
-
 fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> Rule {
     let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
     log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into()
@@ -55,11 +50,9 @@ pub(crate) fn cases() -> Vec<Case> {
         ("a fine bucket", vec![bucket("99999999/s", 3_000)], 1),
         ("a window", vec![window(6, 50_000_000)], 7_000),
         ("a short window", vec![window(2, 1_000_000)], 400),
-        ("a window with credits", vec![with_credits(6, 4, 50_000_000)], 7_000),
-        ("a window with as many credits", vec![with_credits(3, 3, 2_000_000)], 500),
         (
-            "credits and a bucket",
-            vec![with_credits(5, 1, 40_000_000), bucket("100/s", 9), window(9, 70_000_000)],
+            "two windows and a bucket",
+            vec![window(5, 40_000_000), bucket("100/s", 9), window(9, 70_000_000)],
             8_000,
         ),
         ("a log", vec![log(6, 50_000_000, 1)], 7_000),

@@ -71,40 +71,6 @@ impl Grants {
         }
     }
 
-    /// Returns how many more permits the window numbered `last` may start, if any k windows in a
-    /// row start at most k times `permits` and the `credits`. Below zero they have started too
-    /// many.
-    ///
-    /// ```
-    /// use rategate_testkit::oracle::Grants;
-    ///
-    /// let in_windows_of_ten = |start_ns| start_ns / 10;
-    /// let grants = Grants(vec![(3, 7), (14, 2)]);
-    /// // The first window took two of the credits, and the second left three of its own.
-    /// assert_eq!(grants.left_in_rows(1, in_windows_of_ten, 5, 3), 4);
-    /// assert_eq!(grants.left_in_rows(2, in_windows_of_ten, 5, 3), 8);
-    /// ```
-    pub fn left_in_rows(
-        &self,
-        last: u64,
-        window_of: impl Fn(u64) -> u64,
-        permits: u64,
-        credits: u64,
-    ) -> i128 {
-        let numbered: Vec<(u64, u64)> =
-            self.0.iter().map(|&(start_ns, permits)| (window_of(start_ns), permits)).collect();
-        let firsts = numbered.iter().map(|&(window, _)| window).filter(|&first| first <= last);
-        let left = firsts.chain([last]).map(|first| {
-            let in_row = numbered.iter().filter(|(window, _)| (first..=last).contains(window));
-            let started =
-                in_row.fold(0_i128, |sum, &(_, permits)| sum.saturating_add(permits.into()));
-            let windows = i128::from(last.saturating_sub(first)).saturating_add(1);
-            let brought = windows.saturating_mul(permits.into());
-            brought.saturating_add(credits.into()).saturating_sub(started)
-        });
-        left.min().unwrap_or_default()
-    }
-
     fn sorted(&self) -> Vec<(u64, u64)> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by_key(|&(start_ns, _)| start_ns);

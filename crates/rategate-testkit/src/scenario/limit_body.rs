@@ -86,7 +86,6 @@ fn sliding_log(log: &SlidingLog) -> Body {
 fn fixed_window(window: &FixedWindow) -> Body {
     let mut body = Body::of("fixed-window");
     body.bare("permits", window.permits());
-    body.bare("credits", window.credits());
     body.span("period", window.period_ns());
     let anchor = match window.anchor() {
         Anchor::Epoch => "epoch",

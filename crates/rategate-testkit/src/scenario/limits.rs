@@ -30,7 +30,7 @@ use super::fields::{Field, Fields, Source};
 const POLICIES: [(&str, &[&str]); 11] = [
     ("gcra", &["rate", "burst", SLOW, SLOW_FROM]),
     ("sliding-log", &["permits", "period", "guard", "resolution", SLOW, SLOW_FROM]),
-    ("fixed-window", &["permits", "credits", "period", "anchor", SLOW, SLOW_FROM]),
+    ("fixed-window", &["permits", "period", "anchor", SLOW, SLOW_FROM]),
     ("pacer", &["rate", "min_sleep", "catch_up", SLOW, SLOW_FROM]),
     ("two-timeline", &["rate", "mode", "catch_up", SLOW, SLOW_FROM]),
     ("warm-up", &["rate", "period", "cold_factor", "max_request"]),
@@ -76,7 +76,6 @@ pub(super) struct LimitTable {
     rate: Option<Rate>,
     burst: Option<u64>,
     permits: Option<u64>,
-    credits: Option<u64>,
     period: Option<u64>,
     guard: Option<u64>,
     resolution: Option<u64>,
@@ -170,7 +169,6 @@ impl LimitTable {
             "rate" => self.rate = Some(field.parse()?),
             "burst" => self.burst = Some(field.count()?),
             "permits" => self.permits = Some(field.count()?),
-            "credits" => self.credits = Some(field.count()?),
             "period" => self.period = Some(field.duration()?),
             "guard" => self.guard = Some(field.duration()?),
             "resolution" => self.resolution = Some(field.duration()?),
@@ -227,10 +225,9 @@ impl LimitTable {
             }
             "fixed-window" => {
                 let anchor = self.anchor.unwrap_or_default();
-                let window =
-                    FixedWindow::try_new(permits()?, Duration::from_nanos(period()?), anchor)
-                        .map_err(refused)?;
-                window.with_credits(self.credits.unwrap_or(0)).map_err(refused)?.into()
+                FixedWindow::try_new(permits()?, Duration::from_nanos(period()?), anchor)
+                    .map_err(refused)?
+                    .into()
             }
             "pacer" => {
                 let min_sleep_ns = self.min_sleep.unwrap_or(pacer::DEFAULT_MIN_SLEEP_NS);

@@ -247,10 +247,6 @@ impl Choices {
         if let (Some((label, _)), Mode::Partitioned(_)) = (calendar, self.mode) {
             return Err(SetupError::CalendarShared { label: label.clone() });
         }
-        let with_credits = self.rules.iter().find(|(_, rule)| rule.without_credits() != *rule);
-        if let (Some((label, _)), Mode::Partitioned(_)) = (with_credits, self.mode) {
-            return Err(SetupError::CreditsShared { label: label.clone() });
-        }
         let in_flight = self.rules.iter().find(|(_, rule)| matches!(rule, Rule::InFlight(..)));
         let Some((label, _)) = in_flight else { return Ok(()) };
         if self.mode != Mode::Exact {
@@ -367,11 +363,6 @@ pub enum SetupError {
         /// The label of the limit.
         label: String,
     },
-    /// A window with credits is partitioned. A partition is a log, whose windows leave nothing.
-    CreditsShared {
-        /// The label of the limit.
-        label: String,
-    },
     /// Several limits were given, but only one can be partitioned.
     SeveralShared,
 }
@@ -393,11 +384,6 @@ impl fmt::Display for SetupError {
                 f,
                 "limit `{label}`: a calendar quota is not partitioned, since its borders are those \
                  of one clock; use the exact or the leased mode"
-            ),
-            Self::CreditsShared { label } => write!(
-                f,
-                "limit `{label}`: windows with credits are not partitioned, since a partition is a \
-                 log that has none; leave the credits out, or use the exact or the leased mode"
             ),
             Self::SeveralShared => f.write_str(
                 "several limits: one limiter partitions one limit, so build a limiter for each",

@@ -112,9 +112,7 @@ impl<C: Clock + 'static> Fallback<C> {
     }
 }
 
-/// Returns the rule of one partition, rounded down, as the nodes are not numbered. It has no
-/// credits: other nodes may have used them.
+/// Returns the rule of one partition, rounded down, as the nodes are not numbered.
 fn partition_of(rule: &Rule, nodes: NonZeroU32) -> Option<Rule> {
-    let rule = &rule.without_credits();
     partition(rule, rule.capacity().checked_div(nodes.get().into())?, DEFAULT_DRIFT_PPM)
 }

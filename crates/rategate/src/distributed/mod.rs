@@ -445,12 +445,7 @@ fn remembered_ns(rule: &Rule) -> u64 {
             u64::try_from(burst_ns.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
         }),
         Rule::Log(log) => log.held_for_ns(),
-        // Credits that a grant takes are back after one more window.
-        Rule::Window(window) if window.credits() > 0 => window.period_ns().saturating_mul(2),
         Rule::Window(window) => window.period_ns(),
-        Rule::Calendar(calendar) if calendar.credits() > 0 => {
-            longest_window_ns(calendar).saturating_mul(2)
-        }
         Rule::Calendar(calendar) => longest_window_ns(calendar),
         Rule::InFlight(_, length_ns) => length_ns.get(),
     }

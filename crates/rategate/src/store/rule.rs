@@ -17,10 +17,9 @@ pub enum Rule {
     Bucket(Gcra),
     /// A sliding log: at most N in any window, exactly, or to a resolution.
     Log(SlidingLog),
-    /// A fixed window: at most N in each window of the grid of the store's clock, and credits.
+    /// A fixed window: at most N in each window of the grid of the store's clock.
     Window(FixedWindow),
-    /// A calendar quota: at most N in each window of a calendar, by the store's clock since 1970,
-    /// and credits.
+    /// A calendar quota: at most N in each window of a calendar, by the store's clock since 1970.
     Calendar(Calendar),
     /// A concurrency limit: at most N in flight, each for these nanoseconds unless renewed.
     InFlight(Concurrency, NonZeroU64),
@@ -33,21 +32,9 @@ impl Rule {
         match self {
             Self::Bucket(bucket) => bucket.burst_size().get(),
             Self::Log(log) => log.permits(),
-            Self::Window(window) => window.capacity(),
-            Self::Calendar(calendar) => calendar.capacity(),
+            Self::Window(window) => window.permits(),
+            Self::Calendar(calendar) => calendar.permits(),
             Self::InFlight(in_flight, _) => in_flight.permits(),
-        }
-    }
-}
-
-impl Rule {
-    /// Returns the rule with windows that leave nothing to the next.
-    #[must_use]
-    pub fn without_credits(self) -> Self {
-        match self {
-            Self::Window(window) => window.with_credits(0).map_or(self, Self::Window),
-            Self::Calendar(calendar) => calendar.with_credits(0).map_or(self, Self::Calendar),
-            Self::Bucket(_) | Self::Log(_) | Self::InFlight(..) => self,
         }
     }
 }

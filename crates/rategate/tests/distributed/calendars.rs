@@ -10,9 +10,7 @@ use rategate::distributed::{
     DecidedBy, Distributed, Mode, OnUnavailable, PartitionConfig, SetupError,
 };
 use rategate::store::{MemoryStore, Rule};
-use rategate::{FixedWindow, policy::Anchor};
 use rategate_core::calendar::{Calendar, Grid, Window};
-use rategate_testkit::oracle::Grants;
 
 use crate::distributed::fleet::Fleet;
 use crate::distributed::leased::traffic;
@@ -45,33 +43,6 @@ static UNEVEN: Uneven = Uneven;
 
 fn quota(permits: u64) -> Rule {
     Calendar::new(permits, &UNEVEN).into()
-}
-
-fn quota_with_credits(permits: u64, credits: u64) -> Rule {
-    Calendar::new(permits, &UNEVEN).with_credits(credits).unwrap().into()
-}
-
-/// Grants of leases stay within the permits and the credits of each row of windows.
-#[test]
-fn leases_keep_the_bound_on_rows_of_windows() {
-    let mut taken = 0;
-    for seed in 0..3 {
-        let fleet = traffic(seed, quota_with_credits(100, 40), false);
-        let number = |at_ns| UNEVEN.window(at_ns).number;
-        // All grants of a window as one, since the list is looked through for each row.
-        let mut used = BTreeMap::<u64, u64>::new();
-        for grant in fleet.grants.iter().filter(|grant| grant.by == DecidedBy::Lease) {
-            *used.entry(UNEVEN.window(grant.at_ns).start_ns).or_default() += grant.permits;
-        }
-        let grants = Grants(used.into_iter().collect());
-        let last = grants.0.iter().map(|&(at_ns, _)| number(at_ns)).max().unwrap();
-        for window in 0..=last {
-            assert!(grants.left_in_rows(window, number, 100, 40) >= 0, "seed {seed}: {window}");
-            let alone = grants.left_in_rows(window, number, 100, 0);
-            taken += u64::from(alone < 0);
-        }
-    }
-    assert!(taken > 0, "some windows took credits");
 }
 
 /// Leases end with the window, however long it is.
@@ -123,26 +94,13 @@ fn a_calendar_is_not_partitioned() {
     assert!(refused.to_string().contains("use the exact or the leased mode"), "{refused}");
 }
 
-#[test]
-fn credits_are_not_partitioned() {
-    let window = FixedWindow::new(5, Duration::from_secs(1), Anchor::Epoch);
-    let partitioned = |window: FixedWindow| {
-        let builder = Distributed::builder(Arc::new(MemoryStore::new())).limit("w", window);
-        builder.mode(Mode::Partitioned(PartitionConfig::default())).build().map(drop)
-    };
-    assert!(partitioned(window).is_ok());
-    let refused = partitioned(window.with_credits(2).unwrap()).unwrap_err();
-    assert_eq!(refused, SetupError::CreditsShared { label: "w".to_owned() });
-    assert!(refused.to_string().contains("leave the credits out"), "{refused}");
-}
-
 /// Without the store a node keeps its part of the quota, from its first border on: an earlier
 /// process may have used what the window had.
 #[test]
 fn a_fallback_begins_with_the_next_window() {
     let mut fleet = Fleet::new(4);
     let node = fleet.join(|builder| {
-        builder.limit("quota", quota_with_credits(9, 3)).on_unavailable(OnUnavailable::local(3))
+        builder.limit("quota", quota(9)).on_unavailable(OnUnavailable::local(3))
     });
     fleet.set_all(LinkState::Refused);
     let first = UNEVEN.window(fleet.now_ns());

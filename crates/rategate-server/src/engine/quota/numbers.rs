@@ -26,13 +26,7 @@ impl Numbers {
             _ => seconds.saturating_mul(NS_PER_S),
         };
         let total = u32::try_from(display.permits).unwrap_or(u32::MAX);
-        let burst = match in_force.limit {
-            // A share has no credits: it cannot know what the others left.
-            Limit::Policy(AnyPolicy::FixedWindow(window)) => window.permits(),
-            Limit::Policy(AnyPolicy::Calendar(calendar)) => calendar.permits(),
-            _ => in_force.capacity,
-        };
-        Self { total, period_ns: period_ns.max(1), burst: burst.max(1) }
+        Self { total, period_ns: period_ns.max(1), burst: in_force.capacity.max(1) }
     }
 
     /// Returns `true` if the rate is lower.

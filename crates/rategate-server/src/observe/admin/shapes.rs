@@ -182,9 +182,6 @@ pub(super) struct Written {
     permits: u64,
     period_ms: u64,
     burst: Option<u64>,
-    /// The permits that a window leaves to the next.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    credits: Option<u64>,
     enforcement: &'static str,
     quota: bool,
     replaces: Vec<String>,
@@ -366,7 +363,6 @@ impl Written {
             crate::rule::Limit::Policy(AnyPolicy::Gcra(bucket)) => Some(bucket.burst_size().get()),
             _ => None,
         };
-        let credits = summary::credits(&rule.limit);
         let entry = |entry: &crate::rule::Entry| Entry {
             key: entry.key.to_string(),
             value: match &entry.value {
@@ -392,7 +388,6 @@ impl Written {
             permits: rule.display_limit.permits,
             period_ms,
             burst,
-            credits: Some(credits).filter(|&credits| credits > 0),
             enforcement: enforcement(rule),
             quota: rule.quota,
             replaces: rule.replaces.iter().map(ToString::to_string).collect(),

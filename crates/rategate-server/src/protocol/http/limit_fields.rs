@@ -58,7 +58,8 @@ pub(super) fn write(
         let Some((quota, remaining)) = quota.zip(result.remaining) else { continue };
         let Some(policy) = policy(result, quota) else { continue };
         let more_after_ns = match retry_after_ns(result) {
-            Some(0) => next_after_ns(result, quota, now_ns),
+            // After a grant, all of it can be taken at the reset.
+            Some(0) => result.reset_after().filter(|ns| *ns > 0),
             retry_after_ns => retry_after_ns,
         };
         let from_now = |after_ns: Option<u64>| {
@@ -119,27 +120,6 @@ fn is_reported(result: &ItemResult) -> bool {
     is_counted && !result.is_shadow()
 }
 
-/// Returns the time until more can be taken, after a grant.
-///
-/// It is the time until all of it can, unless credits of earlier windows are in use, which more
-/// borders than the next one bring back.
-fn next_after_ns(
-    result: &ItemResult,
-    (permits, window_ns): (u64, Option<u64>),
-    now_ns: u64,
-) -> Option<u64> {
-    let all_ns = result.reset_after().filter(|ns| *ns > 0)?;
-    let used = result.limit.saturating_sub(result.remaining?);
-    if used <= permits || !has_windows(result) {
-        return Some(all_ns);
-    }
-    if let Some((_, window)) = result.calendar(now_ns) {
-        return Some(window.end_ns.saturating_sub(now_ns));
-    }
-    let later = used.div_ceil(permits.max(1)).saturating_sub(1);
-    Some(all_ns.saturating_sub(window_ns?.saturating_mul(later)))
-}
-
 /// Returns a time after the decision as one from `now_ns` on, which is a little later. Where the
 /// time ends at a border of windows, the result does so too.
 fn from_now_ns(result: &ItemResult, after_ns: u64, now_ns: u64) -> u64 {
@@ -166,22 +146,11 @@ fn vendor_unit(result: &ItemResult) -> Option<QuotaUnit> {
     }
 }
 
-/// Returns `true` if the limit is one of windows, also where a schedule puts it into force.
-fn has_windows(result: &ItemResult) -> bool {
-    let is_window = |limit: &Limit| {
-        matches!(limit, Limit::Policy(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_)))
-    };
-    result.rule.as_ref().is_some_and(|rule| {
-        is_window(&rule.limit) || rule.schedule.iter().any(|scheduled| is_window(&scheduled.limit))
-    })
-}
-
 /// Returns the permits and the window in nanoseconds that a client sees of a limit; no window for
 /// permits in flight.
 ///
 /// They are the limit as written; for a calendar in the true length of its window. If a bucket has
 /// a larger burst, they are that burst in the time after which the whole burst is available again.
-/// The credits of windows are no part of them: what remains may exceed the permits.
 fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u64, Option<u64>)> {
     let rule = result.rule.as_ref();
     if rule.is_some_and(|rule| rule.limit.counts_in_flight()) {
@@ -199,7 +168,7 @@ fn quota(result: &ItemResult, inline: Option<Inline>, now_ns: u64) -> Option<(u6
         (None, Some(inline)) => (inline.count, inline.period_ns),
         (None, None) => return None,
     };
-    if result.limit > permits && !has_windows(result) {
+    if result.limit > permits {
         let scaled = u128::from(window_ns).saturating_mul(result.limit.into());
         let scaled = scaled.div_ceil(u128::from(permits).max(1));
         return Some((result.limit, Some(u64::try_from(scaled).unwrap_or(u64::MAX))));

@@ -100,7 +100,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
     ///
     /// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`,
-    /// `entries`, `credits`, `ttl`, `max_ttl`, `max_held`. All values are texts but `entries`,
+    /// `entries`, `ttl`, `max_ttl`, `max_held`. All values are texts but `entries`,
     /// which is an array of texts.
     pub(super) fn explain(
         &self,
@@ -127,7 +127,6 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         let HoldBounds { ttl, max_ttl, max_held } = rule.hold_bounds;
         let [ttl, max_ttl] = [ttl, max_ttl].map(|time| span::Text(span::whole_ns(time)));
         let of_reservations = [
-            ("credits", credits(rule)),
             ("ttl", ttl.to_string()),
             ("max_ttl", max_ttl.to_string()),
             ("max_held", threshold(max_held.unwrap_or(10_000))),
@@ -347,15 +346,6 @@ fn limit(rule: &Rule) -> String {
         Limit::Exempt => "exempt".to_owned(),
         Limit::Nothing => "nothing".to_owned(),
         Limit::Policy(_) | Limit::Counted(_) => rule.display_limit.to_string(),
-    }
-}
-
-/// Returns the maximum that a window leaves to the next.
-fn credits(rule: &Rule) -> String {
-    match rule.limit {
-        Limit::Policy(AnyPolicy::FixedWindow(window)) => window.credits().to_string(),
-        Limit::Policy(AnyPolicy::Calendar(calendar)) => calendar.credits().to_string(),
-        _ => "0".to_owned(),
     }
 }
 

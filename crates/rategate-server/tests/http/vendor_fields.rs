@@ -1,5 +1,4 @@
-//! Credits of windows over HTTP, and limits in the dialects of vendors as our own client reads
-//! them.
+//! Limits in the dialects of vendors as our own client reads them.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,9 +7,9 @@ use rategate_server::config::load_text;
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_tower::client::{ServerLimit, parse_hints};
-use rategate_tower::headers::{Dialect, QuotaUnit, Reset};
+use rategate_tower::headers::{Dialect, QuotaUnit};
 
-use crate::http::common::{Answer, SECOND, Service};
+use crate::http::common::{Answer, Service};
 
 const AT_S: u64 = 1_790_000_040;
 
@@ -36,53 +35,6 @@ fn limit(rule: &str, algorithm: &str, limit: &str, more: &str) -> String {
     )
 }
 
-/// The policy stays the limit of a window; what remains says what can be taken now; and more comes
-/// at the next border, though not all of it.
-#[test]
-fn fields_tell_the_limit_and_what_remains_of_it_and_of_the_credits() {
-    let text = limit("w", "fixed-window", "\"100/min\"", "credits = \"20%\"");
-    let service = service(&text, vec![Dialect::Current, Dialect::Legacy(Reset::Delta)]);
-    // The minute began 0 s ago.
-    let first = take(&service, "w", 5);
-    assert_eq!(first.status, 200);
-    assert_eq!(first.field("ratelimit-policy"), r#""w";q=100;w=60"#);
-    assert_eq!(first.field("ratelimit"), r#""w";r=115;t=60"#);
-    let item = &first.json()["items"][0];
-    assert_eq!((&item["limit"], &item["remaining"]), (&120.into(), &115.into()));
-    let second = take(&service, "w", 110);
-    assert_eq!(second.field("ratelimit"), r#""w";r=5;t=60"#, "more at the next border");
-    assert_eq!(second.field("x-ratelimit-limit"), "100");
-    assert_eq!(second.json()["items"][0]["reset_after_ns"], 120 * SECOND, "all at the second");
-    let denied = take(&service, "w", 6);
-    assert_eq!((denied.status.as_u16(), denied.field("retry-after")), (429, "60"));
-    let more = take(&service, "w", 120);
-    assert_eq!((more.status.as_u16(), more.field("retry-after")), (429, "120"));
-    service.clock.advance(Duration::from_secs(60));
-    assert_eq!(take(&service, "w", 105).field("ratelimit"), r#""w";r=0;t=60"#);
-    let never = take(&service, "w", 121);
-    assert_eq!(never.status, 429);
-    assert!(never.json()["retry-after-ms"].is_null(), "more than can ever be taken at once");
-}
-
-#[test]
-fn a_day_of_a_zone_leaves_credits_to_the_next() {
-    let day = r#"{ permits = 10, per = "day", zone = "America/New_York" }"#;
-    let text = limit("d", "calendar", day, "credits = 4");
-    let service = service(&text, vec![Dialect::Current]);
-    let granted = take(&service, "d", 14);
-    let resets_at = granted.json()["items"][0]["resets_at"].as_str().unwrap().to_owned();
-    assert_eq!(resets_at, "2026-09-22T00:00:00-04:00");
-    let field = granted.field("ratelimit").to_owned();
-    let left_s: u64 = field.split("t=").nth(1).unwrap().parse().unwrap();
-    assert!(left_s <= 86_400, "{field}: the next border is that of the window");
-    assert_eq!(granted.field("ratelimit-policy"), r#""d";q=10;w=86400"#);
-    let later = take(&service, "d", 11);
-    assert_eq!(later.field("retry-after"), (left_s + 86_400).to_string(), "two borders");
-    service.clock.advance(Duration::from_secs(left_s));
-    assert_eq!(take(&service, "d", 10).status, 200);
-    assert_eq!(take(&service, "d", 1).status, 429);
-}
-
 /// Returns the limits of a response as our client reads them.
 fn limits_of(answer: &Answer, now_s: u64) -> Vec<ServerLimit> {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now_s);
@@ -93,7 +45,7 @@ fn limits_of(answer: &Answer, now_s: u64) -> Vec<ServerLimit> {
 #[test]
 fn vendors_fields_are_read_as_they_are_written() {
     let text = [
-        limit("rpm", "fixed-window", "\"100/min\"", "credits = \"20%\""),
+        limit("rpm", "fixed-window", "\"100/min\"", ""),
         limit("tpm", "gcra", "\"90000/6min\"", "weights = { input = 1 }"),
         limit("log", "sliding-log", "\"50/s\"", ""),
     ];
@@ -108,8 +60,8 @@ fn vendors_fields_are_read_as_they_are_written() {
     for (dialect, requests, tokens) in vendors {
         let service = service(&text.concat(), vec![dialect]);
         let cases = [
-            ("rpm", 30, requests, QuotaUnit::Requests, 100, 90, 60),
-            ("rpm", 90, requests, QuotaUnit::Requests, 100, 0, 120),
+            ("rpm", 30, requests, QuotaUnit::Requests, 100, 70, 60),
+            ("rpm", 70, requests, QuotaUnit::Requests, 100, 0, 60),
             ("tpm", 45_000, tokens, QuotaUnit::Tokens, 90_000, 45_000, 180),
             ("tpm", 45_000, tokens, QuotaUnit::Tokens, 90_000, 0, 360),
             ("log", 1, requests, QuotaUnit::Requests, 50, 49, 1),
