@@ -25,7 +25,7 @@ use rategate_core::sliding_log::{self, SlidingLog};
 use rategate_core::verdict::{Denial, Verdict};
 
 /// The contract in plain numbers: what is left, which is below zero in debt.
-pub(crate) trait Plain {
+trait Plain {
     /// Returns what is left at `now_ns`, before which no event may lie any more.
     fn left(&mut self, now_ns: u64) -> i128;
     fn spend(&mut self, now_ns: u64, permits: u64);
@@ -156,7 +156,7 @@ impl<P: HasLockFree> InTable<P> {
 }
 
 /// One story of a limit in all its forms beside the contract.
-pub(crate) struct Story<P: HasLockFree + 'static> {
+struct Story<P: HasLockFree + 'static> {
     ledger: Ledger<P>,
     lock_free: WithLockFree<Ledger<P>>,
     table: InTable<P>,
@@ -166,21 +166,21 @@ pub(crate) struct Story<P: HasLockFree + 'static> {
 
 /// The tally of a story.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+struct Seen {
     denied_in_debt: u32,
-    pub(crate) by_lock_free: u64,
-    pub(crate) packed: u32,
+    by_lock_free: u64,
+    packed: u32,
 }
 
 impl<P: HasLockFree> Story<P> {
-    pub(crate) fn new(policy: P, debt: Debt, max: u64) -> Self {
+    fn new(policy: P, debt: Debt, max: u64) -> Self {
         let state = policy.fresh(0);
         let table = InTable { policy: policy.clone(), state, packed: 0 };
         let lock_free = WithLockFree::new(policy.clone(), 0);
         Self { ledger: Ledger::new(policy, 0), lock_free, table, debt, max }
     }
 
-    pub(crate) fn play(mut self, plain: &mut impl Plain, random: &mut Rng, step_ns: u64) -> Seen {
+    fn play(mut self, plain: &mut impl Plain, random: &mut Rng, step_ns: u64) -> Seen {
         let (mut now_ns, mut seen) = (0, Seen::default());
         for _ in 0..120 {
             now_ns += random.u64(0..=step_ns) * random.u64(0..=1);
@@ -251,7 +251,7 @@ impl<P: HasLockFree> Story<P> {
     }
 }
 
-pub(crate) fn seen_by(seeds: u64, mut play: impl FnMut(&mut Rng) -> Seen) -> Seen {
+fn seen_by(seeds: u64, mut play: impl FnMut(&mut Rng) -> Seen) -> Seen {
     let mut all = Seen::default();
     for seed in 0..seeds {
         let seen = play(&mut Rng::with_seed(seed));
