@@ -16,6 +16,7 @@ pub(crate) struct Learned {
     changes: Changes,
 }
 
+#[expect(clippy::large_enum_variant, reason = "the state keeps it in a box, as large as Knee")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AnyController {
     Knee(Knee),
