@@ -227,8 +227,7 @@ fn hostile_samples_stay_under_the_ceiling() {
 #[test]
 fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
     const MINUTE: u64 = 60 * S;
-    let policy =
-        AdaptiveRate::new(Rate::per_second(1), Rate::per_second(64));
+    let policy = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(64));
     let mut limit = Ledger::new(policy, 0);
     assert_eq!(limit.fresh_at_ns(7), Some(7));
     for second in 0..4 {
@@ -253,8 +252,7 @@ fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
         assert_eq!(rate_at(&restored, 20 * MINUTE), expected);
     }
     // A cut leaves what is in use, and so does a change of the bounds.
-    let mut limit =
-        restore(&policy, &saved, RestoreContext { now_ns: 0, elapsed_ns: 0 }).unwrap();
+    let mut limit = restore(&policy, &saved, RestoreContext { now_ns: 0, elapsed_ns: 0 }).unwrap();
     let lower = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(2));
     limit.reconfigure(0, lower);
     assert!(millionths(lower.rate(limit.state())) <= millionths(Rate::per_second(2)));

@@ -22,9 +22,7 @@ fn policies(random: &mut Rng) -> AnyPolicy {
     let period_ns = random.choice([7, MS, S, 60 * S, 86_400 * S]).unwrap();
     match random.u64(0..=3) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
-        2 => {
-            FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
-        }
+        2 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
         _ => {
             let parts = random.choice([1, 7, 1000]).unwrap().min(period_ns);
             let log = CompactLog::new(permits, Duration::from_nanos(period_ns))

@@ -117,9 +117,7 @@ async fn an_unknown_rate_is_found() {
         let passes = hidden.try_acquire(1).unwrap().granted().is_some();
         seen.lock().unwrap()[usize::from(passes)] += 1;
         let status = if passes { 200 } else { 429 };
-        ready(Ok::<_, Infallible>(
-            Response::builder().status(status).body(Body::empty()).unwrap(),
-        ))
+        ready(Ok::<_, Infallible>(Response::builder().status(status).body(Body::empty()).unwrap()))
     });
     let [floor, ceiling] = [1, 500].map(Rate::per_second);
     let policy = AdaptiveRate::new(floor, ceiling);

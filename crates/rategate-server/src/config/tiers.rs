@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::naming;
 use super::limit::Extra;
+use super::naming;
 use super::rules::{KnownAlgorithm, NO_NAME, Reader};
 use super::source::SourceLocation;
 use super::tables::{RuleTable, TierTable};

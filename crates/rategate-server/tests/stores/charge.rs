@@ -103,11 +103,9 @@ fn a_reset_says_when_the_debt_is_over_too() {
     let world = World::new();
     let server = world.server(rules(CounterLocation::StoreExact));
     let minute_ns = 60 * SECOND;
-    for (rule, debt, expected_ns) in [
-        ("b", 7, 12 * SECOND),
-        ("w", 7, minute_ns),
-        ("c", 7, 3 * minute_ns),
-    ] {
+    for (rule, debt, expected_ns) in
+        [("b", 7, 12 * SECOND), ("w", 7, minute_ns), ("c", 7, 3 * minute_ns)]
+    {
         let (answer, _) = world.ask(&server, Verb::Charge, &[(rule, "ann", 12)]);
         assert_eq!(answer.results[0].verdict, Verdict::Charged(12), "{rule}");
         assert_eq!(answer.results[0].reset_after_ns, expected_ns, "{rule}");

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use rategate_core::adaptive::{
-    Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method,
-};
+use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method};
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;

@@ -99,9 +99,8 @@ fn a_calendar_is_not_partitioned() {
 #[test]
 fn a_fallback_begins_with_the_next_window() {
     let mut fleet = Fleet::new(4);
-    let node = fleet.join(|builder| {
-        builder.limit("quota", quota(9)).on_unavailable(OnUnavailable::local(3))
-    });
+    let node = fleet
+        .join(|builder| builder.limit("quota", quota(9)).on_unavailable(OnUnavailable::local(3)));
     fleet.set_all(LinkState::Refused);
     let first = UNEVEN.window(fleet.now_ns());
     for _ in 0..2_000 {

@@ -130,10 +130,9 @@ impl AdaptiveRate {
     /// millionth of a permit per second, and finite.
     pub const fn try_new(floor: Rate, ceiling: Rate) -> Result<Self, LimitError> {
         match (millionths(floor), millionths(ceiling)) {
-            (Some(floor), Some(ceiling)) if floor <= ceiling => Ok(Self {
-                bounds: RateBounds { floor, ceiling },
-                burst: NonZeroU64::MIN,
-            }),
+            (Some(floor), Some(ceiling)) if floor <= ceiling => {
+                Ok(Self { bounds: RateBounds { floor, ceiling }, burst: NonZeroU64::MIN })
+            }
             _ => Err(LimitError::RateBounds),
         }
     }

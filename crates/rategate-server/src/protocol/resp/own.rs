@@ -19,8 +19,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use rategate::Clock;
 use rategate::charge::Settled;
-use rategate::{AnyPolicy, Clock};
 use rategate_core::span;
 use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
