@@ -81,11 +81,11 @@ pub mod redis;
 #[cfg(feature = "library")]
 pub mod stopwatch;
 
+mod answer;
 mod arrivals;
 mod drawing;
-mod given;
-mod held;
 mod judge;
+mod named;
 mod picture;
 mod steps;
 mod tape;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use rategate_core::debt::Charged;
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::fair::ClassId;
-use rategate_core::queue::{Outcome as Ended, QueueRejection, Request};
-use rategate_core::verdict::{Denial, Grant, Refusal, Settled, Verdict};
+use rategate_core::holds::{Committed, Hold, HoldVerdict};
+use rategate_core::queue::{Outcome as Ended, Request};
+use rategate_core::verdict::{Grant, Settled, Verdict};
 
-use crate::given::NamedGrants;
-use crate::held::NamedHolds;
+use crate::answer::Answer;
+use crate::named::{NamedGrants, NamedHolds};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
 use crate::wait_queue::{QueuedLimits, Waiter};
@@ -26,107 +27,10 @@ pub(crate) struct Steps<'s> {
     reserved: BTreeMap<&'s str, usize>,
     /// The index of the wait with each name.
     waits: BTreeMap<&'s str, usize>,
-    given: NamedGrants<'s>,
-    held: NamedHolds<'s>,
+    /// Each with its index among all grants.
+    given: NamedGrants<'s, (Grant, usize)>,
+    held: NamedHolds<'s, (Hold, usize)>,
     pub(crate) reports: Vec<StepReport>,
-}
-
-/// The result of a call.
-pub(crate) struct Answer {
-    pub(crate) outcome: Outcome,
-    start_ns: Option<u64>,
-    scheduled_ns: Option<u64>,
-    retry_after_ns: Option<u64>,
-    ended_ns: Option<u64>,
-    pub(crate) back: Option<u64>,
-    pub(crate) owed: Option<u64>,
-    pub(crate) debt: Option<u64>,
-    pub(crate) forgiven: Option<u64>,
-}
-
-impl Answer {
-    pub(crate) const fn only(outcome: Outcome) -> Self {
-        let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
-        Self {
-            outcome,
-            start_ns,
-            scheduled_ns,
-            retry_after_ns,
-            ended_ns,
-            back: None,
-            owed: None,
-            debt: None,
-            forgiven: None,
-        }
-    }
-
-    pub(crate) const fn held(start_ns: u64) -> Self {
-        Self { start_ns: Some(start_ns), ..Self::only(Outcome::Held) }
-    }
-
-    const fn granted(grant: &Grant) -> Self {
-        let (start_ns, scheduled_ns) = (Some(grant.start_ns), Some(grant.scheduled_ns));
-        Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
-    }
-
-    /// Returns the result of a wait that could not join the queue.
-    pub(crate) const fn rejected(rejected: QueueRejection) -> Self {
-        match rejected {
-            QueueRejection::Full => Self::only(Outcome::Full),
-            QueueRejection::Refused(refusal) => Self::refused(refusal),
-            QueueRejection::TooLong { retry_after_ns, .. } => {
-                Self { retry_after_ns: Some(retry_after_ns), ..Self::only(Outcome::Denied) }
-            }
-        }
-    }
-
-    /// Returns the result of a wait that has left the queue.
-    pub(crate) const fn ended(ended: Ended) -> Self {
-        match ended {
-            Ended::Granted(grant) => Self::granted(&grant),
-            Ended::DeadlinePassed => Self::only(Outcome::DeadlinePassed),
-            Ended::Evicted => Self::only(Outcome::Evicted),
-            Ended::Refused(refusal) => Self::refused(refusal),
-            // The queue of a scenario is never closed.
-            Ended::Closed => Self::only(Outcome::Left),
-        }
-    }
-
-    pub(crate) fn denied(denial: Denial) -> Self {
-        let retry_after_ns = denial.retry_after_ns.map(u64::from);
-        Self { retry_after_ns, ..Self::only(Outcome::Denied) }
-    }
-
-    pub(crate) fn settled(outcome: Outcome, settled: Settled) -> Self {
-        let only = Self::only(outcome);
-        match settled {
-            Settled::Even => only,
-            Settled::Back { permits } => Self { back: Some(permits), ..only },
-            Settled::Owed { permits, forgiven } => {
-                let forgiven = Some(forgiven).filter(|&forgiven| forgiven > 0);
-                Self { owed: Some(permits), forgiven, ..only }
-            }
-        }
-    }
-
-    pub(crate) const fn charged(outcome: Outcome, charged: &Charged) -> Self {
-        let (debt, forgiven) = (Some(charged.debt), Some(charged.forgiven));
-        Self { debt, forgiven, ..Self::only(outcome) }
-    }
-
-    const fn refused(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Exceeds(_) => Self::only(Outcome::Never),
-            Refusal::TimeCannotHelp | Refusal::Held => Self::only(Outcome::Denied),
-            Refusal::BeyondClock { wait_ns } => {
-                Self { retry_after_ns: Some(wait_ns), ..Self::only(Outcome::Denied) }
-            }
-        }
-    }
-
-    fn wait_ns(&self) -> Option<u64> {
-        Some(self.start_ns?.saturating_sub(self.scheduled_ns?))
-    }
 }
 
 impl<'s> Steps<'s> {
@@ -219,7 +123,7 @@ impl<'s> Steps<'s> {
             grants.push((grant.start_ns, grant.permits));
             let call = self.all.get(step).map(|step| &step.call);
             if let Some(&Call::Wait { name: Some(_), class, .. }) = call {
-                self.given.add(step, grant, class, grants);
+                self.given.add(step, (grant, grants.len() - 1), class, grant.permits);
             }
         }
         let answer = Answer::ended(ended);
@@ -284,7 +188,9 @@ impl<'s> Steps<'s> {
                 ("release", Some(*permits), Answer::only(Outcome::Set))
             }
             Call::End { name, ending } => {
-                let (permits, outcome) = self.given.end((name, *ending), now_ns, limits);
+                let (permits, outcome) = self.given.end(name, |one| {
+                    limits.release_with_outcome(now_ns, &one.grant.0, *ending);
+                });
                 ("release", permits, Answer::only(outcome))
             }
             Call::Cancel { name } => {
@@ -292,28 +198,68 @@ impl<'s> Steps<'s> {
                 ("cancel", permits, Answer::only(outcome))
             }
             Call::Settle { name, actual } => {
-                let answer = self.given.settle((name, *actual), now_ns, limits, grants);
-                ("settle", Some(*actual), answer)
+                let settled = self.given.settle(name, |one| {
+                    let (grant, index) = &one.grant;
+                    let settled = limits.settle(now_ns, one.class, grant, *actual).ok()?;
+                    let answer = Answer::settled(Outcome::Settled, settled);
+                    // The permits beyond the estimate were used all the same, no later than now.
+                    let debt = actual.saturating_sub(grant.permits);
+                    let used = &mut grants[*index].1;
+                    *used = used.saturating_add(debt).saturating_sub(answer.back.unwrap_or(0));
+                    Some(answer)
+                });
+                ("settle", Some(*actual), settled.unwrap_or_else(Answer::only))
             }
             Call::Refund { name, permits } => {
-                let answer = self.given.refund((name, *permits), now_ns, limits, grants);
-                ("refund", Some(*permits), answer)
+                let back = self.given.refund(name, *permits, |one, permits| {
+                    let (grant, index) = &one.grant;
+                    let back = limits.refund(now_ns, one.class, grant, permits);
+                    let used = &mut grants[*index].1;
+                    *used = used.saturating_sub(back);
+                    back
+                });
+                ("refund", Some(*permits), back.map_or_else(Answer::only, Answer::refunded))
             }
             Call::Charge { permits } => {
                 let answer = charged(limits.charge(now_ns, *permits), now_ns, grants);
                 ("charge", Some(*permits), answer)
             }
             Call::Hold { permits, ttl_ns, name } => {
-                let hold = (*permits, *ttl_ns);
-                let answer = self.held.hold(hold, name.as_deref(), now_ns, limits, grants);
+                let (answer, hold) = match limits.try_hold(now_ns, *permits, *ttl_ns) {
+                    Ok(HoldVerdict::Held(hold)) => (Answer::held(now_ns), Some(hold)),
+                    Ok(HoldVerdict::Denied(denial)) => (Answer::denied(denial), None),
+                    Err(_) => (Answer::only(Outcome::Never), None),
+                };
+                self.held.add(name.as_deref(), hold.map(|hold| (hold, grants.len())));
+                grants.extend(hold.map(|hold| (now_ns, hold.permits)));
                 ("hold", Some(*permits), answer)
             }
             Call::Commit { name, actual } => {
-                let answer = self.held.commit((name, *actual), now_ns, limits, grants);
-                ("commit", Some(*actual), answer)
+                let committed = self.held.take(name).map(|(hold, index)| {
+                    let committed = limits.commit(now_ns, hold, *actual);
+                    // All that was used in time counts from the start. What is charged counts from
+                    // now on.
+                    let (used, charged) = match committed {
+                        Committed::InTime(Settled::Owed { permits, .. }) => (hold.permits, permits),
+                        Committed::InTime(_) => ((*actual).min(hold.permits), 0),
+                        Committed::Late(charged) => (0, charged.booked),
+                    };
+                    grants[index].1 = used;
+                    grants.push((now_ns, charged));
+                    Answer::committed(committed)
+                });
+                ("commit", Some(*actual), committed.unwrap_or_else(Answer::only))
             }
             Call::CancelHold { name } => {
-                let (permits, outcome) = self.held.cancel(name, now_ns, limits, grants);
+                let cancelled = self.held.take(name).map(|(hold, index)| {
+                    grants[index].1 = 0;
+                    let outcome = match limits.commit(now_ns, hold, 0) {
+                        Committed::InTime(_) => Outcome::Cancelled,
+                        Committed::Late(_) => Outcome::TooLate,
+                    };
+                    (Some(hold.permits), outcome)
+                });
+                let (permits, outcome) = cancelled.unwrap_or_else(|outcome| (None, outcome));
                 ("cancel", permits, Answer::only(outcome))
             }
             Call::Set { limits: policies } => {
@@ -380,7 +326,9 @@ impl<'s> Steps<'s> {
 
     /// Takes back what the holds kept that ended by `end_ns` without a commit.
     pub(crate) fn end_holds(&self, end_ns: u64, grants: &mut [(u64, u64)]) {
-        self.held.end(end_ns, grants);
+        for (_, index) in self.held.open().filter(|(hold, _)| hold.end_ns <= end_ns) {
+            grants[*index].1 = 0;
+        }
     }
 
     /// Records the immediate grant of the next step to be reported, if the step has a name.
@@ -395,7 +343,7 @@ impl<'s> Steps<'s> {
         let step = self.reports.len();
         self.given.name(name, step);
         if let Some(grant) = grant {
-            self.given.add(step, grant, class, grants);
+            self.given.add(step, (grant, grants.len() - 1), class, grant.permits);
         }
     }
 }

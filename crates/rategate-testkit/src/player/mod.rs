@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use rategate_core::fair::ClassId;
+
 use crate::report::{Outcome, Report};
 use crate::scenario::{Call, Scenario, Step};
 use crate::world;
+use rategate::charge::Hold;
 use rategate::error::ChargeError;
 use rategate::policy::LimiterPolicy;
 use rategate::wait::AsyncReservation;
@@ -18,13 +21,11 @@ use rategate::{
     Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
 };
 
+use crate::answer::Answer;
+use crate::named::{NamedGrants, NamedHolds};
 use crate::ns;
-use given::Given;
-use held::Held;
-use step_result::{GATHER_NS, StepResult};
+use step_result::GATHER_NS;
 
-mod given;
-mod held;
 mod random;
 mod step_result;
 mod tape;
@@ -116,10 +117,9 @@ fn played<P: Subject>(
         woken_steps: Arc::default(),
         waits: BTreeMap::new(),
         named: BTreeMap::new(),
-        grantable: BTreeMap::new(),
         reserved: BTreeMap::new(),
-        given: Given::default(),
-        held: Held::default(),
+        given: NamedGrants::default(),
+        held: NamedHolds::default(),
         step_result: Vec::new(),
         events: Vec::new(),
     };
@@ -144,7 +144,7 @@ fn played<P: Subject>(
     }
     for (step, (seen, ideal)) in run.step_result.iter().zip(&report.steps).enumerate() {
         let number = step + 1;
-        let ideal = StepResult::ideal(ideal, start_ns).woken_at_once();
+        let ideal = Answer::ideal(ideal, start_ns).woken_at_once();
         assert_eq!(
             seen.clone().woken_at_once().ended_as_soon_as(&ideal),
             ideal,
@@ -211,13 +211,13 @@ struct Run<'a, P: LimiterPolicy> {
     clock: &'a ManualClock,
     woken_steps: Arc<Mutex<Vec<usize>>>,
     waits: BTreeMap<usize, Waiting<'a>>,
-    /// The newest wait of each name; `grantable` has the newest call that may be granted.
+    /// The newest wait of each name.
     named: BTreeMap<&'a str, usize>,
-    grantable: BTreeMap<&'a str, usize>,
     reserved: BTreeMap<&'a str, (usize, AsyncReservation<P, ManualClock>)>,
-    given: Given,
-    held: Held<'a, P>,
-    step_result: Vec<StepResult>,
+    given: NamedGrants<'a, Grant>,
+    /// None is dropped before the end, since that would cancel it.
+    held: NamedHolds<'a, Hold<P, ManualClock>>,
+    step_result: Vec<Answer>,
     events: Vec<Event>,
 }
 
@@ -273,7 +273,7 @@ impl<'a, P: Subject> Run<'a, P> {
             self.events.push(Event::End(step));
             let step_result = self.ended(step, &ended);
             self.step_result[step] =
-                StepResult { remaining: self.step_result[step].remaining, ..step_result };
+                Answer { remaining: self.step_result[step].remaining, ..step_result };
         }
     }
 
@@ -285,21 +285,21 @@ impl<'a, P: Subject> Run<'a, P> {
         waiting.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> StepResult {
+    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> Answer {
         let step_result = match ended {
             Ok(grant) => {
-                self.given.add(step, *grant, self.class_of(step));
-                StepResult::granted(grant)
+                self.given.add(step, *grant, self.class_of(step), grant.permits());
+                Answer::granted_by_limiter(grant)
             }
-            Err(error) => StepResult::refused(error),
+            Err(error) => Answer::failed(error),
         };
-        StepResult { ended_ns: Some(self.clock.now_ns()), ..step_result }
+        Answer { ended_ns: Some(self.clock.now_ns()), ..step_result }
     }
 
-    fn class_of(&self, step: usize) -> usize {
+    fn class_of(&self, step: usize) -> ClassId {
         match &self.steps[step].call {
-            Call::Wait { class, .. } => class.index(),
-            _ => 0,
+            Call::Wait { class, .. } => *class,
+            _ => ClassId::FIRST,
         }
     }
 
@@ -323,28 +323,28 @@ impl<'a, P: Subject> Run<'a, P> {
             if matches!(call, Call::Peek { .. }) { before } else { after };
     }
 
-    fn call(&mut self, call: &'a Call) -> StepResult {
+    fn call(&mut self, call: &'a Call) -> Answer {
         let (first, step) = (&self.limiters[0], self.step_result.len());
         let limiter = first.limiter();
         match call {
             Call::Try { permits, name } => {
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
+                self.name(name.as_deref(), step);
                 match first.try_acquire(*permits) {
                     Ok(Decision::Granted(grant)) => {
-                        self.given.add(step, grant, 0);
-                        StepResult::granted(&grant)
+                        self.given.add(step, grant, ClassId::FIRST, grant.permits());
+                        Answer::granted_by_limiter(&grant)
                     }
-                    Ok(Decision::Denied(denial)) => StepResult::denied(denial.retry_after()),
-                    Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
+                    Ok(Decision::Denied(denial)) => Answer::denied_for(denial.retry_after()),
+                    Err(TryAcquireError::ExceedsCapacity(_)) => Answer::only(Outcome::Never),
                     Err(error) => panic!("{error}"),
                 }
             }
             Call::Peek { permits } => match limiter.peek(*permits) {
                 Ok(wait) => {
                     let wait = wait.filter(|wait| !wait.is_zero());
-                    StepResult { outcome: Outcome::Peeked, ..StepResult::denied(wait) }
+                    Answer { outcome: Outcome::Peeked, ..Answer::denied_for(wait) }
                 }
-                Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
+                Err(TryAcquireError::ExceedsCapacity(_)) => Answer::only(Outcome::Never),
                 Err(error) => panic!("{error}"),
             },
             Call::Reserve { permits, name, max_wait_ns } => {
@@ -352,27 +352,27 @@ impl<'a, P: Subject> Run<'a, P> {
                     None => first.reserve(*permits),
                     Some(ns) => first.reserve_within(*permits, Duration::from_nanos(*ns)),
                 };
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
+                self.name(name.as_deref(), step);
                 match (reserved, name) {
-                    (Err(error), _) => StepResult::refused(&error),
+                    (Err(error), _) => Answer::failed(&error),
                     (Ok(reservation), name) => {
                         let start_ns = Some(ns(reservation.promised_at()));
                         match name {
                             Some(name) => drop(self.reserved.insert(name, (step, reservation))),
                             None => drop(reservation.keep()),
                         }
-                        StepResult { start_ns, ..StepResult::only(Outcome::Granted) }
+                        Answer { start_ns, ..Answer::only(Outcome::Granted) }
                     }
                 }
             }
             Call::Cancel { name } => {
                 let reserved = self.reserved.remove(name.as_str());
                 let in_time = reserved.is_some_and(|(_, reservation)| reservation.cancel());
-                StepResult::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
+                Answer::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
             }
             Call::Wait { permits, name, max_wait_ns, class } => {
                 self.named.extend(name.as_deref().map(|name| (name, step)));
-                self.grantable.extend(name.as_deref().map(|name| (name, step)));
+                self.name(name.as_deref(), step);
                 let limiter = &self.limiters[class.index()];
                 let mut waiting: Waiting<'a> = match max_wait_ns {
                     None => Box::pin(limiter.acquire(*permits)),
@@ -384,65 +384,105 @@ impl<'a, P: Subject> Run<'a, P> {
                     return self.ended(step, &ended);
                 }
                 self.waits.insert(step, waiting);
-                StepResult::only(Outcome::Waiting)
+                Answer::only(Outcome::Waiting)
             }
             Call::Leave { name } => self.leave(name),
             Call::End { name, ending } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.end(step, *ending, |class| limiters[class].limiter())
+                self.keep_reserved(name);
+                let (_, outcome) = self.given.end(name, |one| {
+                    let (limiter, grant) = (self.limiters[one.class.index()].limiter(), &one.grant);
+                    limiter.release_with_outcome(grant, *ending).unwrap();
+                });
+                Answer::only(outcome)
             }
             Call::Settle { name, actual } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.settle(step, *actual, |class| limiters[class].limiter())
+                self.keep_reserved(name);
+                let settled = self.given.settle(name, |one| {
+                    let limiter = self.limiters[one.class.index()].limiter();
+                    match limiter.settle(&one.grant, *actual) {
+                        Ok(settled) => Some(Answer::settled(Outcome::Settled, settled)),
+                        Err(ChargeError::CountsInFlight) => None,
+                        Err(error) => panic!("{error}"),
+                    }
+                });
+                settled.unwrap_or_else(Answer::only)
             }
             Call::Refund { name, permits } => {
-                let (step, limiters) = (self.reserved_step(name), self.limiters);
-                self.given.refund(step, *permits, |class| limiters[class].limiter())
+                self.keep_reserved(name);
+                let back = self.given.refund(name, *permits, |one, permits| {
+                    let limiter = self.limiters[one.class.index()].limiter();
+                    limiter.refund(&one.grant, permits).unwrap()
+                });
+                back.map_or_else(Answer::only, Answer::refunded)
             }
             Call::Hold { permits, ttl_ns, name } => {
-                self.held.hold(limiter, (*permits, *ttl_ns), name.as_deref())
+                let ttl = Duration::from_nanos(*ttl_ns);
+                let (answer, hold) = match limiter.try_hold(*permits, ttl) {
+                    Ok(Ok(hold)) => (Answer::held(ns(hold.ends_at()) - ttl_ns), Some(hold)),
+                    Ok(Err(denial)) => (Answer::denied_for(denial.retry_after()), None),
+                    Err(TryAcquireError::ExceedsCapacity(_)) => {
+                        (Answer::only(Outcome::Never), None)
+                    }
+                    Err(error) => panic!("{error}"),
+                };
+                self.held.add(name.as_deref(), hold);
+                answer
             }
-            Call::Commit { name, actual } => self.held.commit(name, *actual),
-            Call::CancelHold { name } => self.held.cancel(name, self.clock.now_ns()),
+            Call::Commit { name, actual } => {
+                let committed = self.held.take(name).map(|hold| hold.commit(*actual).unwrap());
+                committed.map_or_else(Answer::only, Answer::committed)
+            }
+            Call::CancelHold { name } => Answer::only(match self.held.take(name) {
+                // A drop does not report whether it came in time.
+                Ok(hold) if self.clock.now_ns() < ns(hold.ends_at()) => Outcome::Cancelled,
+                Ok(_) => Outcome::TooLate,
+                Err(outcome) => outcome,
+            }),
             Call::Charge { permits } => match limiter.charge(*permits) {
-                Ok(charged) => StepResult::charged(Outcome::Charged, &charged),
-                Err(ChargeError::CountsInFlight) => StepResult::only(Outcome::NotForThisLimit),
+                Ok(charged) => Answer::charged(Outcome::Charged, &charged),
+                Err(ChargeError::CountsInFlight) => Answer::only(Outcome::NotForThisLimit),
                 Err(error) => panic!("{error}"),
             },
             Call::Set { limits } => {
                 P::set(limiter, limits);
-                StepResult::only(Outcome::Set)
+                Answer::only(Outcome::Set)
             }
             Call::Refill { permits } => {
                 limiter.refill(*permits).unwrap();
-                StepResult::only(Outcome::Set)
+                Answer::only(Outcome::Set)
             }
             Call::Release { permits } => {
                 limiter.release(*permits).unwrap();
-                StepResult::only(Outcome::Set)
+                Answer::only(Outcome::Set)
             }
         }
     }
 
-    fn leave(&mut self, name: &str) -> StepResult {
+    fn leave(&mut self, name: &str) -> Answer {
         let step = self.named[name];
         // Dropping a future withdraws the wait.
         if self.waits.remove(&step).is_none() {
-            return StepResult::only(Outcome::TooLate);
+            return Answer::only(Outcome::TooLate);
         }
         self.step_result[step].outcome = Outcome::Left;
         self.step_result[step].ended_ns = Some(self.clock.now_ns());
-        StepResult::only(Outcome::Left)
+        Answer::only(Outcome::Left)
     }
 
-    /// Returns the step of that name. A reservation is used up by settling or refunding it.
-    fn reserved_step(&mut self, name: &str) -> usize {
-        let step = self.grantable[name];
-        if self.reserved.get(name).is_some_and(|reserved| reserved.0 == step)
-            && let Some((_, reservation)) = self.reserved.remove(name)
-        {
-            self.given.add(step, reservation.keep(), 0);
+    fn name(&mut self, name: Option<&'a str>, step: usize) {
+        if let Some(name) = name {
+            self.given.name(name, step);
         }
-        step
+    }
+
+    /// Keeps the reservation of that name, if it is one, which a settlement or a refund uses up.
+    fn keep_reserved(&mut self, name: &str) {
+        let step = self.given.step(name);
+        if self.reserved.get(name).is_some_and(|reserved| Some(reserved.0) == step)
+            && let Some((step, reservation)) = self.reserved.remove(name)
+        {
+            let grant = reservation.keep();
+            self.given.add(step, grant, ClassId::FIRST, grant.permits());
+        }
     }
 }

@@ -1,81 +1,32 @@
-//! Results of a scenario's steps on a real limiter, in the words of the report.
+//! Results of a scenario's steps on a real limiter. Instants are on its clock.
 
 use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::ns;
 use crate::report::{Outcome, StepReport};
-use rategate::charge::{Charged, Settled};
 use rategate::{AcquireError, Grant};
 
 /// The maximum delay of a wake-up that is merged with others.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
 
-/// The result of a step. Instants are on the limiter's clock.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct StepResult {
-    pub(crate) outcome: Outcome,
-    pub(crate) start_ns: Option<u64>,
-    /// The scheduled time, which the library reports of a reservation only once it is kept.
-    pub(crate) scheduled_ns: Option<u64>,
-    pub(crate) retry_after_ns: Option<u64>,
-    pub(crate) ended_ns: Option<u64>,
-    pub(crate) back: Option<u64>,
-    pub(crate) owed: Option<u64>,
-    pub(crate) debt: Option<u64>,
-    pub(crate) forgiven: Option<u64>,
-    pub(crate) remaining: u64,
-}
-
-impl StepResult {
-    pub(crate) const fn only(outcome: Outcome) -> Self {
-        let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
-        Self {
-            outcome,
-            start_ns,
-            scheduled_ns,
-            retry_after_ns,
-            ended_ns,
-            back: None,
-            owed: None,
-            debt: None,
-            forgiven: None,
-            remaining: 0,
-        }
-    }
-
-    pub(crate) fn granted(grant: &Grant) -> Self {
+impl Answer {
+    pub(crate) fn granted_by_limiter(grant: &Grant) -> Self {
         let (start_ns, scheduled_ns) =
             (Some(ns(grant.promised_at())), Some(ns(grant.scheduled_at())));
         Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
     }
 
-    pub(crate) fn denied(retry_after: Option<Duration>) -> Self {
+    pub(crate) fn denied_for(retry_after: Option<Duration>) -> Self {
         let retry_after_ns = retry_after.map(|wait| wait.as_nanos().try_into().unwrap());
         Self { retry_after_ns, ..Self::only(Outcome::Denied) }
     }
 
-    pub(crate) fn settled(outcome: Outcome, settled: Settled) -> Self {
-        let only = Self::only(outcome);
-        match settled {
-            Settled::Even => only,
-            Settled::Back { permits } => Self { back: Some(permits), ..only },
-            Settled::Owed { permits, forgiven } => {
-                let (owed, forgiven) = (Some(permits), Some(forgiven).filter(|&some| some > 0));
-                Self { owed, forgiven, ..only }
-            }
-        }
-    }
-
-    pub(crate) const fn charged(outcome: Outcome, charged: &Charged) -> Self {
-        let (debt, forgiven) = (Some(charged.debt), Some(charged.forgiven));
-        Self { debt, forgiven, ..Self::only(outcome) }
-    }
-
-    pub(crate) fn refused(error: &AcquireError) -> Self {
+    pub(crate) fn failed(error: &AcquireError) -> Self {
         match error {
             AcquireError::ExceedsCapacity(_) => Self::only(Outcome::Never),
-            AcquireError::TimeCannotHelp => Self::denied(None),
-            AcquireError::TooLong(too_long) => Self::denied(Some(too_long.retry_after())),
+            AcquireError::TimeCannotHelp => Self::denied_for(None),
+            AcquireError::TooLong(too_long) => Self::denied_for(Some(too_long.retry_after())),
             AcquireError::DeadlinePassed => Self::only(Outcome::DeadlinePassed),
             AcquireError::QueueFull => Self::only(Outcome::Full),
             AcquireError::Evicted => Self::only(Outcome::Evicted),

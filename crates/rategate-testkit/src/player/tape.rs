@@ -12,8 +12,9 @@ use rategate::adaptive::Outcome as Ending;
 use rategate::wait::WhenFull;
 use rategate::{AllOf, AnyPolicy, Limiter};
 
-use super::step_result::{GATHER_NS, StepResult};
+use super::step_result::GATHER_NS;
 use super::{Event, played};
+use crate::answer::Answer;
 
 /// The reason why a scenario has no tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,8 +58,7 @@ pub fn tape(name: &str, scenario: &Scenario) -> Result<String, LeftOut> {
     let (report, events) =
         played(name, scenario, |clock| Limiter::with_clock(AllOf::new(limits), clock));
     let start_ns = scenario.clock_start_ns;
-    let results: Vec<_> =
-        report.steps.iter().map(|step| StepResult::ideal(step, start_ns)).collect();
+    let results: Vec<_> = report.steps.iter().map(|step| Answer::ideal(step, start_ns)).collect();
     let mut tape = Tape {
         text: format!("tape 1\nname {name}\n"),
         scenario,
@@ -94,7 +94,7 @@ fn left_out(scenario: &Scenario) -> Option<LeftOut> {
 struct Tape<'s> {
     text: String,
     scenario: &'s Scenario,
-    results: &'s [StepResult],
+    results: &'s [Answer],
     events: &'s [Event],
     /// The newest call of each name that may be granted, wait or be cancelled.
     named: BTreeMap<&'s str, usize>,
@@ -145,7 +145,7 @@ impl<'s> Tape<'s> {
             Event::Clock(now_ns) => {
                 self.line(format_args!("clock {now_ns}"));
                 self.ends(|ended_ns| ended_ns.saturating_add(GATHER_NS) <= now_ns);
-                let is_before = |result: &StepResult| result.ended_ns == now_ns.checked_add(1);
+                let is_before = |result: &Answer| result.ended_ns == now_ns.checked_add(1);
                 if self.merged.is_empty() && self.results.iter().any(is_before) {
                     self.line("idle");
                 }
@@ -325,7 +325,7 @@ fn timeout(max_wait_ns: Option<u64>) -> String {
 }
 
 /// Writes a result: its outcome, and each number that it has.
-fn words(result: &StepResult) -> String {
+fn words(result: &Answer) -> String {
     let numbers = [
         ("start", result.start_ns),
         ("scheduled", result.scheduled_ns),

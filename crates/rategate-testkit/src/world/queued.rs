@@ -5,9 +5,9 @@ use rategate_core::queue::{Outcome as Ended, Request};
 use rategate_core::verdict::Grant;
 
 use super::{Event, Subject, World};
+use crate::answer::Answer;
 use crate::report::Outcome;
 use crate::scenario::CallMode;
-use crate::steps::Answer;
 use crate::wait_queue::{Requester, Waiter, Wake};
 
 impl<L: Subject> World<'_, L> {
