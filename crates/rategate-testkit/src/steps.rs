@@ -197,6 +197,38 @@ impl<'s> Steps<'s> {
                 let (permits, outcome) = self.cancel(name, now_ns, limits, grants);
                 ("cancel", permits, Answer::only(outcome))
             }
+            Call::Set { limits: policies } => {
+                // The reader of the file has checked that the policies are of equal kinds.
+                let _ = limits.reconfigure(now_ns, policies);
+                ("set", None, Answer::only(Outcome::Set))
+            }
+            Call::Refill { permits } => {
+                limits.refill(now_ns, *permits);
+                ("refill", Some(*permits), Answer::only(Outcome::Set))
+            }
+            Call::Peek { permits } => {
+                let answer = match limits.peek(now_ns, *permits) {
+                    Ok(retry_after_ns) => Answer {
+                        retry_after_ns: retry_after_ns.filter(|&wait_ns| wait_ns > 0),
+                        ..Answer::only(Outcome::Peeked)
+                    },
+                    Err(_) => Answer::only(Outcome::Never),
+                };
+                ("peek", Some(*permits), answer)
+            }
+            _ => self.correct(call, now_ns, limits, grants),
+        }
+    }
+
+    /// Carries out a call that corrects what was granted, or holds permits and ends them.
+    fn correct(
+        &mut self,
+        call: &'s Call,
+        now_ns: u64,
+        limits: &mut QueuedLimits<impl Subject>,
+        grants: &mut Vec<(u64, u64)>,
+    ) -> (&'static str, Option<u64>, Answer) {
+        match call {
             Call::Settle { name, actual } => {
                 let settled = self.given.settle(name, |one| {
                     let (grant, index) = &one.grant;
@@ -262,25 +294,7 @@ impl<'s> Steps<'s> {
                 let (permits, outcome) = cancelled.unwrap_or_else(|outcome| (None, outcome));
                 ("cancel", permits, Answer::only(outcome))
             }
-            Call::Set { limits: policies } => {
-                // The reader of the file has checked that the policies are of equal kinds.
-                let _ = limits.reconfigure(now_ns, policies);
-                ("set", None, Answer::only(Outcome::Set))
-            }
-            Call::Refill { permits } => {
-                limits.refill(now_ns, *permits);
-                ("refill", Some(*permits), Answer::only(Outcome::Set))
-            }
-            Call::Peek { permits } => {
-                let answer = match limits.peek(now_ns, *permits) {
-                    Ok(retry_after_ns) => Answer {
-                        retry_after_ns: retry_after_ns.filter(|&wait_ns| wait_ns > 0),
-                        ..Answer::only(Outcome::Peeked)
-                    },
-                    Err(_) => Answer::only(Outcome::Never),
-                };
-                ("peek", Some(*permits), answer)
-            }
+            other => unreachable!("{other:?} corrects nothing"),
         }
     }
 

@@ -387,6 +387,26 @@ impl<'a, P: Subject> Run<'a, P> {
                 Answer::only(Outcome::Waiting)
             }
             Call::Leave { name } => self.leave(name),
+            Call::Set { limits } => {
+                P::set(limiter, limits);
+                Answer::only(Outcome::Set)
+            }
+            Call::Refill { permits } => {
+                limiter.refill(*permits).unwrap();
+                Answer::only(Outcome::Set)
+            }
+            Call::Release { permits } => {
+                limiter.release(*permits).unwrap();
+                Answer::only(Outcome::Set)
+            }
+            _ => self.correct(call),
+        }
+    }
+
+    /// Carries out a call that corrects what was granted, or holds permits and ends them.
+    fn correct(&mut self, call: &'a Call) -> Answer {
+        let limiter = self.limiters[0].limiter();
+        match call {
             Call::End { name, ending } => {
                 self.keep_reserved(name);
                 let (_, outcome) = self.given.end(name, |one| {
@@ -443,18 +463,7 @@ impl<'a, P: Subject> Run<'a, P> {
                 Err(ChargeError::CountsInFlight) => Answer::only(Outcome::NotForThisLimit),
                 Err(error) => panic!("{error}"),
             },
-            Call::Set { limits } => {
-                P::set(limiter, limits);
-                Answer::only(Outcome::Set)
-            }
-            Call::Refill { permits } => {
-                limiter.refill(*permits).unwrap();
-                Answer::only(Outcome::Set)
-            }
-            Call::Release { permits } => {
-                limiter.release(*permits).unwrap();
-                Answer::only(Outcome::Set)
-            }
+            other => unreachable!("{other:?} corrects nothing"),
         }
     }
 
