@@ -166,14 +166,13 @@ impl Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Library {
     world: World,
-    release: &'static str,
 }
 
 impl Library {
     /// The library for production use.
-    pub const LIVE: Self = Self { world: World::Live, release: "" };
+    pub const LIVE: Self = Self { world: World::Live };
     /// The library for tests, in which each call sets the instant.
-    pub const DEBUG: Self = Self { world: World::Debug, release: "" };
+    pub const DEBUG: Self = Self { world: World::Debug };
 
     /// Returns the clock that the library reads.
     #[must_use]
@@ -181,17 +180,15 @@ impl Library {
         self.world
     }
 
-    /// Returns the library of another release, for tests of an upgrade: the same decisions under
-    /// another name.
-    #[must_use]
-    pub const fn of_release(self, release: &'static str) -> Self {
-        Self { release, ..self }
-    }
-
     /// Returns the library's name, which differs for any other source.
     #[must_use]
     pub fn name(self) -> String {
         static NAMES: [OnceLock<String>; 2] = [OnceLock::new(), OnceLock::new()];
+        let [live, debug] = &NAMES;
+        let name = match self.world {
+            World::Live => live,
+            World::Debug => debug,
+        };
         let named = || {
             let hash = Sha1::from(self.source_of("")).digest().to_string();
             let hash = hash.get(..HASH_LETTERS).unwrap_or(&hash);
@@ -200,12 +197,7 @@ impl Library {
                 World::Debug => format!("rategate_{hash}_debug"),
             }
         };
-        let [live, debug] = &NAMES;
-        match (self.release, self.world) {
-            ("", World::Live) => live.get_or_init(named).clone(),
-            ("", World::Debug) => debug.get_or_init(named).clone(),
-            _ => named(),
-        }
+        name.get_or_init(named).clone()
     }
 
     /// Returns the full name of a function.
@@ -222,9 +214,6 @@ impl Library {
 
     fn source_of(self, name: &str) -> String {
         let mut source = format!("#!lua name={name}\n{}", self.body());
-        if !self.release.is_empty() {
-            let _ = writeln!(source, "-- {}", self.release);
-        }
         for verb in Verb::ALL {
             let (callback, flags) = (verb.names().0, verb.flags(self.world));
             let function = verb.names().1;
@@ -320,7 +309,6 @@ mod tests {
         let name = Library::LIVE.name();
         assert_eq!(name.len(), "rategate_".len() + 16);
         assert!(Library::LIVE.source().starts_with(&format!("#!lua name={name}\n")));
-        assert_ne!(Library::LIVE.of_release("next").name(), name);
         assert_eq!(Library::LIVE.script().sha().len(), 40);
     }
 }

@@ -15,7 +15,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::charge::Charges;
-use rategate_redis::command::{Command, Settings};
+use rategate_redis::command::Settings;
 use rategate_redis::error::RequestError;
 use rategate_redis::library::{Library, Verb};
 use rategate_redis::limit::{Limit, MAX_DEBT_US, MAX_PERMITS, MAX_WINDOW_PERMITS};
@@ -201,64 +201,7 @@ fn live_peek(client: &mut Client, plan: &Plan) -> (u64, u64) {
     owed(verdicts.remove(0).unwrap())
 }
 
-const BEFORE: &str = include_str!("../../../testdata/functions/before-charges.lua");
-
-/// Calls the functions of a release that knows no charges.
-fn before(client: &mut Client, command: &Command) -> Reply {
-    let mut words = command.fcall(Library::LIVE);
-    words[1] = b"rategate_before_charges_decide".to_vec();
-    client.ok(&words)
-}
-
-/// Nodes of an earlier release decide on states with debts: they take nothing, whether they
-/// understand the state or report it as another program's, and they leave it as it is.
-#[test]
-fn earlier_functions_lose_no_debt() {
-    for brand in Brand::installed() {
-        let server = Server::start(brand);
-        let mut client = server.client();
-        client.ok(&Library::LIVE.load());
-        client.ok(&["FUNCTION", "LOAD", BEFORE]);
-        for (name, _, limit, debt) in slow_limits() {
-            let plan = plan_of(name, limit);
-            let mut batch = Batch::new();
-            batch.try_acquire(&plan, &key("k"), 1, Extra::default()).unwrap();
-            let decide = batch.decide(Settings::default());
-            let earlier = |client: &mut Client| {
-                let decoded = batch.read(&value(&before(client, &decide))).unwrap();
-                assert_eq!(decoded.corrected, 0, "{name}");
-                decoded.content.into_iter().next().unwrap()
-            };
-            // Both releases share what is no debt.
-            assert_eq!(granted(earlier(&mut client).unwrap()).remaining, 9, "{name}");
-            let mut charges = Charges::new();
-            charges.push(&plan, &key("k"), 1_009, (debt, None)).unwrap();
-            let command = charges.command(Settings::default());
-            let reply = client.ok(&command.fcall(Library::LIVE));
-            let charged = charges.read(&value(&reply)).unwrap().content.remove(0).unwrap();
-            assert!((995..=1_000).contains(&charged.charged.debt), "{name}: {charged:?}");
-            for _ in 0..3 {
-                let is_foreign = name == "bucket" || name == "carried";
-                match earlier(&mut client) {
-                    Ok(Verdict::Denied(_)) => assert!(!is_foreign, "{name}"),
-                    Err(StoreError::Unavailable(Unavailable::Key(_))) => {
-                        assert!(is_foreign, "{name}");
-                    }
-                    other => panic!("{name}: {other:?}"),
-                }
-            }
-            if name != "window" {
-                let (left, wait_us) = live_peek(&mut client, &plan);
-                assert!((990..=1_000).contains(&left), "{name}: {left}");
-                let is_long = debt.is_carried() || name == "bucket";
-                let least_us = if is_long { 500_000_000_000 } else { 5_000_000_000 };
-                assert!(wait_us >= least_us, "{name}: {wait_us}");
-            }
-        }
-    }
-}
-
-/// After a debt the next grant returns a state to the form that all releases read.
+/// After a debt the next grant returns a state to its plain form.
 #[test]
 fn a_paid_debt_leaves_a_plain_state() {
     for mut store in Store::each() {

@@ -34,6 +34,8 @@ mod debt_faults;
 mod denied;
 #[cfg(feature = "client")]
 mod denied_copies;
+#[cfg(feature = "client")]
+mod functions;
 mod groups;
 mod holding;
 mod live;
@@ -50,5 +52,3 @@ mod speed;
 mod suite;
 #[cfg(feature = "tls")]
 mod tls;
-#[cfg(feature = "client")]
-mod upgrade;

@@ -547,52 +547,6 @@ fn holds_survive_a_restart_and_a_failover() {
     }
 }
 
-const BEFORE: &str = include_str!("../../../testdata/functions/before-charges.lua");
-
-/// Nodes of an earlier release decide on states with holds: they report another program's data,
-/// take nothing, and leave it as it is.
-#[test]
-fn earlier_functions_lose_no_hold() {
-    for brand in Brand::installed() {
-        let server = Server::start(brand);
-        let mut client = server.client();
-        client.ok(&Library::LIVE.load());
-        client.ok(&["FUNCTION", "LOAD", BEFORE]);
-        let hour_ns = NonZeroU64::new(3_600_000_000_000).unwrap();
-        for (name, _, limit) in limits_of(10, 86_400) {
-            let (plan, mut batch) = (plan_of(name, limit), Batch::new());
-            batch.try_acquire(&plan, &key(name), 1, Extra::default()).unwrap();
-            let mut words = batch.decide(Settings::default()).fcall(Library::LIVE);
-            words[1] = b"rategate_before_charges_decide".to_vec();
-            let earlier = |client: &mut Client| {
-                let decoded = batch.read(&value(&client.ok(&words))).unwrap();
-                assert_eq!(decoded.corrected, 0, "{name}");
-                decoded.content.into_iter().next().unwrap()
-            };
-            assert_eq!(granted(earlier(&mut client).unwrap()).remaining, 9, "{name}");
-            let mut estimates = Estimates::new();
-            estimates.push(&plan, &key(name), (5, 0), (id_of(1), hour_ns)).unwrap();
-            let reply = client.ok(&estimates.command(Settings::default()).fcall(Library::LIVE));
-            let reply = estimates.read(&value(&reply)).unwrap().content.remove(0).unwrap();
-            assert_eq!((wait_us(reply), reply.remaining), (None, 4), "{name}");
-            for _ in 0..3 {
-                let verdict = earlier(&mut client);
-                assert!(
-                    matches!(verdict, Err(StoreError::Unavailable(Unavailable::Key(_)))),
-                    "{name}: {verdict:?}"
-                );
-            }
-            let mut ends = Ends::new();
-            ends.push(&plan, &key(name), id_of(1), commit(2), Debt::FORGOTTEN).unwrap();
-            let reply = client.ok(&ends.command(Settings::default()).fcall(Library::LIVE));
-            let reply = ends.read(&value(&reply)).unwrap().content.remove(0).unwrap();
-            assert_eq!((reply.outcome, reply.remaining), (back(3), 7), "{name}");
-            // Both releases share the state again.
-            assert_eq!(granted(earlier(&mut client).unwrap()).remaining, 6, "{name}");
-        }
-    }
-}
-
 /// A store without functions takes the script.
 #[test]
 fn the_script_gives_the_same_replies() {

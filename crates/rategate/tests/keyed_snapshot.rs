@@ -1,6 +1,5 @@
 //! A table that is saved and restored decides as the one that went on.
 
-use std::fs;
 use std::io::Write;
 use std::sync::mpsc;
 use std::thread;
@@ -193,31 +192,6 @@ fn names_are_found_again() {
         let left = ["ann", "bob", "cat"].map(|caller| restored.remaining(caller).unwrap());
         assert_eq!(left, [1, 0, 2]);
     }
-}
-
-/// A file written in the first version of the format.
-#[test]
-fn an_old_file_loads() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/snapshots/v1/keyed.snapshot");
-    if std::env::var_os("RATEGATE_WRITE_SNAPSHOTS").is_some() {
-        let keyed: Keyed<str, Gcra, _> =
-            Keyed::with_clock(bucket("1/h", 2), Capacity::default(), ManualClock::new());
-        for caller in ["ann", "bob", "bob"] {
-            assert!(keyed.try_acquire(caller, 1).unwrap().is_granted());
-        }
-        keyed.save(fs::File::create(path).unwrap()).unwrap();
-    }
-    let restored = Keyed::<str, Gcra, _>::restore_with_clock(
-        bucket("1/h", 2),
-        Capacity::default(),
-        ManualClock::new(),
-        fs::read(path).unwrap().as_slice(),
-        Downtime::Exactly(Duration::from_secs(600)),
-    );
-    let restored = restored.unwrap();
-    let waits = ["ann", "bob", "cat"].map(|caller| restored.peek(caller, 2).unwrap());
-    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
-    assert_eq!(waits, [minutes(50), minutes(110), minutes(0)]);
 }
 
 /// A writer that hangs delays no caller, not even a change of the limit. The restored permits are

@@ -270,12 +270,6 @@ impl Config {
         Self { clock: Some(now_us), library: Library::DEBUG, ..self }
     }
 
-    /// Calls the functions of [another release](Library::of_release), for tests of an upgrade.
-    #[must_use]
-    pub fn library(self, library: Library) -> Self {
-        Self { library, ..self }
-    }
-
     /// Returns the time a connection may owe a reply before another connection is tried.
     pub(crate) fn patience(&self) -> Duration {
         self.budget.saturating_mul(10).max(Duration::from_millis(500))

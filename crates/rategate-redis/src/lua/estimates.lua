@@ -1,5 +1,5 @@
 -- Estimates that are held until their cost is known. A state with any is one sorted set instead of
--- a string, so that earlier functions take it for another program's data and leave it alone:
+-- a string:
 --
 --   -2^53 + instant of writing   "held <count> <until> <mark> <leads><state>", in front of all
 --   -2^52 + end of the hold      "<permits>:<ticket>:<id>", of each hold
@@ -35,15 +35,14 @@ local function parse_marked(found)
       first = found[3], is_stored = true, added = {}, gone = {}, drops = {},
     }
   end
-  -- A debt that earlier releases would misread is the only member of a set, and its score a mark.
+  -- A debt with a mark is the only member of a set, and its score is the mark.
   local marked = string.match(first, '^debt (.*)$')
   if not marked then error('WRONGTYPE the key holds a set of another program') end
   return marked, tonumber(found[2]), first
 end
 
 -- Reads the text of a state, its mark, what a marked state replaces (a member, or `true` for a key
--- of another type), and its holds. Earlier functions would misread a state with holds or a marked
--- debt: as a sorted set they take it for data of another kind, and leave it alone.
+-- of another type), and its holds.
 local function read_state(key, call)
   if call.expects_holds then
     local found = redis.pcall('ZRANGEBYSCORE', key, '-inf', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')

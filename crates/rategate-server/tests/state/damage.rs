@@ -106,6 +106,20 @@ fn foreign_files_are_refused() {
     }
 }
 
+/// Counters of an owner of an unknown kind would be missing.
+#[test]
+fn contents_of_an_unknown_kind_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let mut bytes = bytes_of(&used());
+    let at = bytes.windows(6).position(|window| window == b"\"Rule\"").unwrap();
+    bytes[at..at + 6].copy_from_slice(b"\"Team\"");
+    let end = bytes.len() - 4;
+    let checksum = crc32fast::hash(&bytes[..end]);
+    bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+    is_refused(&path, &bytes, "an unknown owner");
+}
+
 /// With `Fresh` all counters start afresh, and the file is kept, also the next one.
 #[test]
 fn all_begins_anew_if_so_chosen() {

@@ -8,7 +8,6 @@ mod laws;
 mod reservations;
 mod restart;
 mod shares;
-mod versions;
 
 use std::io::Cursor;
 use std::path::Path;

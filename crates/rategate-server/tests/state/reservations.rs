@@ -517,3 +517,30 @@ fn what_was_reset_after_a_crash_stays_reset() {
         assert_eq!(remaining(&after, name), 1_000, "{name}");
     }
 }
+
+/// Requests that come before a file is restored know its ids after that.
+#[test]
+fn the_key_of_a_file_can_be_restored_before_the_rest() {
+    let (engine, _) = engine_of(KINDS, 0, SMALL);
+    for number in 1..=4 {
+        assert!(reserve(&engine, number, "bucket", 10).answer.allowed);
+    }
+    let file = File::of(&engine);
+    for (takes_over, reservations) in [(true, 4), (false, 0)] {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_nanos(MONDAY + 600 * SECOND));
+        let engine = Engine::new(clock, EngineSettings { ..SMALL });
+        if takes_over {
+            engine.restore_key(&file.path());
+        }
+        engine.load(RuleSet { rules: Vec::new(), hash: "".into() }).unwrap();
+        let items = [Item::of(Target::Inline { limit: burst(5), key: b"k" }, 1)];
+        let charge = Request { verb: Verb::Charge, items: &items, counts_denied: false };
+        now(engine.once(id(9), &charge)).unwrap();
+        let rules = load_text("rules.toml", KINDS).unwrap().rules.rules.clone();
+        engine.load(RuleSet { rules, hash: "".into() }).unwrap();
+        let restored = restore(&engine, &file.path(), Downtime::Wall);
+        assert_eq!(restored.reservations, reservations, "{restored:?}");
+        assert_eq!(remaining(&engine, "bucket"), 960);
+    }
+}

@@ -15,8 +15,8 @@ pub enum SnapshotError {
     Io(io::Error),
     /// The file does not begin like a snapshot.
     NotASnapshot,
-    /// The file was written by a later version of this crate.
-    NewerVersion {
+    /// The file has another version of the format than this crate writes.
+    OtherVersion {
         /// The version of the format.
         found: u16,
     },
@@ -84,11 +84,8 @@ impl fmt::Display for SnapshotError {
         match self {
             Self::Io(error) => write!(f, "the snapshot cannot be read or written: {error}"),
             Self::NotASnapshot => f.write_str("the input is not a rategate snapshot"),
-            Self::NewerVersion { found } => {
-                write!(
-                    f,
-                    "snapshot version {found} is not supported: the latest supported is {VERSION}"
-                )
+            Self::OtherVersion { found } => {
+                write!(f, "snapshot version {found} is not supported: only {VERSION} is")
             }
             Self::OtherKeys => f.write_str("the snapshot is not of a table with keys of this kind"),
             Self::TableFull { keys } => {

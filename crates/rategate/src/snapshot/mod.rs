@@ -43,8 +43,8 @@
 //!   are free, slots of a commit log commit at the instant of restoring.
 //! * **A changed limit** comes into force when the limiter is restored, as by `reconfigure`.
 //!   Another policy is refused.
-//! * **A file is whole or refused**: foreign, of a newer version, ended early, changed in any
-//!   bit. Files of older versions load for ever.
+//! * **A file is whole or refused**: foreign, of another version, ended early, changed in any
+//!   bit.
 //!
 //! A table of many limits is a [stream of records](SnapshotWriter), and is neither written nor
 //! read in one piece.

@@ -167,11 +167,8 @@ impl TryFrom<Form> for Snapshot {
     type Error = SnapshotError;
 
     fn try_from(form: Form) -> Result<Self, SnapshotError> {
-        if form.version > VERSION {
-            return Err(SnapshotError::NewerVersion { found: form.version });
-        }
-        if form.version == 0 {
-            return Err(SnapshotError::NotASnapshot);
+        if form.version != VERSION {
+            return Err(SnapshotError::OtherVersion { found: form.version });
         }
         let limit = |LimitForm { policy, numbers, state }| Saved {
             numbers: Numbers { tag: policy, words: numbers.0 },

@@ -38,7 +38,7 @@ impl<R: Read> SnapshotReader<R> {
     ///
     /// # Errors
     ///
-    /// [`SnapshotError`] if the input does not begin like a snapshot of a known version.
+    /// [`SnapshotError`] if the input does not begin like a snapshot of this version.
     pub fn new(input: R) -> Result<Self, SnapshotError> {
         let header = Header::new(super::SavedAt::of(0, 0), []);
         let mut reader = Self {
@@ -78,11 +78,10 @@ impl<R: Read> SnapshotReader<R> {
         self.complete(MAGIC.len())?;
         self.checksum.pass(&MAGIC);
         let version: [u8; 2] = self.array()?;
-        match u16::from_le_bytes(version) {
-            0 => Err(SnapshotError::NotASnapshot),
-            1..=VERSION => Ok(()),
-            found => Err(SnapshotError::NewerVersion { found }),
-        }?;
+        let found = u16::from_le_bytes(version);
+        if found != VERSION {
+            return Err(SnapshotError::OtherVersion { found });
+        }
         self.checksum.pass(&version);
         Ok(())
     }

@@ -15,7 +15,7 @@ use crc32fast::Hasher;
 
 use super::error::SnapshotError;
 
-/// The version of the format that is written. All versions up to it are read.
+/// The version of the format. A file of another version is refused.
 pub const VERSION: u16 = 1;
 
 /// The longest key, in bytes.

@@ -54,11 +54,8 @@ pub enum Unreadable {
     /// The file does not begin like a file of counters.
     #[error("it is not a snapshot of counters")]
     NotOurs,
-    /// A newer program wrote the file.
-    #[error(
-        "its format version is {found}; this program reads versions up to {}",
-        super::file::VERSION
-    )]
+    /// A program that writes another format wrote the file.
+    #[error("its format version is {found}; this program reads version {}", super::file::VERSION)]
     OtherVersion {
         /// The version of its format.
         found: u16,
@@ -115,18 +112,6 @@ pub enum NotRestored {
         /// The number of reservations.
         reservations: u64,
     },
-    /// The lists of reservations have rows that this version does not know, as a later version has
-    /// written them.
-    #[error(
-        "{rows} rows of the lists of reservations are of kinds that this version, {}, does not \
-         know, as a later version has written the file: their ids are unknown, and what they hold \
-         counts as used",
-        env!("CARGO_PKG_VERSION")
-    )]
-    UnknownRows {
-        /// The number of rows.
-        rows: u64,
-    },
     /// The rule counts nothing.
     #[error("it counts nothing now")]
     CountsNothing,
@@ -143,10 +128,7 @@ impl NotRestored {
     pub(crate) const fn is_of_reservations(&self) -> bool {
         matches!(
             self,
-            Self::Reservations { .. }
-                | Self::InFlight { .. }
-                | Self::UnknownRows { .. }
-                | Self::Found { .. }
+            Self::Reservations { .. } | Self::InFlight { .. } | Self::Found { .. }
         )
     }
 }

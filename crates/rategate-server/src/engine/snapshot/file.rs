@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::error::Unreadable;
 use super::rows::{Lists, Section};
 
-/// The version of the format that is written. All earlier versions can be read.
+/// The version of the format. A file of another version is refused.
 pub(super) const VERSION: u16 = 1;
 
 /// The first bytes of a file: not text, and damaged by any transfer as text.
@@ -42,7 +42,6 @@ pub(super) struct Contents {
     /// The instant at which keys that are not in the file count as exhausted, if there is one.
     pub(super) spent_at_ns: Option<u64>,
     /// The instants of individual tables, including those that were never created.
-    #[serde(default)]
     pub(super) spent: Vec<(TableOwner, u64)>,
     /// The reservations of permits in flight, which no table has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,8 +50,7 @@ pub(super) struct Contents {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) found: Vec<(TableOwner, Vec<FoundLimit>)>,
     /// The reservations of all other counters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reservations: Option<Lists>,
+    pub(super) reservations: Lists,
     pub(super) tables: Vec<Entry>,
 }
 
@@ -133,7 +131,7 @@ impl<W: Write> Output<W> {
     }
 
     pub(super) const fn set_reservations(&mut self, lists: Lists) {
-        self.contents.reservations = Some(lists);
+        self.contents.reservations = lists;
     }
 
     /// Ends the file. Returns the output, the number of keys in the file and its bytes.
@@ -215,7 +213,7 @@ fn check_head(from: &mut impl Read, bytes: u64, checksum: &mut Hasher) -> Result
     let mut version = [0; 2];
     from.read_exact(&mut version)?;
     let found = u16::from_le_bytes(version);
-    if found == 0 || found > VERSION {
+    if found != VERSION {
         return Err(Unreadable::OtherVersion { found });
     }
     checksum.update(&magic);

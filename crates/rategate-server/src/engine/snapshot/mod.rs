@@ -5,10 +5,9 @@
 //! * **Permits that were granted before a file was written are not granted again** by an engine
 //!   that was restored from it, under the same rules. Those granted while it is written may be in
 //!   it or not.
-//! * **A file is complete or refused**: if foreign, newer, incomplete, or changed in any bit. The
-//!   old file or the new one exists at any moment, also after a kill in the middle of writing.
-//!   What a later version adds to its lists of reservations is left out and reported. Anything else
-//!   that it adds needs another version of the format, as counters that are not read would be lost.
+//! * **A file is complete or refused**: if foreign, of another version, incomplete, or changed in
+//!   any bit. The old file or the new one exists at any moment, also after a kill in the middle of
+//!   writing.
 //! * **Rules are identified by their names.** One with a changed limit continues as after a
 //!   reload. One with another kind of policy or other entries starts afresh, and is reported.
 //! * **Time.** The engine's clock shows the time since 1970, so downtime counts as time passed,
@@ -102,7 +101,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let exhausted = self.exhausted_tables(live.as_deref());
         let in_flight = self.reserved_in_flight(live.as_deref());
         let found = Self::found_limits(live.as_deref());
-        let (spent, tables, reservations) = (exhausted, Vec::new(), None);
+        let (spent, tables, reservations) = (exhausted, Vec::new(), Lists::default());
         let contents = Contents {
             config,
             clock_ns,
@@ -157,8 +156,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let unreadable = |why| StateError::Unreadable { path: path.to_path_buf(), why };
         let mut input = Input::new(file).map_err(unreadable)?;
         let contents = std::mem::take(&mut input.contents);
-        let lists = contents.reservations.map(|lists| read_lists(&mut input, lists));
-        let reservations = lists.transpose().map_err(unreadable)?;
+        let lists = contents.reservations;
+        let rows = read_lists(&mut input, lists).map_err(unreadable)?;
         let inner = &*self.inner;
         let live = inner.live.load_full();
         // One instant for all tables, so that none is ahead of another.
@@ -217,9 +216,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         restored.others.extend(Self::find_again(live.as_deref(), &contents.found, since));
         let lost = Self::hold_again(live.as_deref(), contents.in_flight, elapsed_ns);
         restored.others.extend(lost);
-        if let Some((lists, rows)) = reservations {
-            self.restore_reservations(&lists, rows, (since, &since_of), &mut restored);
-        }
+        self.restore_reservations(&lists, rows, (since, &since_of), &mut restored);
         Ok(Some(restored))
     }
 
@@ -229,15 +226,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// is left to that call to report.
     pub fn restore_key(&self, path: &Path) {
         let input = File::open(path).ok().and_then(|file| Input::new(file).ok());
-        if let Some(Lists { key, .. }) = input.and_then(|input| input.contents.reservations) {
-            self.inner.restore_digests(key);
+        if let Some(input) = input {
+            self.inner.restore_digests(input.contents.reservations.key);
         }
     }
 
     fn restore_reservations(
         &self,
         lists: &Lists,
-        (settled, unsettled, unknown): Rows,
+        (settled, unsettled): Rows,
         (since, contexts): (RestoreContext, &Contexts),
         restored: &mut Restored,
     ) {
@@ -247,9 +244,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return;
         }
         restored.is_of_orderly_end = lists.is_last;
-        if unknown > 0 {
-            restored.others.push(("".into(), NotRestored::UnknownRows { rows: unknown }));
-        }
         let (live, mut found) = (inner.live.load_full(), Found::default());
         let to = (since, contexts);
         inner.reopen(live.as_deref(), unsettled, to, lists.is_last, &mut found);
@@ -367,17 +361,14 @@ fn owners(of: &TableOwner) -> Vec<HoldOwner> {
     }
 }
 
-/// The rows of the two lists, and the number of those of unknown kinds.
-type Rows = (Vec<SettledRow>, Vec<UnsettledRow>, u64);
+/// The rows of the two lists.
+type Rows = (Vec<SettledRow>, Vec<UnsettledRow>);
 
-fn read_lists<R: Read + Seek>(
-    input: &mut Input<R>,
-    lists: Lists,
-) -> Result<(Lists, Rows), Unreadable> {
+fn read_lists<R: Read + Seek>(input: &mut Input<R>, lists: Lists) -> Result<Rows, Unreadable> {
     let Lists { settled, unsettled, .. } = lists;
-    let (settled, unknown) = rows::read(input.section(settled.from, settled.bytes)?)?;
-    let (unsettled, others) = rows::read(input.section(unsettled.from, unsettled.bytes)?)?;
-    Ok((lists, (settled, unsettled, unknown.saturating_add(others))))
+    let settled = rows::read(input.section(settled.from, settled.bytes)?)?;
+    let unsettled = rows::read(input.section(unsettled.from, unsettled.bytes)?)?;
+    Ok((settled, unsettled))
 }
 
 fn of_rule(rule: &Rule) -> TableOwner {

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use rategate::charge::Settled;
 use rategate::snapshot::SavedHold;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
@@ -173,26 +173,14 @@ pub(super) fn write<T: Serialize>(mut to: impl Write, rows: &[T]) -> io::Result<
     to.write_all(&lines)
 }
 
-/// Reads all rows of a list that this version knows, and counts the others.
-///
-/// A later version may add kinds of rows without another version of the format, as a row that is
-/// not read is safe: its id is unknown, and what it held counts as used. Rows that are no JSON are
-/// malformed.
-pub(super) fn read<T: DeserializeOwned>(
-    mut from: impl BufRead,
-) -> Result<(Vec<T>, u64), Unreadable> {
-    let (mut rows, mut unknown, mut line) = (Vec::new(), 0_u64, Vec::new());
+/// Reads all rows of a list.
+pub(super) fn read<T: DeserializeOwned>(mut from: impl BufRead) -> Result<Vec<T>, Unreadable> {
+    let (mut rows, mut line) = (Vec::new(), Vec::new());
     while from.read_until(b'\n', &mut line)? > 0 {
-        match serde_json::from_slice(&line) {
-            Ok(row) => rows.push(row),
-            Err(_) if serde_json::from_slice::<IgnoredAny>(&line).is_ok() => {
-                unknown = unknown.saturating_add(1);
-            }
-            Err(_) => return Err(Unreadable::Malformed),
-        }
+        rows.push(serde_json::from_slice(&line).map_err(|_| Unreadable::Malformed)?);
         line.clear();
     }
-    Ok((rows, unknown))
+    Ok(rows)
 }
 
 #[cfg(test)]
@@ -222,8 +210,7 @@ mod tests {
         let rows: Vec<SavedVerdict> = all.clone().filter_map(SavedVerdict::of).collect();
         let mut list = Vec::new();
         write(&mut list, &rows).unwrap();
-        let (read, unknown) = read::<SavedVerdict>(list.as_slice()).unwrap();
-        assert_eq!(unknown, 0);
+        let read = read::<SavedVerdict>(list.as_slice()).unwrap();
         assert!(read.into_iter().map(SavedVerdict::verdict).eq(all));
         assert_eq!(SavedVerdict::of(Verdict::Unknown), None);
         let unavailable = Verdict::Unavailable { admitted: true, retry_after_ns };
@@ -232,17 +219,10 @@ mod tests {
 
     #[test]
     fn what_is_no_row_is_malformed() {
-        for text in ["{", "Even", "\"Even\" \"Odd\"", "\"Even\"\n\n", "\"Even\"\n\"Od"] {
+        for text in ["{", "Even", "\"Odd\"", "7", "\"Even\" \"Odd\"", "\"Even\"\n\n", "\"Even\"\n\"Od"] {
             let rows = read::<SavedVerdict>(text.as_bytes());
             assert!(matches!(rows, Err(Unreadable::Malformed)), "{text}");
         }
-        assert_eq!(read::<SavedVerdict>(&b""[..]).unwrap(), (Vec::new(), 0));
-    }
-
-    #[test]
-    fn rows_of_unknown_kinds_are_counted_and_others_are_read() {
-        let text = "\"Even\"\n\"Odd\"\n{\"Charged\":7}\n{\"Later\":{\"a\":[1]}}\n7\nnull\n";
-        let (rows, unknown) = read::<SavedVerdict>(text.as_bytes()).unwrap();
-        assert_eq!((rows, unknown), (vec![SavedVerdict::Even, SavedVerdict::Charged(7)], 4));
+        assert_eq!(read::<SavedVerdict>(&b""[..]).unwrap(), []);
     }
 }
