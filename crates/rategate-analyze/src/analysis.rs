@@ -126,21 +126,15 @@ impl Analysis {
         Ok(())
     }
 
-    /// Ends the log, and updates the deny list. Returns `true` if it is up to date: a store may be
-    /// unavailable.
+    /// Ends the log, and updates the deny list.
     ///
     /// # Errors
     ///
-    /// [`AnalyzeError::Io`] if a list in a file cannot be written.
-    pub fn finish(&mut self) -> Result<bool, AnalyzeError> {
+    /// [`AnalyzeError::Io`] if a list cannot be written.
+    pub fn finish(&mut self) -> Result<(), AnalyzeError> {
         self.decide_held();
         let now_ns = if self.follows.is_some() { wall_ns() } else { self.newest_ns };
-        let Some(publisher) = &mut self.publisher else { return Ok(true) };
-        let is_published = publisher.finish(now_ns)?;
-        if is_published {
-            self.published(wall_ns());
-        }
-        Ok(is_published)
+        self.publish(now_ns)
     }
 
     /// Continues with a file, of which `line` lines have been read.
@@ -212,12 +206,11 @@ impl Analysis {
         }
     }
 
-    /// Publishes the deny list, unless its store is unavailable.
-    pub(crate) fn publish(&mut self) -> Result<(), AnalyzeError> {
+    /// Publishes the deny list, without the entries that have ended at an instant of Unix time.
+    pub(crate) fn publish(&mut self, now_ns: u64) -> Result<(), AnalyzeError> {
         let Some(publisher) = &mut self.publisher else { return Ok(()) };
-        if publisher.publish(wall_ns())? {
-            self.published(wall_ns());
-        }
+        publisher.publish(now_ns)?;
+        self.published(wall_ns());
         Ok(())
     }
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::AnalyzeError;
 use crate::analysis::Analysis;
 use crate::input::{self, Lines};
 use crate::settings::POLL;
+use crate::{AnalyzeError, wall_ns};
 
 /// The maximum number of files followed at the same time.
 const MAX_FOLLOWED: usize = 64;
@@ -78,7 +78,7 @@ impl Follower {
         }
         // However fast the log grows, the list is published now and then.
         if is_dry || self.published.elapsed() >= POLL {
-            analysis.publish()?;
+            analysis.publish(wall_ns())?;
             self.published = Instant::now();
         }
         if is_dry {
@@ -93,7 +93,7 @@ impl Follower {
     /// # Errors
     ///
     /// [`AnalyzeError::Io`] for a list that cannot be written.
-    pub fn finish(self, analysis: &mut Analysis) -> Result<bool, AnalyzeError> {
+    pub fn finish(self, analysis: &mut Analysis) -> Result<(), AnalyzeError> {
         for mut tail in self.tails {
             analysis.resume(&tail.name, tail.line);
             analysis.end_of_file(&mut tail.lines);

@@ -31,7 +31,7 @@
 //! | to read only the instants of a log, as a trace | [`TraceReader`] |
 //! | to print the result | [`Report::to_text`], [`Report::to_json`], [`Report::to_svg`] |
 //!
-//! With the feature `redis`, deny lists may be in Redis or Valkey. The crate is for Unix.
+//! The crate is for Unix.
 
 #![cfg_attr(
     test,
@@ -87,9 +87,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnalyzeError {
-    /// A file or an address cannot be used. The text says which, why, and what is accepted.
+    /// A file cannot be used. The text says which, why, and what is accepted.
     Unusable(String),
-    /// An operation of the system failed. The text names the file or the store.
+    /// An operation of the system failed. The text names the file.
     Io(String, io::Error),
 }
 

@@ -10,8 +10,6 @@
 
 mod analyze;
 mod analyze_follow;
-#[cfg(unix)]
-mod analyze_store;
 mod calendars;
 mod clients;
 mod common;

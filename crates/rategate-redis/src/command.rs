@@ -91,7 +91,7 @@ impl Command {
     pub(crate) fn each_word(&self, callee: Callee<'_>, mut emit: impl FnMut(&[u8])) {
         match callee {
             Callee::Function(library) => {
-                let reads = matches!(self.verb, Verb::Peek | Verb::Denied);
+                let reads = self.verb == Verb::Peek;
                 let reads = reads && library == Library::LIVE;
                 emit(if reads { b"FCALL_RO" } else { b"FCALL" });
                 emit(library.function(self.verb).as_bytes());

@@ -69,8 +69,6 @@ pub enum RequestError {
     OtherPlan,
     /// A call that already holds the maximum number of requests.
     Full,
-    /// A name on a deny list of no bytes, or of more than 256.
-    Name,
 }
 
 /// The reason why a reply was not understood. The effect on the store is unknown then.
@@ -124,7 +122,6 @@ impl fmt::Display for RequestError {
             Self::TooLong => "a reservation lasts for 2^50 us, 35 years, at most",
             Self::OtherPlan => "the receipt belongs to another set of limits",
             Self::Full => "the call already holds the maximum number of requests",
-            Self::Name => "a name on a deny list has from 1 to 256 bytes",
         })
     }
 }

@@ -15,7 +15,6 @@
 //! | charge what was used already | [`charge::Charges`] |
 //! | hold an estimate under an id, and settle it | [`mod@reserve`] |
 //! | refund, credit, release, renew, reset | [`returns`] |
-//! | share a deny list between machines | [`denied`] |
 //! | get the words to send | [`command::Command`] |
 //! | find the remedy for an error of the store | [`refusal::ServerRefusal`] |
 //! | share a total among members, and learn what a store has lost | [`group`] |
@@ -80,7 +79,6 @@ pub mod charge;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod command;
-pub mod denied;
 pub mod error;
 pub mod group;
 pub mod key;

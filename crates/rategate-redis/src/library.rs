@@ -63,15 +63,10 @@ pub enum Verb {
     Heartbeat,
     /// Returns since when the store has lost nothing.
     Hello,
-    /// Adds clients to a deny list. The list is small, so this works even where the store has
-    /// reached its `maxmemory`.
-    List,
-    /// Returns the clients on a deny list. Writes nothing.
-    Denied,
 }
 
 impl Verb {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 15] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
@@ -87,8 +82,6 @@ impl Verb {
         Self::Reset,
         Self::Heartbeat,
         Self::Hello,
-        Self::List,
-        Self::Denied,
     ];
 
     /// Returns the name in the source, and the suffix of the function's name after the library's.
@@ -109,8 +102,6 @@ impl Verb {
             Self::Reset => ("reset", "reset"),
             Self::Heartbeat => ("beat", "beat"),
             Self::Hello => ("hello", "hello"),
-            Self::List => ("list", "list"),
-            Self::Denied => ("denied", "denied"),
         }
     }
 
@@ -131,7 +122,6 @@ impl Verb {
                 _,
             ) => "'allow-cross-slot-keys'",
             (Self::Peek, World::Live) => "'no-writes', 'allow-cross-slot-keys'",
-            (Self::Denied, World::Live) => "'no-writes'",
             (
                 Self::Decide
                 | Self::Peek
@@ -267,7 +257,6 @@ impl Library {
             include_str!("lua/charge.lua"),
             include_str!("lua/group.lua"),
             include_str!("lua/hello.lua"),
-            include_str!("lua/denied.lua"),
         ]
         .concat()
     }
@@ -305,7 +294,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("rategate_")));
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 34);
+        assert_eq!(all.len(), 30);
         let name = Library::LIVE.name();
         assert_eq!(name.len(), "rategate_".len() + 16);
         assert!(Library::LIVE.source().starts_with(&format!("#!lua name={name}\n")));

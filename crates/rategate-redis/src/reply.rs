@@ -78,19 +78,6 @@ impl<'a> Numbers<'a> {
         Ok((u64::try_from(count).map_err(|_| ReplyError::Number)?, is_marked))
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ReplyError> {
-        match self.left.next() {
-            Some(Value::Bytes(bytes)) => Ok(bytes),
-            Some(_) => Err(ReplyError::Shape),
-            None => Err(ReplyError::Length),
-        }
-    }
-
-    /// Returns `true` if no value is left.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.left.len() == 0
-    }
-
     /// Checks that no value is left.
     pub(crate) fn end(mut self) -> Result<(), ReplyError> {
         if self.left.next().is_some() { Err(ReplyError::Length) } else { Ok(()) }

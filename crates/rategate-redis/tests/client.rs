@@ -14,7 +14,6 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::client::{self, Config, OpenError, RedisStore};
-use rategate_redis::denied::{Listed, Version};
 use rategate_redis::library::Library;
 use rategate_testkit::redis::{Brand, Server};
 
@@ -161,12 +160,6 @@ fn the_rights_that_the_guide_names_are_enough() {
         memory_ns: 1_000_000_000,
     };
     assert_eq!(store.heartbeat(&key("g"), heartbeat).wait().unwrap().permits, 9);
-    let listed = [Listed { name: b"noisy".to_vec(), left_ns: 1_000_000_000 }];
-    for _ in 0..2 {
-        store.extend_denied(b"list", &listed, 1).wait().unwrap();
-        store.replace_denied(b"list", &listed, 1).wait().unwrap();
-        store.fetch_denied(b"list", Version::NONE).wait().unwrap();
-    }
     let _ = std::fs::remove_dir_all(folder);
 }
 

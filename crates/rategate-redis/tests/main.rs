@@ -14,8 +14,6 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
-#[cfg(all(feature = "client", debug_assertions))]
-mod blocking;
 mod calendars;
 mod charge;
 #[cfg(feature = "client")]
@@ -31,9 +29,6 @@ mod common;
 mod conformance;
 #[cfg(feature = "client")]
 mod debt_faults;
-mod denied;
-#[cfg(feature = "client")]
-mod denied_copies;
 #[cfg(feature = "client")]
 mod functions;
 mod groups;

@@ -114,23 +114,14 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long)]
     pub(super) follow: bool,
 
-    /// Keep a deny list of callers over the limit in a file or a store
+    /// Keep a deny list of callers over the limit in a file
     ///
     /// The file has a line for each caller: the second of Unix time at which the denial ends, a
     /// tab, and the caller. All but printable ASCII, and the backslash, are written as \xHH. The
     /// first line names the format. The file is replaced as a whole, never written in place, and
     /// read at the start, so that a list survives a restart. Ended entries are left out: by the
     /// wall clock with --follow, else by the end of the log.
-    ///
-    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/PREFIX[/LIST]], or unix:PATH of a socket, is a list
-    /// in a store, Redis 7 or Valkey: PREFIX is the prefix of its keys (rategate), LIST its name
-    /// (denied). It holds up to 65536 callers. Several runs can publish to one list, and each
-    /// entry ends by itself, by the store's clock. An unavailable store does not stop the run: it
-    /// is reported once, and all entries are published again once the store is back. A run
-    /// without --follow whose list was not published exits with 1. Arguments are visible to other
-    /// users of the machine: a password missing from the address is taken from REDISCLI_AUTH. A
-    /// file of such a name is ./unix:PATH.
-    #[arg(long, value_name = "FILE|URL")]
+    #[arg(long, value_name = "FILE")]
     pub(super) gate: Option<PathBuf>,
 
     /// Time a denial keeps a caller on the deny list [default: the period of LIMIT]
@@ -193,8 +184,6 @@ Examples:
   rategate analyze 10MB/min --status 2xx --format json < access.log
   rategate analyze 100/min --format svg --out night.svg access.log
   rategate analyze 600/min --key user --follow --gate deny.list --hold 10min access.log
-  rategate analyze 600/min --follow --gate redis://db:6379/shop access.log
-                                                     for machines that share no file
   rategate analyze 600/min --hold 10min --ahead 2s --delay 2s access.log
                                                      what a list would have done
 
@@ -206,7 +195,7 @@ Time in JSON:
 
 Exit status:
   0    the report is complete, whatever it says; or its reader closed the pipe
-  1    an error of input or output, or a list that was not published to its store
+  1    an error of input or output
   2    an argument is wrong
   129  hung up while following (SIGHUP), after the report
   130  interrupted while following (SIGINT), likewise

@@ -33,9 +33,8 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     }
     let max_callers = settings.max_callers;
     let mut analysis = Analysis::new(settings);
-    if let Some(location) = args.gate.as_deref() {
-        let notice = |text: &str| complain(format_args!("--gate {text}"));
-        let publisher = DenyPublisher::open(location, max_callers, notice);
+    if let Some(path) = args.gate.as_deref() {
+        let publisher = DenyPublisher::open(path, max_callers);
         analysis = analysis.publish_to(publisher.map_err(|error| match error.into() {
             Failure::Io(what, error) => Failure::Io(format!("--gate {what}"), error),
             other => Failure::Usage(format!("--gate {other}")),
@@ -49,13 +48,12 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
                 let _ = stop.cancel_token().wait_on(|| left.take());
             }
         }
-        // Missing entries in a store were reported already; the status names the signal that
-        // ended the run.
         follower.finish(&mut analysis)?;
         stop.interrupted_status().unwrap_or(0)
     } else {
         read_all(&args.files, &mut analysis)?;
-        u8::from(!analysis.finish()?)
+        analysis.finish()?;
+        0
     };
     let report = analysis.report();
     for skipped in &report.first_skipped {

@@ -35,17 +35,17 @@ impl Call {
     pub(crate) fn gather(items: impl Iterator<Item = Item>, encoder: &Encoder) -> Vec<Self> {
         let mut calls: Vec<Self> = Vec::new();
         for item in items {
-            let shape = match item.request() {
-                Some(StoreRequest::Decide { .. } | StoreRequest::Debit { .. }) => Shape::Decide,
-                Some(StoreRequest::Peek { .. }) => Shape::Peek,
-                Some(StoreRequest::Refund { .. }) => Shape::Refund,
-                Some(StoreRequest::Charge { .. }) => Shape::Charge,
-                Some(StoreRequest::Reserve { .. }) => Shape::Reserve,
-                Some(StoreRequest::End { .. }) => Shape::End,
+            let shape = match &item.request {
+                StoreRequest::Decide { .. } | StoreRequest::Debit { .. } => Shape::Decide,
+                StoreRequest::Peek { .. } => Shape::Peek,
+                StoreRequest::Refund { .. } => Shape::Refund,
+                StoreRequest::Charge { .. } => Shape::Charge,
+                StoreRequest::Reserve { .. } => Shape::Reserve,
+                StoreRequest::End { .. } => Shape::End,
                 _ => Shape::Single,
             };
             let (is_asking, is_closed) = (item.is_asking, shape == Shape::Single || item.is_single);
-            let slot = if encoder.is_cluster { encoder.slot_of(&item.task) } else { 0 };
+            let slot = if encoder.is_cluster { encoder.slot_of(&item.request) } else { 0 };
             let is_its = |call: &&mut Self| {
                 !is_closed
                     && !call.is_closed

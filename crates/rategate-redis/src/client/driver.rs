@@ -168,7 +168,7 @@ impl Driver {
 
     /// Queues a request at the server that has its slot.
     pub(super) fn route(&mut self, mut item: Item) {
-        let slot = if self.encoder.is_cluster { self.encoder.slot_of(&item.task) } else { 0 };
+        let slot = if self.encoder.is_cluster { self.encoder.slot_of(&item.request) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
             Some(node) => node.enqueue(item),
             None => match &self.no_server_reason {

@@ -4,7 +4,7 @@ use rategate::store::{LeaseId, StoreRequest};
 use rategate_core::error::ExceedsCapacity;
 
 use super::call::Shape;
-use super::item::{Item, Task};
+use super::item::Item;
 use crate::batch::{Batch, Extra};
 use crate::charge::{self, Charges};
 use crate::command::{Command, Settings};
@@ -25,11 +25,7 @@ pub(crate) struct Encoder {
 
 impl Encoder {
     /// Returns the slot that all keys of a request are in.
-    pub(crate) fn slot_of(&self, task: &Task) -> u16 {
-        let request = match task {
-            Task::StoreRequest(request) => request,
-            Task::Command(_, slot) => return *slot,
-        };
+    pub(crate) fn slot_of(&self, request: &StoreRequest<Plan>) -> u16 {
         match request {
             StoreRequest::Heartbeat { group, .. } => self.keys.slot_of_group(group),
             request => self.keys.key(request.key()).slot(),
@@ -53,11 +49,7 @@ impl Encoder {
         }
         let mut batch = Batch::new();
         for item in items {
-            let request = match &item.task {
-                Task::StoreRequest(request) => request,
-                Task::Command(command, _) => return Ok(command.clone()),
-            };
-            match request {
+            match &item.request {
                 StoreRequest::Decide { plan, key, permits, lease } => {
                     let extra = Extra { request: None, lease: *lease };
                     batch.try_acquire(plan, &self.keys.key(key), permits.get(), extra)?;
@@ -83,8 +75,10 @@ impl Encoder {
 
     fn refunds(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut refunds = Refunds::new();
-        for request in items.iter().filter_map(Item::request) {
-            let StoreRequest::Refund { plan, key, receipt, permits } = request else { continue };
+        for item in items {
+            let StoreRequest::Refund { plan, key, receipt, permits } = &item.request else {
+                continue;
+            };
             refunds.push(plan, &self.keys.key(key), receipt, permits.get())?;
         }
         Ok(refunds.command(settings))
@@ -92,8 +86,8 @@ impl Encoder {
 
     fn charges(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut charges = Charges::new();
-        for request in items.iter().filter_map(Item::request) {
-            let StoreRequest::Charge { plan, key, permits, debt, once } = request else {
+        for item in items {
+            let StoreRequest::Charge { plan, key, permits, debt, once } = &item.request else {
                 continue;
             };
             charges.push(plan, &self.keys.key(key), *permits, (*debt, *once))?;
@@ -104,8 +98,9 @@ impl Encoder {
 
     fn estimates(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut estimates = Estimates::new();
-        for request in items.iter().filter_map(Item::request) {
-            let StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } = request else {
+        for item in items {
+            let StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } = &item.request
+            else {
                 continue;
             };
             let key = self.keys.key(key);
@@ -117,8 +112,8 @@ impl Encoder {
 
     fn ends(&self, items: &[Item], settings: Settings) -> Result<Command, RequestError> {
         let mut ends = Ends::new();
-        for request in items.iter().filter_map(Item::request) {
-            let StoreRequest::End { plan, key, id, end, debt } = request else { continue };
+        for item in items {
+            let StoreRequest::End { plan, key, id, end, debt } = &item.request else { continue };
             ends.push(plan, &self.keys.key(key), *id, *end, *debt)?;
         }
         Ok(ends.command(settings))

@@ -10,9 +10,7 @@ use rategate::store::{
 };
 
 use super::shared::Shared;
-use crate::command::Command;
 use crate::plan::Plan;
-use crate::reply::Value;
 
 /// The time budget of requests without a waiter, which return the permits of late grants.
 const RETURN_WITHIN: Duration = Duration::from_secs(2);
@@ -20,27 +18,11 @@ const RETURN_WITHIN: Duration = Duration::from_secs(2);
 /// it counts once.
 const MAX_RESENT: u8 = 3;
 
-/// The content of a request.
-pub(crate) enum Task {
-    /// A request of `rategate` about a limit.
-    StoreRequest(StoreRequest<Plan>),
-    /// A command of its own, and the slot of its key.
-    Command(Command, u16),
-}
-
-/// A callback that receives the store's reply to a command.
-pub(crate) type ValueCallback = Box<dyn FnOnce(Result<&Value, StoreError>) + Send>;
-
-enum Listener {
-    StoreReply(Callback),
-    Value(ValueCallback),
-}
-
 /// A pending request. Its callback runs exactly once, at the latest when the request is dropped.
 pub(crate) struct Item {
     shared: Arc<Shared>,
-    pub(crate) task: Task,
-    respond: Option<Listener>,
+    pub(crate) request: StoreRequest<Plan>,
+    respond: Option<Callback>,
     since: Instant,
     /// The instant after which the reply is of no use.
     pub(crate) until: Instant,
@@ -58,43 +40,24 @@ impl Item {
         respond: Callback,
         budget: Duration,
     ) -> Self {
-        let respond = Some(Listener::StoreReply(respond));
-        Self::of(Arc::clone(shared), Task::StoreRequest(request), respond, Instant::now(), budget)
-    }
-
-    pub(crate) fn command(
-        shared: &Arc<Shared>,
-        command: Command,
-        slot: u16,
-        respond: ValueCallback,
-        budget: Duration,
-    ) -> Self {
-        let respond = Some(Listener::Value(respond));
-        Self::of(Arc::clone(shared), Task::Command(command, slot), respond, Instant::now(), budget)
+        Self::of(Arc::clone(shared), request, Some(respond), Instant::now(), budget)
     }
 
     /// Creates a request without a waiter.
     fn silent(&self, request: StoreRequest<Plan>, now: Instant) -> Self {
-        Self::of(Arc::clone(&self.shared), Task::StoreRequest(request), None, now, RETURN_WITHIN)
+        Self::of(Arc::clone(&self.shared), request, None, now, RETURN_WITHIN)
     }
 
     fn of(
         shared: Arc<Shared>,
-        task: Task,
-        respond: Option<Listener>,
+        request: StoreRequest<Plan>,
+        respond: Option<Callback>,
         since: Instant,
         budget: Duration,
     ) -> Self {
         let until = since.checked_add(budget).unwrap_or(since);
-        Self { shared, since, task, respond, until, resent: 0, is_single: false, is_asking: false }
-    }
-
-    /// Returns the request about a limit, or `None` for a command.
-    pub(crate) const fn request(&self) -> Option<&StoreRequest<Plan>> {
-        match &self.task {
-            Task::StoreRequest(request) => Some(request),
-            Task::Command(..) => None,
-        }
+        let (resent, is_single, is_asking) = (0, false, false);
+        Self { shared, request, respond, since, until, resent, is_single, is_asking }
     }
 
     pub(crate) const fn is_waited_for(&self) -> bool {
@@ -103,16 +66,16 @@ impl Item {
 
     /// Returns the id under which the store decides the request once, however often it arrives.
     pub(crate) const fn id(&self) -> Option<ReservationId> {
-        match self.request() {
-            Some(StoreRequest::Reserve { id, .. } | StoreRequest::End { id, .. }) => Some(*id),
-            Some(StoreRequest::Charge { once, .. } | StoreRequest::Credit { once, .. }) => *once,
+        match &self.request {
+            StoreRequest::Reserve { id, .. } | StoreRequest::End { id, .. } => Some(*id),
+            StoreRequest::Charge { once, .. } | StoreRequest::Credit { once, .. } => *once,
             _ => None,
         }
     }
 
     /// Returns the key and the id under which the store decides the request once.
     pub(crate) fn key_and_id(&self) -> Option<(Key, ReservationId)> {
-        let key = match self.request()? {
+        let key = match &self.request {
             StoreRequest::Reserve { key, .. }
             | StoreRequest::End { key, .. }
             | StoreRequest::Charge { key, .. }
@@ -137,17 +100,9 @@ impl Item {
     pub(crate) fn respond(&mut self, answer: Result<StoreReply, StoreError>) -> bool {
         let Some(respond) = self.respond.take() else { return false };
         self.shared.one_less();
-        deliver(respond, answer);
+        // A panic in a foreign callback is contained, so that the other replies are delivered.
+        let _ = catch_unwind(AssertUnwindSafe(|| respond(answer)));
         true
-    }
-
-    /// Delivers the store's reply to the waiter of a command.
-    pub(crate) fn respond_with_value(&mut self, value: &Value) {
-        let Some(respond) = self.respond.take() else { return };
-        self.shared.one_less();
-        if let Listener::Value(respond) = respond {
-            let _ = catch_unwind(AssertUnwindSafe(|| respond(Ok(value))));
-        }
     }
 
     /// Returns `true` if more than half of the time is over. A new request is therefore always
@@ -172,7 +127,7 @@ impl Item {
     pub(crate) fn return_request(&self, answer: &StoreReply, now: Instant) -> Option<Self> {
         let Reply::Verdict(Verdict::Granted(grant)) = &answer.reply else { return None };
         let permits = std::num::NonZeroU64::new(grant.permits)?;
-        let request = match self.request()? {
+        let request = match &self.request {
             StoreRequest::Decide { plan, key, lease: Some(lease), .. } if plan.holds() => {
                 let (plan, key, lease) = (plan.clone(), key.clone(), *lease);
                 StoreRequest::Release { plan, key, permits, lease }
@@ -205,14 +160,4 @@ pub(crate) fn panicked() -> Unavailable {
     Unavailable::Broken(
         "the driver of the store panicked and restarts; its stderr names the location".to_owned(),
     )
-}
-
-/// Runs a foreign callback. A panic in it is contained, so that the other replies are delivered.
-fn deliver(respond: Listener, answer: Result<StoreReply, StoreError>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| match (respond, answer) {
-        (Listener::StoreReply(respond), answer) => respond(answer),
-        (Listener::Value(respond), Err(fault)) => respond(Err(fault)),
-        // The reply to a command is never one about limits.
-        (Listener::Value(respond), Ok(_)) => respond(Err(StoreError::Closed)),
-    }));
 }

@@ -10,7 +10,6 @@
 //! | open a store | [`RedisStore::open`]; for tasks, [`RedisStore::open_in_runtime`] |
 //! | wait until it replies | [`RedisStore::ready`] |
 //! | read its counters | [`RedisStore::stats`] |
-//! | share a deny list between machines | [`denied`] |
 //!
 //! ```no_run
 //! use std::num::NonZeroU64;
@@ -59,8 +58,6 @@ mod call;
 mod carrier;
 mod config;
 mod connection;
-mod copy;
-pub mod denied;
 mod dial;
 mod driver;
 mod encoder;
@@ -84,13 +81,16 @@ mod upkeep;
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::num::NonZeroU64;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::store::{
     Callback, Key, PerProcess, PlanError, Rule, Store, StoreError, StoreRequest, Unavailable,
+    assert_may_block,
 };
+use rategate_core::gcra::Gcra;
 
 pub use address::{Address, AddressError};
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
@@ -99,7 +99,6 @@ pub use stats::Stats;
 use self::dial::Dialer;
 use self::item::Item;
 use self::shared::Shared;
-use crate::denied::Version;
 use crate::error::LimitError;
 use crate::key::KeySpace;
 use crate::plan::Plan;
@@ -201,13 +200,25 @@ impl RedisStore {
     /// [`StoreError::Unavailable`] with the latest reason, or [`Unavailable::Late`], after
     /// `timeout`. Any other error, and [`Unavailable::Broken`], at once: waiting cannot help.
     pub fn ready(&self, timeout: Duration) -> Result<(), StoreError> {
+        let probe = [("ready", Gcra::per_second(1).into())];
+        let plan = self.plan(&probe).map_err(|_| StoreError::Closed)?;
+        let (plan, key) = (Arc::new(plan), Key::from(&b""[..]));
+        assert_may_block();
         let until = Instant::now().checked_add(timeout);
         let mut latest = Unavailable::Late;
         loop {
             let now = Instant::now();
             let left = until.map_or(timeout, |until| until.saturating_duration_since(now));
-            let reply = self.fetch_denied(b"", Version::NONE).wait_for(left);
-            match reply.unwrap_or_else(|| Err(StoreError::Unavailable(latest.clone()))) {
+            let request = StoreRequest::Peek {
+                plan: Arc::clone(&plan),
+                key: Arc::clone(&key),
+                permits: NonZeroU64::MIN,
+            };
+            let (sender, received) = mpsc::channel();
+            // The receiver may be gone, which does no harm.
+            self.submit(request, Box::new(move |reply| drop(sender.send(reply))));
+            let reply = received.recv_timeout(left);
+            match reply.unwrap_or_else(|_| Err(StoreError::Unavailable(latest.clone()))) {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Unavailable(unavailable))
                     if left > READY_PAUSE && !matches!(unavailable, Unavailable::Broken(_)) =>

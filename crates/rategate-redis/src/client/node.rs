@@ -313,7 +313,7 @@ mod tests {
         }
         let round = |node: &mut Node| -> Vec<(u8, bool)> {
             let items = node.next_round(8, now);
-            let is_end = |item: &Item| matches!(item.request(), Some(StoreRequest::End { .. }));
+            let is_end = |item: &Item| matches!(item.request, StoreRequest::End { .. });
             let sent = items.iter().map(|item| (item.id().unwrap().0[0], is_end(item))).collect();
             node.begin(items.iter().filter_map(Item::key_and_id).collect(), now);
             sent

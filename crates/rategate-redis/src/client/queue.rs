@@ -71,7 +71,7 @@ mod tests {
     use crate::client::shared::Shared;
     use crate::plan::Plan;
 
-    /// A request about a list has two seconds, and comes before requests that have twenty
+    /// A request that returns permits has two seconds, and comes before requests that have twenty
     /// milliseconds.
     #[test]
     fn a_long_budget_hides_no_expired_item() {

@@ -219,7 +219,7 @@ fn deliver_reserved(
     connection: &Connection,
     store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
-    let plans = items.iter().filter_map(|item| match item.request()? {
+    let plans = items.iter().filter_map(|item| match &item.request {
         StoreRequest::Reserve { plan, .. } => Some(&**plan),
         _ => None,
     });
@@ -235,7 +235,7 @@ fn deliver_ended(
     connection: &Connection,
     store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
-    let ends = items.iter().filter_map(|item| match item.request()? {
+    let ends = items.iter().filter_map(|item| match &item.request {
         StoreRequest::End { plan, end, .. } => Some((&**plan, *end)),
         _ => None,
     });
@@ -268,17 +268,13 @@ fn deliver_single(
     store_context: &StoreContext,
 ) -> Result<Vec<Item>, ReplyError> {
     for item in items {
-        let Some(request) = item.request() else {
-            item.respond_with_value(value);
-            continue;
-        };
-        if let StoreRequest::Credit { .. } = request {
+        if let StoreRequest::Credit { .. } = item.request {
             let decoded = returns::read_credit(value)?;
             let one = std::slice::from_mut(item);
             deliver_each(one, decoded, Reply::Credited, connection, store_context);
             continue;
         }
-        let decoded = match request {
+        let decoded = match &item.request {
             StoreRequest::Release { plan, .. }
             | StoreRequest::Renew { plan, .. }
             | StoreRequest::Reset { plan, .. } => {
@@ -306,7 +302,7 @@ fn wall_us() -> u64 {
 }
 
 fn sent(item: &Item) -> Option<(&Plan, u64)> {
-    match item.request()? {
+    match &item.request {
         StoreRequest::Decide { plan, permits, .. }
         | StoreRequest::Debit { plan, permits, .. }
         | StoreRequest::Peek { plan, permits, .. } => Some((&**plan, permits.get())),

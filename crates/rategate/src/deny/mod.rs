@@ -10,7 +10,6 @@
 //! |---|---|
 //! | to check whether a client is denied | [`DenyList::denied_for`] |
 //! | to follow a list in a file | [`DenyFile`] |
-//! | to follow a list in a store | `DenyCopy` of `rategate-redis` |
 //! | to use a list from any other source | [`DenyList::replace`] |
 //! | to write such a file | [`write()`] |
 //! | to name a client by its address | [`AddressGroups::name`] |
@@ -36,8 +35,7 @@
 //! Ends are instants of the wall clock, because a file has no other. A machine whose clock is
 //! ahead of the writer's by `d` admits a client too early by `d`, and one whose clock is behind
 //! too late; both report a wait that is right by their own clock. Setting a clock moves all
-//! ends with it. If the writer states the time left instead, as a store does, the ends are
-//! instants of the reader's own clock, and no other clock matters.
+//! ends with it.
 //!
 //! # Cost
 //!

@@ -126,9 +126,6 @@ pub enum NotRestored {
 impl NotRestored {
     /// Returns `true` if reservations are lost, and no counters.
     pub(crate) const fn is_of_reservations(&self) -> bool {
-        matches!(
-            self,
-            Self::Reservations { .. } | Self::InFlight { .. } | Self::Found { .. }
-        )
+        matches!(self, Self::Reservations { .. } | Self::InFlight { .. } | Self::Found { .. })
     }
 }

@@ -219,7 +219,9 @@ mod tests {
 
     #[test]
     fn what_is_no_row_is_malformed() {
-        for text in ["{", "Even", "\"Odd\"", "7", "\"Even\" \"Odd\"", "\"Even\"\n\n", "\"Even\"\n\"Od"] {
+        for text in
+            ["{", "Even", "\"Odd\"", "7", "\"Even\" \"Odd\"", "\"Even\"\n\n", "\"Even\"\n\"Od"]
+        {
             let rows = read::<SavedVerdict>(text.as_bytes());
             assert!(matches!(rows, Err(Unreadable::Malformed)), "{text}");
         }
