@@ -34,7 +34,6 @@ pub(crate) struct Job {
 pub(crate) enum NodeMode {
     Exact,
     Leased { length_ms: u64, most: u64, is_guarded: bool },
-    Partitioned { beat_ms: u64 },
 }
 
 /// The way in which calls come.

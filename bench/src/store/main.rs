@@ -26,7 +26,6 @@ mod node;
 mod nodes;
 mod oracle;
 mod partition;
-mod partitioned;
 mod plain_client;
 
 use std::env;
@@ -60,11 +59,10 @@ const QUICK: Lengths =
 
 /// A part that can be measured by itself.
 type Section = fn(Lengths) -> Made<Vec<Row>>;
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 5] = [
     ("exact", exact::all),
     ("beside", plain_client::all),
     ("leased", leased::all),
-    ("shared-out", partitioned::all),
     ("faults", faults::all),
     ("analyze", analyze::all),
 ];
@@ -72,7 +70,7 @@ const SECTIONS: [(&str, Section); 6] = [
 const USAGE: &str = "\
 usage: rategate-bench-store [--with-parent] [--quick] [PART]...
 
-PART is one of exact, beside, leased, shared-out, faults, analyze; all of them if none is named.
+PART is one of exact, beside, leased, faults, analyze; all of them if none is named.
 With --with-parent the process ends when its stdin is closed.";
 
 fn main() -> ExitCode {

@@ -3,8 +3,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::group::Marker;
 use crate::library::{Library, Script, Verb};
+use crate::marker::Marker;
 
 /// A verb with its keys and arguments, to be sent over any connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Command {
         Self { verb, ..self }
     }
 
-    /// Adds the [marker](crate::group::Marker) of the store. The reply then says whether the store
+    /// Adds the [marker](crate::marker::Marker) of the store. The reply then says whether the store
     /// still has it.
     #[must_use]
     pub fn with_marker(mut self, marker: &Marker) -> Self {

@@ -59,19 +59,6 @@ impl KeySpace {
         Key { base }
     }
 
-    /// Returns the name of the key that holds a group's members.
-    pub(crate) fn group(&self, group: &[u8]) -> Vec<u8> {
-        let mut name = self.key(group).base;
-        name.extend_from_slice(b"#members");
-        name
-    }
-
-    /// Returns the slot of a group's key.
-    #[cfg(feature = "client")]
-    pub(crate) fn slot_of_group(&self, group: &[u8]) -> u16 {
-        self.key(group).slot()
-    }
-
     /// Returns the name of the marker, which records since when the store has lost nothing; in a
     /// cluster, in `slot`.
     pub(crate) fn marker(&self, slot: Option<u16>) -> Vec<u8> {

@@ -17,7 +17,7 @@
 //! | refund, credit, release, renew, reset | [`returns`] |
 //! | get the words to send | [`command::Command`] |
 //! | find the remedy for an error of the store | [`refusal::ServerRefusal`] |
-//! | share a total among members, and learn what a store has lost | [`group`] |
+//! | learn what a store has lost | [`marker`] |
 //! | load the functions | [`library::Library`] |
 //! | use all of this over connections, as a store for `rategate` | [`client::RedisStore`] |
 //!
@@ -80,10 +80,10 @@ pub mod charge;
 pub mod client;
 pub mod command;
 pub mod error;
-pub mod group;
 pub mod key;
 pub mod library;
 pub mod limit;
+pub mod marker;
 pub mod plan;
 pub mod refusal;
 pub mod reply;

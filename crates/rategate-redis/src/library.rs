@@ -59,14 +59,12 @@ pub enum Verb {
     Renew,
     /// Resets keys to fresh.
     Reset,
-    /// Records a heartbeat of a group's member, and returns its share.
-    Heartbeat,
     /// Returns since when the store has lost nothing.
     Hello,
 }
 
 impl Verb {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 14] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
@@ -80,7 +78,6 @@ impl Verb {
         Self::Release,
         Self::Renew,
         Self::Reset,
-        Self::Heartbeat,
         Self::Hello,
     ];
 
@@ -100,7 +97,6 @@ impl Verb {
             Self::Release => ("release", "release"),
             Self::Renew => ("renew", "renew"),
             Self::Reset => ("reset", "reset"),
-            Self::Heartbeat => ("beat", "beat"),
             Self::Hello => ("hello", "hello"),
         }
     }
@@ -122,15 +118,9 @@ impl Verb {
                 _,
             ) => "'allow-cross-slot-keys'",
             (Self::Peek, World::Live) => "'no-writes', 'allow-cross-slot-keys'",
-            (
-                Self::Decide
-                | Self::Peek
-                | Self::Charge
-                | Self::Reserve
-                | Self::Settle
-                | Self::Heartbeat,
-                _,
-            ) => "'allow-oom', 'allow-cross-slot-keys'",
+            (Self::Decide | Self::Peek | Self::Charge | Self::Reserve | Self::Settle, _) => {
+                "'allow-oom', 'allow-cross-slot-keys'"
+            }
             _ => "'allow-oom'",
         }
     }
@@ -147,7 +137,6 @@ impl Verb {
                 | Self::Reserve
                 | Self::ReserveWithinMemory
                 | Self::Settle
-                | Self::Heartbeat
         )
     }
 }
@@ -255,7 +244,6 @@ impl Library {
             include_str!("lua/verbs.lua"),
             include_str!("lua/reserve.lua"),
             include_str!("lua/charge.lua"),
-            include_str!("lua/group.lua"),
             include_str!("lua/hello.lua"),
         ]
         .concat()
@@ -294,7 +282,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("rategate_")));
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 30);
+        assert_eq!(all.len(), 28);
         let name = Library::LIVE.name();
         assert_eq!(name.len(), "rategate_".len() + 16);
         assert!(Library::LIVE.source().starts_with(&format!("#!lua name={name}\n")));

@@ -23,7 +23,7 @@ pub struct Decoded<T> {
     /// just been taken: the clock went back further than the horizon, or another program wrote
     /// them.
     pub corrected: u64,
-    /// `false` if the call named a [marker](crate::group::Marker) that the store does not have.
+    /// `false` if the call named a [marker](crate::marker::Marker) that the store does not have.
     /// Such a store may have lost any state a moment ago.
     pub is_marked: bool,
     /// The content, by the kind of request.

@@ -7,7 +7,7 @@ use crate::common::load::{at, config, eventually, key, open, permits};
 use rategate::charge::Debt;
 use rategate::distributed::{DecidedBy, Decision, Distributed, StoreStatus};
 use rategate::store::{
-    Heartbeat, LeaseId, Rule, Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict,
+    LeaseId, Rule, Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict,
 };
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -152,14 +152,6 @@ fn the_rights_that_the_guide_names_are_enough() {
     let _ = store.hold(&oven, &key("o"), permits(1), LeaseId([9; 16])).wait().unwrap();
     assert_eq!(store.renew(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     assert_eq!(store.release(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
-    let heartbeat = Heartbeat {
-        member: [1; 16],
-        total: 9,
-        at_least: 0,
-        length_ns: 1_000_000_000,
-        memory_ns: 1_000_000_000,
-    };
-    assert_eq!(store.heartbeat(&key("g"), heartbeat).wait().unwrap().permits, 9);
     let _ = std::fs::remove_dir_all(folder);
 }
 

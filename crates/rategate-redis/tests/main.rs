@@ -31,7 +31,6 @@ mod conformance;
 mod debt_faults;
 #[cfg(feature = "client")]
 mod functions;
-mod groups;
 mod holding;
 mod live;
 #[cfg(feature = "client")]

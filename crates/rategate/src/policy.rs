@@ -9,6 +9,7 @@ pub use rategate_core::concurrent::{Concurrent, HasLockFree, LimiterPolicy, Lock
 pub use rategate_core::fixed_window::Anchor;
 pub use rategate_core::ledger::Ledger;
 pub use rategate_core::limit::Limit;
+pub use rategate_core::node::{Divisible, Part};
 pub use rategate_core::policy::Policy;
 pub use rategate_core::portable;
 pub use rategate_core::ratio::Ratio;

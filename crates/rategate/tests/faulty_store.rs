@@ -15,7 +15,7 @@ use rategate::store::{
     StoreReply, StoreRequest, Unavailable, Verdict,
 };
 use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
-use rategate_testkit::conformance::{Arena, flight, laws, members, reservations, traffic};
+use rategate_testkit::conformance::{Arena, flight, laws, reservations, traffic};
 use rategate_testkit::faulty::{Fate, FaultRates, FaultyStore};
 
 const MS: u64 = 1_000_000;
@@ -91,7 +91,6 @@ fn without_faults_it_is_the_store_itself() {
     laws::suite(&arena);
     traffic::suite(&arena);
     flight::suite(&arena);
-    members::suite(&arena);
     reservations::suite(&arena);
 }
 

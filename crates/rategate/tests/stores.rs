@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
 use rategate_testkit::conformance::{
-    Arena, calendars, crowds, debts, flight, laws, members, once, reservations, scenarios, traffic,
+    Arena, calendars, crowds, debts, flight, laws, once, reservations, scenarios, traffic,
 };
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -87,11 +87,6 @@ fn the_memory_store_names_the_instant_at_which_calls_pass() {
 #[test]
 fn the_memory_store_holds_permits_in_flight() {
     flight::suite(&InMemory::new());
-}
-
-#[test]
-fn the_memory_store_shares_totals_out() {
-    members::suite(&InMemory::new());
 }
 
 #[test]

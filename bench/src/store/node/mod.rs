@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::distributed::{DecidedBy, Distributed, Leases, Mode, PartitionConfig};
+use rategate::distributed::{DecidedBy, Distributed, Leases, Mode};
 use rategate::{Gcra, Rate};
 use rategate_bench::engines::Made;
 use rategate_bench::program::end_with_parent;
@@ -36,7 +36,7 @@ pub(crate) fn run(job: &str) -> Made<()> {
     let job: Job = serde_json::from_str(job)?;
     let store = Arc::new(RedisStore::open(config(&job))?);
     let limiter = limiter(&store, &job)?;
-    warm(&limiter, &job)?;
+    warm(&limiter)?;
     let grants = Grants::create(job.grants.as_deref())?;
     println!("ready");
     io::stdout().flush()?;
@@ -75,10 +75,6 @@ fn limiter(store: &Arc<RedisStore>, job: &Job) -> Made<Limiter> {
             let ttl = Duration::from_millis(length_ms);
             Mode::Leased(Leases { ttl, max_permits: most, guard: is_guarded, ..Leases::default() })
         }
-        NodeMode::Partitioned { beat_ms } => {
-            let heartbeat = Duration::from_millis(beat_ms);
-            Mode::Partitioned(PartitionConfig { heartbeat, ..PartitionConfig::default() })
-        }
     };
     let bucket = Gcra::new(Rate::per_second(job.per_s), job.burst)?;
     let builder = Distributed::builder(Arc::clone(store)).limit("bench", bucket).mode(mode);
@@ -87,13 +83,11 @@ fn limiter(store: &Arc<RedisStore>, job: &Job) -> Made<Limiter> {
 }
 
 /// Waits until the store has replied, on a key that is not counted.
-fn warm(limiter: &Limiter, job: &Job) -> Made<()> {
+fn warm(limiter: &Limiter) -> Made<()> {
     let begun = Instant::now();
     loop {
         let decision = limiter.try_acquire(b"warm", 1).wait()?;
-        let is_there = decision.by() != DecidedBy::Fallback;
-        // A partition begins with whatever the others leave.
-        if is_there || matches!(job.mode, NodeMode::Partitioned { .. }) {
+        if decision.by() != DecidedBy::Fallback {
             return Ok(());
         }
         if begun.elapsed() > READY_WITHIN {

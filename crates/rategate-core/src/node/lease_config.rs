@@ -126,7 +126,7 @@ fn scaled(length_ns: u64, ppm: u64, is_up: bool) -> u64 {
     scaled.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(u64::MAX)
 }
 
-/// An invalid lease or heartbeat config.
+/// An invalid lease config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeConfigError {
@@ -134,9 +134,6 @@ pub enum NodeConfigError {
     Drift,
     /// The length leaves no usable time once the drift is subtracted.
     TooShort,
-    /// A heartbeat counts no longer than until the next one: the member would lose its share each
-    /// time.
-    LengthWithinHeartbeat,
 }
 
 impl fmt::Display for NodeConfigError {
@@ -146,9 +143,6 @@ impl fmt::Display for NodeConfigError {
             Self::TooShort => {
                 f.write_str("the clock drift uses up the whole length; use at least 2ns")
             }
-            Self::LengthWithinHeartbeat => f.write_str(
-                "a heartbeat must count for longer than the interval between heartbeats",
-            ),
         }
     }
 }

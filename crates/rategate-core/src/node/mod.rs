@@ -10,18 +10,18 @@
 //! |---|---|
 //! | a limit whose permits a node borrows in batches | [`leased`] on [`lease_config`] |
 //! | leases that never add up to more than the limit | [`guard`] |
-//! | a limit of which each node has a share | [`member`], and [`group`] on the store's side |
+//! | a fixed part of a limit for each node, without a store | [`part`] |
 //! | to stop requests to an unavailable store | [`breaker`] |
 //!
 //! # Two ways to share a limit `N` in any `M`
 //!
-//! | | borrowed ([`Leased`]) | partitioned ([`Member`]) |
+//! | | borrowed ([`Leased`]) | divided ([`Part`]) |
 //! |---|---|---|
-//! | requests | one per half to whole of `q` units, per key | one per heartbeat, all keys |
-//! | uneven load | each node borrows what it needs | each has its share, needed or not |
+//! | requests | one per half to whole of `q` units, per key | none |
+//! | uneven load | each node borrows what it needs | each has its part, needed or not |
 //! | actions in any `M` | `N` with the guard, `N + Q` without | `N` |
-//! | store unavailable | leases are usable for at most `L` | the share is, for at most its length |
-//! | node lost | its units age out | the others have its share within two heartbeats |
+//! | store unavailable | leases are usable for at most `L` | there is no store |
+//! | node lost | its units age out | its part is lost, until the others are told |
 //!
 //! # Clocks
 //!
@@ -33,17 +33,15 @@ mod demand;
 mod lease_queue;
 
 pub mod breaker;
-pub mod group;
 pub mod guard;
 pub mod held;
 pub mod lease_config;
 pub mod leased;
-pub mod member;
+pub mod part;
 
 pub use breaker::{Breaker, BreakerConfig, Pass};
-pub use group::{Group, Heartbeat, HeartbeatReply};
 pub use guard::{GuardError, Lent, guarded};
 pub use held::Held;
 pub use lease_config::{LeaseConfig, NodeConfigError};
 pub use leased::{LeaseAction, LeaseActionId, LeaseHold, Leased, LocalDecision};
-pub use member::{HeartbeatId, Member, MemberConfig, Resize};
+pub use part::{Divisible, Part};

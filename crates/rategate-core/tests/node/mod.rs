@@ -5,8 +5,7 @@ mod breaker;
 mod clock;
 mod guard;
 mod leased;
-mod members;
-mod shares;
+mod part;
 mod world;
 
 use std::num::NonZeroU64;

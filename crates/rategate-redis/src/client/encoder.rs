@@ -9,7 +9,6 @@ use crate::batch::{Batch, Extra};
 use crate::charge::{self, Charges};
 use crate::command::{Command, Settings};
 use crate::error::RequestError;
-use crate::group;
 use crate::key::KeySpace;
 use crate::plan::Plan;
 use crate::reserve::{self, Ends, Estimates};
@@ -26,10 +25,7 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// Returns the slot that all keys of a request are in.
     pub(crate) fn slot_of(&self, request: &StoreRequest<Plan>) -> u16 {
-        match request {
-            StoreRequest::Heartbeat { group, .. } => self.keys.slot_of_group(group),
-            request => self.keys.key(request.key()).slot(),
-        }
+        self.keys.key(request.key()).slot()
     }
 
     /// Returns the command of a call, for a server whose clock shows about `around_us`.
@@ -137,9 +133,6 @@ impl Encoder {
                 returns::renew(plan, &key, *lease, permits.get(), settings)
             }
             StoreRequest::Reset { plan, key } => Ok(returns::reset(plan, &self.keys.key(key))),
-            StoreRequest::Heartbeat { group, heartbeat } => {
-                Ok(group::heartbeat(&self.keys, group, heartbeat))
-            }
             _ => Err(RequestError::NoPermits),
         }
     }
@@ -184,9 +177,7 @@ pub(crate) fn check(request: &StoreRequest<Plan>) -> Result<(), RequestError> {
         StoreRequest::End { plan, debt, .. } => {
             return reserve::check_end(plan, *debt);
         }
-        StoreRequest::Credit { .. }
-        | StoreRequest::Reset { .. }
-        | StoreRequest::Heartbeat { .. } => return Ok(()),
+        StoreRequest::Credit { .. } | StoreRequest::Reset { .. } => return Ok(()),
     };
     if permits.get() > plan.maximum() {
         let exceeds = ExceedsCapacity::new(permits.get(), plan.maximum());

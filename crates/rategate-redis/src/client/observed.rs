@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::group::Marker;
+use crate::marker::Marker;
 
 /// Observations of a server over one connection.
 #[derive(Default)]

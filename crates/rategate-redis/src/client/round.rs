@@ -13,7 +13,6 @@ use crate::batch;
 use crate::charge;
 use crate::command::Command;
 use crate::error::ReplyError;
-use crate::group;
 use crate::plan::Plan;
 use crate::refusal::ServerRefusal as Refusal;
 use crate::reply::{self, Decoded, Outcomes, Value};
@@ -274,15 +273,14 @@ fn deliver_single(
             deliver_each(one, decoded, Reply::Credited, connection, store_context);
             continue;
         }
-        let decoded = match &item.request {
-            StoreRequest::Release { plan, .. }
-            | StoreRequest::Renew { plan, .. }
-            | StoreRequest::Reset { plan, .. } => {
-                let sum = |counts: Vec<u64>| counts.into_iter().fold(0, u64::saturating_add);
-                returns::read(plan, command, value)?.map(|counts| Reply::Count(sum(counts)))
-            }
-            _ => group::read(value)?.map(Reply::Share),
+        let (StoreRequest::Release { plan, .. }
+        | StoreRequest::Renew { plan, .. }
+        | StoreRequest::Reset { plan, .. }) = &item.request
+        else {
+            continue;
         };
+        let sum = |counts: Vec<u64>| counts.into_iter().fold(0, u64::saturating_add);
+        let decoded = returns::read(plan, command, value)?.map(|counts| Reply::Count(sum(counts)));
         store_context.shared.stats.corrected.add(decoded.corrected);
         let intact_for_ns = connection.observed.intact_for_ns(decoded.now_us, decoded.is_marked);
         item.respond(Ok(answer(decoded.content, intact_for_ns, decoded.now_us)));

@@ -22,7 +22,8 @@ use rategate_testkit::redis::{Brand, Client, Server};
 use super::value;
 
 pub(crate) struct Store {
-    pub(crate) server: Server,
+    /// Ends when it is dropped.
+    _server: Server,
     pub(crate) client: Client,
 }
 
@@ -43,7 +44,7 @@ impl Store {
         let mut client = server.client();
         client.ok(&Library::DEBUG.load());
         client.ok(&Library::LIVE.load());
-        Self { server, client }
+        Self { _server: server, client }
     }
 
     /// Returns a store of each installed product.

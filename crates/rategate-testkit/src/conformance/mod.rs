@@ -38,7 +38,6 @@ pub mod crowds;
 pub mod debts;
 pub mod flight;
 pub mod laws;
-pub mod members;
 pub mod once;
 pub mod reservations;
 pub mod scenarios;
@@ -87,5 +86,4 @@ pub fn suite(arena: &impl Arena) {
     once::suite(arena);
     crowds::suite(arena, 4);
     flight::suite(arena);
-    members::suite(arena);
 }

@@ -100,8 +100,6 @@ impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
     }
 
     /// Cuts a part off: requests for its keys all take this course.
-    ///
-    /// A group of members is in the part of the group's name.
     pub fn cut(&self, backend: usize, course: Fate) {
         self.wire.in_transit().courses.cut(backend, Some(course));
     }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::debt::Debt;
-use rategate_core::node::{
-    BreakerConfig, GuardError, LeaseConfig, MemberConfig, NodeConfigError, guarded,
-};
+use rategate_core::node::{BreakerConfig, GuardError, LeaseConfig, NodeConfigError, guarded};
 
 use super::charges::Charges;
 use super::counts::Counters;
@@ -17,8 +15,7 @@ use super::deadline::TaskDeadlines;
 use super::fallback::Fallback;
 use super::inner::{Inner, Strategy};
 use super::leased::Leasing;
-use super::mode::{Breaker, Leases, Mode, OnUnavailable, PartitionConfig};
-use super::partitioned::Partitioned;
+use super::mode::{Breaker, Leases, Mode, OnUnavailable};
 use super::renewals::Renewals;
 use super::rounds::WorkSchedule;
 use super::watch::Watch;
@@ -29,7 +26,7 @@ use rategate_core::span::whole_ns;
 
 /// The default time that a call waits for the store: 20 ms.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
-/// The default capacity of a node, in keys of borrowed permits or of partitions.
+/// The default capacity of a node, in keys of borrowed permits.
 pub const DEFAULT_KEYS: usize = 1_000_000;
 
 /// A builder of a distributed limiter. See [`Distributed::builder`].
@@ -111,8 +108,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
 
     /// Ignores the store's grants until it is known to have lost nothing that still matters.
     ///
-    /// That is for as long as the limit remembers, plus the time of a lease or a partition. It is
-    /// for a limit that must hold across a failover, at the price of [`OnUnavailable`] for that
+    /// That is for as long as the limit remembers, plus the time of a lease. It is for a limit that must hold across a failover, at the price of [`OnUnavailable`] for that
     /// long after one, and after the first start.
     #[must_use]
     pub fn with_quarantine(mut self) -> Self {
@@ -138,8 +134,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
 
     /// Sets the capacity of a node, in keys. The default is [`DEFAULT_KEYS`].
     ///
-    /// A new key beyond it is decided by the store itself where permits are leased. It is denied
-    /// where they are partitioned, and by [`OnUnavailable::Local`].
+    /// A new key beyond it is decided by the store itself where permits are leased, and denied by
+    /// [`OnUnavailable::Local`].
     #[must_use]
     pub fn with_max_keys(mut self, max_keys: usize) -> Self {
         self.choices.max_keys = max_keys;
@@ -184,7 +180,6 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let held_ns = match choices.mode {
             Mode::Exact => 0,
             Mode::Leased(leases) => leases.length_ns()?.get(),
-            Mode::Partitioned(shares) => shares.config()?.length_ns().get(),
         };
         let memory_ns = rules.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
         let quarantine_ns =
@@ -204,9 +199,6 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 leases.config(memory_ns, capacity)?,
                 choices.max_keys,
             )),
-            Mode::Partitioned(shares) => {
-                Strategy::Partitioned(Box::new(Partitioned::new(&rules, shares, choices.max_keys)?))
-            }
         };
         let store_plan = Arc::new(store.plan(&stored_rules).map_err(SetupError::Plan)?);
         let fallback = Fallback::new(choices.on_unavailable, &rules, &clock, choices.max_keys)
@@ -243,10 +235,6 @@ impl Choices {
         if self.rules.is_empty() {
             return Err(SetupError::NoLimit);
         }
-        let calendar = self.rules.iter().find(|(_, rule)| matches!(rule, Rule::Calendar(_)));
-        if let (Some((label, _)), Mode::Partitioned(_)) = (calendar, self.mode) {
-            return Err(SetupError::CalendarShared { label: label.clone() });
-        }
         let in_flight = self.rules.iter().find(|(_, rule)| matches!(rule, Rule::InFlight(..)));
         let Some((label, _)) = in_flight else { return Ok(()) };
         if self.mode != Mode::Exact {
@@ -267,13 +255,6 @@ impl Breaker {
             pause_ns: positive_ns(self.pause, "pause")?,
             max_pause_ns: positive_ns(self.max_pause, "max_pause")?,
         })
-    }
-}
-
-impl PartitionConfig {
-    pub(super) fn config(self) -> Result<MemberConfig, SetupError> {
-        let heartbeat_ns = positive_ns(self.heartbeat, "heartbeat")?;
-        MemberConfig::new(heartbeat_ns, self.drift_ppm).map_err(SetupError::LeaseConfig)
     }
 }
 
@@ -334,14 +315,14 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
 pub enum SetupError {
     /// No limit was given.
     NoLimit,
-    /// A field of [`Leases`], [`PartitionConfig`] or [`Breaker`] is zero.
+    /// A field of [`Leases`] or [`Breaker`] is zero.
     Zero {
         /// The name of the field.
         field: &'static str,
     },
     /// The store cannot keep a limit.
     Plan(PlanError),
-    /// The lease or membership config is invalid.
+    /// The lease config is invalid.
     LeaseConfig(NodeConfigError),
     /// The leases are too long for their limit.
     Guard {
@@ -357,14 +338,6 @@ pub enum SetupError {
         /// The label of the limit.
         label: String,
     },
-    /// A calendar quota is partitioned. Each node would find the borders by its own clock, which
-    /// may be wrong.
-    CalendarShared {
-        /// The label of the limit.
-        label: String,
-    },
-    /// Several limits were given, but only one can be partitioned.
-    SeveralShared,
 }
 
 impl fmt::Display for SetupError {
@@ -379,14 +352,6 @@ impl fmt::Display for SetupError {
                 f,
                 "limit `{label}`: permits in flight require the exact mode, and `Deny` or `Admit` \
                  while the store is unavailable"
-            ),
-            Self::CalendarShared { label } => write!(
-                f,
-                "limit `{label}`: a calendar quota is not partitioned, since its borders are those \
-                 of one clock; use the exact or the leased mode"
-            ),
-            Self::SeveralShared => f.write_str(
-                "several limits: one limiter partitions one limit, so build a limiter for each",
             ),
         }
     }

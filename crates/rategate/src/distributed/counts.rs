@@ -12,8 +12,6 @@ pub struct Counts {
     pub store: Calls,
     /// Decided with borrowed permits, or by a remembered denial.
     pub lease: Calls,
-    /// Decided with this node's partition.
-    pub share: Calls,
     /// Decided without the store, by the fallback.
     pub fallback: Calls,
     /// The number of changes of the store's status.
@@ -36,8 +34,8 @@ pub struct Calls {
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    granted: [AtomicU64; 5],
-    denied: [AtomicU64; 5],
+    granted: [AtomicU64; 4],
+    denied: [AtomicU64; 4],
     changes: AtomicU64,
 }
 
@@ -61,7 +59,6 @@ impl Counters {
         Counts {
             store: calls(DecidedBy::Store),
             lease: calls(DecidedBy::Lease),
-            share: calls(DecidedBy::Share),
             fallback: calls(DecidedBy::Fallback),
             changes: self.changes.load(Ordering::Relaxed),
             waiting_charges,
@@ -74,9 +71,8 @@ const fn index(by: DecidedBy) -> usize {
     match by {
         DecidedBy::Store => 0,
         DecidedBy::Lease => 1,
-        DecidedBy::Share => 2,
-        DecidedBy::Fallback => 3,
-        DecidedBy::NoPermits => 4,
+        DecidedBy::Fallback => 2,
+        DecidedBy::NoPermits => 3,
     }
 }
 

@@ -137,9 +137,8 @@ pub struct Grant {
     pub by: DecidedBy,
     /// The permits that one more call could take then.
     ///
-    /// For a lease, the permits left of those that this node borrowed; for a partition, of that;
-    /// without the store, of the limit that this node keeps alone. `None` where they are not
-    /// counted.
+    /// For a lease, the permits left of those that this node borrowed; without the store, of the
+    /// limit that this node keeps alone. `None` where they are not counted.
     pub remaining: Option<u64>,
     /// The instant on the store's clock, in ns, if the store decided.
     pub(super) store_ns: Option<u64>,
@@ -180,8 +179,6 @@ pub enum DecidedBy {
     Store,
     /// This node, with permits that it had borrowed, or by a remembered denial.
     Lease,
-    /// This node, with its partition of the limit.
-    Share,
     /// This node, by its fallback, because the store is unavailable.
     Fallback,
     /// No party: the request was for no permits.

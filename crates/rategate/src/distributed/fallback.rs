@@ -2,15 +2,21 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
+use std::time::Duration;
+
+use rategate_core::gcra::Gcra;
+use rategate_core::sliding_log::SlidingLog;
 
 use super::decision::{DecidedBy, Decision};
 use super::mode::{DEFAULT_DRIFT_PPM, OnUnavailable};
-use super::partition::partition;
 use super::remembered_ns;
 use crate::clock::Clock;
 use crate::store::{
     Key, MemoryStore, PlanError, Receipt, Rule, Store, StoreExt, StoreRequest, Verdict,
 };
+
+/// The whole, in parts per million.
+const WHOLE_PPM: u64 = 1_000_000;
 
 /// The fallback of [`OnUnavailable`], with the state that it needs.
 pub(super) enum Fallback<C: Clock + 'static> {
@@ -114,5 +120,46 @@ impl<C: Clock + 'static> Fallback<C> {
 
 /// Returns the rule of one partition, rounded down, as the nodes are not numbered.
 fn partition_of(rule: &Rule, nodes: NonZeroU32) -> Option<Rule> {
-    partition(rule, rule.capacity().checked_div(nodes.get().into())?, DEFAULT_DRIFT_PPM)
+    partition(rule, rule.capacity().checked_div(nodes.get().into())?)
+}
+
+/// Returns the rule for a partition of `share` of the [`capacity`](Rule::capacity) permits of a
+/// rule.
+///
+/// The node keeps it alone, by a clock that may be faster than others by [`DEFAULT_DRIFT_PPM`].
+/// Returns `None` where nothing is left, and for permits in flight.
+///
+/// A bucket's rate is divided as its burst is: the partitions' bursts and rates add up to no
+/// more than the whole's. A fixed window becomes a log, as its grid would be that of the node's
+/// clock. A calendar quota stays one: its borders follow the time since 1970 on each clock.
+fn partition(rule: &Rule, share: u64) -> Option<Rule> {
+    let total = rule.capacity();
+    let share = share.min(total);
+    match rule {
+        Rule::Bucket(bucket) => {
+            let slower = WHOLE_PPM.saturating_sub(DEFAULT_DRIFT_PPM.into());
+            let rate = bucket.rate().part(share, NonZeroU64::new(total)?);
+            let rate = rate.part(slower, NonZeroU64::new(WHOLE_PPM)?);
+            Gcra::new(rate, share).ok().map(Rule::Bucket)
+        }
+        Rule::Log(log) => {
+            let part =
+                SlidingLog::try_new(share, Duration::from_nanos(longer(log.held_for_ns()))).ok()?;
+            part.with_resolution(Duration::from_nanos(log.resolution_ns())).ok().map(Rule::Log)
+        }
+        Rule::Window(window) => {
+            SlidingLog::try_new(share, Duration::from_nanos(longer(window.period_ns())))
+                .ok()
+                .map(Rule::Log)
+        }
+        Rule::Calendar(calendar) => calendar.with_permits(share).ok().map(Rule::Calendar),
+        Rule::InFlight(..) => None,
+    }
+}
+
+/// Returns the time that a fast clock shows when a length has passed.
+fn longer(length_ns: u64) -> u64 {
+    let drift_ns = u128::from(length_ns).saturating_mul(DEFAULT_DRIFT_PPM.into());
+    let drift_ns = drift_ns.div_ceil(WHOLE_PPM.into());
+    length_ns.saturating_add(u64::try_from(drift_ns).unwrap_or(u64::MAX))
 }

@@ -9,7 +9,6 @@ use super::deadline::TaskDeadlines;
 use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender, Grant};
 use super::fallback::Fallback;
 use super::leased::{Entry, Leasing};
-use super::partitioned::Partitioned;
 use super::renewals::Renewals;
 use super::rounds::WorkSchedule;
 use super::watch::{Change, Watch};
@@ -50,15 +49,12 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
 pub(super) enum Strategy {
     Exact,
     Leased(Leasing),
-    Partitioned(Box<Partitioned>),
 }
 
 /// Background work that is due at an instant.
 pub(super) enum BackgroundWork {
     /// A key with borrowed permits, if it still exists.
     Key(Weak<Entry>),
-    /// A heartbeat.
-    Heartbeat,
     /// Renewals of permits in flight.
     Renewals,
     /// Charges that wait for the store.
@@ -79,7 +75,6 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 // There is no capacity for the key's lease.
                 None => self.exact(Key::from(key), permits, None),
             },
-            Strategy::Partitioned(shared) => self.partitioned(shared, key, permits),
         }
     }
 
@@ -155,21 +150,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
             }
             (DecidedBy::Fallback, _) => self.fallback.refund(key, permits, grant.receipt),
-            (DecidedBy::Lease | DecidedBy::Share | DecidedBy::NoPermits, _) => {}
-        }
-    }
-
-    /// Starts the limiter's background work.
-    pub(super) fn begin(self: &Arc<Self>) {
-        if let Strategy::Partitioned(shared) = &self.strategy {
-            self.heartbeat(shared);
-        }
-    }
-
-    /// Leaves the group, if the limiter is a member of one.
-    pub(super) fn leave(self: &Arc<Self>) {
-        if let Strategy::Partitioned(shared) = &self.strategy {
-            self.leave_group(shared);
+            (DecidedBy::Lease | DecidedBy::NoPermits, _) => {}
         }
     }
 
@@ -188,11 +169,6 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn attend(self: &Arc<Self>) -> Option<u64> {
         while let Some(round) = self.rounds.take(self.clock.now_ns()) {
             match round {
-                BackgroundWork::Heartbeat => {
-                    if let Strategy::Partitioned(shared) = &self.strategy {
-                        self.heartbeat(shared);
-                    }
-                }
                 BackgroundWork::Renewals => self.renewal_round(),
                 BackgroundWork::Charges => self.charge_round(),
                 BackgroundWork::Key(entry) => {

@@ -1,14 +1,13 @@
 //! Distributed limits: one limit per key that many processes keep together.
 //!
 //! A [`Distributed`] is a limit for each key that any number of processes share through a
-//! [store](crate::store) that all of them reach, in one of three [modes](Mode). Each mode has
+//! [store](crate::store) that all of them reach, in one of two [modes](Mode). Each mode has
 //! its own cost and its own bound.
 //!
 //! | mode | round trips | bound in any window | without the store |
 //! |---|---|---|---|
 //! | [`Exact`](Mode::Exact) | one per call, batched | the limit | the fallback |
 //! | [`Leased`](Mode::Leased) | one per debit | the limit and leases | leases, then the fallback |
-//! | [`Partitioned`](Mode::Partitioned) | one per heartbeat | the limit | the partition |
 //!
 //! The fallback is chosen by [`OnUnavailable`].
 //!
@@ -17,10 +16,9 @@
 //!   most the limit passes plus the permits borrowed when the window began, or at most the limit
 //!   [with a guard](Leases::guard). Without the store, borrowed permits last for at most one
 //!   lease.
-//! * **Partitioned.** Each node has a partition of the limit, renewed by heartbeats. Without the
-//!   store, it lasts for one and a half heartbeats.
 //!
-//! Two further modes do not need this module. *Affine*: all calls of a key come to one process,
+//! Three further modes do not need this module. *Static shares*: each process keeps a fixed
+//! [part](crate::policy::Part) of the limit, without a store. *Affine*: all calls of a key come to one process,
 //! so a [`Keyed`](crate::Keyed) decides, and saves its state across restarts (feature `serde`).
 //! *Relaxed*: `rategate analyze` reads logs and keeps a list of clients over their limit, which
 //! nodes consult: [`deny`](crate::deny).
@@ -40,12 +38,10 @@
 //!
 //! # After a fork
 //!
-//! Create a child's limiters in the child. A copy of the parent's is the same member of a group
-//! and has the same borrowed permits, so both processes would use them. In
-//! [`Leased`](Mode::Leased) mode, the borrowed permits are used once more. In
-//! [`Partitioned`](Mode::Partitioned) mode the partition is, until it lapses, as the thread that
-//! keeps it is the parent's. A limiter in [`Exact`](Mode::Exact) mode is right in both, as far
-//! as its store is. Dropping a copy in the child takes nothing from the parent.
+//! Create a child's limiters in the child. A copy of the parent's has the same borrowed permits,
+//! so in [`Leased`](Mode::Leased) mode both processes would use them. A limiter in
+//! [`Exact`](Mode::Exact) mode is right in both, as far as its store is. Dropping a copy in the
+//! child takes nothing from the parent.
 //!
 //! # Example
 //!
@@ -81,11 +77,8 @@ mod health;
 mod held;
 mod inner;
 mod leased;
-mod member;
 mod mode;
 mod once;
-mod partition;
-mod partitioned;
 mod renewals;
 mod reserve;
 mod rounds;
@@ -96,7 +89,7 @@ pub use builder::{DEFAULT_BUDGET, DEFAULT_KEYS};
 pub use counts::{Calls, Counts};
 pub use decision::{DecidedBy, Decision, DecisionFuture, Denial, Grant};
 pub use health::{Health, StoreStatus};
-pub use mode::{Breaker, Leases, Mode, OnUnavailable, PartitionConfig};
+pub use mode::{Breaker, Leases, Mode, OnUnavailable};
 pub use renewals::LeaseGuard;
 
 use std::fmt;
@@ -173,7 +166,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     pub fn key(&self, key: &[u8]) -> KeyHandle<S, C> {
         let entry = match &self.inner().strategy {
             Strategy::Leased(leasing) => leasing.entry(key, self.inner()),
-            Strategy::Exact | Strategy::Partitioned(_) => None,
+            Strategy::Exact => None,
         };
         KeyHandle { limiter: self.clone(), key: Key::from(key), entry }
     }
@@ -222,8 +215,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Refunds permits of a grant that had no effect and will have none, each permit once.
     ///
     /// Permits granted by the store go back to it. Those that this node granted from a lease, or
-    /// without the store, can be granted here again. Those that it granted from its partition age
-    /// out as if they had been used.
+    /// without the store, can be granted here again.
     pub fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant) {
         self.inner().refund(Key::from(key), permits, grant);
     }
@@ -232,8 +224,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// came back.
     ///
     /// The caller vouches for them: in any window, the permits that pass exceed the limit by no
-    /// more than come back in it. This node's borrowed permits, partition and fallback are not
-    /// touched, so a partitioned limit takes none back.
+    /// more than come back in it. This node's borrowed permits and fallback are not touched.
     pub fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64> {
         let inner = self.inner();
         inner.store.credit(&inner.store_plan, &Key::from(key), permits)
@@ -274,13 +265,9 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// # Errors of the reply
     ///
     /// [`StoreError::CountsInFlight`], for limits that count permits in flight and nothing else;
-    /// [`StoreError::InvalidRequest`], for a partitioned limit, whose permits are not in the store,
-    /// and for a debt that the store cannot carry.
+    /// [`StoreError::InvalidRequest`], for a debt that the store cannot carry.
     pub fn charge(&self, key: &[u8], permits: NonZeroU64) -> Pending<ChargeReply> {
         let inner = self.inner();
-        if let Strategy::Partitioned(_) = inner.strategy {
-            return Pending::failed(partitioned_counts_elsewhere());
-        }
         inner.store.charge(&inner.store_plan, &Key::from(key), permits.get(), inner.debt)
     }
 
@@ -291,12 +278,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// the store the fallback decides, and counts only what fits; the store may have counted the
     /// request or not. Errors are those of [`charge`](Self::charge).
     pub fn try_acquire_or_charge(&self, key: &[u8], permits: u64) -> DecisionFuture {
-        match self.inner().strategy {
-            Strategy::Exact | Strategy::Leased(_) => {
-                self.inner().acquire_or_charge(Key::from(key), permits)
-            }
-            Strategy::Partitioned(_) => self.inner().now(Err(partitioned_counts_elsewhere())),
-        }
+        self.inner().acquire_or_charge(Key::from(key), permits)
     }
 
     /// Reports this limiter's counts and status to the metrics recorder that the program has
@@ -320,20 +302,9 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         inner.counters.read(inner.charges.counts())
     }
 
-    /// Returns this node's partition of the permits, or `None` in other modes.
-    #[must_use]
-    pub fn share(&self) -> Option<u64> {
-        match &self.inner().strategy {
-            Strategy::Partitioned(shared) => {
-                Some(shared.membership.now(self.inner().clock.now_ns()).share)
-            }
-            Strategy::Exact | Strategy::Leased(_) => None,
-        }
-    }
-
     /// Runs background work that is due, and returns the time of the next, on the limiter's clock.
     ///
-    /// The work is heartbeats, renewals and the return of unused borrowed permits. Only for a
+    /// The work is renewals and the return of unused borrowed permits. Only for a
     /// limiter that is [unattended](Builder::unattended).
     #[must_use = "it returns the time of the next call"]
     pub fn attend(&self) -> Option<u64> {
@@ -342,7 +313,6 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
 
     fn start(inner: Inner<S, C>, is_attended: bool) -> Self {
         let inner = Arc::new(inner);
-        inner.begin();
         let needs_rounds = !matches!(inner.strategy, Strategy::Exact);
         let needs_no_thread = AtomicBool::new(!is_attended);
         let owner = Owner { inner, made_here: ProcessBound::new(()), needs_no_thread };
@@ -360,8 +330,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
         let inner = Arc::clone(self.inner());
         let name = String::from("rategate-rounds");
-        // Without a thread, borrowed permits age out instead of being returned, partitions lapse,
-        // and permits in flight end.
+        // Without a thread, borrowed permits age out instead of being returned, and permits in
+        // flight end.
         let _ = std::thread::Builder::new().name(name).spawn(move || inner.keep_attending());
     }
 
@@ -380,7 +350,6 @@ impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
     fn drop(&mut self) {
         if self.made_here.get().is_some() {
             self.inner.rounds.wake_signal().cancel();
-            self.inner.leave();
         }
     }
 }
@@ -392,7 +361,6 @@ impl<S: Store, C: Clock + Clone + 'static> fmt::Debug for Distributed<S, C> {
         let mode = match &inner.strategy {
             Strategy::Exact => "exact",
             Strategy::Leased(_) => "leased",
-            Strategy::Partitioned(_) => "partitioned",
         };
         f.debug_struct("Distributed")
             .field("name", &inner.name)
@@ -428,12 +396,6 @@ impl<S: Store, C: Clock + Clone + 'static> KeyHandle<S, C> {
             (_, Err(decision)) => inner.now(decision),
         }
     }
-}
-
-fn partitioned_counts_elsewhere() -> StoreError {
-    let why = "a partitioned limit takes no charges and reservations: its permits are not in the \
-               store";
-    StoreError::InvalidRequest(why.to_owned())
 }
 
 /// Returns the time for which a grant matters to a rule, in ns.

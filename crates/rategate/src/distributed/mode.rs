@@ -14,10 +14,6 @@ pub enum Mode {
     Exact,
     /// A node borrows permits for a time and grants them itself.
     Leased(Leases),
-    /// Each node has its partition of the limit, and decides alone, by its own clock.
-    ///
-    /// A fixed window is then kept as a log, because the grids of nodes would differ.
-    Partitioned(PartitionConfig),
 }
 
 /// The numbers of leases: `Leases { ttl, max_permits, guard: true, ..Leases::default() }`.
@@ -55,23 +51,6 @@ impl Default for Leases {
             guard: false,
             drift_ppm: DEFAULT_DRIFT_PPM,
         }
-    }
-}
-
-/// The heartbeat and the clock drift of a partitioned limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartitionConfig {
-    /// The time between two heartbeats of a node. 500 ms by default.
-    ///
-    /// A node that is silent for one and a half intervals loses its partition.
-    pub heartbeat: Duration,
-    /// The largest difference of clock rates, as in [`Leases::drift_ppm`].
-    pub drift_ppm: u32,
-}
-
-impl Default for PartitionConfig {
-    fn default() -> Self {
-        Self { heartbeat: Duration::from_millis(500), drift_ppm: DEFAULT_DRIFT_PPM }
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::inner::Strategy;
-use super::{Distributed, partitioned_counts_elsewhere};
+use super::Distributed;
 use crate::clock::Clock;
 use crate::store::{ChargeReply, CreditReply, Key, Pending, ReservationId, Store, StoreExt as _};
 
@@ -45,9 +44,6 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         id: ReservationId,
     ) -> Pending<ChargeReply> {
         let inner = self.inner();
-        if let Strategy::Partitioned(_) = inner.strategy {
-            return Pending::failed(partitioned_counts_elsewhere());
-        }
         let charge = (permits.get(), id);
         inner.store.charge_once(&inner.store_plan, &Key::from(key), charge, inner.debt)
     }

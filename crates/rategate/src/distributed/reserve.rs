@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rategate_core::span::whole_ns;
 
+use super::Distributed;
 use super::held::Estimate;
 use super::inner::{Inner, Strategy};
 use super::leased::Entry;
-use super::{Distributed, partitioned_counts_elsewhere};
 use crate::clock::Clock;
 use crate::store::{
     ChargeReply, EndReply, Key, Pending, Reply, ReservationEnd, ReservationId, ReserveReply,
@@ -62,9 +62,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     ///
     /// # Errors of the reply
     ///
-    /// [`StoreError::Exceeds`]; [`StoreError::InvalidRequest`], for a `ttl` of zero, and a
-    /// partitioned limit, whose permits are not in the store; [`StoreError::CountsInFlight`], for
-    /// no permits of limits that count permits in flight and nothing else.
+    /// [`StoreError::Exceeds`]; [`StoreError::InvalidRequest`], for a `ttl` of zero;
+    /// [`StoreError::CountsInFlight`], for no permits of limits that count permits in flight and nothing else.
     pub fn reserve(
         &self,
         key: &[u8],
@@ -86,9 +85,6 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         id: ReservationId,
         ttl: Duration,
     ) -> Pending<ReserveReply> {
-        if let Err(error) = self.check_reservations() {
-            return Pending::failed(error);
-        }
         let Some(ttl_ns) = NonZeroU64::new(whole_ns(ttl)) else {
             let why = "a reservation of no time holds nothing: give it a time above zero";
             return Pending::failed(StoreError::InvalidRequest(why.to_owned()));
@@ -173,9 +169,6 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Those of [`Self::reserve`], and [`StoreError::InvalidRequest`] for a debt that the store
     /// cannot carry.
     pub fn end(&self, key: &[u8], id: ReservationId, end: ReservationEnd) -> Pending<EndReply> {
-        if let Err(error) = self.check_reservations() {
-            return Pending::failed(error);
-        }
         let (inner, key) = (self.inner(), Key::from(key));
         if let Strategy::Leased(leasing) = &inner.strategy
             && let Some(entry) = leasing.known(&key)
@@ -184,13 +177,6 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             return here(StoreReply::ended, Reply::Ended(reply));
         }
         inner.store.end(&inner.store_plan, &key, id, end, inner.debt)
-    }
-
-    fn check_reservations(&self) -> Result<(), StoreError> {
-        match self.inner().strategy {
-            Strategy::Partitioned(_) => Err(partitioned_counts_elsewhere()),
-            Strategy::Exact | Strategy::Leased(_) => Ok(()),
-        }
     }
 }
 

@@ -85,12 +85,8 @@ pub(super) fn table(limit: &str, all: &Counts, keys: usize) {
 
 #[cfg(feature = "distributed")]
 pub(crate) fn distributed(limit: &str, counts: &distributed::Counts, health: &Health) {
-    let deciders = [
-        ("store", counts.store),
-        ("lease", counts.lease),
-        ("share", counts.share),
-        ("fallback", counts.fallback),
-    ];
+    let deciders =
+        [("store", counts.store), ("lease", counts.lease), ("fallback", counts.fallback)];
     for (by, calls) in deciders {
         for (outcome, calls) in [("granted", calls.granted), ("denied", calls.denied)] {
             counter!(DECIDED, "limit" => limit.to_owned(), "by" => by, "outcome" => outcome)

@@ -67,9 +67,7 @@ mod rule;
 mod store_ext;
 
 pub use error::{StoreError, Unavailable};
-pub use memory::{
-    DEFAULT_CAPACITY, InFlight, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore,
-};
+pub use memory::{DEFAULT_CAPACITY, InFlight, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use reply::{ChargeReply, CreditReply, Denial, Grant, Receipt, Reply, StoreReply, Verdict};
 pub use reply::{EndOutcome, EndReply, ReserveReply, ReserveVerdict};
 pub use request::{Key, LeaseId, ReservationEnd, ReservationId, StoreRequest};
@@ -78,7 +76,6 @@ pub use store_ext::{Pending, StoreExt, Unclaimed};
 
 pub use crate::process::{PerProcess, ProcessBound};
 #[doc(no_inline)]
-pub use rategate_core::node::{Heartbeat, HeartbeatReply};
 // For stores of other crates, which block for their replies too.
 #[doc(hidden)]
 pub use crate::wait::assert_may_block;

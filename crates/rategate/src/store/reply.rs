@@ -3,13 +3,12 @@
 use std::num::NonZeroU64;
 
 use rategate_core::debt::Charged;
-use rategate_core::node::HeartbeatReply;
 use rategate_core::verdict::Settled;
 
 /// A store's reply to a request, and how long the store has lost no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReply {
-    /// The verdict, count or partition.
+    /// The verdict, count or outcome.
     pub reply: Reply,
     /// The time for which this store is known to have lost nothing, in ns, rounded down.
     ///
@@ -40,8 +39,6 @@ pub enum Reply {
     Reserved(ReserveReply),
     /// The outcome of the end of a reservation.
     Ended(EndReply),
-    /// The partition of the member that sent a heartbeat.
-    Share(HeartbeatReply),
 }
 
 impl StoreReply {
@@ -79,12 +76,6 @@ impl StoreReply {
     #[must_use]
     pub fn ended(self) -> Option<EndReply> {
         if let Reply::Ended(ended) = self.reply { Some(ended) } else { None }
-    }
-
-    /// Returns the partition, if the reply is to a heartbeat.
-    #[must_use]
-    pub fn share(self) -> Option<HeartbeatReply> {
-        if let Reply::Share(share) = self.reply { Some(share) } else { None }
     }
 }
 

@@ -4,7 +4,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rategate_core::debt::Debt;
-use rategate_core::node::Heartbeat;
 
 use super::reply::Receipt;
 use crate::random::random_id;
@@ -203,17 +202,10 @@ pub enum StoreRequest<P> {
         /// The key.
         key: Key,
     },
-    /// Reports that a member of a group is alive, and requests its partition.
-    Heartbeat {
-        /// The group.
-        group: Key,
-        /// The member and its numbers.
-        heartbeat: Heartbeat,
-    },
 }
 
 impl<P> StoreRequest<P> {
-    /// Returns the key that the request concerns; for a heartbeat, the group.
+    /// Returns the key that the request concerns.
     #[must_use]
     pub const fn key(&self) -> &Key {
         match self {
@@ -227,8 +219,7 @@ impl<P> StoreRequest<P> {
             | Self::End { key, .. }
             | Self::Release { key, .. }
             | Self::Renew { key, .. }
-            | Self::Reset { key, .. }
-            | Self::Heartbeat { group: key, .. } => key,
+            | Self::Reset { key, .. } => key,
         }
     }
 }

@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 use rategate_core::debt::Debt;
 
 use super::{
-    Callback, ChargeReply, CreditReply, EndReply, Grant, Heartbeat, HeartbeatReply, Key, LeaseId,
-    Receipt, Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply,
-    StoreRequest, Unavailable, Verdict,
+    Callback, ChargeReply, CreditReply, EndReply, Grant, Key, LeaseId, Receipt, Reply,
+    ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply, StoreRequest,
+    Unavailable, Verdict,
 };
 use crate::delivery::{Delivery, OnUnclaimed};
 use crate::wait::assert_may_block;
@@ -170,12 +170,6 @@ pub trait StoreExt<P> {
     fn reset(&self, plan: &Arc<P>, key: &Key) -> Pending<u64> {
         self.call(StoreRequest::Reset { plan: Arc::clone(plan), key: Arc::clone(key) })
             .read_as(StoreReply::count)
-    }
-
-    /// Reports that a member of a group is alive. Returns its partition.
-    fn heartbeat(&self, group: &Key, heartbeat: Heartbeat) -> Pending<HeartbeatReply> {
-        self.call(StoreRequest::Heartbeat { group: Arc::clone(group), heartbeat })
-            .read_as(StoreReply::share)
     }
 }
 

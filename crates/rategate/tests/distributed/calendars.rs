@@ -1,14 +1,11 @@
-//! Calendar quotas over many nodes: decided by the store's clock, leased within a window, and
-//! never partitioned.
+//! Calendar quotas over many nodes: decided by the store's clock, leased within a window.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::ManualClock;
-use rategate::distributed::{
-    DecidedBy, Distributed, Mode, OnUnavailable, PartitionConfig, SetupError,
-};
+use rategate::distributed::{DecidedBy, Distributed, OnUnavailable};
 use rategate::store::{MemoryStore, Rule};
 use rategate_core::calendar::{Calendar, Grid, Window};
 
@@ -84,14 +81,6 @@ fn the_stores_clock_decides() {
     }
     store_clock.advance(Duration::from_millis(150));
     assert!(nodes[0].try_acquire(b"key", 2).wait().unwrap().is_granted());
-}
-
-#[test]
-fn a_calendar_is_not_partitioned() {
-    let builder = Distributed::builder(Arc::new(MemoryStore::new())).limit("quota", quota(5));
-    let refused = builder.mode(Mode::Partitioned(PartitionConfig::default())).build().unwrap_err();
-    assert_eq!(refused, SetupError::CalendarShared { label: "quota".to_owned() });
-    assert!(refused.to_string().contains("use the exact or the leased mode"), "{refused}");
 }
 
 /// Without the store a node keeps its part of the quota, from its first border on: an earlier

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::charge::{Charged, Debt};
-use rategate::distributed::{Decision, Distributed, Mode, PartitionConfig};
+use rategate::distributed::{Decision, Distributed};
 use rategate::error::ErrorKind;
 use rategate::policy::Anchor;
 use rategate::store::{MemoryStore, Rule, StoreError};
@@ -97,12 +97,4 @@ fn limits_that_take_no_charge_say_so() {
     let both = builder().limit("c", in_flight).limit("b", Gcra::per_second(1).burst(1));
     let charged = both.build().unwrap().charge(b"k", nonzero(4)).wait().unwrap().charged;
     assert_eq!(charged.debt, 3);
-
-    let shares = Mode::Partitioned(PartitionConfig::default());
-    let limiter = builder().limit("b", Gcra::per_second(10).burst(10)).mode(shares).unattended();
-    let limiter = limiter.build().unwrap();
-    let refused = limiter.charge(b"k", nonzero(1)).wait();
-    assert!(matches!(refused, Err(StoreError::InvalidRequest(_))), "{refused:?}");
-    let refused = limiter.try_acquire_or_charge(b"k", 1).wait();
-    assert!(matches!(refused, Err(StoreError::InvalidRequest(_))), "{refused:?}");
 }

@@ -9,13 +9,13 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rategate::distributed::{
-    Builder, DecidedBy, Decision, DecisionFuture, Distributed, Leases, Mode, PartitionConfig,
+    Builder, DecidedBy, Decision, DecisionFuture, Distributed, Leases, Mode,
 };
 use rategate::store::{Callback, MemoryStore, PlanError, Rule, Store, StoreRequest};
 use rategate::{Clock, Gcra};
 
+use crate::distributed::MS;
 use crate::distributed::fleet::Fleet;
-use crate::distributed::{MS, S};
 
 /// A store that never replies.
 #[derive(Default)]
@@ -50,17 +50,10 @@ fn woken() -> Arc<Woken> {
     Arc::new(Woken(AtomicU64::new(0), thread::current()))
 }
 
-fn modes() -> [Mode; 3] {
+fn modes() -> [Mode; 2] {
     let leases =
         Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 20, ..Leases::default() };
-    [
-        Mode::Exact,
-        Mode::Leased(leases),
-        Mode::Partitioned(PartitionConfig {
-            heartbeat: Duration::from_nanos(S),
-            ..PartitionConfig::default()
-        }),
-    ]
+    [Mode::Exact, Mode::Leased(leases)]
 }
 
 fn limited<T: Store, C: Clock + Clone + 'static>(builder: Builder<T, C>) -> Builder<T, C> {

@@ -219,7 +219,7 @@ fn invalid_requests_are_refused() {
 
 #[test]
 fn nonsense_is_refused_when_it_is_set_up() {
-    use rategate::distributed::{Distributed, Leases, Mode, OnUnavailable, PartitionConfig};
+    use rategate::distributed::{Distributed, Leases, Mode, OnUnavailable};
     use rategate::store::MemoryStore;
     use std::sync::Arc;
 
@@ -236,26 +236,9 @@ fn nonsense_is_refused_when_it_is_set_up() {
         builder().limit("a", bucket).mode(Mode::Leased(Leases { guard: true, ..leases })).build();
     assert!(matches!(guarded, Err(SetupError::Guard { .. })), "{guarded:?}");
     assert!(builder().limit("a", bucket).mode(Mode::Leased(leases)).build().is_ok());
-    for mode in [
-        Mode::Leased(leases),
-        Mode::Partitioned(PartitionConfig {
-            heartbeat: Duration::from_nanos(S),
-            ..PartitionConfig::default()
-        }),
-    ] {
-        let refused = builder().limit("f", in_flight).mode(mode).build().unwrap_err();
-        assert_eq!(refused, SetupError::InFlight { label: "f".to_owned() });
-    }
+    let refused = builder().limit("f", in_flight).mode(Mode::Leased(leases)).build().unwrap_err();
+    assert_eq!(refused, SetupError::InFlight { label: "f".to_owned() });
     assert!(
         builder().limit("f", in_flight).on_unavailable(OnUnavailable::local(1)).build().is_err()
     );
-    let two = builder().limit("a", bucket).limit("b", bucket);
-    let refused = two
-        .mode(Mode::Partitioned(PartitionConfig {
-            heartbeat: Duration::from_nanos(S),
-            ..PartitionConfig::default()
-        }))
-        .build()
-        .unwrap_err();
-    assert_eq!(refused, SetupError::SeveralShared);
 }

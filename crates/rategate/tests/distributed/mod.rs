@@ -8,7 +8,6 @@ mod deadline;
 mod exact;
 mod fleet;
 mod leased;
-mod partitioned;
 mod reserve;
 mod unavailable;
 mod wire;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::charge::{Charged, Settled};
-use rategate::distributed::{Builder, Distributed, Leases, Mode, OnUnavailable, PartitionConfig};
+use rategate::distributed::{Builder, Distributed, Leases, Mode, OnUnavailable};
 use rategate::store::{
     EndOutcome, EndReply, MemoryStore, Pending, ReservationEnd, ReservationId, ReserveReply,
     ReserveVerdict, Rule, Store, StoreError, Unavailable,
@@ -123,9 +123,6 @@ fn limits_that_hold_nothing_say_so() {
         }
         node.end(b"k", ID, ReservationEnd::Cancel).wait()
     };
-    let is_refused = |reply| matches!(reply, Err(StoreError::InvalidRequest(_)));
-    let shares = Mode::Partitioned(PartitionConfig::default());
-    assert!(is_refused(refuses(node(&store, &clock).mode(shares), TTL)));
     let unknown = refuses(node(&store, &clock), Duration::ZERO).unwrap();
     assert_eq!(unknown.outcome, EndOutcome::Unknown);
     let exceeds = node(&store, &clock).build().unwrap().reserve(b"k", 101, ID, TTL).wait();

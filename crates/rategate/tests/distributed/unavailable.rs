@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rategate::distributed::{
-    Builder, DecidedBy, Decision, Leases, Mode, OnUnavailable, PartitionConfig, StoreStatus,
+    Builder, DecidedBy, Decision, Leases, Mode, OnUnavailable, StoreStatus,
 };
 use rategate::{Gcra, SlidingLog};
 
@@ -182,52 +182,5 @@ fn a_quarantine_keeps_the_limit_over_a_failover() {
         assert!(max_granted <= max_expected, "{max_granted}");
         assert!(is_quarantined || max_granted > 100, "the failover costs nothing: {max_granted}");
         assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Healthy);
-    }
-}
-
-/// A store that has lost its members gives the whole total to the first member. With a quarantine
-/// no node uses it while the old shares last, and for as long as the limit remembers.
-#[test]
-fn a_quarantine_outlasts_the_shares() {
-    for is_quarantined in [true, false] {
-        let mut fleet = Fleet::new(8);
-        let set_up = |builder: Builder<Wire>| {
-            let shares = Mode::Partitioned(PartitionConfig {
-                heartbeat: Duration::from_nanos(200 * MS),
-                ..PartitionConfig::default()
-            });
-            let builder = builder
-                .limit("log", SlidingLog::new(100, Duration::from_nanos(100 * MS)))
-                .mode(shares);
-            if is_quarantined { builder.with_quarantine() } else { builder }
-        };
-        let image = fleet.store.image();
-        fleet.run_to(fleet.now_ns() + S);
-        for _ in 0..3 {
-            fleet.join(set_up);
-            fleet.run_to(fleet.now_ns() + 70 * MS);
-        }
-        let call_all = |fleet: &mut Fleet, ms: u64| {
-            for _ in 0..ms {
-                for call in 0..12 {
-                    fleet.call(call % 3, b"key", 1);
-                }
-                fleet.run_to(fleet.now_ns() + MS);
-            }
-        };
-        call_all(&mut fleet, 1_000);
-        // A node that has just had a reply does not learn of it, and goes on until its share
-        // expires.
-        let requests = fleet.nodes[0].wire.requests();
-        while fleet.nodes[0].wire.requests() == requests {
-            call_all(&mut fleet, 1);
-        }
-        call_all(&mut fleet, 5);
-        fleet.nodes[0].wire.set(LinkState::RequestsLost);
-        fleet.store.rewind(&image);
-        call_all(&mut fleet, 2_000);
-        let max_granted = fleet.max_in(100 * MS, |by| by == DecidedBy::Share);
-        assert_eq!(max_granted <= 100, is_quarantined, "{max_granted}");
-        assert!(fleet.grants.iter().any(|grant| grant.at_ns > fleet.now_ns() - 100 * MS));
     }
 }

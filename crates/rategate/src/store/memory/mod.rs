@@ -5,7 +5,6 @@ use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::entry::{Entry, Judged, PermitRequest, ReadReceipt};
-use self::groups::Groups;
 use self::once::Charge;
 use self::reservations::{Ending, Estimate};
 use self::reserve::IdCapacity;
@@ -17,7 +16,6 @@ use super::{
 use crate::clock::{Clock, MonotonicClock};
 
 mod entry;
-mod groups;
 mod leases;
 mod once;
 mod plan;
@@ -26,7 +24,6 @@ mod reserve;
 mod shard;
 mod state;
 
-pub use groups::MAX_GROUPS;
 pub use plan::{MAX_LIMITS, MemoryPlan};
 pub use reservations::InFlight;
 
@@ -100,7 +97,6 @@ const SHARD_CAPACITY: usize = 4_096;
 pub struct MemoryStore<C = MonotonicClock> {
     clock: C,
     shards: Box<[Mutex<Shard>]>,
-    groups: Mutex<Groups>,
     ids: IdCapacity,
     hasher: RandomState,
     born_ns: Mutex<u64>,
@@ -110,7 +106,6 @@ pub struct MemoryStore<C = MonotonicClock> {
 #[derive(Clone, Debug)]
 pub struct MemoryImage {
     shards: Box<[Shard]>,
-    groups: Groups,
 }
 
 impl MemoryStore {
@@ -144,9 +139,9 @@ impl<C: Clock> MemoryStore<C> {
         let each = keys.div_ceil(shards).max(1);
         let shards = (0..shards).map(|_| Mutex::new(Shard::new(each))).collect();
         let born_ns = Mutex::new(clock.now_ns());
-        let (groups, hasher) = (Mutex::new(Groups::default()), RandomState::new());
+        let hasher = RandomState::new();
         let ids = IdCapacity::new(keys.max(1));
-        Self { clock, shards, groups, ids, hasher, born_ns }
+        Self { clock, shards, ids, hasher, born_ns }
     }
 
     /// Sets the number of ids that are remembered, at least 1; as many as keys by default.
@@ -186,7 +181,7 @@ impl<C: Clock> MemoryStore<C> {
     #[must_use]
     pub fn image(&self) -> MemoryImage {
         let shards = self.shards.iter().map(|shard| lock(shard).clone()).collect();
-        MemoryImage { shards, groups: lock(&self.groups).clone() }
+        MemoryImage { shards }
     }
 
     /// Returns the store to an earlier image of it, as a replica that takes over does.
@@ -198,7 +193,6 @@ impl<C: Clock> MemoryStore<C> {
         for (index, shard) in self.shards.iter().enumerate() {
             lock(shard).rewind(image.shards.get(index), &self.ids);
         }
-        lock(&self.groups).rewind(&image.groups);
     }
 
     /// Locks the shard of a key, and returns it with the newest reading of the clock.
@@ -260,10 +254,6 @@ impl<C: Clock> MemoryStore<C> {
                 let era = shard.next_era();
                 let entry = shard.entry(&key);
                 Ok(Reply::Count(entry.map_or(0, |entry| entry.reset(&plan, now_ns, era))))
-            }
-            StoreRequest::Heartbeat { group, heartbeat } => {
-                let reply = lock(&self.groups).heartbeat(self.clock.now_ns(), &group, &heartbeat);
-                reply.map(Reply::Share)
             }
         }
     }
