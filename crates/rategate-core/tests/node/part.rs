@@ -17,6 +17,7 @@ fn parts<P: Divisible>(limit: &P, count: u32) -> Vec<Option<P>> {
     (0..count).map(|index| limit.part(Part::new(index, count).unwrap())).collect()
 }
 
+/// S3.15, X3.7: each node has its part, and nothing of the limit is lost or given twice.
 #[test]
 fn parts_add_up_to_the_limit() {
     let mut random = Rng::with_seed(7);
