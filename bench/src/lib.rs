@@ -1,25 +1,20 @@
-//! The harness that times our engines, alone or against others, and what its programs share.
+//! What the measuring programs of this package share.
 //!
-//! The sources of the harness are those of `rategate bench`, which is published and so may depend
-//! on published crates only. Here the same files are a library for the benches of this repository.
+//! `code` times calls of limiters, `memory` counts bytes, `wait` paces, `redis` decides in a store,
+//! `serve` asks the service and others over connections, and `tokens` reserves and commits.
 
-#[cfg(unix)]
-pub mod clock;
-#[path = "../../crates/rategate-cli/src/bench/engines.rs"]
-pub mod engines;
-#[path = "../../crates/rategate-cli/src/bench/floors.rs"]
-pub mod floors;
-#[path = "../../crates/rategate-cli/src/bench/harness.rs"]
-pub mod harness;
-pub mod program;
-#[cfg(feature = "report")]
+pub mod limits;
+pub mod process;
+pub mod race;
 pub mod report;
-pub mod scratch;
-#[path = "../../crates/rategate-cli/src/bench/starts.rs"]
-pub mod starts;
-#[path = "../../crates/rategate-cli/src/bench/truth.rs"]
-pub mod truth;
-pub mod usage;
+#[cfg(feature = "wires")]
+pub mod wires;
 
-#[cfg(doctest)]
-mod book;
+/// A result. The numbers of the measurements are valid; an error is one of the machine.
+pub type Made<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Returns the median, the upper one of two; NaN for no numbers.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+}

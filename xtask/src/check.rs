@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
         let clippy = format!("clippy --package {package} --no-default-features -- -D warnings");
         step(cargo(root, &clippy))?;
     }
-    downstream(root)?;
+    benches(root)?;
     // The targets of the fuzzer compile as all else does. Running them needs another compiler.
     let fuzz = "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target";
     step(cargo(root, &format!("{fuzz} -- -D warnings")))?;
@@ -172,12 +172,12 @@ fn without_atomics(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks the package outside the workspace, which depends on the library as other programs do.
-fn downstream(root: &Path) -> Result<()> {
-    let manifest = "--manifest-path bench-downstream/Cargo.toml";
+/// Checks the measuring programs, which depend on the library as other programs do.
+fn benches(root: &Path) -> Result<()> {
+    let manifest = "--manifest-path bench/Cargo.toml";
     step(cargo(root, &format!("fmt {manifest} --check")))?;
-    let folder = "--target-dir target/downstream";
-    step(cargo(root, &format!("clippy {manifest} {folder} --all-targets -- -D warnings")))
+    let what = "--target-dir target --locked --features wires --all-targets";
+    step(cargo(root, &format!("clippy {manifest} {what} -- -D warnings")))
 }
 
 /// Returns a package's examples. Each ends by itself and fails if what it shows is wrong: running

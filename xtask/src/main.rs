@@ -59,7 +59,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 26] = [
+static COMMANDS: [Command; 21] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -165,41 +165,16 @@ static COMMANDS: [Command; 26] = [
         run: |at, words| fuzz::run(&at.root, &at.target, &words[1..]),
     },
     Command {
-        forms: &["bench", "bench --quick"],
-        help: "times our engines and others', and writes docs/performance.md [--quick: in half a\n\
-               minute instead of one and a half]",
-        run: |at, words| bench::run(&at.root, &at.target, words.contains(&"--quick")),
-    },
-    Command {
-        forms: &["bench redis", "bench redis --quick"],
-        help: "times limits over many processes and a failing store, to the same page [--quick: in\n\
-               one minute instead of two]",
-        run: |at, words| bench::store::run(&at.root, &at.target, words.contains(&"--quick")),
-    },
-    Command {
-        forms: &["bench serve ...", "bench serve --quick ..."],
-        help: "times the service and other servers on one core, to the same page; the others are\n\
-               built once [--quick: in two minutes instead of ten] [parts: resp, grpc, http,\n\
-               leased, memory, reload]",
-        run: |at, words| bench::serve::run(&at.root, &at.target, &words[2..]),
-    },
-    Command {
         forms: &[
-            "bench tokens",
-            "bench tokens --quick",
-            "bench tokens --against PROGRAM",
-            "bench tokens --quick --against PROGRAM",
+            "bench ...",
+            "bench --quick ...",
+            "bench --write ...",
+            "bench --quick --write ...",
         ],
-        help: "times charges and reservations as ratios to takes, to the same page [--quick: in one\n\
-               minute instead of four] [--against PROGRAM: a rategate-bench-serve of an earlier\n\
-               commit, whose takes are timed beside]",
-        run: |at, words| bench::tokens::run(&at.root, &at.target, &words[2..]),
-    },
-    Command {
-        forms: &["bench downstream", "bench downstream --quick"],
-        help: "times the library beside other limiters as a program that depends on it builds it,\n\
-               by two profiles, and prints tables [--quick: with fewer keys and rounds]",
-        run: |at, words| bench::downstream::run(&at.root, &at.target, words.contains(&"--quick")),
+        help: "measures beside others, and prints tables: all, or what is named of code, memory, wait,\n\
+               redis, serve and tokens [--quick: to see that it works] [--write: also into\n\
+               docs/performance.md]",
+        run: |at, words| bench::run(&at.root, &at.target, &words[1..]),
     },
     Command {
         forms: &["node", "node --quick", "node --bench"],
@@ -218,12 +193,6 @@ static COMMANDS: [Command; 26] = [
                [--sources: those for all] [--try: tries what is there] [--complete: checks that\n\
                nothing is missing, and the tag]",
         run: |at, words| pack::run(&at.root, &at.target, words.get(1).copied()),
-    },
-    Command {
-        forms: &["abuse", "abuse SECONDS"],
-        help: "attacks a service in release with mutated conversations, slow and idle callers and\n\
-               floods, while others are served [SECONDS: the duration, 60 by default]",
-        run: |at, words| bench::serve::abuse(&at.root, &at.target, words.get(1).unwrap_or(&"60")),
     },
 ];
 

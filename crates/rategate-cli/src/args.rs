@@ -180,11 +180,10 @@ pub(crate) struct SimulateArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Benchmark the limiters on this machine, next to the machine's own steps
+/// Measure the longest calls of limiters on this machine, or test real starts
 ///
-/// Takes some seconds, and with --truth some two minutes. The figures are medians; on a busy
-/// machine they still move, so compare only what one run prints. On two threads all share one
-/// limiter. With --json nothing is printed before the end.
+/// Takes a second, and with --truth some two minutes. On a busy machine the figures move. With
+/// --json nothing is printed before the end.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// Test with a stopwatch if any window of real starts holds more than its limit: callers that

@@ -9,24 +9,12 @@ fn every_engine_does_what_its_line_says() {
     let output = run(&["bench", "--json"], b"");
     assert!(output.status.success(), "{}", stderr(&output));
     let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let (single, lines): (Vec<Value>, Vec<Value>) =
-        lines.into_iter().partition(|line| line["what"] == "single try");
-    for line in &single {
+    for line in &lines {
         assert!(line["calls"].as_u64() >= Some(100_000), "{line}");
         assert!(line["slowest_ns"].as_u64() >= line["one_in_10000_ns"].as_u64(), "{line}");
     }
-    assert!(single.len() > 2 && single.iter().any(|line| line["by"] == "nothing"));
-    for line in &lines {
-        assert!(line["ns"].as_f64().unwrap() > 0.0, "{line}");
-        assert!(line["per_s"].as_f64().unwrap() > 0.0, "{line}");
-        let granted = line["granted"].as_f64().unwrap();
-        let expected = if line["what"] == "try denied" { 0.0 } else { 1.0 };
-        assert!((granted - expected).abs() < 1e-3, "{line}");
-        assert_eq!(line["floor"].is_null(), line["what"] == "machine", "{line}");
-    }
-    for (what, by) in [("machine", "one Instant"), ("try granted", "gcra")] {
-        assert!(lines.iter().any(|line| line["what"] == what && line["by"] == by), "{what} {by}");
-    }
+    let by: Vec<&str> = lines.iter().filter_map(|line| line["by"].as_str()).collect();
+    assert_eq!(by, ["nothing", "gcra", "sliding log of 100", "two-timeline average"]);
 }
 
 /// No window of real starts is over the limit by the limiter's readings, for 1 to 256 threads and

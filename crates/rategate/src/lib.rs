@@ -239,3 +239,8 @@ pub use status::Status;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// The examples of the book and of the repository's README, run as tests: here, since no other
+/// crate has all that they use. The package lacks the files, which only tests of them read.
+#[cfg(all(doctest, feature = "distributed", feature = "futures", feature = "tokio"))]
+mod book;

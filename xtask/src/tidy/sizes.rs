@@ -33,7 +33,7 @@ pub(super) fn print(files: &[File]) {
 fn is_source(path: &str) -> bool {
     let in_crate =
         path.strip_prefix("crates/").and_then(|path| path.split('/').nth(1)) == Some("src");
-    let others = ["xtask/src/", "bench/src/", "bench-rivals/src/", "bench-downstream/src/"];
+    let others = ["xtask/src/", "bench/src/"];
     path.ends_with(".rs") && (in_crate || others.iter().any(|folder| path.starts_with(folder)))
 }
 

@@ -11,75 +11,75 @@ use std::time::{Duration, Instant};
 const STOPPED_NS: u64 = 20_000;
 
 /// The numbers of threads or tasks that call at once.
-pub const CALLERS: [usize; 4] = [1, 4, 32, 256];
+pub(super) const CALLERS: [usize; 4] = [1, 4, 32, 256];
 
 /// The start of one call.
 #[derive(Clone, Copy, Debug)]
-pub struct Start {
+pub(super) struct Start {
     /// The instant by the limiter's clock reading, where it reports it.
-    pub limiter_ns: Option<u64>,
+    pub(super) limiter_ns: Option<u64>,
     /// The instant by the caller's clock reading, right after the call.
-    pub caller_ns: u64,
+    pub(super) caller_ns: u64,
 }
 
 /// A limit, with the numbers needed for judging.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit {
+pub(super) struct Limit {
     /// The name for tables.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// The maximum number of permits in a window of `window_ns`.
-    pub at_most: usize,
+    pub(super) at_most: usize,
     /// The length of a window.
-    pub window_ns: u64,
+    pub(super) window_ns: u64,
     /// The permits per second in the long run.
-    pub per_s: f64,
+    pub(super) per_s: f64,
     /// The number of starts that may come together at first, which is not part of the rate.
-    pub burst: usize,
+    pub(super) burst: usize,
     /// The number of starts that come together from then on, as when a window opens.
-    pub together: usize,
+    pub(super) together: usize,
     /// The minimum distance of any two starts, for limits that guarantee one.
-    pub apart_ns: Option<u64>,
+    pub(super) apart_ns: Option<u64>,
 }
 
 /// The results of one limit with its callers.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(super) struct Row {
     /// The limit.
-    pub limit: Limit,
+    pub(super) limit: Limit,
     /// The limiter's origin, and the kind of its callers.
-    pub by: String,
+    pub(super) by: String,
     /// The number of callers.
-    pub callers: usize,
+    pub(super) callers: usize,
     /// The fullest window by the limiter's readings.
-    pub limiter: Option<Fullest>,
+    pub(super) limiter: Option<Fullest>,
     /// The fullest window by the callers' readings.
-    pub caller: Fullest,
+    pub(super) caller: Fullest,
     /// The share of starts closer to the one before than the limit guarantees, by the callers'
     /// readings.
-    pub close: Option<f64>,
+    pub(super) close: Option<f64>,
     /// The share of windows over the limit by the callers' readings though none of their starts
     /// was read late.
-    pub unexplained: f64,
+    pub(super) unexplained: f64,
     /// The share of starts at which the caller was preempted between the limiter's reading and
     /// its own.
-    pub stopped: f64,
+    pub(super) stopped: f64,
     /// The rate reached, as a part of the rate that the limit allows in the long run.
-    pub of_rate: f64,
+    pub(super) of_rate: f64,
     /// Seconds of processor time for each second.
-    pub cpu: Option<f64>,
+    pub(super) cpu: Option<f64>,
 }
 
 /// Statistics of the windows that begin with a start.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fullest {
+pub(super) struct Fullest {
     /// The number of starts in the fullest window.
-    pub starts: usize,
+    pub(super) starts: usize,
     /// The share of windows over the limit.
-    pub over: f64,
+    pub(super) over: f64,
 }
 
 /// Calls `run` in `callers` threads at once, and gathers their starts.
-pub fn by_threads(callers: usize, run: impl Fn() -> Vec<Start> + Sync) -> Vec<Start> {
+pub(super) fn by_threads(callers: usize, run: impl Fn() -> Vec<Start> + Sync) -> Vec<Start> {
     let all = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..callers {
@@ -97,7 +97,7 @@ pub fn by_threads(callers: usize, run: impl Fn() -> Vec<Start> + Sync) -> Vec<St
 /// # Errors
 ///
 /// An error if the runtime cannot be built.
-pub fn by_tasks<F>(callers: usize, run: impl Fn() -> F) -> std::io::Result<Vec<Start>>
+pub(super) fn by_tasks<F>(callers: usize, run: impl Fn() -> F) -> std::io::Result<Vec<Start>>
 where
     F: Future<Output = Vec<Start>> + Send + 'static,
 {
@@ -119,7 +119,7 @@ where
 /// # Errors
 ///
 /// Those of `measure`.
-pub fn row<E>(
+pub(super) fn row<E>(
     limit: Limit,
     by: impl Into<String>,
     callers: usize,
@@ -231,7 +231,7 @@ fn cpu_used() -> Option<Duration> {
 
 /// Formats the rows as a table.
 #[must_use]
-pub fn as_text(rows: &[Row]) -> String {
+pub(super) fn as_text(rows: &[Row]) -> String {
     let wide = rows.iter().map(|row| row.by.len().saturating_add(2)).max().unwrap_or(0);
     let mut text = format!(
         "{:<22}{:<wide$}{:>8}{:>9}{:>10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>9}{:>8}{:>7}\n",
@@ -284,7 +284,7 @@ pub fn as_text(rows: &[Row]) -> String {
 
 /// Formats the rows as a JSON array.
 #[must_use]
-pub fn as_json(rows: &[Row]) -> String {
+pub(super) fn as_json(rows: &[Row]) -> String {
     let or_null = |number: Option<String>| number.unwrap_or_else(|| "null".to_owned());
     let lines: Vec<String> = rows
         .iter()

@@ -9,7 +9,7 @@ use rategate::{
 };
 use rategate_core::span::whole_ns;
 
-use super::engines::Made;
+use super::Made;
 use super::starts::{self, CALLERS, Limit, Row, Start};
 
 const MS: u64 = 1_000_000;
@@ -19,7 +19,7 @@ const MS: u64 = 1_000_000;
 /// # Errors
 ///
 /// An error if a limit cannot be made, or there is no runtime for tasks.
-pub fn measure(lap: Duration) -> Made<Vec<Row>> {
+pub(super) fn measure(lap: Duration) -> Made<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, at_most, window_ns, per_s) in [
         ("log 10 in any 1 ms", 10, MS, 10_000.0),
@@ -56,7 +56,7 @@ pub fn measure(lap: Duration) -> Made<Vec<Row>> {
 /// Returns a bucket with a permit each `step_ns`, judged by windows of 49 steps, which 50 starts
 /// span.
 #[must_use]
-pub fn bucket(name: &'static str, step_ns: u64, burst: usize) -> Limit {
+pub(super) fn bucket(name: &'static str, step_ns: u64, burst: usize) -> Limit {
     let per_s = 1.0 / Duration::from_nanos(step_ns).as_secs_f64();
     let (at_most, window_ns) = (burst.saturating_add(48), step_ns.saturating_mul(49));
     let apart_ns = (burst == 1).then_some(step_ns);
@@ -85,7 +85,7 @@ where
 /// # Errors
 ///
 /// None; the result type is that of [`by_tasks`].
-pub fn by_threads<P>(
+pub(super) fn by_threads<P>(
     limit: Limit,
     policy: &P,
     precision: Precision,
@@ -119,7 +119,7 @@ where
 /// # Errors
 ///
 /// An error if there is no runtime for them.
-pub fn by_tasks<P>(limit: Limit, policy: &P, callers: usize, lap: Duration) -> Made<Row>
+pub(super) fn by_tasks<P>(limit: Limit, policy: &P, callers: usize, lap: Duration) -> Made<Row>
 where
     P: HasLockFree + Send + 'static,
     P::State: Send,
@@ -147,7 +147,7 @@ where
 
 /// Returns the instant at which callers stop. A long window has to pass at least twice.
 #[must_use]
-pub fn end(limit: Limit, lap: Duration) -> Instant {
+pub(super) fn end(limit: Limit, lap: Duration) -> Instant {
     let lap = lap.max(Duration::from_nanos(limit.window_ns.saturating_mul(2)));
     Instant::now().checked_add(lap).unwrap_or_else(Instant::now)
 }
