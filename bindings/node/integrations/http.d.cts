@@ -70,10 +70,10 @@ export interface HeaderOptions {
   window?: Span
   unit?: 'requests' | 'content-bytes' | 'concurrent-requests' | 'tokens' | 'input-tokens' | 'output-tokens'
   /**
-   * `"current"` is `RateLimit-Policy` and `RateLimit`, `"older"` `RateLimit-Limit`, `-Remaining`
-   * and `-Reset`, `"legacy"` these with `X-`, `"legacy-unix"` with the reset as Unix time.
+   * `"current"` is `RateLimit-Policy` and `RateLimit`, `"legacy"` `X-RateLimit-Limit`, `-Remaining`
+   * and `-Reset`, in seconds from now.
    */
-  dialects?: readonly ('current' | 'older' | 'legacy' | 'legacy-unix')[]
+  dialects?: readonly ('current' | 'legacy')[]
 }
 
 /** `C` is what the framework's own functions get, `A` the rest of the arguments of `answer`. */

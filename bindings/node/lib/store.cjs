@@ -2,7 +2,6 @@
 'use strict'
 
 const process = require('node:process')
-const { setInterval } = require('node:timers')
 
 const { onAbort } = require('./abort.cjs')
 const { limitsOf, optionalSpanNs, optionsOf, permitsOf, signalOf, spanNs, stringOf } = require('./arguments.cjs')
@@ -10,6 +9,7 @@ const { call, milliseconds, typed } = require('./errors.cjs')
 const { OTHER_LIMITER, notLeft, scratch } = require('./grant.cjs')
 const native = require('./native.cjs')
 const { show, showsItsGetters } = require('./show.cjs')
+const { keep } = require('./waits.cjs')
 
 /** The names of who decided, at the places of the compiled module's numbers. */
 const BY = ['store', 'lease', 'fallback', 'none']
@@ -24,8 +24,6 @@ const pending = new Map()
 let calls
 /** Ends the next call whose reply has come. */
 let next
-/** A timer that does nothing: while it is referenced, the process stays. */
-let keeper
 
 /** Brings back permits of a grant, each once. */
 let refunded
@@ -223,15 +221,12 @@ function begin (start, of, signal, resolve, reject) {
     })
   }
   pending.set(begun, wait)
-  if (pending.size === 1) {
-    keeper ??= setInterval(() => {}, 2 ** 30)
-    keeper.ref()
-  }
+  keep(1)
 }
 
 function end (id, wait) {
   pending.delete(id)
-  if (pending.size === 0) keeper.unref()
+  keep(-1)
   wait.offAbort?.()
 }
 

@@ -49,7 +49,7 @@ pub async fn run(
     let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let policy = QuotaPolicy::new("per-client", 20, Duration::from_secs(1))?;
     let layer = RateLimitLayer::keyed(Keyed::new(limit), client)
-        .headers(Headers::new(policy).and(Dialect::Older));
+        .headers(Headers::new(policy).and(Dialect::Legacy));
 
     let app = Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
     let service = app.into_make_service_with_connect_info::<SocketAddr>();

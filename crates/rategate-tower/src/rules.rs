@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, Response, response};
@@ -176,7 +176,7 @@ impl Rules {
         let tier = || gate.tier(&key_status.key);
         let newer = followed.policy(gate.changes(), given, tier, |tier| gate.numbers(tier));
         let policy = newer.as_deref().unwrap_or(given);
-        headers.write_of(policy, key_status.quota_status, SystemTime::now(), to);
+        headers.write_of(policy, key_status.quota_status, to);
     }
 }
 

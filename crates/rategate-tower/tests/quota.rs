@@ -21,7 +21,7 @@ const S: u64 = 1_000_000_000;
 
 fn given() -> Headers {
     let policy = QuotaPolicy::new("api", 7, Duration::from_secs(70)).unwrap();
-    Headers::new(policy).and(Dialect::Older)
+    Headers::new(policy).and(Dialect::Legacy)
 }
 
 /// Returns the header fields that a client at this path receives.
@@ -35,11 +35,11 @@ fn headers_for(layer: &RateLimitLayer, path: &str) -> HeaderMap {
     }
 }
 
-/// Returns the policy field, and the limit in the older dialect.
+/// Returns the policy field, and the limit in the legacy dialect.
 fn policy(layer: &RateLimitLayer, path: &str) -> (String, String) {
     let headers = headers_for(layer, path);
     let value = |name| headers.get(name).unwrap().to_str().unwrap().to_owned();
-    (value("ratelimit-policy"), value("ratelimit-limit"))
+    (value("ratelimit-policy"), value("x-ratelimit-limit"))
 }
 
 fn expected(quota: u64, window_s: u64) -> (String, String) {

@@ -127,7 +127,7 @@ async fn each_client_has_its_own_limit_and_its_own_headers() {
     let keyed = Keyed::with_clock(policy, Capacity::default(), clock.clone());
     let quota = QuotaPolicy::new("per client", 2, Duration::from_secs(60)).unwrap();
     let layer = RateLimitLayer::keyed(keyed.clone(), key::peer(|address: &IpAddr| *address))
-        .headers(Headers::new(quota).and(Dialect::Older));
+        .headers(Headers::new(quota).and(Dialect::Legacy));
     let from = |address: &str| {
         let mut request = get();
         request.extensions_mut().insert(address.parse::<IpAddr>().unwrap());
@@ -146,7 +146,7 @@ async fn each_client_has_its_own_limit_and_its_own_headers() {
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), Some("60"));
     assert_eq!(refused.header("ratelimit"), Some(r#""per client";r=0;t=60"#));
-    assert_eq!(refused.header("ratelimit-remaining"), Some("0"));
+    assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
     assert_eq!(
         refused.body,

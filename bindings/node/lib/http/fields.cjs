@@ -1,12 +1,12 @@
 // The header fields that report a limit to clients: those of draft-ietf-httpapi-ratelimit-headers-11
-// and older ones.
+// and X-RateLimit-*.
 'use strict'
 
 const { optionsOf, permitsOf, spanNs } = require('../arguments.cjs')
 const { show } = require('../show.cjs')
 
 const UNITS = ['requests', 'content-bytes', 'concurrent-requests', 'tokens', 'input-tokens', 'output-tokens']
-const DIALECTS = ['current', 'older', 'legacy', 'legacy-unix']
+const DIALECTS = ['current', 'legacy']
 const MAX_NAME = 128
 /** The largest integer of a structured field (RFC 9651, 3.3.1). */
 const MAX_INTEGER = 999_999_999_999_999
@@ -36,7 +36,7 @@ class Fields {
 
   /**
    * Writes what remains and the milliseconds until there is more, `null` if there never is or it is
-   * not known. What an outer layer has written stays: the current dialect lists both, of the others the stricter.
+   * not known. What an outer layer has written stays: the current dialect lists both, the legacy one has the stricter.
    */
   write (remaining, moreAfter, headers, response) {
     remaining = Math.min(remaining, MAX_INTEGER)
@@ -52,8 +52,7 @@ class Fields {
       // A request for more than there can ever be has no time of its own, but the limit has.
       const missing = Math.max(this.#quota - remaining, 0)
       const after = moreAfter ?? (missing === 0 ? 0 : this.#windowMs * missing / this.#quota)
-      const reset = dialect === 'legacy-unix' ? Math.ceil((Date.now() + after) / 1000) : Math.ceil(after / 1000)
-      this.#writeTriple(dialect === 'older' ? 'RateLimit' : 'X-RateLimit', remaining, reset, headers, response)
+      this.#writeLegacy(remaining, Math.ceil(after / 1000), headers, response)
     }
   }
 
@@ -69,12 +68,12 @@ class Fields {
     return this.#text
   }
 
-  #writeTriple (prefix, remaining, reset, headers, response) {
-    const there = headers.get(response, `${prefix}-Remaining`)
+  #writeLegacy (remaining, reset, headers, response) {
+    const there = headers.get(response, 'X-RateLimit-Remaining')
     if (there !== undefined && there !== null && Number(there) <= remaining) return
-    headers.set(response, `${prefix}-Limit`, String(this.#quota))
-    headers.set(response, `${prefix}-Remaining`, String(remaining))
-    headers.set(response, `${prefix}-Reset`, String(Math.min(reset, MAX_INTEGER)))
+    headers.set(response, 'X-RateLimit-Limit', String(this.#quota))
+    headers.set(response, 'X-RateLimit-Remaining', String(remaining))
+    headers.set(response, 'X-RateLimit-Reset', String(Math.min(reset, MAX_INTEGER)))
   }
 }
 

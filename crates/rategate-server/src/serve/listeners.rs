@@ -160,14 +160,10 @@ impl Supervisor {
 }
 
 const fn header_dialect(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
-    use rategate_tower::headers::{Dialect, Reset};
+    use rategate_tower::headers::Dialect;
     match dialect {
         settings::Dialect::Current => Dialect::Current,
-        settings::Dialect::Older => Dialect::Older,
-        settings::Dialect::Legacy => Dialect::Envoy,
-        settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
-        settings::Dialect::OpenAi => Dialect::OpenAi,
-        settings::Dialect::Anthropic => Dialect::Anthropic,
+        settings::Dialect::Legacy => Dialect::Legacy,
     }
 }
 

@@ -64,7 +64,7 @@ fn each_key_can_be_set_from_outside() {
         ("server.limits.connections_per_address", "8"),
         ("server.limits.idle", "9s"),
         ("server.limits.header_time", "10s"),
-        ("http.headers", "ratelimit,x-ratelimit"),
+        ("http.headers", "ietf,x-ratelimit"),
         ("http.hosts", "a.example, b"),
         ("http.trusted_proxies", "10.0.0.0/8, ::1"),
         ("grpc.count_denied", "true"),
@@ -128,7 +128,7 @@ fn each_key_can_be_set_from_outside() {
         (limits.idle, limits.header_time),
         (Duration::from_secs(9), Duration::from_secs(10))
     );
-    assert_eq!(settings.http.headers, [Dialect::Older, Dialect::Legacy]);
+    assert_eq!(settings.http.headers, [Dialect::Current, Dialect::Legacy]);
     assert_eq!(settings.http.hosts, ["a.example", "b"]);
     assert_eq!(settings.http.trusted_proxies.len(), 2);
     let grpc = &settings.grpc;

@@ -232,7 +232,7 @@ fn all_settings() {
         idle = "1min"
         header_time = "2s"
         [http]
-        headers = ["ietf", "x-ratelimit-epoch"]
+        headers = ["ietf", "x-ratelimit"]
         hosts = ["limits.example"]
         trusted_proxies = ["10.0.0.0/8", "::1"]
         [grpc]
@@ -286,7 +286,7 @@ fn all_settings() {
         (limits.idle, limits.header_time),
         (Duration::from_secs(60), Duration::from_secs(2))
     );
-    assert_eq!(settings.http.headers, [Dialect::Current, Dialect::LegacyEpoch]);
+    assert_eq!(settings.http.headers, [Dialect::Current, Dialect::Legacy]);
     assert_eq!(settings.http.hosts, ["limits.example"]);
     let trusted: Vec<_> = ["10.0.0.0/8", "::1"].map(|one| one.parse().unwrap()).into();
     assert_eq!(settings.http.trusted_proxies, trusted);

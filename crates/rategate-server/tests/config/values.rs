@@ -335,27 +335,17 @@ fn names_of_header_fields_are_names() {
     assert!(error.contains("unknown word `never`"), "{error}");
 }
 
-/// Two styles with the same names of fields would write one field twice, as one style listed twice
-/// would.
 #[test]
-fn header_fields_of_one_name_and_two_meanings_are_refused() {
+fn header_fields_are_of_two_styles_each_listed_once() {
     let load = |headers: &str| load_text("rules.toml", &format!("[http]\nheaders = [{headers}]\n"));
-    let both = load(r#""ietf", "x-ratelimit", "openai", "x-ratelimit-epoch""#);
-    let problems = both.unwrap_err().report();
-    for part in ["rules.toml:2:", "fields of the same names", "leave out one"] {
-        assert!(problems.contains(part), "{problems}");
-    }
-    for (headers, style) in [
-        (r#""openai", "ietf", "openai""#, "\"openai\""),
-        (r#""x-ratelimit-epoch", "x-ratelimit-epoch""#, "\"x-ratelimit-epoch\""),
-        (r#""ietf", "ratelimit", "x-ratelimit", "anthropic", "ietf""#, "\"ietf\""),
+    load(r#""ietf", "x-ratelimit""#).unwrap();
+    for (headers, parts) in [
+        (r#""ietf", "x-ratelimit", "ietf""#, &["\"ietf\"", "twice", "leave out one"][..]),
+        (r#""openai""#, &["openai", "ietf", "x-ratelimit"]),
     ] {
         let problems = load(headers).unwrap_err().report();
-        for part in ["rules.toml:2:", style, "twice", "leave out one"] {
+        for part in ["rules.toml:2:"].iter().chain(parts) {
             assert!(problems.contains(part), "{headers}: {problems}");
         }
-    }
-    for style in ["x-ratelimit", "x-ratelimit-epoch"] {
-        load(&format!(r#""ietf", "{style}", "ratelimit", "openai""#)).unwrap();
     }
 }

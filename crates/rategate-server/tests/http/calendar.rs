@@ -9,7 +9,7 @@ use rategate::store::MemoryStore;
 use rategate_server::config::load_text;
 use rategate_server::engine::{Engine, EngineSettings, Shared};
 use rategate_server::protocol::http::{Api, Caller, Options};
-use rategate_tower::headers::{Dialect, Reset};
+use rategate_tower::headers::Dialect;
 use serde_json::{Value as Json, json};
 
 use crate::http::common::{SECOND, Service};
@@ -33,7 +33,7 @@ fn service(text: &str, at_s: u64) -> (Service, Engine<ManualClock>) {
     clock.advance(Duration::from_secs(at_s));
     let engine = Engine::new(clock.clone(), EngineSettings::default());
     load(&engine, text);
-    let fields = vec![Dialect::Current, Dialect::Legacy(Reset::Delta)];
+    let fields = vec![Dialect::Current, Dialect::Legacy];
     let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
     (Service { api, clock, caller: Caller::default() }, engine)
 }
@@ -47,7 +47,7 @@ fn over_a_store(
     clock.advance(Duration::from_secs(at_s));
     let shared = Arc::new(Shared::new(Arc::clone(store), NonZeroU32::MIN));
     let engine = Engine::with_store(clock.clone(), EngineSettings::default(), None, Some(shared));
-    let fields = vec![Dialect::Current, Dialect::Legacy(Reset::Delta)];
+    let fields = vec![Dialect::Current, Dialect::Legacy];
     let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
     (Service { api, clock, caller: Caller::default() }, engine)
 }

@@ -13,5 +13,4 @@ mod several;
 mod sockets;
 mod throttle;
 mod tokens;
-mod vendor_fields;
 mod warnings;

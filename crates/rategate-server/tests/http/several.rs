@@ -354,3 +354,16 @@ fn faults_of_a_usage_say_where_and_what() {
     let none = json!({ "domain": "llm", "descriptor": { "x": "k" }, "usage": { "y": 1 } });
     assert_eq!(post(&service, &none)["items"][0]["verdict"], "unmatched");
 }
+
+#[test]
+fn the_header_fields_show_the_strictest_limit() {
+    let rules = "[[rule]]\nname = \"calls\"\nmatch = [\"user\"]\nalgorithm = \"fixed-window\"\n\
+                 weights = { input = 1 }\nlimits = [\n{ name = \"rpm\", limit = \"9/min\", \
+                 counts = \"requests\" },\n{ name = \"tpm\", limit = \"1000/min\" }]\n";
+    let loaded =
+        load_text("rules.toml", rules).unwrap_or_else(|error| panic!("{}", error.report()));
+    let service = with_rules(loaded.rules.set().as_ref().clone());
+    let body = r#"{"rule":"calls","key":"ann","permits":300}"#;
+    let answer = service.call("POST", "/v1/check", &[("prefer", "status=429")], body);
+    assert!(answer.field("ratelimit").starts_with("\"calls/rpm\";r=8"), "{answer:?}");
+}

@@ -52,7 +52,7 @@ impl KeyStatus {
         remaining: u64,
         more_after: Option<Duration>,
     ) -> Self {
-        let quota_status = QuotaStatus { remaining, more_after, full_after: None };
+        let quota_status = QuotaStatus { remaining, more_after };
         Self { key: limit_request.key, quota_status }
     }
 }

@@ -170,10 +170,6 @@ impl QuotaPolicy {
         self.window
     }
 
-    pub(super) const fn quota_unit(&self) -> QuotaUnit {
-        self.unit
-    }
-
     /// Returns the policy as an item of the draft's field: `"default";q=100;w=60`.
     pub(super) fn item(&self) -> HeaderValue {
         self.item.clone()

@@ -1,7 +1,7 @@
 //! Conversion of times to whole seconds, rounded up so that a client that follows them is never
 //! early.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
 const MAX_INTEGER: u64 = 999_999_999_999_999;
@@ -21,10 +21,4 @@ pub(crate) const fn whole_seconds(time: Duration) -> u64 {
 /// receives 0 returns at once.
 pub(crate) fn retry_seconds(time: Duration) -> u64 {
     sf_integer(whole_seconds(time).max(1))
-}
-
-/// Returns the Unix time after `time` from now, rounded up. A clock before 1970 counts as 1970.
-pub(super) fn unix_seconds(now: SystemTime, time: Duration) -> u64 {
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    whole_seconds(since.saturating_add(time))
 }

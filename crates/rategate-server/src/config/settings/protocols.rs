@@ -15,8 +15,7 @@ use crate::rule::Counting;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// The header fields with the caller's status:
-    /// "ietf", "ratelimit", "x-ratelimit", "x-ratelimit-epoch". Default: the first.
+    /// The header fields with the caller's status: "ietf", "x-ratelimit". Default: the first.
     pub headers: Vec<Dialect>,
     /// Host names by which browsers reach the service, such as a proxy's, or of pages that call it.
     /// Localhost and addresses need not be listed. Default: none.
@@ -31,21 +30,12 @@ pub struct Http {
 }
 
 impl Http {
-    /// Reports a style that is listed twice, and header fields of the same names with different
-    /// meanings.
+    /// Reports a style that is listed twice.
     pub(super) fn check(&self, reader: &mut Reader<'_>) {
         let mut seen = HashSet::new();
         if let Some(twice) = self.headers.iter().find(|&&dialect| !seen.insert(dialect)) {
             let message = format!("{:?} is in the list twice", twice.name());
             let help = "leave out one: each style is written once";
-            reader.suggest("http.headers", message, help);
-        }
-        let names = |dialect| self.headers.contains(&dialect);
-        if names(Dialect::Legacy) && names(Dialect::LegacyEpoch) {
-            let message = "\"x-ratelimit\" and \"x-ratelimit-epoch\" have fields of the same names, \
-                           and X-RateLimit-Reset with different meanings";
-            let help = "leave out one: \"x-ratelimit\" has the seconds from now, \
-                        \"x-ratelimit-epoch\" those since 1970";
             reader.suggest("http.headers", message, help);
         }
     }
@@ -57,27 +47,10 @@ pub enum Dialect {
     /// `RateLimit-Policy` and `RateLimit`, structured fields: the current IETF draft. `"ietf"`.
     #[serde(rename = "ietf")]
     Current,
-    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` in seconds from now.
-    /// `"ratelimit"`.
-    #[serde(rename = "ratelimit")]
-    Older,
-    /// `X-RateLimit-Limit` with `w=`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds
-    /// from now, as in Envoy. `"x-ratelimit"`.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` in seconds from now.
+    /// `"x-ratelimit"`.
     #[serde(rename = "x-ratelimit")]
     Legacy,
-    /// Like `"x-ratelimit"`, with the reset in seconds since 1970, as in GitHub.
-    /// `"x-ratelimit-epoch"`.
-    #[serde(rename = "x-ratelimit-epoch")]
-    LegacyEpoch,
-    /// `x-ratelimit-limit-tokens`, `x-ratelimit-remaining-tokens` and
-    /// `x-ratelimit-reset-tokens: 6m0s`, or the same with `-requests`, as OpenAI writes them.
-    /// `"openai"`.
-    #[serde(rename = "openai")]
-    OpenAi,
-    /// `anthropic-ratelimit-tokens-limit`, `-remaining` and `-reset`, or the same with `requests`,
-    /// as Anthropic writes them. `"anthropic"`.
-    #[serde(rename = "anthropic")]
-    Anthropic,
 }
 
 impl Dialect {
@@ -85,11 +58,7 @@ impl Dialect {
     const fn name(self) -> &'static str {
         match self {
             Self::Current => "ietf",
-            Self::Older => "ratelimit",
             Self::Legacy => "x-ratelimit",
-            Self::LegacyEpoch => "x-ratelimit-epoch",
-            Self::OpenAi => "openai",
-            Self::Anthropic => "anthropic",
         }
     }
 }

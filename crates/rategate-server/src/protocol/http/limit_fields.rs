@@ -1,13 +1,9 @@
 //! Header fields with a client's status, and the reply to a denied request.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode};
-use rategate::AnyPolicy;
-use rategate::policy::Anchor;
-use rategate_tower::headers::{
-    Dialect, Headers, QuotaPolicy, QuotaStatus, QuotaUnit, write_retry_after,
-};
+use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, QuotaStatus, write_retry_after};
 use rategate_tower::problem::{Problem, QUOTA_EXCEEDED};
 use smallvec::SmallVec;
 
@@ -15,21 +11,13 @@ use super::answered::retry_after_ns;
 use crate::engine::{Answer, Inline, ItemResult, Verdict};
 use crate::protocol::body::Body;
 use crate::protocol::problem;
-use crate::rule::{Counts, Limit};
 use crate::units::whole_ms;
-
-/// The maximum time from a decision to its fields that is taken into account. The clock of a store
-/// may differ by as much.
-const MAX_DELAY_NS: u64 = 10_000_000;
 
 /// The name of limits without a name of their own, or with a name that a field cannot hold.
 const NAMELESS: &str = "limit";
 
 /// Writes the fields of all limits of a result, at `now_ns` since 1970. Shadow rules are not
-/// disclosed to clients.
-///
-/// Of an item of several limits the fields of vendors show each, as their names are those of units.
-/// The others show the limit that the item names.
+/// disclosed to clients. Of an item of several limits they show the one that the item names.
 pub(super) fn write(
     now_ns: u64,
     dialects: &[Dialect],
@@ -37,21 +25,11 @@ pub(super) fn write(
     inline: impl Fn(usize) -> Option<Inline>,
     headers: &mut HeaderMap,
 ) {
-    let since_1970 = Duration::from_nanos(now_ns);
-    let now = SystemTime::UNIX_EPOCH.checked_add(since_1970).unwrap_or(SystemTime::UNIX_EPOCH);
-    let (vendors, others): (SmallVec<[&Dialect; 2]>, SmallVec<[&Dialect; 2]>) = dialects
-        .iter()
-        .partition(|dialect| matches!(dialect, Dialect::OpenAi | Dialect::Anthropic));
-    let results = answer.results.iter().enumerate().flat_map(|(index, result)| {
-        let parts = result.parts();
-        let parts = if parts.is_empty() { std::slice::from_ref(result) } else { parts };
-        let of_vendors = parts.iter().map(|part| (part, &vendors));
-        of_vendors
-            .chain([(result, &others)])
-            .map(move |(result, dialects)| (index, result, dialects))
-    });
-    for (index, result, dialects) in results {
-        if dialects.is_empty() || !is_reported(result) {
+    if dialects.is_empty() {
+        return;
+    }
+    for (index, result) in answer.results.iter().enumerate() {
+        if !is_reported(result) {
             continue;
         }
         let quota = quota(result, inline(index), now_ns);
@@ -62,23 +40,10 @@ pub(super) fn write(
             Some(0) => result.reset_after().filter(|ns| *ns > 0),
             retry_after_ns => retry_after_ns,
         };
-        let from_now = |after_ns: Option<u64>| {
-            after_ns.map(|ns| Duration::from_nanos(from_now_ns(result, ns, now_ns)))
-        };
-        let quota_status = QuotaStatus {
-            remaining,
-            more_after: from_now(more_after_ns),
-            full_after: from_now(result.reset_after()),
-        };
+        let more_after = more_after_ns.map(Duration::from_nanos);
+        let quota_status = QuotaStatus { remaining, more_after };
         for &dialect in dialects {
-            let policy = match dialect {
-                Dialect::OpenAi | Dialect::Anthropic => match vendor_unit(result) {
-                    Some(unit) => policy.clone().unit(unit),
-                    None => continue,
-                },
-                _ => policy.clone(),
-            };
-            Headers::only(policy, *dialect).write(quota_status, now, headers);
+            Headers::only(policy.clone(), dialect).write(quota_status, headers);
         }
     }
 }
@@ -118,32 +83,6 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
 fn is_reported(result: &ItemResult) -> bool {
     let is_counted = matches!(result.verdict, Verdict::Granted | Verdict::Denied { .. });
     is_counted && !result.is_shadow()
-}
-
-/// Returns a time after the decision as one from `now_ns` on, which is a little later. Where the
-/// time ends at a border of windows, the result does so too.
-fn from_now_ns(result: &ItemResult, after_ns: u64, now_ns: u64) -> u64 {
-    let end_ns = now_ns.saturating_add(after_ns);
-    let border_ns = match result.rule.as_ref().map(|rule| rule.at(now_ns).0) {
-        Some(Limit::Policy(AnyPolicy::FixedWindow(window))) if window.anchor() == Anchor::Epoch => {
-            let periods = end_ns.checked_div(window.period_ns()).unwrap_or(0);
-            periods.saturating_mul(window.period_ns())
-        }
-        Some(Limit::Policy(AnyPolicy::Calendar(calendar))) => calendar.window(end_ns).start_ns,
-        _ => end_ns,
-    };
-    let is_near = end_ns.saturating_sub(border_ns) <= MAX_DELAY_NS;
-    if is_near { border_ns } else { end_ns }.saturating_sub(now_ns)
-}
-
-/// Returns the unit that a vendor's fields name: tokens for what is counted by weights, and
-/// requests otherwise. Money has no such fields.
-fn vendor_unit(result: &ItemResult) -> Option<QuotaUnit> {
-    match result.rule.as_ref().map(|rule| &rule.counts) {
-        Some(Counts::Usage(_)) => Some(QuotaUnit::Tokens),
-        Some(Counts::Money(_)) => None,
-        Some(Counts::Permits | Counts::Requests) | None => Some(QuotaUnit::Requests),
-    }
 }
 
 /// Returns the permits and the window in nanoseconds that a client sees of a limit; no window for
