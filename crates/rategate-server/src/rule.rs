@@ -49,10 +49,6 @@ pub struct Rule {
     /// The entries that a descriptor must have, in this order and number. Without entries there
     /// is one counter.
     pub entries: Vec<Entry>,
-    /// The index of the descriptor of a call that the rule is for, if the descriptor has the
-    /// entries among others, in any order. `None` for a rule about every descriptor of exactly
-    /// these entries, in this order.
-    pub descriptor: Option<usize>,
     /// The rule that this is one of several limits of. A call that names that rule is decided by
     /// all of them.
     pub dimension: Option<Dimension>,

@@ -1,5 +1,5 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, with one domain in each
-//! file. A file that is a list is Limitador's (`limitador`).
+//! file.
 //!
 //! It also has the keys `algorithm`, `over`, `look`, `burst`, `calendar`, `store`, `lease`,
 //! `on_unavailable`, `ttl`, `max_ttl` and `max_held`.
@@ -17,10 +17,10 @@ use serde::de::IgnoredAny;
 
 use super::calendar::WrittenCalendar;
 use super::de;
+use super::error::Problem;
 use super::gather::{Gathered, Kind as Draft, Names};
 use super::hold_bounds::HoldKeys;
 use super::limit::{Algorithm, Extra, UNLIMITED, Written};
-use super::limitador;
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Kind, Node};
 use super::rules::{KnownAlgorithm, Reader};
@@ -118,8 +118,14 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
         Err(problem) => return all.problems.push(problem),
     };
     match &root.kind {
-        // Limitador's file is a list of limits.
-        Kind::List(limits) => limitador::read_all(limits, all),
+        Kind::List(_) => {
+            let location = all.sources.location(&root.span);
+            let problem = Problem::at(location, "a list of limits is Limitador's format");
+            all.problems.push(problem.help(
+                "write a [[rule]] in TOML for each: namespace is its domain, conditions and \
+                 variables are its match",
+            ));
+        }
         _ => read_tree(&root, all),
     }
 }
@@ -236,7 +242,6 @@ impl Reader<'_> {
                 envoy_name: given,
                 domain: Arc::clone(level.domain),
                 entries: entries.clone(),
-                descriptor: None,
                 dimension: None,
                 also: Vec::new(),
                 counts: Counts::Permits,

@@ -48,7 +48,7 @@ pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Expl
     let matcher = rules.matcher();
     let bytes: Vec<_> =
         entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
-    let all = matcher.find_all(domain.as_bytes(), 0, &bytes);
+    let all = matcher.find_all(domain.as_bytes(), &bytes);
     let mut all = all.iter().filter_map(|index| matcher.rules().get(*index)).cloned();
     let (found, also) = (all.next(), all.collect::<Vec<_>>());
     let of_domain = || matcher.rules().iter().filter(|rule| *rule.domain == *domain);
@@ -106,9 +106,6 @@ pub(crate) fn hint<'a, 'b>(
 
 /// Returns the reason why a rule was not found.
 fn mismatch(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> String {
-    if let Some(nth) = rule.descriptor {
-        return mismatch_among(rule, nth, entries);
-    }
     for (nth, (entry, (key, value))) in rule.entries.iter().zip(entries).enumerate() {
         let nth = nth.saturating_add(1);
         if *entry.key != **key {
@@ -126,24 +123,6 @@ fn mismatch(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) ->
         Some(found) => format!("it matches, but `{}` is more specific", found.name),
         None => "it matches, but a more specific value selects another branch".to_owned(),
     }
-}
-
-/// Returns the reason why a rule for the descriptor at an index is not for this one, which is
-/// taken for the first.
-fn mismatch_among(rule: &Rule, nth: usize, entries: &[(&str, &str)]) -> String {
-    if nth > 0 {
-        return format!("it is for descriptor {nth} of a call, counted from 0");
-    }
-    for entry in &rule.entries {
-        match entries.iter().rev().find(|(key, _)| *key == &*entry.key) {
-            None => return format!("the call has no entry `{}`", entry.key),
-            Some((key, value)) if !entry.value.fits(value.as_bytes()) => {
-                return format!("its `{key}` is {}, and the call's is `{value}`", entry.value);
-            }
-            Some(_) => {}
-        }
-    }
-    "it matches".to_owned()
 }
 
 /// Returns the maximum number of permits that a limit grants in any window of `window_ns`. `None`
@@ -222,8 +201,7 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     }
     let entries: Vec<_> =
         rule.entries.iter().map(|entry| format!("`{}` is {}", entry.key, entry.value)).collect();
-    let among = rule.descriptor.map(|nth| format!(" among the entries of descriptor {nth}"));
-    writeln!(f, "matches:   {}{}", entries.join(", "), among.unwrap_or_default())?;
+    writeln!(f, "matches:   {}", entries.join(", "))?;
     let varying: Vec<_> = rule
         .entries
         .iter()

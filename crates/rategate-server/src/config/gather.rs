@@ -305,9 +305,7 @@ impl Gathered {
     fn check_matches(&mut self) {
         let tiered: HashSet<&str> = self.drafts.iter().filter_map(Draft::tier_of).collect();
         let mut seen: HashMap<(&str, Path), Vec<&Draft>> = HashMap::new();
-        // Rules for descriptors with entries among others may overlap as they like.
-        let is_exact = |draft: &&Draft| !draft.is_faulty && draft.rule.descriptor.is_none();
-        for draft in self.drafts.iter().filter(is_exact) {
+        for draft in self.drafts.iter().filter(|draft| !draft.is_faulty) {
             let has_tiers = |draft: &Draft| {
                 matches!(draft.kind, Kind::Tier) || tiered.contains(&*draft.rule.name)
             };

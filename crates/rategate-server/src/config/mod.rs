@@ -2,12 +2,11 @@
 //!
 //! Texts (`source`) become a tree of values with positions (`node`), into which `layers` puts
 //! variables and flags. `de` reads the types of `tables` and `settings` from it, and reports
-//! each wrong value (`error`). `rules`, `envoy` and `limitador` convert tables to rules, which
-//! `gather` checks together. `xds` makes such trees of a control plane's resources.
+//! each wrong value (`error`). `rules` and `envoy` convert tables to rules, which `gather` checks
+//! together. `xds` makes such trees of a control plane's resources.
 
 mod adaptive;
 mod calendar;
-mod cel;
 mod de;
 mod dimensions;
 mod envoy;
@@ -19,7 +18,6 @@ mod gather;
 mod hold_bounds;
 mod layers;
 mod limit;
-mod limitador;
 mod load;
 mod metadata;
 mod naming;

@@ -41,12 +41,6 @@ pub(crate) fn check(name: &str) -> Result<(), String> {
 /// It depends only on the domain and the entries, so no other rule can take the name, and a
 /// reload finds the rule again.
 pub(crate) fn of_entries(domain: &str, entries: &[Entry]) -> String {
-    of_limit(domain, entries, "")
-}
-
-/// Returns such a name with a suffix, for several rules of the same entries. The suffixes have to
-/// be such that none of them is the end of a name with another.
-pub(crate) fn of_limit(domain: &str, entries: &[Entry], suffix: &str) -> String {
     let mut path = domain.to_owned();
     for entry in entries {
         path.push('.');
@@ -58,9 +52,8 @@ pub(crate) fn of_limit(domain: &str, entries: &[Entry], suffix: &str) -> String 
         }
     }
     let has_one_reading = !domain.contains(['.', '~']) && entries.iter().all(has_one_reading);
-    let name = format!("{path}{suffix}");
-    let is_name = has_one_reading && check(&name).is_ok();
-    if is_name { name } else { digested(&path, domain, entries, suffix) }
+    let is_name = has_one_reading && check(&path).is_ok();
+    if is_name { path } else { digested(&path, domain, entries) }
 }
 
 /// Returns `true` if an entry is unambiguous in a path: its key ends at the first `=` or `.`, its
@@ -89,7 +82,7 @@ fn parts(value: &Value) -> (&'static str, &[Arc<str>]) {
 }
 
 /// Returns a path with invalid characters replaced, and a digest of its parts.
-fn digested(path: &str, domain: &str, entries: &[Entry], suffix: &str) -> String {
+fn digested(path: &str, domain: &str, entries: &[Entry]) -> String {
     let mut digest = sha1_smol::Sha1::new();
     let mut add = |field: &str| {
         digest.update(&field.len().to_le_bytes());
@@ -109,11 +102,11 @@ fn digested(path: &str, domain: &str, entries: &[Entry], suffix: &str) -> String
     }
     let digest = digest.digest().to_string();
     let digest = digest.get(..12).unwrap_or(&digest);
-    let added = digest.len().saturating_add(suffix.len()).saturating_add(1);
+    let added = digest.len().saturating_add(1);
     let max_len = MAX_NAME_BYTES.saturating_sub(added);
     let plain = path.chars().map(|c| if is_plain(c) { c } else { '_' }).take(max_len);
     let mut name = plain.collect::<String>().trim_start().to_owned();
-    let _ = write!(name, "~{digest}{suffix}");
+    let _ = write!(name, "~{digest}");
     name
 }
 

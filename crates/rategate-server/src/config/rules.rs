@@ -18,7 +18,7 @@ use super::node::{self, Node};
 use super::source::SourceLocation;
 use super::tables::{DebtEnd, EntryTable, PlaceText, RuleTable, ScheduleTable, Threshold};
 use super::text::Text;
-use crate::engine::{LOGS_FORGET, MAX_ITEMS};
+use crate::engine::LOGS_FORGET;
 use crate::rule::{
     CounterLocation, Counts, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Over,
     Rule, Scheduled, Value,
@@ -190,7 +190,6 @@ impl Reader<'_> {
             envoy_name: envoy_name.into(),
             domain: domain.unwrap_or(own).into(),
             entries,
-            descriptor: self.descriptor_index(table),
             dimension: None,
             also: table.also.iter().map(|name| name.as_str().into()).collect(),
             counts,
@@ -214,20 +213,6 @@ impl Reader<'_> {
             max_keys: table.keys.map(Into::into),
             origin: self.location("name").origin(),
         }
-    }
-
-    /// Returns the index of the descriptor that the rule is for, if it has one.
-    fn descriptor_index(&mut self, table: &RuleTable) -> Option<usize> {
-        let nth = table.descriptor?;
-        if nth >= MAX_ITEMS {
-            let most = MAX_ITEMS.saturating_sub(1);
-            self.complain("descriptor", format!("the last descriptor of a call is {most}"));
-        }
-        if !table.tiers.is_empty() {
-            let message = "tiers are of rules for exactly their entries; write a rule for each";
-            self.complain("descriptor", message);
-        }
-        Some(nth)
     }
 
     /// Reads what a take does that does not fit, and how debts end.

@@ -54,9 +54,6 @@ pub(crate) struct RuleTable {
     /// Without it there is one counter.
     #[serde(rename = "match", default)]
     pub(crate) entries: Vec<Text<EntryTable>>,
-    /// The index of the descriptor of a call that the rule is for, from 0, if it has the entries of
-    /// `match` among others, in any order. Default: every descriptor of exactly these entries.
-    pub(crate) descriptor: Option<usize>,
     /// The limit: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier },
     /// { permits, per, zone, anchor, every } for the algorithm "calendar",
     /// or a number for the algorithm "concurrency". Required, unless there are `limits`.

@@ -136,7 +136,6 @@ fn common_keys(rule: &Rule, limits: &[Rule]) -> Result<Keys, ExportError> {
         ("envoy_name", (rule.envoy_name != rule.name).then(|| quoted(&rule.envoy_name))),
         ("domain", Some(quoted(&rule.domain))),
         ("match", list(rule.entries.iter().map(entry))),
-        ("descriptor", rule.descriptor.map(|nth| nth.to_string())),
         ("look", (rule.look == Look::Room).then(|| quoted("room"))),
         ("also", list(rule.also.iter().map(|name| quoted(name)))),
         ("prices", prices),

@@ -152,7 +152,7 @@ impl<'a> Layer<'a> {
         verb: Verb,
     ) -> Result<Self, EngineError> {
         let plain = Self { item: *item, parts: Vec::new() };
-        let Some((first, entries)) = rules_of(live, (nth, &item.target), item.usage.is_some())?
+        let Some((first, entries)) = rules_of(live, &item.target, item.usage.is_some())?
         else {
             return match item.usage {
                 Some(_) if item.target.has_own_limit() => Err(EngineError::NO_WEIGHTS),
@@ -169,7 +169,6 @@ impl<'a> Layer<'a> {
         let rules: SmallVec<[&Arc<Rule>; 4]> = rules.collect();
         if let ([rule], None) = (rules.as_slice(), item.usage)
             && rule.counts == Counts::Permits
-            && rule.descriptor.is_none()
         {
             return Ok(plain);
         }
@@ -197,14 +196,14 @@ impl<'a> Layer<'a> {
 #[expect(clippy::type_complexity, reason = "a pair, or nothing")]
 fn rules_of<'a, C: Clock + Clone>(
     live: &'a Live<C>,
-    (nth, target): (usize, &Target<'a>),
+    target: &Target<'a>,
     has_usage: bool,
 ) -> Result<Option<(SmallVec<[usize; 4]>, NamedEntries<'a>)>, EngineError> {
     let matcher = &live.matcher;
     match *target {
         Target::Descriptor { domain, entries, limit: None } => {
-            let all = matcher.find_all(domain.as_bytes(), nth, entries);
-            Ok((!all.is_empty()).then(|| (all, entries.into())))
+            let all = matcher.find_all(domain.as_bytes(), entries);
+            Ok((!all.is_empty()).then(|| (all.into(), entries.into())))
         }
         Target::Descriptor { .. } | Target::Inline { .. } => Ok(None),
         Target::Rule { name, values } => {
@@ -229,14 +228,12 @@ fn rules_of<'a, C: Clock + Clone>(
 
 impl Rule {
     /// Returns the values among the entries of a call with which a call names the rule. There
-    /// may be further entries.
+    /// may be further entries: a rule takes from others over some of its own.
     fn values_in<'e>(&self, entries: &[(&'e [u8], &'e [u8])]) -> Option<SmallVec<[&'e [u8]; 4]>> {
         let value = |(nth, entry): (usize, &crate::rule::Entry)| {
             let earlier = self.entries.iter().take(nth).filter(|one| one.key == entry.key).count();
             let mut own = entries.iter().filter(|(key, _)| *key == entry.key.as_bytes());
-            // Among other entries the last one of a key counts.
-            let own = if self.descriptor.is_some() { own.next_back() } else { own.nth(earlier) };
-            own.map(|(_, value)| *value)
+            own.nth(earlier).map(|(_, value)| *value)
         };
         let stated = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.is_stated());
         stated.map(value).collect()

@@ -21,8 +21,6 @@ pub struct Matcher {
     rules: Vec<Arc<Rule>>,
     by_name: ByName<usize>,
     domains: ByName<Node>,
-    /// The rules of each domain for descriptors that have their entries among others.
-    among: ByName<Vec<usize>>,
     /// The rules that are limits of one rule, by its name.
     groups: ByName<Vec<usize>>,
     /// The rules that each rule takes from in the same step.
@@ -58,15 +56,6 @@ pub enum LoadError {
         /// The domain of the rules.
         domain: Arc<str>,
     },
-    /// Too many rules of a domain for descriptors that have their entries among others.
-    #[error(
-        "domain `{domain}` has more than {MAX_RULES_AMONG} rules for descriptors with entries \
-         among others, and each call is compared with all of them"
-    )]
-    TooManyAmong {
-        /// The domain of the rules.
-        domain: Arc<str>,
-    },
     /// A rule whose counters cannot be kept in a store.
     #[error("rule `{rule}` cannot be kept in a store: {why}")]
     Store {
@@ -93,9 +82,6 @@ pub enum LoadError {
 /// The maximum number of rules for the same descriptors: a request is decided by all of them.
 pub(crate) const MAX_RULES_PER_MATCH: usize = 8;
 
-/// The maximum number of rules of a domain for descriptors that have their entries among others:
-/// each descriptor is compared with all of them.
-pub(crate) const MAX_RULES_AMONG: usize = 1024;
 /// The maximum number of rules that one item of a request takes from.
 pub(crate) const MAX_RULES_PER_ITEM: usize = 16;
 
@@ -123,14 +109,7 @@ impl Matcher {
                 });
             }
             let root = matcher.domains.entry(Arc::clone(&rule.domain)).or_default();
-            if rule.descriptor.is_some() {
-                let among = matcher.among.entry(Arc::clone(&rule.domain)).or_default();
-                if among.len() >= MAX_RULES_AMONG {
-                    return Err(LoadError::TooManyAmong { domain: Arc::clone(&rule.domain) });
-                }
-                among.push(index);
-                matcher.is_layered = true;
-            } else if let Err(taken) = root.insert(&rule.entries, index, &mut matcher.is_layered) {
+            if let Err(taken) = root.insert(&rule.entries, index, &mut matcher.is_layered) {
                 return Err(LoadError::SameDescriptor {
                     first: rules.get(taken).map(|rule| Arc::clone(&rule.name)).unwrap_or_default(),
                     second: Arc::clone(&rule.name),
@@ -223,22 +202,10 @@ impl Matcher {
         Some((index, self.rules.get(index)?))
     }
 
-    /// Returns the indices of all rules that the descriptor at the index `nth` of a call comes
-    /// under.
+    /// Returns the indices of all rules that a descriptor comes under.
     #[must_use]
-    pub fn find_all(
-        &self,
-        domain: &[u8],
-        nth: usize,
-        entries: Entries<'_>,
-    ) -> SmallVec<[usize; 4]> {
-        let of_tree = self.node(domain, entries).map_or(&[][..], |node| &node.rules);
-        let among = text(domain).and_then(|domain| self.among.get(domain));
-        let fits = |index: &&usize| {
-            let rule = self.rules.get(**index);
-            rule.is_some_and(|rule| rule.descriptor == Some(nth) && rule.fits(entries))
-        };
-        of_tree.iter().chain(among.into_iter().flatten().filter(fits)).copied().collect()
+    pub fn find_all(&self, domain: &[u8], entries: Entries<'_>) -> &[usize] {
+        self.node(domain, entries).map_or(&[], |node| &node.rules)
     }
 
     /// Returns an order of these entries with which rules are found, and the indices of the rules.

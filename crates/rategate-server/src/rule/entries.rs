@@ -64,12 +64,6 @@ impl Rule {
     /// Returns `true` if the rule was written for such descriptors, whatever other rules exist.
     #[must_use]
     pub fn fits(&self, entries: &[(&[u8], &[u8])]) -> bool {
-        if self.descriptor.is_some() {
-            let mut own = self.entries.iter();
-            return own.all(|entry| {
-                value_of(entries, entry).is_some_and(|value| entry.value.fits(value))
-            });
-        }
         self.entries.len() == entries.len()
             && self.entries.iter().zip(entries).all(|(entry, (key, value))| {
                 entry.key.as_bytes() == *key && entry.value.fits(value)
@@ -81,26 +75,15 @@ impl Rule {
         &self,
         entries: &'e [(&'e [u8], &'e [u8])],
     ) -> impl Iterator<Item = &'e [u8]> {
-        let is_among = self.descriptor.is_some();
         let varying = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());
-        varying.filter_map(move |(nth, entry)| {
-            if is_among {
-                value_of(entries, entry)
-            } else {
-                entries.get(nth).map(|(_, value)| *value)
-            }
-        })
+        varying.filter_map(|(nth, _)| entries.get(nth).map(|(_, value)| *value))
     }
 
     /// Returns the share of the limit that a call with these entries may fill.
     pub(crate) fn share_in(&self, entries: &[(&[u8], &[u8])]) -> Share {
         let share = self.entries.iter().enumerate().find_map(|(nth, entry)| {
             let Value::Shares(shares) = &entry.value else { return None };
-            let value = match self.descriptor {
-                Some(_) => value_of(entries, entry),
-                None => entries.get(nth).map(|(_, value)| *value),
-            };
-            value.map(|value| shares.of(value))
+            entries.get(nth).map(|(_, value)| shares.of(value))
         });
         share.unwrap_or(Share::WHOLE)
     }
@@ -242,12 +225,6 @@ pub fn is_like(value: &[u8], pattern: &[u8]) -> bool {
         let left = end.and_then(|end| between.get(end..));
         left.inspect(|left| between = left).is_some()
     })
-}
-
-/// Returns the value of an entry's key in a descriptor: the last one, if there are several.
-fn value_of<'e>(entries: &'e [(&'e [u8], &'e [u8])], entry: &Entry) -> Option<&'e [u8]> {
-    let mut all = entries.iter().rev();
-    all.find(|(key, _)| *key == entry.key.as_bytes()).map(|(_, value)| *value)
 }
 
 #[cfg(test)]

@@ -535,3 +535,15 @@ fn all_faults_of_a_limit_are_reported_at_once() {
         assert!(*line == expected && help.starts_with(meant), "{line}: {help}");
     }
 }
+
+/// A file of Limitador's has no domain of its own and no descriptors, so its users are told what
+/// to write.
+#[test]
+fn a_list_of_limits_is_refused_with_what_to_write() {
+    let list = "- namespace: shop\n  max_value: 10\n  seconds: 60\n";
+    let error = invalid(list);
+    let [problem] = error.problems() else { panic!("{}", error.report()) };
+    let text = problem.to_string();
+    assert!(text.contains("a list of limits is Limitador's format"), "{text}");
+    assert!(text.contains("write a [[rule]] in TOML for each"), "{text}");
+}

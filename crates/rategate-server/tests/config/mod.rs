@@ -12,7 +12,6 @@ mod fuzz;
 mod hold_bounds;
 mod laws;
 mod layers;
-mod limitador;
 mod metadata;
 mod names;
 mod native;

@@ -64,7 +64,6 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         held_ns: HELD_NS,
         hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
         on_unavailable: OnUnavailable::Local,
-        descriptor: None,
         look: rategate_server::rule::Look::Debt,
         max_keys: None,
         origin: Origin::default(),

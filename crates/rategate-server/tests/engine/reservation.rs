@@ -351,31 +351,3 @@ fn a_log_gives_back_what_a_reservation_did_not_use() {
     clock.advance(Duration::from_secs(40));
     assert_eq!(left(&engine, "l"), 100, "40 were taken at the start");
 }
-
-/// A rule of the second descriptor of a call is that of the second one for every operation, also
-/// where the first comes under no rule.
-#[test]
-fn a_rule_of_a_descriptor_by_its_index_is_settled_as_it_was_held() {
-    let rule = Rule { descriptor: Some(1), ..bucket("second", &["k"], 10) };
-    let (engine, clock) = engine(vec![rule]);
-    let entries: [&[(&[u8], &[u8])]; 2] = [&[(b"x", b"y")], &[(b"k", b"1")]];
-    let target = |entries| Target::Descriptor { domain: "d", entries, limit: None };
-    let costs = |used| {
-        entries.map(|entries| Cost { target: target(entries), permits: Some(used), usage: None })
-    };
-    let items = entries.map(|entries| Item::of(target(entries), 6));
-    let held = |number| now(engine.reserve(id(number), TTL, &items)).unwrap();
-    assert_eq!(verdicts(&held(1)), [Verdict::Unmatched, Verdict::Granted]);
-    assert_eq!(verdicts(&held(1)), [Verdict::Unmatched, Verdict::Granted], "once more");
-    assert_eq!(held(1).answer.results[1].remaining, Some(4));
-    let committed = now(engine.commit(id(1), &costs(2))).unwrap();
-    assert_eq!(committed.answer.results[1].verdict, back(4));
-    assert_eq!(committed.answer.results[1].remaining, Some(8));
-    assert!(held(2).answer.allowed);
-    clock.advance(TTL);
-    let late = now(engine.commit(id(2), &costs(5))).unwrap();
-    assert_eq!(late.answer.results[1].verdict, Verdict::Late(5));
-    assert!(!late.is_repeated);
-    let late = now(engine.commit(id(2), &costs(5))).unwrap();
-    assert!(late.is_repeated, "it counts once");
-}

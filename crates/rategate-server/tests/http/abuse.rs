@@ -257,7 +257,7 @@ fn mutated(random: &mut Rng, request: &str) -> Vec<u8> {
     bytes
 }
 
-const GOOD: [(&str, &str); 7] = [
+const GOOD: [(&str, &str); 6] = [
     ("/v1/check", r#"{"rule":"per_user","key":{"base64":"AP8="},"permits":2,"verb":"peek"}"#),
     (
         "/v1/check?status=429",
@@ -269,7 +269,6 @@ const GOOD: [(&str, &str); 7] = [
         "/v1/check",
         r#"{"verb":"lease","rule":"ovens","key":"a","lease":"00112233445566778899aabbccddeeff"}"#,
     ),
-    ("/throttle", r#"{"key":"k","max_burst":10,"count_per_period":100,"period":60,"quantity":1}"#),
     ("/v1/auth?rule=per_user&key=%20%ff+&permits=3&deny=403", ""),
 ];
 

@@ -11,6 +11,5 @@ mod guide;
 mod openapi;
 mod several;
 mod sockets;
-mod throttle;
 mod tokens;
 mod warnings;

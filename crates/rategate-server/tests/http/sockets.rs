@@ -126,8 +126,8 @@ fn pipelined_requests_are_answered_in_order() {
     run(async {
         let server = Server::new(plain(), ConnectionLimits::default()).await;
         let mut stream = server.connect().await;
-        let ask = r#"{"key":"k","max_burst":100,"count_per_period":1,"period":60}"#;
-        let all = post("/throttle", ask).repeat(50);
+        let ask = r#"{"limit":"1/min","burst":100,"key":"k"}"#;
+        let all = post("/v1/check", ask).repeat(50);
         stream.write_all(all.as_bytes()).await.unwrap();
         for left in (50..100).rev() {
             let answer = answer(&mut stream).await;

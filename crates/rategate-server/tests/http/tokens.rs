@@ -42,7 +42,6 @@ fn a_listener_can_require_the_token_of_all_calls() {
     let service = required(guarded());
     let paths = [
         ("POST", "/v1/check", r#"{"rule":"all"}"#),
-        ("POST", "/throttle", r#"{"key":"k","max_burst":1,"count_per_period":1,"period":1}"#),
         ("GET", "/v1/auth?rule=all&from=none", ""),
     ];
     for (method, path, body) in paths {

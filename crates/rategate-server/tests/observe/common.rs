@@ -30,7 +30,6 @@ pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: Unit) -> Rule {
     let entry = |key: &&str| Entry { key: Arc::from(*key), value: Value::Any };
     Rule {
-        descriptor: None,
         look: rategate_server::rule::Look::Debt,
         name: name.into(),
         envoy_name: name.into(),

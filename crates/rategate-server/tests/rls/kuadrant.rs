@@ -1,15 +1,12 @@
-//! Kuadrant's service: its four methods, and Limitador's limits decided by them.
+//! Kuadrant's service: its four methods.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use fastrand::Rng;
 use prost::Message;
-use rategate_server::config::load_text;
 use rategate_server::engine::{Engine, MAX_TTL, Verdict};
 use rategate_server::protocol::grpc::Settings;
 use rategate_server::protocol::rls::Options;
@@ -277,129 +274,4 @@ fn in_shadow_mode_an_estimate_that_does_not_fit_passes_without_an_id() {
     assert_eq!(passed, Reserved { code: OK, reservation_id: String::new() });
     assert!(!gateway.commit(&passed.reservation_id, 11).unwrap());
     assert_eq!(left(&engine, "tokens", "a"), (0, 1));
-}
-
-/// A limit of Limitador's, as plain data.
-#[derive(Clone, Debug)]
-struct Limit {
-    max: u64,
-    seconds: u64,
-    /// Conditions: an index, a key and a value.
-    equal: Vec<(&'static str, &'static str)>,
-    variables: Vec<&'static str>,
-    descriptor: usize,
-}
-
-impl Limit {
-    fn yaml(&self) -> String {
-        let nth = self.descriptor;
-        let condition = |(key, value): &_| format!("\"descriptors[{nth}].{key} == '{value}'\"");
-        let variable = |key: &_| format!("\"descriptors[{nth}].{key}\"");
-        format!(
-            "- namespace: edge\n  max_value: {}\n  seconds: {}\n  conditions: [{}]\n  variables: \
-             [{}]\n",
-            self.max,
-            self.seconds,
-            self.equal.iter().map(condition).collect::<Vec<_>>().join(", "),
-            self.variables.iter().map(variable).collect::<Vec<_>>().join(", "),
-        )
-    }
-
-    /// Returns the values that select its counter, if it applies.
-    fn counter(&self, call: &[Vec<(&'static str, &'static str)>]) -> Option<Vec<&'static str>> {
-        let map: HashMap<_, _> = call.get(self.descriptor)?.iter().copied().collect();
-        let applies = self.equal.iter().all(|(key, value)| map.get(key) == Some(value));
-        self.variables
-            .iter()
-            .map(|key| map.get(key).copied())
-            .collect::<Option<_>>()
-            .filter(|_| applies)
-    }
-}
-
-/// The counts of Limitador's counters: a call that does not fit into one counts in none.
-#[derive(Default)]
-struct Oracle(HashMap<(usize, Vec<&'static str>), u64>);
-
-impl Oracle {
-    fn call(
-        &mut self,
-        limits: &[Limit],
-        path: &str,
-        call: &[Vec<(&'static str, &'static str)>],
-        hits: u64,
-    ) -> i32 {
-        let counters: Vec<_> = limits
-            .iter()
-            .enumerate()
-            .filter_map(|(nth, limit)| Some(((nth, limit.counter(call)?), limit.max)))
-            .collect();
-        let wanted = if path == CHECK { 1 } else { hits };
-        let count = |oracle: &Self, key: &_| oracle.0.get(key).copied().unwrap_or(0);
-        let fits = counters.iter().all(|(key, max)| count(self, key) + wanted <= *max);
-        if path == REPORT || (path == TAKE && fits) {
-            for (key, _) in &counters {
-                *self.0.entry(key.clone()).or_default() += hits;
-            }
-        }
-        if path == REPORT || fits { OK } else { OVER_LIMIT }
-    }
-}
-
-/// Random files of limits and random calls, within one window, decided as Limitador decides them.
-#[test]
-fn limits_of_limitador_decide_as_there() {
-    const KEYS: [&str; 3] = ["a", "b", "c"];
-    const VALUES: [&str; 3] = ["x", "y", "z"];
-    let seed = 0x4c69_6d69;
-    let mut random = Rng::with_seed(seed);
-    for file in 0..60 {
-        let mut limits: Vec<Limit> = Vec::new();
-        for nth in 0..random.u64(1..6) {
-            let some =
-                |random: &mut Rng| KEYS.into_iter().filter(|_| random.u8(..3) == 0).collect();
-            let equal: Vec<&str> = some(&mut random);
-            let equal = equal.into_iter().map(|key| (key, *random.choice(&VALUES).unwrap()));
-            let equal: Vec<_> = equal.collect();
-            let variables: Vec<_> = some(&mut random);
-            // Without expressions a limit is for each call.
-            let names_none = equal.is_empty() && variables.is_empty();
-            limits.push(Limit {
-                max: random.u64(0..6),
-                // Distinct lengths: limits are the same by namespace, expressions and seconds.
-                seconds: 86_400 * (nth + 1),
-                equal,
-                variables,
-                descriptor: if names_none { 0 } else { random.usize(..2) },
-            });
-        }
-        let yaml: String = limits.iter().map(Limit::yaml).collect();
-        let loaded = load_text("limits.yaml", &yaml).unwrap_or_else(|e| panic!("{}", e.report()));
-        let (engine, _) = engine(loaded.rules.rules.clone());
-        let server = Server::start(Driver::Own, engine, Settings::default());
-        let mut gateway = Gateway::new(&server, &[]);
-        let mut oracle = Oracle::default();
-        for step in 0..60 {
-            let call: Vec<Vec<_>> = (0..random.usize(1..3))
-                .map(|_| {
-                    // A key may be there twice: its last value counts.
-                    let count = random.usize(..5);
-                    let entry = |_| {
-                        let pick = |all: &[&'static str; 3], nth: usize| all[nth % 3];
-                        (pick(&KEYS, random.usize(..)), pick(&VALUES, random.usize(..)))
-                    };
-                    (0..count).map(entry).collect()
-                })
-                .collect();
-            let path = *random.choice(&[TAKE, CHECK, REPORT]).unwrap();
-            let hits = random.u32(1..4);
-            gateway.descriptors = call.iter().map(|entries| descriptor(entries)).collect();
-            let expected = oracle.call(&limits, path, &call, hits.into());
-            let decided = gateway.rate_limit(path, hits);
-            assert_eq!(
-                decided, expected,
-                "seed {seed}, file {file}, step {step}: {path} {call:?} {hits}\n{yaml}"
-            );
-        }
-    }
 }

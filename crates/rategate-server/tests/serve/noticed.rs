@@ -87,10 +87,10 @@ fn what_is_not_served_is_counted() {
 fn what_is_mistyped_is_refused() {
     let service = Service::of(EDGE);
     let mut http = service.http();
-    let body = "{\"key\":\"k\",\"max_burst\":9,\"count_per_period\":1,\"period\":60,\"quantty\":3}";
-    let (status, text) = http.post("/throttle", body);
+    let body = "{\"rule\":\"api\",\"key\":\"k\",\"permts\":3}";
+    let (status, text) = http.post("/v1/check", body);
     assert_eq!(status, 400, "{text}");
-    assert!(text.contains("`quantty`"), "{text}");
+    assert!(text.contains("`permts`"), "{text}");
     for query in ["key=%zz", "key=%4", "key=a%", "k%zzey=a"] {
         assert_eq!(http.get(&format!("/v1/auth?rule=api&{query}")).0, 400, "{query}");
     }

@@ -28,7 +28,6 @@ fn a_page_of_another_site_takes_nothing_and_sees_nothing() {
     let take = "{\"rule\":\"api\",\"key\":\"ann\"}";
     let requests = [
         ("POST /v1/check", take),
-        ("POST /throttle", "{\"key\":\"a\",\"max_burst\":5,\"count_per_period\":5,\"period\":60}"),
         ("POST /json", "{}"),
         ("POST /v1/explain", "{}"),
         ("POST /v1/simulate", "{}"),

@@ -126,7 +126,6 @@ fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
     let mut http = service.http();
     for field in [&sampled, &not, "nonsense"] {
         http.post_with("/v1/check", &format!("traceparent: {field}\r\n"), CHECK);
-        http.post_with("/throttle", &format!("traceparent: {field}\r\n"), THROTTLE);
         let path = "/v1/auth?rule=api&key=ann";
         http.get_with(path, &format!("TraceParent: {field}\r\n"));
         http.post_with("/json", &format!("traceparent: {field}\r\n"), ENVOY);
@@ -138,7 +137,7 @@ fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
     http.post("/v1/check", CHECK);
     let all = ended(service, &receiver);
     let seen: Vec<_> = all.iter().map(|one| one.attribute("rategate.protocol")).collect();
-    assert_eq!(seen, ["http", "http", "http", "http", "grpc", "grpc", "grpc", "grpc"]);
+    assert_eq!(seen, ["http", "http", "http", "grpc", "grpc", "grpc", "grpc"]);
     for one in &all {
         assert_eq!(hex(&one.span.trace_id), TRACE);
         assert_eq!(hex(&one.span.parent_span_id), CALLER);
@@ -146,7 +145,6 @@ fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
     }
 }
 
-const THROTTLE: &str = "{\"key\":\"k\",\"max_burst\":9,\"count_per_period\":1,\"period\":60}";
 const ENVOY: &str = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
                       {\"key\":\"user\",\"value\":\"ann\"}]}]}";
 

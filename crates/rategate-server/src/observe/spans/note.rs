@@ -207,7 +207,6 @@ mod tests {
             location,
             held_ns: 1,
             on_unavailable: OnUnavailable::Deny,
-            descriptor: None,
             look: crate::rule::Look::Debt,
             hold_bounds: crate::rule::HoldBounds::DEFAULT,
             max_keys: None,

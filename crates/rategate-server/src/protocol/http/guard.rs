@@ -212,7 +212,7 @@ mod tests {
     }
 
     const HERE: (&str, &str) = ("host", "127.0.0.1:8080");
-    const DECIDING: [&str; 5] = ["/throttle", "/v1/check", "/json", "/v1/simulate", "/v1/explain"];
+    const DECIDING: [&str; 4] = ["/v1/check", "/json", "/v1/simulate", "/v1/explain"];
 
     #[test]
     fn requests_of_programs_need_no_origin() {

@@ -2,7 +2,6 @@
 //!
 //! - `POST /v1/check` decides rules by name or by descriptor, and limits that come with the call.
 //! - `/v1/auth` decides for a proxy, which evaluates only the status.
-//! - `POST /throttle` decides like throttlecrab.
 //! - `GET /healthz` reports that the process runs, `GET /readyz` that it accepts calls.
 //! - `GET /openapi.json` describes this API for programs.
 
@@ -24,7 +23,6 @@ mod options;
 mod problem;
 pub(crate) mod query;
 mod surrogates;
-mod throttle;
 mod watched;
 
 use std::fmt;
@@ -95,7 +93,6 @@ impl<C: Clock + Clone + 'static> Api<C> {
     {
         let (head, body) = request.into_parts();
         let response = match head.uri.path() {
-            "/throttle" => self.throttle(&head, body, caller).await,
             "/v1/check" => self.check(&head, body, caller).await,
             "/v1/auth" => self.auth(&head, caller).await,
             "/healthz" | "/health" => get(&head, || text(StatusCode::OK, "OK")),
@@ -114,16 +111,6 @@ impl<C: Clock + Clone + 'static> Api<C> {
             head,
             || if is_ready() { text(StatusCode::OK, ready) } else { text(unready, "not ready") },
         )
-    }
-
-    async fn throttle<B>(&self, head: &Parts, body: B, caller: &Caller) -> Answered
-    where
-        B: HttpBody<Data = Bytes>,
-    {
-        self.post(head, caller)?;
-        let body = self.read(body).await?;
-        let (answer, refusal) = throttle::throttle(&self.engine, &body)?;
-        Ok(counted(with_type(answer), refusal))
     }
 
     async fn check<B>(&self, head: &Parts, body: B, caller: &Caller) -> Answered
