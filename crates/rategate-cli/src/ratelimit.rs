@@ -54,6 +54,10 @@ fn variable(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Option<String> {
     let given = |name: &str| environment(name).filter(|text| !text.is_empty());
+    if matches!(name, "USE_PROMETHEUS" | "PROMETHEUS_ADDR") {
+        // The HTTP listeners have them, so they are not named as without effect.
+        return None;
+    }
     if let Some(text) = environment(name) {
         return Some(text);
     }

@@ -3,9 +3,9 @@
 //! It is recognized by `RUNTIME_ROOT` or `RUNTIME_SUBDIRECTORY`, or by `CONFIG_TYPE` if a control
 //! plane sends the rules.
 //!
-//! A variable with an equivalent setting sets it, unless the `RATEGATE_` variable of the same
-//! setting does. One that would change decisions in an unsupported way is refused. Any other is
-//! named in a warning.
+//! The variables that Envoy Gateway and Istio's sample set are settings, unless the `RATEGATE_`
+//! variable of the same setting is there. Any other variable of that project is named in a warning,
+//! except one that would admit clients whom it keeps out: that is refused.
 
 use std::path::PathBuf;
 
@@ -20,123 +20,66 @@ pub(crate) struct EnvoyEnv {
     pub(crate) raw_settings: Vec<RawSetting>,
     /// The variables that are refused, with corrections.
     pub(crate) refused: Vec<String>,
-    /// The variables without effect, each with the behaviour here.
-    pub(crate) idle: Vec<String>,
+    /// The variables without effect.
+    pub(crate) idle: Vec<&'static str>,
     /// `true` if gRPC alone uses TLS.
     pub(crate) is_tls_of_grpc: bool,
 }
 
-/// The flags that are settings, with the texts for false and true.
-const FLAGS: [(&str, &str, [&str; 2]); 6] = [
-    ("SHADOW_MODE", "grpc.shadow", BOOL),
-    ("QUOTA_MODE", "grpc.quota", BOOL),
-    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "grpc.counting", ["all", "stop"]),
-    ("MERGE_DOMAIN_CONFIG", "grpc.merge_domains", BOOL),
-    ("LIMIT_RESPONSE_HEADERS_ENABLED", "grpc.headers", BOOL),
-    ("RESPONSE_DYNAMIC_METADATA", "grpc.dynamic_metadata", BOOL),
-];
-const BOOL: [&str; 2] = ["false", "true"];
-
-/// The variables with the text of a setting, and the conversion from that project's form.
-const TEXTS: [(&str, &str, Convert); 13] = [
-    ("GRPC_UDS", "server.grpc", |path| format!("unix:{path}")),
+/// The variables with the text of a setting, and the conversion from that project's form. Those of
+/// `server.tls` apply if gRPC uses TLS.
+const TEXTS: [(&str, &str, Convert); 6] = [
     ("GRPC_SERVER_TLS_CERT", "server.tls.cert", str::to_owned),
     ("GRPC_SERVER_TLS_KEY", "server.tls.key", str::to_owned),
     ("GRPC_CLIENT_TLS_CACERT", "server.tls.client_ca", str::to_owned),
-    ("REDIS_TIMEOUT", "store.budget", span),
-    // Replacing a prefix that is refused could collide with another service's prefix and share
-    // its counters.
-    ("CACHE_KEY_PREFIX", "store.prefix", str::to_owned),
     ("TRACING_SERVICE_NAME", "tracing.service", str::to_owned),
     ("TRACING_SAMPLING_RATE", "tracing.sample", percentage),
     ("LOG_LEVEL", "log.filter", level),
-    ("LOG_FORMAT", "log.format", str::to_ascii_lowercase),
-    ("LIMIT_LIMIT_HEADER", "grpc.limit_header", str::to_owned),
-    ("LIMIT_REMAINING_HEADER", "grpc.remaining_header", str::to_owned),
-    ("LIMIT_RESET_HEADER", "grpc.reset_header", str::to_owned),
 ];
 type Convert = fn(&str) -> String;
 
 /// The value of `CONFIG_TYPE` with which a control plane sends the rules.
 const XDS: &str = "GRPC_XDS_SOTW";
 
-/// The variables of the control plane, which are settings if it sends the rules.
-const XDS_TEXTS: [(&str, &str, Convert); 10] = [
+/// The variables of the control plane, which are settings if it sends the rules. Those of `xds.tls`
+/// apply if it uses TLS.
+const XDS_TEXTS: [(&str, &str, Convert); 5] = [
     ("CONFIG_GRPC_XDS_SERVER_URL", "xds.server", target),
     ("CONFIG_GRPC_XDS_NODE_ID", "xds.node", str::to_owned),
-    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "xds.connect_retry", span),
-    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "xds.backoff", span),
-    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "xds.max_backoff", span),
-    ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "xds.max_message", str::to_owned),
     ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "xds.tls.ca", str::to_owned),
     ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "xds.tls.cert", str::to_owned),
     ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "xds.tls.key", str::to_owned),
-    ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.tls.name", str::to_owned),
 ];
 
 /// The flags of the control plane, which mean something if it sends the rules.
-const XDS_FLAGS: [&str; 3] = [
-    "CONFIG_GRPC_XDS_SERVER_USE_TLS",
-    "FORCE_START_WITHOUT_INITIAL_CONFIG",
-    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
-];
+const XDS_FLAGS: [&str; 2] =
+    ["CONFIG_GRPC_XDS_SERVER_USE_TLS", "FORCE_START_WITHOUT_INITIAL_CONFIG"];
 
-/// The supported values of variables; any other is refused with this reason.
-const ONLY: [(&str, &str, &str); 3] = [
-    (
-        "BACKEND_TYPE",
-        "redis",
-        "there is no memcached; counters are in this process, or in Redis by [store]",
-    ),
-    ("REDIS_PERSECOND", "false", "there is one store for all units"),
-    (
-        "GRPC_CLIENT_TLS_SAN",
-        "",
-        "clients are verified only by the CA of their certificate: GRPC_CLIENT_TLS_CACERT",
-    ),
-];
-
-/// The variables without effect, each line after the behaviour here: statistics, connections to
-/// Redis, sinks of logs.
+/// The variables without effect.
 const IDLE: &str = "
-    TCP is used: PROTO
-    requests to the control plane carry the name of the node alone: \
-        CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_NODE_METADATA
-    waits for the control plane double, give or take a half: \
-        XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_BACKOFF_RANDOM_FACTOR
-    there is no debug port; the page and /metrics are at the HTTP port: DEBUG_HOST DEBUG_PORT
-    statistics are exposed to Prometheus, at /metrics of the HTTP port: DISABLE_STATS \
-        DOG_STATSD_MOGRIFIERS EXTRA_TAGS PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH STATSD_HOST \
-        STATSD_PORT STATS_FLUSH_INTERVAL USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS USE_STATSD
-    the program named `ratelimit` opens one more HTTP port there, with /metrics and all else that \
-        HTTP has, if USE_PROMETHEUS is true; `rategate serve` does not, and /metrics is at the \
-        HTTP port of both: PROMETHEUS_ADDR USE_PROMETHEUS
-    a call is near the limit if it leaves less than a tenth of it: NEAR_LIMIT_RATIO
-    counters end with their window: EXPIRATION_JITTER_MAX_SECONDS
-    calls over the limit are decided where their counter is: LOCAL_CACHE_SIZE_IN_BYTES
-    connections last until their client or the service ends them: GRPC_MAX_CONNECTION_AGE \
-        GRPC_MAX_CONNECTION_AGE_GRACE
-    files whose name begins with a dot are never read: RUNTIME_IGNOREDOTFILES
-    the folder of the rules is watched, whatever it is a link to: RUNTIME_WATCH_ROOT
-    one connection to each server of the store carries all requests: \
-        REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_PIPELINE_LIMIT REDIS_PIPELINE_WINDOW \
-        REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE
-    on_unavailable of each rule decides without the store: REDIS_HEALTH_CHECK_ACTIVE_CONNECTION
-    sentinels receive the user and the password of the store: REDIS_SENTINEL_AUTH
-    TLS to the store trusts the certificates of this machine, and shows none of its own: \
-        REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY
-    the name in the store's certificate is always checked: REDIS_TLS_SKIP_HOSTNAME_VERIFICATION
-    there is one store for all units: REDIS_PERSECOND_AUTH REDIS_PERSECOND_PIPELINE_LIMIT \
-        REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_POOL_SIZE REDIS_PERSECOND_SOCKET_TYPE \
-        REDIS_PERSECOND_TLS REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL
-    there is no memcached; counters are in this process or in Redis: MEMCACHE_HOST_PORT \
-        MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_TLS \
-        MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY \
-        MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION
-    spans are sent to OTEL_EXPORTER_OTLP_ENDPOINT: TRACING_ENABLED
-    spans are sent over HTTP: TRACING_EXPORTER_PROTOCOL
-    spans carry the name of the service alone: TRACING_SERVICE_INSTANCE_ID \
-        TRACING_SERVICE_NAMESPACE";
+    BACKEND_TYPE CACHE_KEY_PREFIX CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS
+    CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL
+    CONFIG_GRPC_XDS_SERVER_TLS_SAN DEBUG_HOST DEBUG_PORT DISABLE_STATS DOG_STATSD_MOGRIFIERS
+    EXPIRATION_JITTER_MAX_SECONDS EXTRA_TAGS GRPC_MAX_CONNECTION_AGE
+    GRPC_MAX_CONNECTION_AGE_GRACE GRPC_UDS HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
+    LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER LIMIT_RESPONSE_HEADERS_ENABLED
+    LOCAL_CACHE_SIZE_IN_BYTES LOG_FORMAT MEMCACHE_HOST_PORT MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV
+    MEMCACHE_SRV_REFRESH MEMCACHE_TLS MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT
+    MEMCACHE_TLS_CLIENT_KEY MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION MERGE_DOMAIN_CONFIG
+    NEAR_LIMIT_RATIO PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH PROTO QUOTA_MODE
+    REDIS_AUTH REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_HEALTH_CHECK_ACTIVE_CONNECTION
+    REDIS_PERSECOND REDIS_PERSECOND_AUTH REDIS_PERSECOND_PIPELINE_LIMIT
+    REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_POOL_SIZE REDIS_PERSECOND_SOCKET_TYPE
+    REDIS_PERSECOND_TLS REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL REDIS_PIPELINE_LIMIT
+    REDIS_PIPELINE_WINDOW REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE REDIS_SENTINEL_AUTH
+    REDIS_TIMEOUT REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY
+    REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_TYPE RESPONSE_DYNAMIC_METADATA
+    RUNTIME_APPDIRECTORY RUNTIME_IGNOREDOTFILES RUNTIME_WATCH_ROOT SHADOW_MODE STATSD_HOST
+    STATSD_PORT STATS_FLUSH_INTERVAL STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT TRACING_ENABLED
+    TRACING_EXPORTER_PROTOCOL TRACING_SERVICE_INSTANCE_ID TRACING_SERVICE_NAMESPACE
+    USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS USE_PROMETHEUS USE_STATSD
+    XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_BACKOFF_MAX_INTERVAL
+    XDS_CLIENT_BACKOFF_RANDOM_FACTOR XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
 
 /// Reads an environment, if it is one of that project.
 pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
@@ -150,74 +93,55 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<EnvoyEnv> {
         _ => {
             let mut path = PathBuf::from(root.as_deref().unwrap_or("/srv/runtime_data/current"));
             path.extend(folder);
-            path.push(value("RUNTIME_APPDIRECTORY").as_deref().unwrap_or("config"));
+            path.push("config");
             envoy_env.path = Some(path);
             envoy_env.files(&kind, value);
         }
     }
     envoy_env.listeners(value);
-    match flag_of("GRPC_SERVER_USE_TLS", value) {
-        Ok(is_tls) => envoy_env.is_tls_of_grpc = is_tls == Some(true),
-        Err(complaint) => envoy_env.refused.push(complaint),
-    }
-    if let Err(complaint) = envoy_env.store(value) {
-        envoy_env.refused.push(complaint);
-    }
-    let has_store = envoy_env.raw_settings.iter().any(|setting| setting.key == "store.url");
+    envoy_env.is_tls_of_grpc = envoy_env.flag("GRPC_SERVER_USE_TLS", value) == Some(true);
+    envoy_env.store(value);
     for (name, key, convert) in TEXTS {
-        let applies = (has_store || !key.starts_with("store."))
-            && (envoy_env.is_tls_of_grpc || !key.starts_with("server.tls."));
+        let applies = envoy_env.is_tls_of_grpc || !key.starts_with("server.tls.");
         envoy_env.set(key, name, value(name).filter(|_| applies).map(|text| convert(&text)));
     }
-    for (name, key, [off, on]) in FLAGS {
-        match flag_of(name, value) {
-            Ok(flag) => envoy_env.set(key, name, flag.map(|flag| if flag { on } else { off })),
-            Err(complaint) => envoy_env.refused.push(complaint),
-        }
+    if value("GRPC_CLIENT_TLS_SAN").is_some() {
+        let refused = "GRPC_CLIENT_TLS_SAN: clients are verified only by the CA of their \
+                       certificate, GRPC_CLIENT_TLS_CACERT; leave it out";
+        envoy_env.refused.push(refused.to_owned());
     }
-    for (name, only, why) in ONLY {
-        let Some(text) = value(name) else { continue };
-        let is_only = match flag(only) {
-            Some(false) if flag(&text).is_some() => flag(&text) == Some(false),
-            _ => text == only,
-        };
-        if !is_only {
-            envoy_env.refused.push(format!("{name}={text}: {why}"));
-        }
-    }
-    for (why, names) in idle() {
-        let given = names.filter(|name| value(name).is_some());
-        envoy_env.idle.extend(given.map(|name| format!("{name}: {why}")));
-    }
+    envoy_env.idle.extend(IDLE.split_whitespace().filter(|name| value(name).is_some()));
     Some(envoy_env)
-}
-
-/// Returns the variables without effect, after the behaviour here.
-fn idle() -> impl Iterator<Item = (&'static str, std::str::SplitWhitespace<'static>)> {
-    let lines = IDLE.lines().filter_map(|line| line.split_once(": "));
-    lines.map(|(why, names)| (why.trim(), names.split_whitespace()))
 }
 
 impl EnvoyEnv {
     /// Adds the setting of a variable, if it has a text.
-    fn set(&mut self, key: &'static str, variable: &str, text: Option<impl Into<String>>) {
+    fn set(&mut self, key: &'static str, variable: &str, text: Option<String>) {
         let setting = text.map(|text| RawSetting {
             key,
-            text: Some(text.into()),
+            text: Some(text),
             name: variable.to_owned(),
             is_weak: false,
         });
         self.raw_settings.extend(setting);
     }
 
+    /// Reads a flag as that project does, if it is set. Anything but true or false is refused: read
+    /// as false, it could send a password unencrypted.
+    fn flag(&mut self, name: &str, value: impl Fn(&str) -> Option<String>) -> Option<bool> {
+        match &*value(name)? {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+            text => {
+                self.refused.push(format!("{name}: expected true or false, got {text:?}"));
+                None
+            }
+        }
+    }
+
     /// Reads the variables of a control plane that sends the rules.
     fn xds(&mut self, value: impl Fn(&str) -> Option<String>) {
-        let [is_tls, is_forced, is_waiting] = XDS_FLAGS.map(|name| {
-            flag_of(name, &value).unwrap_or_else(|complaint| {
-                self.refused.push(complaint);
-                None
-            })
-        });
+        let [is_tls, is_forced] = XDS_FLAGS.map(|name| self.flag(name, &value));
         let usual = "localhost:18000".to_owned();
         for (name, key, convert) in XDS_TEXTS {
             let text = value(name).or_else(|| (key == "xds.server").then(|| usual.clone()));
@@ -229,8 +153,7 @@ impl EnvoyEnv {
                              plane's certificate, CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
             self.refused.push(complaint.to_owned());
         }
-        let is_forced = is_forced.map(|is_forced| is_forced && is_waiting != Some(true));
-        let [_, name, _] = XDS_FLAGS;
+        let [_, name] = XDS_FLAGS;
         self.set("xds.force_start", name, is_forced.map(|is_forced| is_forced.to_string()));
     }
 
@@ -238,16 +161,13 @@ impl EnvoyEnv {
     fn files(&mut self, kind: &str, value: impl Fn(&str) -> Option<String>) {
         if kind != "FILE" {
             let complaint = format!(
-                "CONFIG_TYPE={kind}: rules are read from files by FILE, and \
-                                     come from a control plane by {XDS}"
+                "CONFIG_TYPE={kind}: rules are read from files by FILE, and come from a control \
+                 plane by {XDS}"
             );
             self.refused.push(complaint);
         }
-        for name in XDS_TEXTS.map(|(name, ..)| name).into_iter().chain(XDS_FLAGS) {
-            if value(name).is_some() {
-                self.idle.push(format!("{name}: the service starts with the rules in the files"));
-            }
-        }
+        let of_xds = XDS_TEXTS.map(|(name, ..)| name).into_iter().chain(XDS_FLAGS);
+        self.idle.extend(of_xds.filter(|name| value(name).is_some()));
     }
 
     fn listeners(&mut self, value: impl Fn(&str) -> Option<String>) {
@@ -268,41 +188,13 @@ impl EnvoyEnv {
         }
     }
 
-    /// Reads the variables for Redis. Errors omit texts that may hold a password.
-    fn store(&mut self, value: impl Fn(&str) -> Option<String>) -> Result<(), String> {
-        let Some(url) = value("REDIS_URL") else { return Ok(()) };
+    /// Reads the variables for Redis.
+    fn store(&mut self, value: impl Fn(&str) -> Option<String>) {
+        let Some(urls) = value("REDIS_URL") else { return };
         let is_unix = value("REDIS_SOCKET_TYPE").map(|kind| kind == "unix");
-        let is_tls = flag_of("REDIS_TLS", &value)? == Some(true);
-        let kind = value("REDIS_TYPE").unwrap_or_default().to_ascii_lowercase();
-        let (kind, name, servers) = match (kind.as_str(), url.split_once(',')) {
-            ("" | "single", _) => ("server", None, &*url),
-            ("cluster", _) => ("cluster", None, &*url),
-            ("sentinel", Some((name, servers))) => ("sentinel", Some(name.trim()), servers),
-            ("sentinel", None) => {
-                return Err("REDIS_URL: with REDIS_TYPE=SENTINEL it is a name and the sentinels, \
-                            as in \"mymaster,host:26379\""
-                    .to_owned());
-            }
-            _ => return Err("REDIS_TYPE: it is SINGLE, SENTINEL or CLUSTER".to_owned()),
-        };
-        self.set("store.kind", "REDIS_TYPE", Some(kind));
-        self.set("store.name", "REDIS_URL", name);
-        let servers = servers.split(',').map(|server| address(server.trim(), is_unix, is_tls));
+        let is_tls = self.flag("REDIS_TLS", &value) == Some(true);
+        let servers = urls.split(',').map(|server| store_url(server.trim(), is_unix, is_tls));
         self.set("store.url", "REDIS_URL", Some(servers.collect::<Vec<_>>().join(",")));
-        let auth = value("REDIS_AUTH").unwrap_or_default();
-        let (user, password) = auth.split_once(':').unwrap_or(("", &auth));
-        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        self.set("store.user", "REDIS_AUTH", given(user));
-        self.set("store.password", "REDIS_AUTH", given(password));
-        Ok(())
-    }
-}
-
-/// Converts a duration from Go's form with one unit: `10s`, `500ms`, `1m`.
-fn span(text: &str) -> String {
-    match text.strip_suffix('m') {
-        Some(number) => format!("{number}min"),
-        None => text.to_owned(),
     }
 }
 
@@ -325,26 +217,8 @@ fn level(text: &str) -> String {
     }
 }
 
-/// Reads a flag, if it is set. Anything but true or false is refused: read as false, it could
-/// send a password unencrypted.
-fn flag_of(name: &str, value: impl Fn(&str) -> Option<String>) -> Result<Option<bool>, String> {
-    let read = |text: String| {
-        flag(&text).map(Some).ok_or_else(|| format!("{name}: expected true or false, got {text:?}"))
-    };
-    value(name).map_or(Ok(None), read)
-}
-
-/// Parses a flag as that project does.
-fn flag(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
-
-/// Converts an address from that project's form.
-fn address(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
+/// Converts the address of a store from that project's form.
+fn store_url(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
     match text.split_once("://") {
         Some(("redis", rest)) if is_tls => format!("rediss://{rest}"),
         Some(_) => text.to_owned(),
@@ -358,62 +232,28 @@ fn address(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
 mod tests {
     use super::*;
 
-    /// Every variable of that project is in the guide, and has a use, a reason for its refusal,
-    /// or a sentence.
+    /// Each variable is a setting, in one kind of environment at least, or is named. None is both.
     #[test]
-    fn the_guide_names_every_variable() {
-        let guide = "../../docs/guides/moving-from-envoyproxy-ratelimit.md";
-        let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(guide);
-        let guide = std::fs::read_to_string(guide).unwrap();
-        let (_, table) = guide.split_once("| variable | here |").unwrap();
-        let (table, _) = table.split_once("\n\n").unwrap();
-        let named: Vec<&str> = table
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .map(|name| name.split('=').next().unwrap().trim_end_matches("_…"))
-            .collect();
-        let is_named = |name: &str| {
-            let is_it = |known: &&str| {
-                *known == name
-                    || name.strip_prefix(*known).is_some_and(|rest| rest.starts_with('_'))
-            };
-            named.iter().any(is_it)
-        };
-        let idle = idle().flat_map(|(_, names)| names);
-        let only = ONLY.iter().map(|(name, ..)| *name);
-        let flags = FLAGS.iter().map(|(name, ..)| *name);
-        let texts = TEXTS.iter().map(|(name, ..)| *name);
-        // What they mean together is tested with the store that they make.
-        let store = ["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS"];
-        let with = |name: &str, kind: &str| {
-            let with = read(|variable: &str| match variable {
+    fn every_variable_has_an_effect_or_is_named() {
+        let with = |name: &str, text: &str, kind: &str| {
+            let read = read(|variable: &str| match variable {
                 "RUNTIME_ROOT" => Some("/data".to_owned()),
                 "CONFIG_TYPE" => Some(kind.to_owned()),
                 "GRPC_SERVER_USE_TLS" | "CONFIG_GRPC_XDS_SERVER_USE_TLS" => Some("true".to_owned()),
-                "REDIS_URL" => Some("h:1".to_owned()),
-                _ => (variable == name).then(|| "1".to_owned()),
+                _ => (variable == name).then(|| text.to_owned()),
             });
-            with.unwrap()
+            read.unwrap()
         };
-        let has_effect = |name: &str, kind: &str| with(name, kind) != with("", kind);
-        let xds_texts = XDS_TEXTS.iter().map(|(name, ..)| *name);
-        let named_alone = idle.chain(only).chain(flags).chain(texts).chain(["REDIS_AUTH"]);
-        for name in named_alone {
-            assert!(is_named(name), "{name}");
-            assert!(has_effect(name, "FILE"), "{name} is passed over");
+        let texts = TEXTS.iter().chain(&XDS_TEXTS).map(|(name, ..)| *name);
+        for name in texts.chain(["FORCE_START_WITHOUT_INITIAL_CONFIG", "REDIS_URL"]) {
+            let (has, none) = (with(name, "1", XDS), with("", "", XDS));
+            assert_ne!(has.raw_settings, none.raw_settings, "{name}");
+            assert!(has.idle.is_empty() && has.refused == none.refused || name.ends_with("CACERT"));
         }
-        for name in xds_texts.chain(XDS_FLAGS) {
-            assert!(is_named(name), "{name}");
-            // It is set in each of these environments.
-            let is_set = name == "CONFIG_GRPC_XDS_SERVER_USE_TLS";
-            assert!(is_set || has_effect(name, "FILE"), "{name} is passed over beside files");
-            // It has an effect beside another flag alone.
-            let is_second = name == "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED";
-            assert!(is_set || is_second || has_effect(name, XDS), "{name} is passed over");
-        }
-        for name in store.into_iter().chain(["CONFIG_TYPE"]) {
-            assert!(is_named(name), "{name}");
+        for name in IDLE.split_whitespace() {
+            let has = with(name, "1", "FILE");
+            assert_eq!(has.raw_settings, with("", "", "FILE").raw_settings, "{name}");
+            assert!(has.idle.contains(&name), "{name}");
         }
     }
 }

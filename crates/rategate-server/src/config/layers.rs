@@ -126,8 +126,8 @@ impl Layers {
             let has_tls = all.root.get("server.tls").is_some();
             all.is_tls_of_grpc = envoy_env.is_tls_of_grpc && !has_tls;
             all.problems.extend(envoy_env.refused.iter().map(Problem::nowhere));
-            let idle = envoy_env.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
-            all.warnings.extend(idle);
+            let idle = |name: &&str| Problem::nowhere(format!("{name}: has no effect here"));
+            all.warnings.extend(envoy_env.idle.iter().map(|name| idle(name).warning()));
             let needs_store = all.needs_store.is_some();
             let is_of_store = |setting: &&RawSetting| setting.key.starts_with("store.");
             if !needs_store && envoy_env.raw_settings.iter().any(|setting| is_of_store(&setting)) {
@@ -180,8 +180,6 @@ fn put(root: &mut Node, key: &str, text: &str, span: &Range<usize>) {
         // A secret has one source.
         "server.token.file" => root.put("server.token", node(Kind::Null)),
         "store.url" => keep_login(root, text, span),
-        // The name belongs to the other kind.
-        "store.kind" => root.put("store.name", node(Kind::Null)),
         _ => {}
     }
     root.put(key, value);

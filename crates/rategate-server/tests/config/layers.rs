@@ -350,11 +350,11 @@ fn an_empty_variable_says_nothing() {
 fn an_environment_of_ratelimit_stands_between_files_and_our_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.toml");
-    let file = "[grpc]\nshadow = false\nheaders = true\n";
+    let file = "[log]\nfilter = \"info\"\n[grpc]\nheaders = true\n";
     std::fs::write(&path, file).unwrap();
     let theirs = [
         ("RUNTIME_ROOT", "/data"),
-        ("SHADOW_MODE", "true"),
+        ("LOG_LEVEL", "error"),
         ("PORT", "81"),
         ("GRPC_SERVER_USE_TLS", "true"),
         ("GRPC_SERVER_TLS_CERT", "theirs"),
@@ -371,7 +371,7 @@ fn an_environment_of_ratelimit_stands_between_files_and_our_own() {
         load_with(Some(&path), &layers).unwrap().settings
     };
     let settings = with(&[]);
-    assert!(settings.grpc.shadow && settings.grpc.headers);
+    assert!(settings.log.filter == "error" && settings.grpc.headers);
     assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:81");
     assert_eq!(settings.server.tls.as_ref().unwrap().cert.as_path(), Path::new("theirs"));
     let server = &settings.server;
@@ -379,8 +379,8 @@ fn an_environment_of_ratelimit_stands_between_files_and_our_own() {
     assert!(grpc && !http, "TLS is for gRPC alone");
     assert_eq!(settings.store, None, "no rule has its counters there");
     let settings =
-        with(&[("RATEGATE_GRPC_SHADOW", "false"), ("RATEGATE_SERVER_HTTP", "127.0.0.1:82")]);
-    assert!(!settings.grpc.shadow);
+        with(&[("RATEGATE_LOG_FILTER", "warn"), ("RATEGATE_SERVER_HTTP", "127.0.0.1:82")]);
+    assert_eq!(settings.log.filter, "warn");
     assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:82");
     // TLS in a file applies to all listeners, whatever is set for gRPC.
     let tls = "[server.tls]\ncert = \"c\"\nkey = \"k\"\n";
@@ -398,7 +398,6 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
         ("RUNTIME_ROOT", "/data"),
         ("REDIS_URL", "redis.example:6379"),
         ("REDIS_SOCKET_TYPE", "tcp"),
-        ("REDIS_AUTH", "ann:sesame"),
     ];
     let mut layers = Layers::default();
     layers.add_envoy_env(|name| {
@@ -425,10 +424,9 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
     let store = rule(", store: exact, on_unavailable: deny").settings.store.unwrap();
     assert_eq!(store.kind, StoreKind::Server);
     assert!(store.servers().eq([&StoreServer::tcp("redis.example", 6379)]));
-    assert_eq!(store.user.as_deref(), Some("ann"));
     std::fs::write(folder.path().join("b.toml"), "[store]\nurl = \"redis://file:1\"\nnodes = 7\n")
         .unwrap();
     let store = rule(", store: exact, on_unavailable: deny").settings.store.unwrap();
-    assert_eq!((store.nodes.get(), store.user.as_deref()), (7, Some("ann")), "both say something");
+    assert_eq!(store.nodes.get(), 7, "both say something");
     assert!(store.servers().eq([&StoreServer::tcp("redis.example", 6379)]));
 }
