@@ -5,14 +5,13 @@ mod counted;
 mod counts;
 mod entries;
 mod hold_bounds;
-mod shares;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rategate::AnyPolicy;
 use rategate::charge::Debt;
-use rategate::{AdaptiveConcurrency, AnyPolicy};
 pub use rategate_protocol::rls::{Metadata, Unit};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -22,7 +21,6 @@ pub use self::counts::{CostError, Counts, Dimension, Prices, Usage, Weight, Weig
 pub(crate) use self::entries::NamedEntries;
 pub use self::entries::{Entry, Value, is_like};
 pub use self::hold_bounds::HoldBounds;
-pub use self::shares::Shares;
 
 /// A set of rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,9 +54,6 @@ pub struct Rule {
     pub also: Vec<Arc<str>>,
     /// The amount that a call counts.
     pub counts: Counts,
-    /// The shares of the limit, of 10 000 and ascending, of which the first call that reaches one
-    /// is told.
-    pub warn: Vec<u16>,
     /// The limit in force outside of the times in `schedule`.
     pub limit: Limit,
     /// The limit as it was written, for answers that show it.
@@ -156,12 +151,9 @@ pub enum Look {
 /// The extent to which a rule is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enforcement {
-    /// Enforced for all keys.
+    /// Enforced.
     #[default]
     All,
-    /// Enforced for this many of 10 000 keys, always the same ones. The others are counted and
-    /// never over.
-    Share(u16),
     /// Never enforced: counted, reported in metrics and logs, never over.
     Shadow,
     /// Never enforced, and clients are told what is over.
@@ -293,15 +285,7 @@ impl Limit {
 
     /// Returns `true` for a limit of permits in flight.
     pub(crate) const fn counts_in_flight(&self) -> bool {
-        matches!(self, Self::Policy(AnyPolicy::Concurrency(_) | AnyPolicy::AdaptiveConcurrency(_)))
-    }
-
-    /// Returns the policy of a limit of permits in flight that follows measurements.
-    pub(crate) const fn adaptive(&self) -> Option<AdaptiveConcurrency> {
-        match self {
-            Self::Policy(AnyPolicy::AdaptiveConcurrency(adaptive)) => Some(*adaptive),
-            _ => None,
-        }
+        matches!(self, Self::Policy(AnyPolicy::Concurrency(_)))
     }
 
     /// Returns the name of the algorithm that decides.
@@ -316,9 +300,7 @@ impl Limit {
             Self::Policy(AnyPolicy::CompactLog(_)) => "compact-log",
             Self::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
             Self::Policy(AnyPolicy::Calendar(_)) => "calendar",
-            Self::Policy(AnyPolicy::Concurrency(_) | AnyPolicy::AdaptiveConcurrency(_)) => {
-                "concurrency"
-            }
+            Self::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
             Self::Policy(_) => "other",
         }
     }

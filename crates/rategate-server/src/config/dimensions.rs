@@ -102,10 +102,6 @@ impl Reader<'_> {
         let schedule = self.schedule(&limit.schedule, algorithm, here);
         let weights = (limit.weights.as_ref(), table.weights.as_ref());
         let counts = self.counts(limit.counts, weights, table.prices.as_ref(), false);
-        let warn = match &limit.warn {
-            Some(own) => self.warnings(Some(own), algorithm),
-            None => rule.warn.clone(),
-        };
         let hold_keys = HoldKeys::of_limit(limit).or(HoldKeys::of_rule(table));
         let hold_bounds = self.hold_bounds(hold_keys);
         let name = self.dimension_name(limit.name.as_deref(), rule)?;
@@ -117,7 +113,6 @@ impl Reader<'_> {
             dimension: Some(Dimension { of: Arc::clone(&rule.name), name: name.into() }),
             name: full,
             counts,
-            warn,
             limit: numbers,
             display_limit,
             over,

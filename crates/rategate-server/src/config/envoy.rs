@@ -245,7 +245,6 @@ impl Reader<'_> {
                 dimension: None,
                 also: Vec::new(),
                 counts: Counts::Permits,
-                warn: Vec::new(),
                 limit: limit.0,
                 display_limit: limit.1,
                 over: Over::Refuse,

@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use rategate::{AnyPolicy, Share};
+use rategate::AnyPolicy;
 use rategate_core::span;
 
-use super::adaptive::Adaptive;
 use super::limit::Algorithm;
 use crate::engine::Compiled;
 use crate::nearest::nearest;
 use crate::rule::{
-    CounterLocation, Counts, DisplayLimit, Enforcement, HoldBounds, Limit, Rule, Shares, threshold,
+    CounterLocation, Counts, DisplayLimit, Enforcement, HoldBounds, Limit, Rule, threshold,
 };
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
@@ -219,11 +218,6 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         writeln!(f, "at times:  {} from {from} to {to} in {}", names.join(" "), scheduled.zone)?;
         write_limit(f, "  limit:  ", &scheduled.limit, scheduled.display_limit)?;
     }
-    if let Some(shares) = rule.shares() {
-        let all: Vec<_> =
-            shares.iter().map(|(value, share)| share_text(rule, value, share)).collect();
-        writeln!(f, "shares:    {}", all.join(", "))?;
-    }
     match &rule.counts {
         Counts::Permits => {}
         Counts::Requests => f.write_str("counts:    one for each call\n")?,
@@ -244,13 +238,6 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         Enforcement::All => {}
         Enforcement::Shadow => f.write_str("enforced:  never (shadow: counted only)\n")?,
         Enforcement::Soft => f.write_str("enforced:  never (soft: clients are told)\n")?,
-        Enforcement::Share(share) => {
-            writeln!(f, "enforced:  for {:.2} % of its keys", f64::from(share) / 100.0)?;
-        }
-    }
-    if !rule.warn.is_empty() {
-        let all: Vec<_> = rule.warn.iter().map(|share| threshold(*share)).collect();
-        writeln!(f, "warns:     at {}", all.join(", "))?;
     }
     let HoldBounds { ttl, max_ttl, max_held } = rule.hold_bounds;
     if rule.hold_bounds != HoldBounds::DEFAULT {
@@ -281,17 +268,6 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     }
 }
 
-/// Returns the share of a value, with the permits that it is of a fixed limit.
-fn share_text(rule: &Rule, value: &str, share: Share) -> String {
-    let whom = if value == Shares::OTHERS { "others".to_owned() } else { format!("`{value}`") };
-    match rule.limit {
-        Limit::Policy(AnyPolicy::Concurrency(limit)) => {
-            format!("{whom} {share} ({})", share.of(limit.permits()))
-        }
-        _ => format!("{whom} {share}"),
-    }
-}
-
 /// Writes the limit, and its ceilings in standard windows.
 fn write_limit(
     f: &mut fmt::Formatter<'_>,
@@ -308,13 +284,6 @@ fn write_limit(
         }
         Limit::Policy(AnyPolicy::Concurrency(concurrency)) => {
             return writeln!(f, "{name} {} at a time", concurrency.permits());
-        }
-        Limit::Policy(AnyPolicy::AdaptiveConcurrency(adaptive)) => {
-            let bounds = adaptive.adaptation().bounds();
-            let method = Adaptive::of(adaptive).map_or("a method of its own", Adaptive::method);
-            let (floor, first, ceiling) = (bounds.floor(), bounds.first(), bounds.ceiling());
-            let text = format!("from {floor} to {ceiling} at a time, {first} at first");
-            return writeln!(f, "{name} {text} (adaptive: {method})");
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
         Limit::Policy(AnyPolicy::Calendar(calendar)) => format!("calendar: {}", calendar.text()),

@@ -284,7 +284,7 @@ impl Gathered {
                 Value::OneOf(values) => {
                     all.saturating_mul(u64::try_from(values.len()).unwrap_or(u64::MAX))
                 }
-                Value::Any | Value::Exact(_) | Value::Pattern { .. } | Value::Shares(_) => all,
+                Value::Any | Value::Exact(_) | Value::Pattern { .. } => all,
             });
             all = all.saturating_add(combinations);
             if all > MAX_COMBINATIONS {
@@ -392,7 +392,6 @@ fn keys(entries: &[Entry]) -> impl Iterator<Item = Path> {
         Value::Pattern { text, .. } => {
             Some(Value::Pattern { text: Arc::clone(text), shared: false })
         }
-        Value::Shares(_) => Some(Value::Any),
         Value::Any | Value::Exact(_) => Some(value.clone()),
     };
     (0..count.unwrap_or(1)).filter_map(move |nth| {

@@ -10,7 +10,6 @@ use rategate_core::span;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::adaptive::Adaptive;
 use super::calendar;
 use crate::rule::{CountedWindow, DisplayLimit, Limit, Unit};
 use crate::units::meant;
@@ -70,9 +69,6 @@ impl Algorithm {
             }
             AnyPolicy::Calendar(calendar) => (Self::Calendar, calendar.permits(), 0),
             AnyPolicy::Concurrency(permits) => (Self::Concurrency, permits.permits(), 0),
-            AnyPolicy::AdaptiveConcurrency(adaptive) => {
-                (Self::Concurrency, adaptive.adaptation().bounds().ceiling().into(), 0)
-            }
             _ => return None,
         })
     }
@@ -83,8 +79,6 @@ impl Algorithm {
 pub(crate) struct Extra {
     /// The permits at once after silence.
     pub(crate) burst: Option<u64>,
-    /// The way in which permits in flight follow measurements.
-    pub(crate) adaptive: Option<Adaptive>,
 }
 
 impl Extra {
@@ -191,10 +185,6 @@ impl Written {
             }
             Self::Nothing(display_limit) => Ok((Limit::Nothing, display_limit)),
             Self::AtOnce(permits) if algorithm == Algorithm::Concurrency => {
-                if let Some(adaptive) = extra.adaptive {
-                    let policy = adaptive.policy(permits).map_err(|(_, complaint)| complaint)?;
-                    return Ok((Limit::Policy(policy.into()), at_a_time(permits)));
-                }
                 let policy = Concurrency::try_new(permits).map_err(|error| error.to_string())?;
                 Ok((Limit::Policy(policy.into()), at_a_time(permits)))
             }

@@ -5,7 +5,6 @@
 //! each wrong value (`error`). `rules` and `envoy` convert tables to rules, which `gather` checks
 //! together. `xds` makes such trees of a control plane's resources.
 
-mod adaptive;
 mod calendar;
 mod de;
 mod dimensions;
@@ -24,7 +23,6 @@ mod naming;
 mod node;
 mod rules;
 pub mod settings;
-mod shares;
 mod source;
 mod tables;
 mod text;

@@ -74,7 +74,7 @@ fn has_one_reading(entry: &Entry) -> bool {
 /// Returns the kind of a value, and its texts.
 fn parts(value: &Value) -> (&'static str, &[Arc<str>]) {
     match value {
-        Value::Any | Value::Shares(_) => ("any", &[]),
+        Value::Any => ("any", &[]),
         Value::Exact(text) => ("exact", std::slice::from_ref(text)),
         Value::Pattern { text, .. } => ("pattern", std::slice::from_ref(text)),
         Value::OneOf(texts) => ("one of", texts),

@@ -16,7 +16,7 @@ use super::limit::{Algorithm, Extra, LEASE_NS, NOTHING, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::node::{self, Node};
 use super::source::SourceLocation;
-use super::tables::{DebtEnd, EntryTable, PlaceText, RuleTable, ScheduleTable, Threshold};
+use super::tables::{DebtEnd, EntryTable, PlaceText, RuleTable, ScheduleTable};
 use super::text::Text;
 use crate::engine::LOGS_FORGET;
 use crate::rule::{
@@ -27,8 +27,6 @@ use crate::rule::{
 /// The message about a rule or a tier without a name.
 pub(super) const NO_NAME: &str = "no name; write name = \"...\"";
 const DAY_S: u32 = 86_400;
-/// The maximum number of shares of a limit at which calls are warned.
-const MAX_WARNINGS: usize = 8;
 /// The domain of rules that give none.
 const DEFAULT_DOMAIN: &str = "default";
 
@@ -159,11 +157,9 @@ impl Reader<'_> {
         let own = if table.entries.is_empty() { name } else { DEFAULT_DOMAIN };
         let is_single = table.limits.is_empty() && !self.node.is_reported("limits");
         let (limit, display_limit) = if is_single {
-            let adaptive = self.adaptive(table, algorithm);
-            let extra = Extra { burst: table.burst, adaptive };
+            let extra = Extra { burst: table.burst };
             self.limit(table.limit.as_ref(), algorithm, extra)
         } else {
-            self.adaptive(table, algorithm);
             (Limit::Nothing, NOTHING)
         };
         let counters = (table.store, table.lease.as_ref(), table.on_unavailable);
@@ -184,7 +180,6 @@ impl Reader<'_> {
         let entries = table.entries.iter().zip(self.node.elements("match"));
         let entries: Vec<Entry> =
             entries.map(|(Text(entry), node)| self.below(node).entry(entry)).collect();
-        self.check_shares(table, algorithm, &entries);
         Rule {
             name: name.into(),
             envoy_name: envoy_name.into(),
@@ -193,7 +188,6 @@ impl Reader<'_> {
             dimension: None,
             also: table.also.iter().map(|name| name.as_str().into()).collect(),
             counts,
-            warn: self.warnings(table.warn.as_deref(), algorithm),
             limit,
             display_limit,
             over,
@@ -273,26 +267,6 @@ impl Reader<'_> {
         (over.unwrap_or_default(), debt)
     }
 
-    /// Reads the shares of a limit at which calls are warned, in ascending order.
-    pub(super) fn warnings(
-        &mut self,
-        warn: Option<&[Text<Threshold>]>,
-        algorithm: KnownAlgorithm,
-    ) -> Vec<u16> {
-        let mut all: Vec<u16> = warn.into_iter().flatten().map(|text| text.0.0).collect();
-        all.sort_unstable();
-        let count = all.len();
-        all.dedup();
-        if all.len() < count {
-            self.complain("warn", "a share of the limit is in the list twice");
-        } else if count > MAX_WARNINGS {
-            self.complain("warn", format!("at most {MAX_WARNINGS} shares of the limit"));
-        } else if count > 0 && algorithm == Some(Algorithm::Concurrency) {
-            self.complain("warn", "permits in flight are not used up; leave it out");
-        }
-        all
-    }
-
     /// Returns the name, or an empty one if it is missing.
     fn name<'t>(&mut self, name: Option<&'t String>) -> &'t str {
         match name.map(|name| naming::check(name)) {
@@ -304,7 +278,7 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, entry: &EntryTable) -> Entry {
-        let EntryTable { key, value, values, shared, shares } = entry;
+        let EntryTable { key, value, values, shared } = entry;
         if key.is_empty() {
             self.complain("", "an entry's key is empty");
         }
@@ -313,25 +287,12 @@ impl Reader<'_> {
             self.complain("", "a key or value has at most 4096 bytes");
         }
         let is_pattern = value.as_ref().is_some_and(|value| value.contains('*'));
-        match (*shared, shares, is_pattern) {
-            (true, Some(_), _) => {
-                let message = "values with shares have one counter anyway; leave out `shared`";
-                self.complain("shared", message);
-            }
-            (true, None, false) => {
-                let message =
-                    "shared is for patterns: write value = \"*\" for all values on one counter";
-                self.complain("", message);
-            }
-            _ => {}
+        if *shared && !is_pattern {
+            let message =
+                "shared is for patterns: write value = \"*\" for all values on one counter";
+            self.complain("", message);
         }
         let value = match (value, values) {
-            (None, None) if shares.is_some() => self.shares(shares.iter().flatten()),
-            _ if shares.is_some() => {
-                let message = "shares are of any value; leave out `value` and `values`";
-                self.complain("shares", message);
-                Value::Any
-            }
             (Some(_), Some(_)) => {
                 self.complain("", "value or values, not both");
                 Value::Any

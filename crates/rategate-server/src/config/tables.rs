@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use rategate::Share;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny};
 
-use super::adaptive::Adaptive;
 use super::calendar::WrittenCalendar;
 use super::limit::{Algorithm, Written};
 use super::settings::Settings;
@@ -80,10 +78,6 @@ pub(crate) struct RuleTable {
     /// The maximum number of permits at once after silence, for "gcra" only.
     /// Default: the permits of the limit's period.
     pub(crate) burst: Option<u64>,
-    /// The way in which a limit of permits in flight follows measurements, for "concurrency" with
-    /// counters "here" only: { floor = 5, first = 20, method = "knee" }. `limit` is its ceiling.
-    /// Default: the limit is fixed.
-    pub(crate) adaptive: Option<Adaptive>,
     /// The effect of a call that does not fit: "refuse" counts nothing, "charge" counts it although
     /// it is denied. Default: "refuse", and "charge" for "counted-window".
     pub(crate) over: Option<Over>,
@@ -102,11 +96,8 @@ pub(crate) struct RuleTable {
     #[serde(default)]
     pub(crate) schedule: Vec<ScheduleTable>,
     /// The extent to which the rule is enforced: "all"; "shadow" only counts; "soft" counts too,
-    /// and tells clients what is over; "12.5%" for that share of the keys, always the same ones.
-    /// Default: "all".
+    /// and tells clients what is over. Default: "all".
     pub(crate) enforce: Option<Text<Enforcement>>,
-    /// The shares of the limit, as "80%", at which a call is warned: the one that reaches it.
-    pub(crate) warn: Option<Vec<Text<Threshold>>>,
     /// The time of a reservation that states none. Default: 60s, or
     /// `max_ttl` if that is less.
     pub(crate) ttl: Option<Text<Duration>>,
@@ -170,8 +161,6 @@ pub(crate) struct DimensionTable {
     pub(crate) most_debt: Option<Text<Duration>>,
     /// The extent to which the limit is enforced. Default: that of the rule.
     pub(crate) enforce: Option<Text<Enforcement>>,
-    /// The shares of the limit at which a call is warned. Default: those of the rule.
-    pub(crate) warn: Option<Vec<Text<Threshold>>>,
     /// The time of a reservation that states none. Default: that of the rule.
     pub(crate) ttl: Option<Text<Duration>>,
     /// The maximum time of a reservation, 24h at most. Default: that of
@@ -316,25 +305,6 @@ pub(crate) struct EntryTable {
     /// Share one counter among all values that match the pattern.
     #[serde(default)]
     pub(crate) shared: bool,
-    /// The share of the limit that the calls of each value may fill, for permits in flight: { batch
-    /// = "30%" }. All values share one counter. The value "*" stands for all others, which have the
-    /// whole limit by default.
-    pub(crate) shares: Option<BTreeMap<String, Text<Share>>>,
-}
-
-impl Grammar for Share {
-    const WHAT: &'static str = "a share of a limit on permits in flight";
-    const EXAMPLES: &'static [&'static str] = &["60%"];
-
-    fn read(text: &str) -> Result<Self, String> {
-        let percent = percent(text, 2).filter(|of_ten_thousand| of_ten_thousand % 100 == 0);
-        let percent = percent.and_then(|of_ten_thousand| u8::try_from(of_ten_thousand / 100).ok());
-        percent.and_then(|percent| Self::try_percent(percent).ok()).ok_or_else(|| {
-            format!(
-                "{text:?} is no share of permits in flight: it is from \"1%\" to \"100%\", whole"
-            )
-        })
-    }
 }
 
 impl Grammar for EntryTable {
@@ -441,20 +411,15 @@ impl Grammar for Written {
 
 /// The grammar of the extent to which a rule is enforced.
 impl Grammar for Enforcement {
-    const WHAT: &'static str = "\"all\", \"shadow\", \"soft\", or a part of the keys";
-    const EXAMPLES: &'static [&'static str] = &["all", "shadow", "soft", "12.5%"];
+    const WHAT: &'static str = "\"all\", \"shadow\" or \"soft\"";
+    const EXAMPLES: &'static [&'static str] = &["all", "shadow", "soft"];
 
     fn read(text: &str) -> Result<Self, String> {
-        match (text, percent(text, 2)) {
-            ("all", _) | (_, Some(10_000)) => Ok(Self::All),
-            ("shadow", _) => Ok(Self::Shadow),
-            ("soft", _) => Ok(Self::Soft),
-            (_, Some(share @ ..10_000)) => Ok(Self::Share(u16::try_from(share).unwrap_or(0))),
-            _ => Err(
-                "it is \"all\", \"shadow\", \"soft\", or from \"0%\" to \"100%\" with at most two \
-                      decimals"
-                    .to_owned(),
-            ),
+        match text {
+            "all" => Ok(Self::All),
+            "shadow" => Ok(Self::Shadow),
+            "soft" => Ok(Self::Soft),
+            _ => Err(format!("{text:?} is no extent; it is \"all\", \"shadow\" or \"soft\"")),
         }
     }
 }

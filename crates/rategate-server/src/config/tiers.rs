@@ -7,7 +7,7 @@ use super::naming;
 use super::rules::{KnownAlgorithm, NO_NAME, Reader};
 use super::source::SourceLocation;
 use super::tables::{RuleTable, TierTable};
-use crate::rule::{Entry, Rule, Value};
+use crate::rule::{Rule, Value};
 
 impl Reader<'_> {
     /// Returns the rules of a rule's tiers. One whose values are unknown is reported and left
@@ -99,12 +99,6 @@ impl Reader<'_> {
             let found = rule.entries.iter().position(|entry| *entry.key == **key);
             if found.is_none() {
                 self.complain("key", format!("the rule's match has no entry {key:?}"));
-            }
-            let is_shares = |nth: &usize| {
-                matches!(rule.entries.get(*nth), Some(Entry { value: Value::Shares(_), .. }))
-            };
-            if found.as_ref().is_some_and(is_shares) {
-                self.complain("key", "an entry with shares has no tiers; name another, or none");
             }
             return found;
         }

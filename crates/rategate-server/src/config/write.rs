@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::{AnyPolicy, Share};
+use rategate::AnyPolicy;
 use rategate_core::span;
 use toml::Value as Toml;
 
-use super::adaptive::Adaptive;
 use super::calendar;
 use super::limit::{Algorithm, Extra, Written};
 use super::metadata;
@@ -157,7 +156,6 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
         Enforcement::All => None,
         Enforcement::Shadow => Some("shadow".to_owned()),
         Enforcement::Soft => Some("soft".to_owned()),
-        Enforcement::Share(share) => Some(format!("{:.2}%", f64::from(share) / 100.0)),
     };
     let holds = rule.hold_bounds;
     let default_ttl = HoldBounds::DEFAULT.ttl.min(holds.max_ttl);
@@ -171,7 +169,6 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
         ("limit", Some(limit.clone())),
         ("algorithm", (*algorithm != Algorithm::Gcra).then(|| quoted(algorithm.name()))),
         ("burst", extra.burst.map(|burst| burst.to_string())),
-        ("adaptive", extra.adaptive.map(Adaptive::to_toml)),
         ("counts", counts.map(quoted)),
         ("weights", weights),
         ("over", (rule.over == Over::Charge).then(|| quoted("charge"))),
@@ -184,7 +181,6 @@ fn limit_keys(rule: &Rule, numbers: &Numbers<'_>) -> Keys {
             (holds.max_ttl != HoldBounds::DEFAULT.max_ttl).then(|| duration(holds.max_ttl)),
         ),
         ("max_held", holds.max_held.map(|share| quoted(&threshold(share)))),
-        ("warn", list(rule.warn.iter().map(|share| quoted(&threshold(*share))))),
     ]
 }
 
@@ -249,14 +245,8 @@ fn limit_of(
     let of_policy = policy.as_ref().and_then(Algorithm::of);
     let (algorithm, extra) = match (of_policy, policy) {
         _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, none),
-        (Some((algorithm @ Algorithm::Concurrency, permits, _)), policy) => {
-            let adaptive = match policy {
-                Some(AnyPolicy::AdaptiveConcurrency(adaptive)) => {
-                    Some(Adaptive::of(&adaptive).ok_or_else(|| export_error("a method"))?)
-                }
-                _ => None,
-            };
-            return Ok((Some(algorithm), permits.to_string(), Extra { adaptive, ..none }));
+        (Some((algorithm @ Algorithm::Concurrency, permits, _)), _) => {
+            return Ok((Some(algorithm), permits.to_string(), none));
         }
         (_, Some(AnyPolicy::Calendar(policy))) => {
             let limit = calendar::to_toml(&policy).ok_or_else(|| export_error("a calendar"))?;
@@ -317,12 +307,6 @@ fn entry(entry: &Entry) -> String {
         Value::Pattern { text, shared } => {
             let shared = if *shared { ", shared = true" } else { "" };
             format!("{{ key = {key}, value = {}{shared} }}", quoted(text))
-        }
-        Value::Shares(shares) => {
-            let share =
-                |(value, share): (&str, Share)| (value.to_owned(), share.to_string().into());
-            let shares = Toml::Table(shares.iter().map(share).collect());
-            format!("{{ key = {key}, shares = {shares} }}")
         }
     }
 }

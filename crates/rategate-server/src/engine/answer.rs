@@ -6,11 +6,9 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rategate::Share;
 use rategate::charge::Settled;
 use smallvec::{SmallVec, smallvec};
 
-use super::adaptive::AdaptiveStatus;
 use super::hold_change::HoldChange;
 use crate::net::RefusalReason;
 use crate::rule::{DisplayLimit, Enforcement, Rule};
@@ -58,14 +56,6 @@ pub struct Detail {
     pub held: Option<u64>,
     /// `true` if fewer permits were charged than were used because the state can count no more.
     pub saturated: bool,
-    /// The highest share of the limit, of 10 000, that was reached by this item and is to be warned
-    /// of.
-    pub warning: Option<u16>,
-    /// The limit now, if it follows measurements.
-    pub adaptive: Option<AdaptiveStatus>,
-    /// The share of the limit that the item may fill, of a rule that has shares. The result has the
-    /// limit and the remainder of the share.
-    pub share: Option<Share>,
     /// The results of all limits, if several decided the item. The item itself has the numbers of
     /// the strictest one: that with the longest wait, or else the one with the least remaining.
     pub parts: Vec<ItemResult>,
@@ -233,12 +223,6 @@ impl ItemResult {
     #[must_use]
     pub fn cost(&self) -> Option<u64> {
         self.detail.as_ref()?.cost
-    }
-
-    /// Returns the share of the limit that the item may fill, of a rule that has shares.
-    #[must_use]
-    pub fn share(&self) -> Option<Share> {
-        self.detail.as_ref()?.share
     }
 
     /// Returns the permits that the reservation of the request holds, if it lasts and the item is

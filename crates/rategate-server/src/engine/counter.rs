@@ -84,7 +84,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
         match (self, in_force) {
             (Self::Rule(ruled, key), Some(in_force)) => match ruled.table(in_force, clock) {
                 Some(table) => Joint::Acquisition(table.attempt(key, permits)),
-                None if ruled.uncounted(in_force, key).verdict.is_over() => Joint::Over,
+                None if ruled.uncounted(in_force).verdict.is_over() => Joint::Over,
                 None => Joint::Passes,
             },
             (Self::Bucket(numbers, key), _) => Joint::Acquisition(numbers.attempt(key, permits)),
@@ -109,9 +109,9 @@ impl<C: Clock + Clone> Counter<'_, C> {
                     Some(_) if matches!(in_force.limit, Limit::Counted(_)) => self.held(clock),
                     Some(table) => {
                         let status = table.status(key).map(|status| (Verdict::Granted, status));
-                        ruled.result_of(&in_force, key, status)
+                        ruled.result_of(&in_force, status)
                     }
-                    None => Ok(ruled.uncounted(&in_force, key)),
+                    None => Ok(ruled.uncounted(&in_force)),
                 }
             }
             Self::Bucket(numbers, key) => Ok(numbers.granted(clock, key)?.0),
@@ -126,11 +126,11 @@ impl<C: Clock + Clone> Counter<'_, C> {
         verdict: Verdict,
         status: Status,
     ) -> Result<ItemResult, EngineError> {
-        if let Self::Rule(ruled, key) = self {
+        if let Self::Rule(ruled, _) = self {
             let in_force = ruled.counters.in_force();
             // By now it may count otherwise, or nothing.
             if in_force.policy().is_some() && !matches!(in_force.limit, Limit::Counted(_)) {
-                return ruled.result_of(&in_force, key, Ok((verdict, status)));
+                return ruled.result_of(&in_force, Ok((verdict, status)));
             }
         }
         Ok(ItemResult { verdict, ..self.decide(clock, Verb::Peek, 0)? })
@@ -159,7 +159,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
 
     pub(super) fn is_enforced(&self) -> bool {
         match self {
-            Self::Rule(ruled, key) => ruled.is_enforced(key),
+            Self::Rule(ruled, _) => ruled.is_enforced(),
             _ => true,
         }
     }

@@ -1,6 +1,5 @@
 //! The counters of a rule: a table of keys that outlives the configuration it was created for.
 
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,23 +11,19 @@ use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::Policy;
 use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::SavedAt;
-use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Share, Status};
+use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
 use rategate_core::span::whole_ns;
 
-use super::adaptive::AdaptiveStore;
 use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
 use super::error::EngineError;
 use super::exhausted::Exhausted;
-use super::key;
-use super::live::Located;
 use super::one_key::decide;
 use super::request::Verb;
 use super::snapshot::NotRestored;
 use super::stores::Remote;
 use crate::rule::{
-    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Over, Rule, Shares,
-    Value,
+    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Over, Rule, Value,
 };
 
 /// A rule with its counters.
@@ -40,58 +35,7 @@ pub(super) struct ActiveRule<C: Clock> {
     pub(super) watch: Option<Arc<dyn Watch>>,
     /// The limit in a store that decides instead of the counters, if they are not in this
     /// process.
-    pub(super) remote: Option<RemoteHandle<C>>,
-    /// The digest of its name, for results that must depend only on rule and key.
-    seed: u64,
-}
-
-/// A limit that a store keeps.
-pub(super) struct RemoteHandle<C> {
-    limit: Arc<dyn Remote>,
-    /// The limit as the calls of a smaller share see it.
-    in_shares: Arc<[(Share, Arc<dyn Remote>)]>,
-    /// The store, if it is one of this process whose limits follow measurements.
-    pub(super) adaptive: Option<Arc<AdaptiveStore<C>>>,
-}
-
-impl<C> RemoteHandle<C> {
-    /// Creates the handle of a rule, of whose limit `in_share` returns a share.
-    pub(super) fn new(
-        rule: &Rule,
-        adaptive: Option<Arc<AdaptiveStore<C>>>,
-        in_share: impl Fn(Share) -> Result<Arc<dyn Remote>, String>,
-    ) -> Result<Self, String> {
-        let shares = rule.shares().into_iter().flat_map(Shares::iter).map(|(_, share)| share);
-        let smaller: BTreeSet<Share> = shares.filter(|share| !share.is_whole()).collect();
-        let in_shares = smaller.into_iter().map(|share| Ok((share, in_share(share)?)));
-        let in_shares = in_shares.collect::<Result<_, String>>()?;
-        Ok(Self { limit: in_share(Share::WHOLE)?, in_shares, adaptive })
-    }
-
-    /// Returns the whole limit.
-    pub(super) fn whole(&self) -> &Arc<dyn Remote> {
-        &self.limit
-    }
-
-    /// Returns the limit as the calls of one of its shares see it.
-    pub(super) fn in_share(&self, share: Share) -> &Arc<dyn Remote> {
-        let mut all = self.in_shares.iter();
-        all.find(|(known, _)| *known == share).map_or(&self.limit, |(_, limit)| limit)
-    }
-}
-
-impl<C> Clone for RemoteHandle<C> {
-    fn clone(&self) -> Self {
-        let Self { limit, in_shares, adaptive } = self;
-        let (limit, in_shares) = (Arc::clone(limit), Arc::clone(in_shares));
-        Self { limit, in_shares, adaptive: adaptive.clone() }
-    }
-}
-
-impl<C> std::fmt::Debug for RemoteHandle<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteHandle").finish_non_exhaustive()
-    }
+    pub(super) remote: Option<Arc<dyn Remote>>,
 }
 
 /// Counters by key, under the limit in force.
@@ -143,10 +87,9 @@ impl<C: Clock + Clone> ActiveRule<C> {
         rule: Arc<Rule>,
         counters: Arc<Counters<C>>,
         watch: Option<Arc<dyn Watch>>,
-        remote: Option<RemoteHandle<C>>,
+        remote: Option<Arc<dyn Remote>>,
     ) -> Self {
-        let seed = digest(FNV_START, rule.name.as_bytes());
-        Self { rule, counters, watch, remote, seed }
+        Self { rule, counters, watch, remote }
     }
 
     /// Returns `true` for a limit of concurrency.
@@ -154,35 +97,9 @@ impl<C: Clock + Clone> ActiveRule<C> {
         self.rule.limit.counts_in_flight()
     }
 
-    /// Returns the permits in flight under a limit that follows measurements, if it is one.
-    pub(super) fn adaptive(&self) -> Option<&AdaptiveStore<C>> {
-        self.remote.as_ref()?.adaptive.as_deref()
-    }
-
-    /// Returns the maximum number of permits of one call in a share of the limit.
-    pub(super) fn capacity_in(&self, share: Share) -> u64 {
-        let capacity = self.counters.in_force().capacity;
-        // That of an adaptive limit is its floor: its shares are of the limit as it is now.
-        if self.adaptive().is_some() { capacity } else { share.of(capacity) }
-    }
-
-    /// Returns the result of an item with the limit of its key and its share of it, unless they are
-    /// those of the rule.
-    pub(super) fn with_limit_of(
-        &self,
-        Located { key, share, .. }: &Located,
-        mut result: ItemResult,
-    ) -> ItemResult {
-        if let Some(adaptive) = self.adaptive() {
-            let status = adaptive.status(&key::in_store(&self.rule.name, key));
-            result.limit = status.limit;
-            result.detail.get_or_insert_default().adaptive = Some(status);
-        }
-        if self.rule.shares().is_some() {
-            result.limit = share.of(result.limit);
-            result.detail.get_or_insert_default().share = Some(*share);
-        }
-        result
+    /// Returns the maximum number of permits of one call.
+    pub(super) fn capacity(&self) -> u64 {
+        self.counters.in_force().capacity
     }
 
     /// Returns `true` if the rule has a table in memory, or a store.
@@ -206,37 +123,24 @@ impl<C: Clock + Clone> ActiveRule<C> {
         if self.counters.can_become(&InForce::new(rule.limit, rule.display_limit)) {
             return None;
         }
-        let of = |rule: &Rule| {
-            let is_adaptive =
-                matches!(rule.limit, Limit::Policy(AnyPolicy::AdaptiveConcurrency(_)));
-            let adaptive = if is_adaptive { "adaptive " } else { "" };
-            format!("{adaptive}{} ({})", rule.limit.algorithm(), rule.display_limit)
-        };
+        let of = |rule: &Rule| format!("{} ({})", rule.limit.algorithm(), rule.display_limit);
         Some(format!("the kind of its limit changes from {} to {}", of(&self.rule), of(rule)))
     }
 
     /// Returns `true` if the limits of `rule` are the same.
     pub(super) fn is_unchanged_by(&self, rule: &Rule) -> bool {
-        let of = |rule: &Rule| (rule.limit, rule.shares().cloned());
-        of(&self.rule) == of(rule) && self.rule.schedule == rule.schedule
+        self.rule.limit == rule.limit && self.rule.schedule == rule.schedule
     }
 
     /// Returns `true` if the store's limit for this rule can be used for `rule`.
     pub(super) fn has_same_storage(&self, rule: &Rule) -> bool {
         let of = |rule: &Rule| (rule.limit, rule.location, rule.held_ns, rule.on_unavailable);
-        of(&self.rule) == of(rule) && self.rule.shares() == rule.shares()
+        of(&self.rule) == of(rule)
     }
 
-    /// Returns `true` if the rule is enforced for a key. The result is always the same for the
-    /// same key.
-    pub(super) fn is_enforced(&self, key: &[u8]) -> bool {
-        match self.rule.enforcement {
-            Enforcement::All => true,
-            Enforcement::Shadow | Enforcement::Soft => false,
-            Enforcement::Share(of_ten_thousand) => {
-                finish(digest(self.seed, key)) % 10_000 < u64::from(of_ten_thousand)
-            }
-        }
+    /// Returns `true` if the rule is enforced.
+    pub(super) fn is_enforced(&self) -> bool {
+        self.rule.enforcement == Enforcement::All
     }
 
     /// Returns an item's part of an answer where no table was consulted.
@@ -246,9 +150,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
             rule: Some(Arc::clone(&self.rule)),
             display_limit: Some(in_force.display_limit),
             verdict,
-            limit: in_force.limit.adaptive().map_or(in_force.capacity, |adaptive| {
-                adaptive.adaptation().bounds().ceiling().into()
-            }),
+            limit: in_force.capacity,
             remaining: Some(match in_force.limit {
                 Limit::Unlimited | Limit::Exempt => u64::MAX,
                 _ => 0,
@@ -271,7 +173,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
         let in_force = self.counters.in_force();
         let Some(table) = self.table(&in_force, clock) else {
             return Ok(match verb {
-                Verb::Take | Verb::Peek => self.uncounted(&in_force, key),
+                Verb::Take | Verb::Peek => self.uncounted(&in_force),
                 Verb::Charge => self.result(Verdict::Charged(0)),
                 Verb::Refund => self.result(Verdict::Refunded(0)),
                 Verb::Reset => self.result(Verdict::Reset),
@@ -291,7 +193,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
         } else {
             decide(table, key, verb, permits)
         };
-        self.result_of(&in_force, key, decided)
+        self.result_of(&in_force, decided)
     }
 
     /// Decides about a key of a window that counts every hit.
@@ -307,7 +209,7 @@ impl<C: Clock + Clone> ActiveRule<C> {
         let counted = counted::decide(table, (window, &window.counter()), key, request, now_ns);
         let (mut verdict, used) = counted.map_err(EngineError::of)?;
         if let Verdict::Denied { enforced, .. } = &mut verdict {
-            *enforced = self.is_enforced(key);
+            *enforced = self.is_enforced();
         }
         let rule = Some(Arc::clone(&self.rule));
         Ok(ItemResult { rule, ..counted::result(window, display_limit, (verdict, used), now_ns) })
@@ -353,10 +255,10 @@ impl<C: Clock + Clone> ActiveRule<C> {
     }
 
     /// Returns the answer of a limit that counts nothing.
-    pub(super) fn uncounted(&self, in_force: &InForce, key: &[u8]) -> ItemResult {
+    pub(super) fn uncounted(&self, in_force: &InForce) -> ItemResult {
         self.result(match in_force.limit {
             Limit::Nothing => {
-                Verdict::Denied { retry_after_ns: None, enforced: self.is_enforced(key) }
+                Verdict::Denied { retry_after_ns: None, enforced: self.is_enforced() }
             }
             Limit::Exempt => Verdict::Unmatched,
             _ => Verdict::Unlimited,
@@ -367,12 +269,11 @@ impl<C: Clock + Clone> ActiveRule<C> {
     pub(super) fn result_of(
         &self,
         in_force: &InForce,
-        key: &[u8],
         decided: Result<(Verdict, Status), KeyedError>,
     ) -> Result<ItemResult, EngineError> {
         let (mut verdict, status) = decided.map_err(EngineError::of)?;
         if let Verdict::Denied { enforced, .. } = &mut verdict {
-            *enforced = self.is_enforced(key);
+            *enforced = self.is_enforced();
         }
         Ok(ItemResult {
             rule: Some(Arc::clone(&self.rule)),
@@ -566,21 +467,4 @@ fn new_table<C: Clock + Clone>(policy: AnyPolicy, max_keys: usize, clock: &C) ->
 
 fn capacity_for(max_keys: usize) -> Capacity {
     Capacity::for_keys(max_keys).or_else(Overflow::Share)
-}
-
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// Returns an FNV digest. It is equal in every process, so that all servers enforce a rule for
-/// the same keys.
-fn digest(from: u64, bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(from, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Mixes the bits of a digest: the low bits of a product do not depend on the high ones.
-const fn finish(digest: u64) -> u64 {
-    let mixed = (digest ^ (digest >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    mixed ^ (mixed >> 33)
 }

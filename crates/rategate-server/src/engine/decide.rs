@@ -352,7 +352,6 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                     _ if took || is_refusal || counter.counts_all() => *permits,
                     _ => continue,
                 };
-                result.warn(permits);
                 result.note_saturation(permits);
                 let now_ns = || self.clock.now_ns();
                 counter.notify_watch(self.inline_watch.as_ref(), now_ns, permits, result);

@@ -34,7 +34,7 @@ struct Layer<'a> {
 /// A rule of an item.
 struct Part<'a> {
     rule: &'a Arc<Rule>,
-    /// The values that select its counter, and the share of its limit.
+    /// The values that select its counter.
     values: SmallVec<[&'a [u8]; 4]>,
     /// The permits that the item counts.
     permits: u64,
@@ -152,8 +152,7 @@ impl<'a> Layer<'a> {
         verb: Verb,
     ) -> Result<Self, EngineError> {
         let plain = Self { item: *item, parts: Vec::new() };
-        let Some((first, entries)) = rules_of(live, &item.target, item.usage.is_some())?
-        else {
+        let Some((first, entries)) = rules_of(live, &item.target, item.usage.is_some())? else {
             return match item.usage {
                 Some(_) if item.target.has_own_limit() => Err(EngineError::NO_WEIGHTS),
                 _ => Ok(plain),
@@ -218,7 +217,7 @@ fn rules_of<'a, C: Clock + Clone>(
                 let (all, entries) = (std::iter::once(located.rule), rule.entries_of(values));
                 return Ok(entries.map(|entries| (all.collect(), entries)));
             };
-            let (needed, given) = (rule.values_needed(), values.len());
+            let (needed, given) = (rule.values_counted(), values.len());
             let error = || EngineError::Values { rule: name.into(), needed, given };
             let entries = rule.entries_of(values).filter(|_| needed == given);
             Ok(Some((group.into(), entries.ok_or_else(error)?)))
@@ -235,7 +234,7 @@ impl Rule {
             let mut own = entries.iter().filter(|(key, _)| *key == entry.key.as_bytes());
             own.nth(earlier).map(|(_, value)| *value)
         };
-        let stated = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.is_stated());
+        let stated = self.entries.iter().enumerate().filter(|(_, entry)| entry.value.varies());
         stated.map(value).collect()
     }
 

@@ -12,9 +12,8 @@
 //! * **Its name is all that is needed to end it**, so names are drawn from 128 bits. A reservation
 //!   of the same name is another holder.
 //!
-//! A lease belongs to a rule by its name, with a limit of concurrency: a fixed
-//! [`Concurrency`](rategate::Concurrency), or an
-//! [`AdaptiveConcurrency`](rategate::AdaptiveConcurrency).
+//! A lease belongs to a rule by its name, with a limit of
+//! [concurrency](rategate::Concurrency).
 
 use std::future::Future as _;
 use std::num::NonZeroU64;
@@ -22,11 +21,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use rategate::adaptive::Outcome;
+use rategate::Clock;
 use rategate::store::{LeaseId, StoreError};
-use rategate::{Clock, Share};
 
-use super::adaptive::Holder;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;
 use super::key;
@@ -45,9 +42,8 @@ pub enum LeaseVerb {
     /// Extends the lease to its full time from now. A denial means that it had ended, and that
     /// its permits may be taken.
     Renew,
-    /// Ends the lease, as one that ended in this way. [`Verdict::Refunded`] has the number of
-    /// permits: 0 if it had ended. Only a limit that follows measurements heeds the outcome.
-    Release(Outcome),
+    /// Ends the lease. [`Verdict::Refunded`] has the number of permits: 0 if it had ended.
+    Release,
 }
 
 /// A lease of a rule's permits.
@@ -57,8 +53,7 @@ pub struct Lease<'a> {
     pub name: UniqueId,
     /// The name of the rule.
     pub rule: &'a str,
-    /// The values of the rule's entries that have no value of their own, in their order. The one
-    /// with a share of the limit may be left out: it is then one of the others.
+    /// The values of the rule's entries that have no value of their own, in their order.
     pub values: &'a [&'a [u8]],
     /// The number of permits, the same in every operation on the lease.
     pub permits: u64,
@@ -92,7 +87,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let result = leased(&inner, &live, verb, id, &counter, permits).await?;
             let watch = live.ruled.get(counter.rule).and_then(|ruled| ruled.watch.as_ref());
             // A renewal is not reported as a decision.
-            if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release(_)) = (watch, verb) {
+            if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release) = (watch, verb) {
                 watch.decided(inner.clock.now_ns(), &counter.key, permits.get(), &result);
             }
             Ok(Answer {
@@ -110,19 +105,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let live = self.inner.live.load();
         let ruled = live.as_ref()?.ruled_by(rule).filter(|ruled| ruled.is_in_flight())?;
         let is_here = ruled.rule.location == CounterLocation::Here;
-        let whole = ruled.remote.as_ref().filter(|_| is_here)?.whole();
+        let remote = ruled.remote.as_ref().filter(|_| is_here)?;
         if ruled.rule.values_counted() > 0 {
             return None;
         }
         let key = key::in_store(&ruled.rule.name, b"");
-        if let Some(adaptive) = ruled.adaptive() {
-            return Some(adaptive.status(&key).in_flight);
-        }
         // The memory of this process replies at once.
-        let mut peek = whole.peek(&key, 1);
+        let mut peek = remote.peek(&key, 1);
         let reply = Pin::new(&mut peek).poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Ok(decision)) = reply else { return None };
-        Some(ruled.capacity_in(Share::WHOLE).saturating_sub(decision.remaining()?))
+        Some(ruled.capacity().saturating_sub(decision.remaining()?))
     }
 }
 
@@ -146,9 +138,9 @@ async fn leased<C: Clock + Clone + 'static>(
     counter: &Located,
     permits: NonZeroU64,
 ) -> Result<ItemResult, EngineError> {
-    let Located { rule, key, share } = counter;
+    let Located { rule, key } = counter;
     let ruled = live.ruled.get(*rule).filter(|ruled| ruled.is_in_flight());
-    let Some((ruled, handle)) = ruled.and_then(|ruled| Some((ruled, ruled.remote.as_ref()?)))
+    let Some((ruled, remote)) = ruled.and_then(|ruled| Some((ruled, ruled.remote.as_ref()?)))
     else {
         let rule = live.ruled.get(*rule).ok_or(EngineError::NotLoaded)?;
         let rule = Arc::clone(&rule.rule.name);
@@ -158,27 +150,21 @@ async fn leased<C: Clock + Clone + 'static>(
     let named = key::in_store(&ruled.rule.name, key);
     let denied = |enforced| Verdict::Denied { retry_after_ns: None, enforced };
     let verdict = match verb {
-        LeaseVerb::Take => match handle.in_share(*share).hold(&named, permits.get(), lease).await {
+        LeaseVerb::Take => match remote.hold(&named, permits.get(), lease).await {
             Ok(decision) => return Ok(result_of(inner, live, counter, &decision)),
-            Err(StoreError::Exceeds(_)) => denied(ruled.is_enforced(key)),
+            Err(StoreError::Exceeds(_)) => denied(ruled.is_enforced()),
             Err(error) => return Err(of_store(&error)),
         },
-        // What is held stays held, whatever its share is by now.
-        LeaseVerb::Renew => match handle.whole().renew(&named, permits, lease).await {
+        LeaseVerb::Renew => match remote.renew(&named, permits, lease).await {
             Ok(0) | Err(StoreError::Exceeds(_)) => denied(true),
             Ok(_) => Verdict::Granted,
             Err(error) => return Err(of_store(&error)),
         },
-        LeaseVerb::Release(outcome) => {
-            if let Some(adaptive) = ruled.adaptive() {
-                adaptive.expect(&named, Holder::lease(lease, permits), outcome);
-            }
-            match handle.whole().release(&named, permits, lease).await {
-                Ok(0) | Err(StoreError::Exceeds(_)) => Verdict::Refunded(0),
-                Ok(_) => Verdict::Refunded(permits.get()),
-                Err(error) => return Err(of_store(&error)),
-            }
-        }
+        LeaseVerb::Release => match remote.release(&named, permits, lease).await {
+            Ok(0) | Err(StoreError::Exceeds(_)) => Verdict::Refunded(0),
+            Ok(_) => Verdict::Refunded(permits.get()),
+            Err(error) => return Err(of_store(&error)),
+        },
     };
     peeked(inner, live, counter, verdict).await
 }

@@ -4,17 +4,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use rategate::calendar::Window;
-use rategate::{AnyPolicy, Calendar, Clock, Share};
+use rategate::{AnyPolicy, Calendar, Clock};
 
-use super::adaptive::AdaptiveStore;
 use super::answer::{ItemResult, Observer};
-use super::counters::{ActiveRule, Counters, InForce, RemoteHandle};
+use super::counters::{ActiveRule, Counters, InForce};
 use super::error::EngineError;
 use super::key::{self, Key};
 use super::matcher::{LoadError, Matcher};
 use super::request::Target;
 use super::stores::Remote;
-use crate::rule::{CounterLocation, Limit, Rule, RuleSet, Value};
+use crate::rule::{CounterLocation, Limit, Rule, RuleSet};
 
 /// A compiled set of rules that can be in force together. Compiling is the slow half of a change;
 /// it needs no engine and can run on another thread. Clones share the same rules.
@@ -75,20 +74,12 @@ pub(super) struct Live<C: Clock> {
     pub(super) bounds_holds: bool,
 }
 
-/// A counter that a request is about, and the share of its limit that the request may fill.
+/// A counter that a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Located {
     /// The index of the rule.
     pub(super) rule: usize,
     pub(super) key: Key,
-    pub(super) share: Share,
-}
-
-impl Located {
-    /// Returns `true` if both are one counter, be it in two shares.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        (self.rule, &self.key) == (other.rule, &other.key)
-    }
 }
 
 /// The names of rules by what a change of the rules did to them.
@@ -126,7 +117,7 @@ impl<C: Clock + Clone> Live<C> {
         before: Option<&Self>,
         observer: Option<&dyn Observer>,
         max_keys: usize,
-        remote_of: impl Fn(&Rule, usize) -> Result<Option<RemoteHandle<C>>, String>,
+        remote_of: impl Fn(&Rule, usize) -> Result<Option<Arc<dyn Remote>>, String>,
     ) -> Result<(Self, Loaded), LoadError> {
         let (set, matcher) = (Arc::clone(compiled.set()), Arc::clone(compiled.matcher()));
         let rules = matcher.rules();
@@ -186,20 +177,14 @@ impl<C: Clock + Clone> Live<C> {
     /// Puts the limits of the rules into force, for `wall_ns` of the wall clock.
     pub(super) fn activate(&self, wall_ns: u64) {
         for ruled in &self.ruled {
-            if let (Some(adaptive), Some(policy)) = (ruled.adaptive(), ruled.rule.limit.adaptive())
-            {
-                adaptive.set_policy(policy, ruled.rule.held_ns);
-            }
             let (limit, display_limit) = ruled.rule.at(wall_ns);
             ruled.counters.set_debt(ruled.rule.debt);
             ruled.counters.change(InForce::new(limit, display_limit));
         }
     }
 
-    /// Puts the current limits of rules with a schedule into force, and ends the permits in flight
-    /// of adaptive ones whose time is over.
+    /// Puts the current limits of rules with a schedule into force.
     pub(super) fn tick(&self, wall_ns: u64) {
-        self.ruled.iter().filter_map(ActiveRule::adaptive).for_each(AdaptiveStore::expire);
         for ruled in self.ruled.iter().filter(|ruled| !ruled.rule.schedule.is_empty()) {
             let (limit, display_limit) = ruled.rule.at(wall_ns);
             ruled.counters.change(InForce::new(limit, display_limit));
@@ -240,16 +225,16 @@ impl<C: Clock + Clone> Live<C> {
             Target::Descriptor { domain, entries, limit: None } => {
                 let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
                 let key = key::of_values(rule.varying(entries), rule.values_counted());
-                Some(Located { rule: index, key, share: rule.share_in(entries) })
+                Some(Located { rule: index, key })
             }
             Target::Descriptor { .. } | Target::Inline { .. } => None,
         }
     }
 
-    /// Returns a rule whose counters are elsewhere, with a share of the limit in its store.
+    /// Returns a rule whose counters are elsewhere, with its limit in the store.
     pub(super) fn remote(&self, counter: &Located) -> Option<(&ActiveRule<C>, &Arc<dyn Remote>)> {
         let ruled = self.ruled.get(counter.rule)?;
-        Some((ruled, ruled.remote.as_ref()?.in_share(counter.share)))
+        Some((ruled, ruled.remote.as_ref()?))
     }
 
     /// Returns the fault for a name that no rule has.
@@ -263,16 +248,16 @@ impl<C: Clock + Clone> Live<C> {
         name: &str,
         values: &[&[u8]],
     ) -> Result<(&ActiveRule<C>, Key), EngineError> {
-        let Located { rule, key, .. } = self.located(name, values)?;
+        let Located { rule, key } = self.located(name, values)?;
         Ok((self.ruled.get(rule).ok_or_else(|| self.no_such_rule(name))?, key))
     }
 
     /// Returns the counter of a rule by its name, or of its tier for these values.
     pub(super) fn located(&self, name: &str, values: &[&[u8]]) -> Result<Located, EngineError> {
         let (index, rule) = self.matcher.named(name).ok_or_else(|| self.no_such_rule(name))?;
-        let (needed, given) = (rule.values_needed(), values.len());
+        let (needed, given) = (rule.values_counted(), values.len());
         let entries = rule.entries_of(values);
-        let Some(entries) = entries.filter(|_| rule.takes_values(given)) else {
+        let Some(entries) = entries.filter(|_| given == needed) else {
             let rule = Arc::clone(&rule.name);
             return Err(EngineError::Values { rule, needed, given });
         };
@@ -285,16 +270,13 @@ impl<C: Clock + Clone> Live<C> {
         let (index, found) = self.matcher.of_values(index, values).ok_or_else(other)?;
         // An entry that varies in a rule may be fixed in its tier.
         let mut varying = smallvec::SmallVec::<[&[u8]; 4]>::new();
-        let mut share = Share::WHOLE;
         for ((entry, tier), (_, value)) in rule.entries.iter().zip(&found.entries).zip(&entries) {
-            match &tier.value {
-                Value::Shares(shares) => share = shares.of(value),
-                own if own.varies() && entry.value.varies() => varying.push(value),
-                _ => {}
+            if tier.value.varies() && entry.value.varies() {
+                varying.push(value);
             }
         }
         let count = varying.len();
-        Ok(Located { rule: index, key: key::of_values(varying.into_iter(), count), share })
+        Ok(Located { rule: index, key: key::of_values(varying.into_iter(), count) })
     }
 }
 

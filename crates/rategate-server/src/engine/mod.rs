@@ -4,7 +4,6 @@
 //! The engine does no IO of its own: a decision that needs a store waits for the store. It reads no
 //! clock but the one that it was given.
 
-mod adaptive;
 mod answer;
 #[cfg(feature = "otlp")]
 mod caller;
@@ -34,7 +33,6 @@ mod tasks;
 mod traced;
 mod unique_id;
 mod unmatched;
-mod warning;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +42,6 @@ use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 pub use rategate_protocol::rls::Override;
 
-pub(crate) use self::adaptive::OUTCOMES;
-pub use self::adaptive::{AdaptiveStatus, AdaptiveTally};
 pub use self::answer::{Answer, Decided, Detail, ItemResult, Later, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, CallerSpanGuard, TRACEPARENT, within};

@@ -40,7 +40,7 @@ struct RemoteItem {
 impl RemoteItem {
     /// Returns `true` if the item is of the same key as an earlier one that does something else.
     fn follows(&self, before: &Self) -> bool {
-        self.counter.is_same(&before.counter) && self.verb != before.verb
+        self.counter == before.counter && self.verb != before.verb
     }
 }
 
@@ -113,7 +113,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let ruled = live.iter().flat_map(|live| &live.ruled);
         ruled
             .filter_map(|ruled| {
-                Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.whole().health()))
+                Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.health()))
             })
             .collect()
     }
@@ -125,8 +125,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut stored =
             live.ruled.iter().filter(|ruled| ruled.rule.location != CounterLocation::Here);
         let (name, remote) = stored.find_map(|it| Some((&it.rule.name, it.remote.as_ref()?)))?;
-        let decision = remote.whole().peek(&key::in_store(name, b""), 1).await.ok()?;
-        (decision.by() == DecidedBy::Fallback).then(|| remote.whole().health())
+        let decision = remote.peek(&key::in_store(name, b""), 1).await.ok()?;
+        (decision.by() == DecidedBy::Fallback).then(|| remote.health())
     }
 }
 
@@ -196,7 +196,6 @@ async fn decide<C: Clock + Clone + 'static>(
             result.remaining = credited.map(|left| left.min(result.limit));
         }
         if item.verb != Verb::Peek && (took || counts_all) {
-            result.warn(item.permits);
             result.note_saturation(item.permits);
         }
         let watch = live.ruled.get(item.counter.rule).and_then(|ruled| ruled.watch.as_ref());

@@ -38,13 +38,9 @@ use rategate::store::{
     ReservationEnd, ReservationId, ReserveReply, Rule as StoreRule, Store, StoreError,
     StoreRequest,
 };
-use rategate::{
-    AdaptiveConcurrency, AnyPolicy, Clock, Concurrency, ManualClock, Share, SlidingLog,
-};
+use rategate::{AnyPolicy, Clock, ManualClock, SlidingLog};
 use rategate_redis::plan::Plan;
 
-use super::adaptive::{self, AdaptiveStore, InShare};
-use super::counters::RemoteHandle;
 use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
 
 /// The maximum number of permits that are leased at a time.
@@ -113,6 +109,12 @@ pub trait Remote: Send + Sync {
     fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Pending<u64>;
     /// Returns the health of the store.
     fn health(&self) -> Health;
+}
+
+impl fmt::Debug for dyn Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remote")
+    }
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
@@ -301,13 +303,11 @@ pub(super) struct Remotes<C: Clock> {
     max_reservations: usize,
     /// Permits in flight in this process, by the name of their rule, while the rule exists.
     here: Mutex<HashMap<Arc<str>, Weak<MemoryStore<C>>>>,
-    /// Those of rules whose limit follows measurements.
-    adaptive: Mutex<HashMap<Arc<str>, Weak<AdaptiveStore<C>>>>,
 }
 
 impl<C: Clock + Clone + 'static> Remotes<C> {
     pub(super) fn new(store: Option<Arc<dyn Stores<C>>>, max_reservations: usize) -> Self {
-        Self { store, max_reservations, here: Mutex::default(), adaptive: Mutex::default() }
+        Self { store, max_reservations, here: Mutex::default() }
     }
 
     /// Returns the store of a rule's permits in flight. They stay held when the limit changes.
@@ -318,37 +318,15 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         })
     }
 
-    /// Returns the store of permits in flight of a rule whose limit follows measurements. They
-    /// stay held when its numbers change, and what was learned stays too.
-    fn adaptive(
-        &self,
-        rule: &Rule,
-        policy: AdaptiveConcurrency,
-        max_keys: usize,
-        clock: &C,
-    ) -> Arc<AdaptiveStore<C>> {
-        of_name(&self.adaptive, &rule.name, || {
-            let capacity = (max_keys, self.max_reservations);
-            AdaptiveStore::new(clock.clone(), capacity, (policy, rule.held_ns))
-        })
-    }
-
     /// Returns the reservations of a rule's permits in flight in this process.
     pub(super) fn reserved(&self, rule: &Rule) -> Vec<store::InFlight> {
-        let adaptive =
-            known(&self.adaptive, &rule.name).filter(|_| rule.limit.adaptive().is_some());
-        match adaptive {
-            Some(adaptive) => adaptive.holders().in_flight(),
-            None => known(&self.here, &rule.name).map_or_else(Vec::new, |it| it.in_flight()),
-        }
+        known(&self.here, &rule.name).map_or_else(Vec::new, |it| it.in_flight())
     }
 
     /// Returns the number of keys with permits in flight in this process.
     pub(super) fn keys(&self) -> usize {
         let here = lock(&self.here).values().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let adaptive = lock(&self.adaptive).values().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let adaptive = adaptive.iter().map(|store| store.keys());
-        here.iter().map(|store| store.keys()).chain(adaptive).fold(0, usize::saturating_add)
+        here.iter().map(|store| store.keys()).fold(0, usize::saturating_add)
     }
 
     /// Returns the limit of a rule, if its counters are not in a table.
@@ -357,35 +335,17 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         rule: &Rule,
         max_keys: usize,
         clock: &C,
-    ) -> Result<Option<RemoteHandle<C>>, String> {
+    ) -> Result<Option<Arc<dyn Remote>>, String> {
         let Some(policy) = rule.limit.policy() else { return Ok(None) };
         match rule.location {
-            CounterLocation::Here => match policy {
-                AnyPolicy::Concurrency(in_flight) => {
-                    let store = Shared::new(self.here(rule, max_keys, clock), NonZeroU32::MIN);
-                    // The leases of a key are the same under each of these limits.
-                    let in_share = |share: Share| {
-                        let part = Concurrency::new(share.of(in_flight.permits()));
-                        let rule = Rule { limit: Limit::Policy(part.into()), ..rule.clone() };
-                        store.limit_of(&rule, max_keys, clock)
-                    };
-                    RemoteHandle::new(rule, None, in_share).map(Some)
-                }
-                AnyPolicy::AdaptiveConcurrency(policy) => {
-                    let adaptive = self.adaptive(rule, policy, max_keys, clock);
-                    let in_share = |share: Share| {
-                        let store = InShare { store: Arc::clone(&adaptive), share };
-                        let store = Shared::new(Arc::new(store), NonZeroU32::MIN);
-                        store.limit_of(rule, max_keys, clock)
-                    };
-                    RemoteHandle::new(rule, Some(Arc::clone(&adaptive)), in_share).map(Some)
-                }
-                _ => Ok(None),
-            },
+            CounterLocation::Here if matches!(policy, AnyPolicy::Concurrency(_)) => {
+                let store = Shared::new(self.here(rule, max_keys, clock), NonZeroU32::MIN);
+                store.limit_of(rule, max_keys, clock).map(Some)
+            }
+            CounterLocation::Here => Ok(None),
             CounterLocation::StoreExact | CounterLocation::StoreLeased { .. } => {
                 let store = self.store.as_ref().ok_or("no store is configured")?;
-                let limit = |_| store.limit_of(rule, max_keys, clock);
-                RemoteHandle::new(rule, None, limit).map(Some)
+                store.limit_of(rule, max_keys, clock).map(Some)
             }
         }
     }
@@ -427,11 +387,6 @@ fn store_rule(rule: &Rule) -> Result<StoreRule, String> {
             let held_ns = NonZeroU64::new(rule.held_ns)
                 .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
             StoreRule::InFlight(in_flight, held_ns)
-        }
-        AnyPolicy::AdaptiveConcurrency(adaptive) if rule.location == CounterLocation::Here => {
-            let held_ns = NonZeroU64::new(rule.held_ns)
-                .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
-            StoreRule::InFlight(adaptive::ceiling(&adaptive), held_ns)
         }
         _ => return Err(none()),
     })

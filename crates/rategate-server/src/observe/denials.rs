@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rategate::keyed::{Hashing, Seeds};
-use rategate::{Gcra, Limiter, ManualClock, Share};
+use rategate::{Gcra, Limiter, ManualClock};
 
 use super::lock;
 use crate::config::settings::LogKeys;
-use crate::engine::ItemResult;
-use crate::rule::threshold;
 
 /// The number of denials that are kept.
 const MAX_DENIALS: usize = 32;
@@ -28,8 +26,6 @@ pub(super) struct Denial {
     pub(super) name: Box<str>,
     pub(super) permits: u64,
     pub(super) why: Why,
-    /// The share of the limit that was full, of a rule that has shares.
-    pub(super) share: Option<Share>,
     pub(super) enforced: bool,
 }
 
@@ -109,7 +105,7 @@ impl Denials {
         if tracing::enabled!(target: "rategate", tracing::Level::INFO)
             && events.may_log(denial.at_ns)
         {
-            let Denial { name, permits, why, share, enforced, .. } = &denial;
+            let Denial { name, permits, why, enforced, .. } = &denial;
             let retry_after_ms = why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000));
             let reason = why.word();
             let plain = (events.keys == LogKeys::Plain).then(|| tracing::field::display(name));
@@ -121,7 +117,6 @@ impl Denials {
                 key_hash,
                 permits,
                 reason,
-                share = share.map(tracing::field::display),
                 retry_after_ms,
                 enforced,
                 "denied"
@@ -145,28 +140,6 @@ impl Denials {
     /// Returns the denials, the newest last.
     pub(super) fn all(&self) -> Vec<Denial> {
         lock(&self.last).iter().cloned().collect()
-    }
-}
-
-/// Logs that a share of a limit was reached.
-pub(super) fn log_warning(
-    now_ns: u64,
-    rule: &str,
-    events: &Events,
-    key: &[u8],
-    share: u16,
-    result: &ItemResult,
-) {
-    if tracing::enabled!(target: "rategate", tracing::Level::INFO) && events.may_log(now_ns) {
-        tracing::info!(
-            target: "rategate",
-            rule = %rule.escape_debug(),
-            key_hash = events.hash(key).map(tracing::field::display),
-            threshold = threshold(share),
-            left = result.remaining,
-            limit = result.limit,
-            "a share of the limit is used"
-        );
     }
 }
 
@@ -227,7 +200,6 @@ mod tests {
                 name: "key".into(),
                 permits: 1,
                 why: Why::Never,
-                share: None,
                 enforced: true,
             });
         }

@@ -19,7 +19,7 @@ use super::waits::ENDS_MS;
 use super::{Observe, summary};
 use crate::engine::{KeeperStats, ReservationCounts};
 use crate::net::RefusalReason;
-use crate::rule::{Rule, threshold};
+use crate::rule::Rule;
 
 /// The values of the label `outcome`; near grants count as granted too.
 const OUTCOMES: [(&str, &[Kind]); 8] = [
@@ -68,7 +68,6 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     usages(&mut text, &records, view);
     reservations(&mut text, &records, &view.reservations());
     estimates(&mut text, &records);
-    adaptive(&mut text, &records, view);
     service(&mut text, observe.status());
     snapshot(&mut text, observe.status());
     names(&mut text, &records);
@@ -102,22 +101,6 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let over =
         |record: &Record, sum: &Sum| sum.calls(Kind::ChargedOver).wrapping_add(record.taken_over());
     text.each("rule", records.iter().map(|(record, sum)| (&*record.name, over(record, sum))));
-    let what = "Items that reached a share of the limit to be warned of";
-    text.metric("rategate_warnings_total", "counter", what);
-    for (record, _) in records {
-        for (share, count) in record.warnings() {
-            text.line(&[("rule", &record.name), ("threshold", &threshold(share))], count);
-        }
-    }
-    let what = "Denied items of rules with shares, by the share of the limit that they might fill";
-    text.metric("rategate_share_denied_total", "counter", what);
-    for (record, _) in records {
-        for ((share, enforced), count) in record.shed() {
-            let outcome = if enforced { "denied" } else { "shadow_denied" };
-            let share = share.to_string();
-            text.line(&[("rule", &record.name), ("share", &share), ("outcome", outcome)], count);
-        }
-    }
     let what = "Granted items that left less than a tenth of the limit";
     text.metric("rategate_near_limit_total", "counter", what);
     text.each("rule", records.iter().map(|(record, sum)| (&*record.name, sum.calls(Kind::Near))));
@@ -203,41 +186,6 @@ fn estimates(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
         }
         text.value("_sum", &[("rule", rule)], &figures.errors_sum.to_string());
         text.value("_count", &[("rule", rule)], &cumulative.to_string());
-    }
-}
-
-/// The limits of rules with one counter, and the samples and changes of all: a rule of many keys
-/// has as many limits.
-fn adaptive(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
-    let of = |(record, _): &'_ (Arc<Record>, Sum)| {
-        Some((Arc::clone(&record.name), view.adaptive(&record.name)?))
-    };
-    let all: Vec<_> = records.iter().filter_map(of).collect();
-    let limits = || all.iter().filter_map(|(rule, (_, now))| Some((&**rule, now.as_ref()?)));
-    let what = "Permits in flight that an adaptive limit of one counter allows now";
-    text.metric("rategate_adaptive_limit", "gauge", what);
-    text.each("rule", limits().map(|(rule, now)| (rule, now.limit)));
-    let what = "Permits in flight under an adaptive limit of one counter";
-    text.metric("rategate_adaptive_in_flight", "gauge", what);
-    text.each("rule", limits().map(|(rule, now)| (rule, now.in_flight)));
-    let what = "Latency without a queue, as an adaptive limit of one counter knows it";
-    text.metric("rategate_adaptive_base_seconds", "gauge", what);
-    for (rule, base_ns) in limits().filter_map(|(rule, now)| Some((rule, now.base_ns?))) {
-        text.value("", &[("rule", rule)], &decimal(base_ns, 9));
-    }
-    let what = "Changes of adaptive limits, of all counters of a rule";
-    text.metric("rategate_adaptive_changes_total", "counter", what);
-    for (rule, (tally, _)) in &all {
-        for (reason, count) in tally.changes() {
-            text.line(&[("rule", rule), ("reason", reason)], count);
-        }
-    }
-    let what = "Holders of permits in flight that have ended, under an adaptive limit";
-    text.metric("rategate_adaptive_samples_total", "counter", what);
-    for (rule, (tally, _)) in &all {
-        for (outcome, count) in tally.samples() {
-            text.line(&[("rule", rule), ("outcome", outcome)], count);
-        }
     }
 }
 

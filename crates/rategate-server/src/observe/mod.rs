@@ -9,7 +9,6 @@
 //! number of ranked keys of each, and the memory for recorded arrivals, which all rules share.
 //! Keys are in no metric's label. Where they are shown they are percent-encoded and cut.
 
-mod adaptive_series;
 pub mod admin;
 #[cfg(feature = "dashboard")]
 mod dashboard;
@@ -119,20 +118,6 @@ impl Observe {
             record.tick(now_ns);
         }
         self.status.refusals().tick(now_ns);
-    }
-
-    /// Ends a second of the limits that follow measurements, of rules with one counter.
-    pub fn tick_adaptive(&self, view: &dyn View) {
-        let second = seconds(view.now_ns());
-        for record in self.records() {
-            let mut series = record.adaptive();
-            match view.adaptive(&record.name) {
-                Some((tally, Some(now))) => {
-                    series.get_or_insert_default().tick(second, tally, &now);
-                }
-                _ => *series = None,
-            }
-        }
     }
 
     /// Returns the records of the rules, in the order in which they were first seen.

@@ -1,17 +1,14 @@
 //! The record of one rule: its watcher on the path of each decision, and its readers.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arc_swap::ArcSwapOption;
-use rategate::Share;
 use rategate::keyed::{Hashing, Seeds};
 
-use super::adaptive_series::AdaptiveSeries;
 #[cfg(feature = "dashboard")]
 use super::dashboard::Recorder;
-use super::denials::{Denial, Denials, Events, Why, log_warning};
+use super::denials::{Denial, Denials, Events, Why};
 use super::hold_tally::{HoldFigures, HoldTally};
 use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
@@ -37,11 +34,6 @@ pub(super) struct Record {
     #[cfg(feature = "dashboard")]
     pub(super) recorder: Recorder,
     pub(super) denials: Denials,
-    /// The numbers of items that reached a share of the limit, by the share.
-    warnings: Mutex<BTreeMap<u16, u64>>,
-    /// The numbers of items that were denied, by their share of the limit; `true` where that is
-    /// enforced.
-    shed: Mutex<BTreeMap<(Share, bool), u64>>,
     /// The permits of debts that were forgiven.
     forgiven: WideCounter,
     /// The takes that charged, and left their limit exceeded.
@@ -49,8 +41,6 @@ pub(super) struct Record {
     /// The counters of its reservations, if there were any.
     holds: OnceLock<Box<HoldTally>>,
     series: Mutex<Series>,
-    /// Its limit, if that follows measurements and the rule has one counter.
-    adaptive: Mutex<Option<Box<AdaptiveSeries>>>,
     waits: Mutex<Waits>,
     sentence: Mutex<(u64, Arc<str>)>,
     seeds: Seeds,
@@ -82,13 +72,10 @@ impl Record {
             #[cfg(feature = "dashboard")]
             recorder,
             denials: Denials::default(),
-            warnings: Mutex::default(),
-            shed: Mutex::default(),
             forgiven: WideCounter::default(),
             taken_over: AtomicU64::new(0),
             holds: OnceLock::new(),
             series: Mutex::default(),
-            adaptive: Mutex::default(),
             waits: Mutex::default(),
             sentence: Mutex::new((0, Arc::from(""))),
             seeds: Seeds::random(Hashing::Fast),
@@ -119,11 +106,6 @@ impl Record {
         lock(&self.series)
     }
 
-    /// Returns its limit over the last quarter of an hour, if that follows measurements.
-    pub(super) fn adaptive(&self) -> MutexGuard<'_, Option<Box<AdaptiveSeries>>> {
-        lock(&self.adaptive)
-    }
-
     /// Returns the waits of items that were denied in the last one to two minutes.
     pub(super) fn recent_waits(&self) -> Buckets {
         let before = lock(&self.waits).before;
@@ -146,17 +128,6 @@ impl Record {
         Arc::clone(&sentence.1)
     }
 
-    /// Returns the numbers of items that reached a share of the limit, by the share.
-    pub(super) fn warnings(&self) -> BTreeMap<u16, u64> {
-        lock(&self.warnings).clone()
-    }
-
-    /// Returns the numbers of items that were denied, by their share of the limit; `true` where
-    /// that is enforced.
-    pub(super) fn shed(&self) -> BTreeMap<(Share, bool), u64> {
-        lock(&self.shed).clone()
-    }
-
     /// Returns the number of permits of debts that were forgiven.
     pub(super) fn forgiven(&self) -> u128 {
         self.forgiven.read(Ordering::Relaxed)
@@ -172,39 +143,18 @@ impl Record {
         self.holds.get().map(|holds| holds.read()).unwrap_or_default()
     }
 
-    #[cold]
-    fn note_warning(&self, now_ns: u64, key: &[u8], share: u16, result: &ItemResult) {
-        {
-            let mut warnings = lock(&self.warnings);
-            let count = warnings.entry(share).or_default();
-            *count = count.saturating_add(1);
-        }
-        log_warning(now_ns, &self.name, &self.events, key, share, result);
-    }
-
     fn name_of(&self, key: &[u8]) -> String {
         let values = self.rule.load().as_deref().map_or(1, Rule::values_counted);
         name::of_key(key, values)
     }
 
     #[cold]
-    fn note_denial(
-        &self,
-        now_ns: u64,
-        (key, share): (&[u8], Option<Share>),
-        (permits, why, enforced): (u64, Why, bool),
-    ) {
-        if let Some(share) = share {
-            let mut shed = lock(&self.shed);
-            let count = shed.entry((share, enforced)).or_default();
-            *count = count.saturating_add(1);
-        }
+    fn note_denial(&self, now_ns: u64, key: &[u8], (permits, why, enforced): (u64, Why, bool)) {
         self.denials.note(now_ns, &self.name, key, &self.events, || Denial {
             at_ns: now_ns,
             name: self.name_of(key).into(),
             permits,
             why,
-            share,
             enforced,
         });
     }
@@ -217,9 +167,6 @@ impl Watch for Record {
         // Of requests for 0 permits, only denials count: one that passes takes nothing.
         if permits == 0 && !is_denial {
             return;
-        }
-        for share in result.reached(permits) {
-            self.note_warning(now_ns, key, share, result);
         }
         if let Verdict::Charged(counted) = result.verdict
             && counted < permits
@@ -249,7 +196,6 @@ impl Watch for Record {
         }
         let weight = if is_denial { Weight::Denied } else { Weight::Used(permits) };
         self.top_keys.note(number, id, weight, || self.name_of(key));
-        let share = result.share();
         match result.verdict {
             Verdict::Denied { retry_after_ns, enforced } => {
                 if enforced {
@@ -257,10 +203,10 @@ impl Watch for Record {
                 }
                 let not_yet = |retry_after_ns| Why::NotYet { retry_after_ns };
                 let why = retry_after_ns.map_or(Why::Never, not_yet);
-                self.note_denial(now_ns, (key, share), (permits, why, enforced));
+                self.note_denial(now_ns, key, (permits, why, enforced));
             }
             Verdict::Unavailable { admitted: false, .. } => {
-                self.note_denial(now_ns, (key, None), (permits, Why::Unavailable, true));
+                self.note_denial(now_ns, key, (permits, Why::Unavailable, true));
             }
             _ if kind == Kind::Near => {
                 let left = result.remaining.unwrap_or(0);

@@ -1,7 +1,5 @@
 //! Summaries of rules and their figures in sentences.
 
-use rategate::adaptive::{Change, Reason};
-
 use crate::rule::{CounterLocation, Enforcement, Limit, OnUnavailable, Rule, RuleSet};
 
 use super::series::Second;
@@ -74,48 +72,20 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     let limit = match rule.limit {
         Limit::Unlimited | Limit::Exempt => "everything is allowed".to_owned(),
         Limit::Nothing => "nothing is allowed".to_owned(),
-        Limit::Policy(_) | Limit::Counted(_) => match rule.limit.adaptive() {
-            Some(adaptive) => {
-                let bounds = adaptive.adaptation().bounds();
-                let (floor, ceiling) = (bounds.floor(), bounds.ceiling());
-                format!("{floor} to {ceiling} at a time {whom}, adaptive")
-            }
-            None => format!("{} {whom}", rule.display_limit),
-        },
+        Limit::Policy(_) | Limit::Counted(_) => format!("{} {whom}", rule.display_limit),
     };
     let enforced = match rule.enforcement {
         Enforcement::All => String::new(),
         Enforcement::Shadow => ", counted and not enforced".to_owned(),
         Enforcement::Soft => ", soft and not enforced".to_owned(),
-        Enforcement::Share(amount) => {
-            format!(", enforced for {} of keys", share(u64::from(amount), 10_000))
-        }
     };
     let scheduled = if rule.schedule.is_empty() { "" } else { ", another limit at certain times" };
-    let shares = if rule.shares().is_some() { ", in shares by priority" } else { "" };
-    format!("{limit}{shares}{enforced}{scheduled}")
+    format!("{limit}{enforced}{scheduled}")
 }
 
 /// Returns the name of the algorithm that decides.
 pub(super) const fn algorithm(rule: &Rule) -> &'static str {
     rule.limit.algorithm()
-}
-
-/// Returns a sentence about a change of an adaptive limit, and how long ago it was.
-pub(super) fn of_change((Change { reason, from, to }, ago_ns): (Change, u64)) -> String {
-    let moved = if to > from { "grew" } else { "was cut" };
-    let why = match reason {
-        Reason::Reached => "as it was reached and no queue stood",
-        Reason::Queue => "as a queue stood",
-        Reason::Dropped => "as too much was dropped",
-        Reason::Probe if to > from => "after a probe of the latency without a queue",
-        Reason::Probe => "for a probe of the latency without a queue",
-        Reason::Restart => "as it began anew",
-        Reason::Bounds => "by other bounds",
-        _ => "for another reason",
-    };
-    let ago = span(ago_ns.div_ceil(1_000_000));
-    format!("It {moved} from {from} to {to} {why}, {ago} ago.")
 }
 
 /// Returns `true` for a limit of concurrency.
@@ -139,15 +109,14 @@ pub(super) const fn on_unavailable(rule: &Rule) -> &'static str {
     }
 }
 
-/// Returns the numbers of rules that are enforced for all keys, for some, and for none.
-pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 4] {
-    let mut counts = [("all", 0_u64), ("some", 0), ("shadow", 0), ("soft", 0)];
+/// Returns the numbers of rules that are enforced, and that are not.
+pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 3] {
+    let mut counts = [("all", 0_u64), ("shadow", 0), ("soft", 0)];
     for rule in rules.map_or(&[][..], |rules| &rules.rules) {
         let at = match rule.enforcement {
             Enforcement::All => 0,
-            Enforcement::Share(_) => 1,
-            Enforcement::Shadow => 2,
-            Enforcement::Soft => 3,
+            Enforcement::Shadow => 1,
+            Enforcement::Soft => 2,
         };
         if let Some((_, count)) = counts.get_mut(at) {
             *count = count.saturating_add(1);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rategate::Clock;
 
-use crate::engine::{AdaptiveStatus, AdaptiveTally, Decided, Engine, Request, ReservationCounts};
+use crate::engine::{Decided, Engine, Request, ReservationCounts};
 use crate::rule::{Rule, RuleSet};
 
 /// An engine as its observers see it.
@@ -25,12 +25,6 @@ pub trait View: Send + Sync + Debug {
 
     /// Returns the use of a rule's table in this process, or `None` if no rule has this name.
     fn taken(&self, rule: &str) -> Option<Taken>;
-
-    /// Returns the samples and changes of a rule whose limit follows measurements; and its limit
-    /// now, if the rule has one counter.
-    fn adaptive(&self, _rule: &str) -> Option<(AdaptiveTally, Option<AdaptiveStatus>)> {
-        None
-    }
 
     /// Returns the number of permits in flight of a rule with one counter in this process.
     fn in_flight(&self, _rule: &str) -> Option<u64> {
@@ -75,10 +69,6 @@ impl<C: Clock + Clone + 'static> View for Engine<C> {
 
     fn taken(&self, rule: &str) -> Option<Taken> {
         self.table_usage(rule).map(|(keys, overflows)| Taken { keys, overflows })
-    }
-
-    fn adaptive(&self, rule: &str) -> Option<(AdaptiveTally, Option<AdaptiveStatus>)> {
-        Some((self.adaptive_tally(rule)?, self.adaptive(rule, &[])))
     }
 
     fn in_flight(&self, rule: &str) -> Option<u64> {

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use memchr::memmem;
-use rategate::Share;
 use smallvec::SmallVec;
 
-use super::{Rule, Shares};
+use super::Rule;
 
 /// An entry of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +35,6 @@ pub enum Value {
         /// `true` if all matching values share one counter.
         shared: bool,
     },
-    /// Every value, all on one counter: each value has a share of the limit.
-    Shares(Shares),
 }
 
 /// The entries of a request that names a rule.
@@ -45,15 +42,13 @@ pub(crate) type NamedEntries<'a> = SmallVec<[(&'a [u8], &'a [u8]); 4]>;
 
 impl Rule {
     /// Returns the entries of a request that names the rule with these values, if they are
-    /// enough. One that leaves out the value with a share is one of the [others](Shares::OTHERS).
+    /// enough.
     pub(crate) fn entries_of<'e>(&'e self, values: &[&'e [u8]]) -> Option<NamedEntries<'e>> {
-        let has_share = values.len() >= self.values_needed();
         let mut values = values.iter();
         let entry = |entry: &'e Entry| {
             let value = match &entry.value {
                 Value::Exact(value) => value.as_bytes(),
                 Value::Pattern { text, shared: true } => text.as_bytes(),
-                Value::Shares(_) if !has_share => Shares::OTHERS.as_bytes(),
                 _ => *values.next()?,
             };
             Some((entry.key.as_bytes(), value))
@@ -79,31 +74,11 @@ impl Rule {
         varying.filter_map(|(nth, _)| entries.get(nth).map(|(_, value)| *value))
     }
 
-    /// Returns the share of the limit that a call with these entries may fill.
-    pub(crate) fn share_in(&self, entries: &[(&[u8], &[u8])]) -> Share {
-        let share = self.entries.iter().enumerate().find_map(|(nth, entry)| {
-            let Value::Shares(shares) = &entry.value else { return None };
-            entries.get(nth).map(|(_, value)| shares.of(value))
-        });
-        share.unwrap_or(Share::WHOLE)
-    }
-
-    /// Returns the shares of its limit, if an entry has any.
-    #[must_use]
-    pub fn shares(&self) -> Option<&Shares> {
-        self.entries.iter().find_map(|entry| match &entry.value {
-            Value::Shares(shares) => Some(shares),
-            _ => None,
-        })
-    }
-
     /// Returns the keys of the entries that say which counters it has, each with `true` if it has
-    /// one for each value. An entry whose values share one counter says nothing of that, so a rule
-    /// that gets shares keeps its counters.
+    /// one for each value. An entry whose values share one counter says nothing of that.
     pub(crate) fn counter_entries(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
         let entries = self.entries.iter();
-        let is_one =
-            |value: &Value| matches!(value, Value::Shares(_) | Value::Pattern { shared: true, .. });
+        let is_one = |value: &Value| matches!(value, Value::Pattern { shared: true, .. });
         let entries = entries.filter(move |entry| !is_one(&entry.value));
         entries.map(|entry| (&entry.key, entry.value.varies()))
     }
@@ -135,7 +110,7 @@ impl Rule {
                 ));
             };
             let is_any = match &entry.value {
-                Value::Any | Value::Shares(_) => true,
+                Value::Any => true,
                 Value::Pattern { text, .. } => **text == *"*",
                 Value::Exact(_) | Value::OneOf(_) => false,
             };
@@ -149,19 +124,8 @@ impl Rule {
         Ok(())
     }
 
-    /// Returns the number of values in a request that names the rule. Only one with a
-    /// [share](Value::Shares) may be left out.
-    #[must_use]
-    pub fn values_needed(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.value.is_stated()).count()
-    }
-
-    /// Returns `true` if a request that names the rule may state so many values.
-    pub(crate) fn takes_values(&self, given: usize) -> bool {
-        given == self.values_needed() || given == self.values_counted()
-    }
-
-    /// Returns the number of values that select among its counters.
+    /// Returns the number of values that select among its counters, which a request that names the
+    /// rule states.
     #[must_use]
     pub fn values_counted(&self) -> usize {
         self.entries.iter().filter(|entry| entry.value.varies()).count()
@@ -173,7 +137,7 @@ impl Value {
     #[must_use]
     pub fn fits(&self, value: &[u8]) -> bool {
         match self {
-            Self::Any | Self::Shares(_) => true,
+            Self::Any => true,
             Self::Exact(exact) => exact.as_bytes() == value,
             Self::OneOf(values) => values.iter().any(|exact| exact.as_bytes() == value),
             // The text of the pattern, which names the shared counter itself, matches too.
@@ -185,12 +149,6 @@ impl Value {
     #[must_use]
     pub const fn varies(&self) -> bool {
         matches!(self, Self::Any | Self::OneOf(_) | Self::Pattern { shared: false, .. })
-    }
-
-    /// Returns `true` if a call that names the rule states the value.
-    #[must_use]
-    pub const fn is_stated(&self) -> bool {
-        self.varies() || matches!(self, Self::Shares(_))
     }
 }
 
@@ -204,7 +162,6 @@ impl fmt::Display for Value {
             Self::Pattern { text, shared: true } => {
                 write!(f, "a value like `{text}`, all together")
             }
-            Self::Shares(_) => f.write_str("any value, all together, with a share each"),
         }
     }
 }

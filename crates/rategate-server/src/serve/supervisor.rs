@@ -113,7 +113,6 @@ impl Supervisor {
     fn tick(&mut self) {
         self.engine.tick(unix_ns());
         self.observe.tick(self.engine.clock().now_ns());
-        self.observe.tick_adaptive(&self.engine);
         if self.settings.store.is_some() {
             self.observe.status().store_is(persistence::health(&self.engine));
         }

@@ -1,7 +1,6 @@
 //! Configurations: the rules and settings that files load to, the problems of wrong ones, and
 //! changes of files.
 
-mod adaptive;
 mod calendar;
 mod ceilings;
 mod envoy;
@@ -17,7 +16,6 @@ mod names;
 mod native;
 mod ratelimit_format;
 mod several;
-mod shares;
 mod values;
 mod watch;
 

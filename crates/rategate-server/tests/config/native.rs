@@ -77,7 +77,7 @@ fn all_keys_of_a_rule() {
         match = ["user", { key = "plan", value = "free" }, { key = "path", value = "/api/*", shared = true }, { key = "method", values = ["GET", "PUT"] }]
         limit = "10/s"
         burst = 30
-        enforce = "12.5%"
+        enforce = "soft"
         quota = true
         replaces = ["other"]
         detailed_metric = true
@@ -96,7 +96,7 @@ fn all_keys_of_a_rule() {
     ];
     assert_eq!((&*rule.domain, rule.entries.as_slice()), ("edge", entries.as_slice()));
     assert_eq!(rule.limit, bucket(10, 1, 30));
-    assert_eq!(rule.enforcement, Enforcement::Share(1_250));
+    assert_eq!(rule.enforcement, Enforcement::Soft);
     assert!(rule.quota && rule.detailed_metric);
     assert_eq!(names(&rule.replaces), ["other"]);
     assert_eq!(rule.location, CounterLocation::StoreLeased { lease_ns: 50_000_000 });

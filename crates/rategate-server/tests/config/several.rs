@@ -35,7 +35,6 @@ limit = "100000/min"
 debt = "carry"
 most_debt = "10min"
 enforce = "shadow"
-warn = ["95.5%", "80%"]
 [[rule.limits.schedule]]
 days = ["sat-sun"]
 limit = "50000/min"
@@ -62,7 +61,6 @@ name = "spend"
 limit = "100/d"
 prices.m.input = "1/3"
 enforce = "soft"
-warn = ["100%"]
 "#;
 
 fn rules(text: &str) -> Vec<Rule> {
@@ -88,7 +86,6 @@ fn a_rule_with_several_limits_is_several_rules() {
     assert_eq!((rpm.debt, tpm.debt.is_carried()), (Debt::FORGOTTEN, true));
     assert_eq!((rpm.enforcement, tpm.enforcement), (Enforcement::All, Enforcement::Shadow));
     assert_eq!((rpm.schedule.len(), tpm.schedule.len()), (0, 1));
-    assert_eq!((&rpm.warn, &tpm.warn, &spend.warn), (&vec![], &vec![8_000, 9_550], &vec![10_000]));
     assert_eq!(spend.enforcement, Enforcement::Soft);
     assert_eq!((&rpm.counts, &calls.counts), (&Counts::Requests, &Counts::Requests));
     assert_eq!(tpm.counts, org.counts);
@@ -188,18 +185,6 @@ fn wrong_weights_are_reported_where_they_are() {
     let held =
         "[[rule]]\nname = \"r\"\nlimit = 2\nalgorithm = \"concurrency\"\ncounts = \"requests\"";
     fault(held, (5, 10), "permits in flight");
-}
-
-#[test]
-fn wrong_warnings_are_reported_where_they_are() {
-    let one = |keys: &str| format!("[[rule]]\nname = \"r\"\nlimit = \"1/s\"\n{keys}\n");
-    fault(&one("warn = [\"101%\"]"), (4, 9), "\"100%\" with at most two decimals");
-    fault(&one("warn = [\"50%\", \"0%\"]"), (4, 16), "from \"0.01%\"");
-    fault(&one("warn = [80]"), (4, 9), "a share of the limit");
-    fault(&one("warn = [\"80%\", \"80.0%\"]"), (4, 8), "twice");
-    let nine: Vec<String> = (1..10).map(|share| format!("\"{share}%\"")).collect();
-    fault(&one(&format!("warn = [{}]", nine.join(","))), (4, 8), "at most 8");
-    fault(&one("enforce = \"hard\""), (4, 11), "\"soft\"");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rategate_redis::client::Server as StoreServer;
 use rategate_server::config::settings::{Listener, Secret, Server, Settings, Store, Tls};
 use rategate_server::config::{Problem, load_text};
 use rategate_server::net::Address;
-use rategate_server::rule::{Counting, DisplayLimit, Enforcement, Limit, Rule, Unit};
+use rategate_server::rule::{Counting, DisplayLimit, Limit, Rule, Unit};
 
 /// Loads the settings of a text, or returns its problems.
 fn settings(text: &str) -> Result<Settings, String> {
@@ -150,7 +150,7 @@ fn receivers_of_spans() {
 }
 
 #[test]
-fn parts_of_the_decisions_and_of_the_keys() {
+fn parts_of_the_decisions_and_extents() {
     let sample = |text: &str| settings(&format!("[tracing]\nsample = {text:?}")).unwrap();
     for (text, millionths) in [("1%", 10_000), ("0.0001%", 1), ("0%", 0), ("100%", 1_000_000)] {
         assert_eq!(sample(text).tracing.sample.of_a_million(), millionths, "{text}");
@@ -158,16 +158,7 @@ fn parts_of_the_decisions_and_of_the_keys() {
     let invalid =
         ["", "%", "1", "0.01", "-1%", "100.0001%", "0.00001%", "1.%", ".5%", "9999999999%"];
     assert_refused("[tracing]\nsample = ", &invalid);
-    let enforce = |text: &str| rule(&format!("limit = \"1/s\"\nenforce = {text:?}")).unwrap();
-    for (text, enforcement) in [
-        ("12.5%", Enforcement::Share(1_250)),
-        ("0.01%", Enforcement::Share(1)),
-        ("0%", Enforcement::Share(0)),
-        ("100%", Enforcement::All),
-    ] {
-        assert_eq!(enforce(text).enforcement, enforcement, "{text}");
-    }
-    let invalid = ["", "%", "half", "-1%", "+1%", "100.01%", "1.234%", "1.%", "99999999%", "5"];
+    let invalid = ["", "half", "12.5%", "100%", "5"];
     assert_refused("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nenforce = ", &invalid);
 }
 

@@ -49,7 +49,6 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         dimension: None,
         also: Vec::new(),
         counts: rategate_server::rule::Counts::Permits,
-        warn: Vec::new(),
         limit: Limit::Policy(policy),
         display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
         over: rategate_server::rule::Over::Refuse,

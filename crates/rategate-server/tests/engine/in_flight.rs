@@ -3,7 +3,6 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate::adaptive::Outcome;
 use rategate::charge::Settled;
 use rategate::{Clock as _, Concurrency, ManualClock};
 use rategate_server::engine::{
@@ -232,11 +231,11 @@ fn leases_and_reservations_share_the_slots_and_not_the_name() {
     assert!(decide(&world.engine, Verb::Take, &[Item::of(of("slots"), 1)]).allowed);
     assert_eq!(world.left()[0], 0);
     assert!(!world.reserve(2, &[("slots", 1)]).answer.allowed);
-    assert_eq!(world.lease(LeaseVerb::Release(Outcome::Ignored), 1), Verdict::Refunded(1));
+    assert_eq!(world.lease(LeaseVerb::Release, 1), Verdict::Refunded(1));
     assert_eq!(world.left()[0], 1);
     assert_eq!(verdicts(&world.commit(1, &[("slots", None)])), [EVEN]);
     assert_eq!(world.left()[0], 2);
-    assert_eq!(world.lease(LeaseVerb::Release(Outcome::Ignored), 1), Verdict::Refunded(0));
+    assert_eq!(world.lease(LeaseVerb::Release, 1), Verdict::Refunded(0));
 }
 
 #[test]

@@ -13,6 +13,5 @@ mod reload;
 mod reservation;
 mod rules;
 mod several;
-mod shares;
 mod stories;
 mod together;

@@ -149,22 +149,6 @@ fn a_shadow_rule_counts_and_is_never_over() {
 }
 
 #[test]
-fn a_share_of_the_keys_is_enforced_and_always_the_same() {
-    let mut partial = per_minute("part", &["u"], 1);
-    partial.enforcement = Enforcement::Share(2500);
-    let (engine, _) = engine(vec![partial.clone()]);
-    let (other, _) = crate::engine::common::engine(vec![partial]);
-    let denied = |engine: &TestEngine, user: u32| {
-        let item = format!("u={user}");
-        take(engine, &[(&item, 1)]);
-        !take(engine, &[(&item, 1)])
-    };
-    let enforced: Vec<u32> = (0..10_000).filter(|user| denied(&engine, *user)).collect();
-    assert!((2300..2700).contains(&enforced.len()), "{}", enforced.len());
-    assert!(enforced.iter().all(|user| denied(&other, *user)), "on every server");
-}
-
-#[test]
 fn rules_that_contradict_each_other_are_refused() {
     let (engine, _) = engine(vec![bucket("before", &["u"], 1)]);
     let same_name = vec![bucket("r", &["a"], 1), bucket("r", &["b"], 1)];

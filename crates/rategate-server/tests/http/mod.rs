@@ -1,7 +1,6 @@
 //! The HTTP API, called directly and through sockets.
 
 mod abuse;
-mod adaptive;
 mod auth;
 mod calendar;
 mod check;
@@ -12,4 +11,3 @@ mod openapi;
 mod several;
 mod sockets;
 mod tokens;
-mod warnings;

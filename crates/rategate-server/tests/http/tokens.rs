@@ -40,10 +40,8 @@ fn a_listener_can_require_the_token_of_all_calls() {
         service
     };
     let service = required(guarded());
-    let paths = [
-        ("POST", "/v1/check", r#"{"rule":"all"}"#),
-        ("GET", "/v1/auth?rule=all&from=none", ""),
-    ];
+    let paths =
+        [("POST", "/v1/check", r#"{"rule":"all"}"#), ("GET", "/v1/auth?rule=all&from=none", "")];
     for (method, path, body) in paths {
         assert_eq!(service.call(method, path, &[], body).problem().1, "token_needed", "{path}");
         let token = [("authorization", "Bearer s3cret")];

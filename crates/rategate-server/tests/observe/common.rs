@@ -38,7 +38,6 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
         dimension: None,
         also: Vec::new(),
         counts: rategate_server::rule::Counts::Permits,
-        warn: Vec::new(),
         limit,
         display_limit: DisplayLimit { permits, multiplier: 1, unit },
         over: rategate_server::rule::Over::Refuse,
@@ -224,12 +223,10 @@ impl Site {
         let (stopped, watched) = (Arc::clone(&stop), Arc::clone(&observe));
         threads.push(thread::spawn(move || serve(listener, &admin, token, &stopped, &watched)));
         let (stopped, watched) = (Arc::clone(&stop), Arc::clone(&observe));
-        let limits = engine.clone();
         threads.push(thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 thread::park_timeout(Duration::from_millis(200));
                 watched.tick(Wall.now_ns());
-                watched.tick_adaptive(&limits);
             }
         }));
         Self { address, observe, engine, stop, threads }

@@ -459,21 +459,3 @@ fn what_is_forgiven_is_counted() {
     assert!(more > 0);
     assert_eq!(forgiven(&bench), first + f64::from(u32::try_from(more).unwrap()));
 }
-
-/// An item that reaches two shares of its limit counts for each.
-#[test]
-fn warnings_are_counted_by_rule_and_share() {
-    let mut all = rules();
-    all.rules[3].warn = vec![5_000, 9_050];
-    let bench = Bench::new(all);
-    for permits in [49, 1, 1, 45] {
-        bench.take("free-plan", &["free", "ann"], permits);
-    }
-    bench.take("free-plan", &["free", "bob"], 100);
-    let scrape = scrape(&bench);
-    let total = |threshold| {
-        let labels = [("rule", "free-plan"), ("threshold", threshold)];
-        scrape.value("rategate_warnings_total", &labels)
-    };
-    assert_eq!((total("50%"), total("90.50%")), (2.0, 2.0));
-}

@@ -1,7 +1,6 @@
 //! Observation of a running engine: figures, metrics, keys, simulations, and the page in a real
 //! browser.
 
-mod adaptive;
 mod admin;
 #[cfg(feature = "dashboard")]
 mod browser;
@@ -18,5 +17,4 @@ mod page;
 mod page_rules;
 #[cfg(feature = "dashboard")]
 mod replay;
-mod shares;
 mod sums;

@@ -4,7 +4,6 @@
 use std::thread;
 use std::time::Duration;
 
-use rategate::adaptive::Outcome;
 use rategate::policy::Anchor;
 use rategate::{Concurrency, FixedWindow};
 use rategate_server::engine::{Lease, LeaseVerb, UniqueId};
@@ -123,52 +122,6 @@ fn a_rule_of_calls_in_flight_is_shown_as_one() {
     assert!(hold(&site, "reports", &[b"ann"]));
     open(&mut browser, &site, "reports");
     browser.until(&format!("/^calls in flight: – \\(look up a key/.test({})", text("rule-counts")));
-    assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
-}
-
-#[test]
-fn an_adaptive_rule_has_a_chart_of_its_limit() {
-    let mut browser = Browser::start();
-    let text_of_rules = "[[rule]]\nname = \"model\"\nalgorithm = \"concurrency\"\nlimit = 50\n\
-                         adaptive = { floor = 2, first = 4, method = \"aimd\" }\n\
-                         [[rule]]\nname = \"fixed\"\nalgorithm = \"concurrency\"\nlimit = 4\n";
-    let loaded = rategate_server::config::load_text("a.toml", text_of_rules).unwrap();
-    let site = Site::of(loaded.rules.set().as_ref().clone(), None);
-    browser.screen(1280, 1100, "light");
-    open(&mut browser, &site, "model");
-    assert_eq!(browser.eval(&text("rule-limit")), "2 to 50 at a time in all, adaptive");
-    browser.until(&format!("/has not changed yet/.test({})", text("adaptive-note")));
-    let mut held = std::collections::VecDeque::new();
-    for turn in 0..60_u8 {
-        let name = UniqueId([turn; 16]);
-        let of = |verb, name| {
-            let lease = Lease { name, rule: "model", values: &[], permits: 1 };
-            let _ = site.engine.lease(verb, &lease);
-        };
-        of(LeaseVerb::Take, name);
-        held.push_back(name);
-        thread::park_timeout(Duration::from_millis(50));
-        if held.len() > 3 {
-            let outcome = if turn % 20 == 19 { Outcome::Dropped } else { Outcome::Served };
-            of(LeaseVerb::Release(outcome), held.pop_front().unwrap());
-        }
-    }
-    let note = format!("/^It (grew|was cut) from \\d+ to \\d+ as/.test({})", text("adaptive-note"));
-    browser.until(&note);
-    assert_eq!(browser.eval(&is_shown("adaptive-chart")), true);
-    browser.until("document.querySelector('#adaptive-chart canvas') !== null");
-    // The newest second by the keyboard.
-    browser.eval("document.getElementById('adaptive-chart').focus(), 0");
-    browser.eval(
-        "document.getElementById('adaptive-chart').dispatchEvent(new KeyboardEvent('keydown', \
-         { key: 'End' })), 0",
-    );
-    let second =
-        format!("/at most \\d+, 3 in flight, mean latency/.test({})", text("adaptive-note"));
-    browser.until(&second);
-    browser.picture("adaptive");
-    open(&mut browser, &site, "fixed");
-    browser.until(&format!("!({})", is_shown("adaptive-chart")));
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 

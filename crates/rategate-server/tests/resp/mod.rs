@@ -1,7 +1,6 @@
 //! Redis' protocol over real sockets.
 
 mod abuse;
-mod adaptive;
 mod answers;
 mod client;
 mod ending;

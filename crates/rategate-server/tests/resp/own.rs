@@ -42,7 +42,7 @@ fn shop() -> Running {
         ]
         limit = { permits = 10_000, unit = "month" }
         algorithm = "fixed-window"
-        enforce = "12.5%"
+        enforce = "soft"
         ttl = "5s"
         max_ttl = "1h"
         max_held = "12.5%"
@@ -129,7 +129,7 @@ fn a_rule_is_explained_as_it_is_in_force() {
         ("rule", "plan"),
         ("domain", "shop"),
         ("limit", "10000 per month"),
-        ("enforcement", "1250 of 10000 keys"),
+        ("enforcement", "soft"),
         ("place", "here"),
         ("ttl", "5s"),
         ("max_ttl", "3600s"),

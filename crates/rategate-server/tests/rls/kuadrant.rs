@@ -19,7 +19,6 @@ pub(crate) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/
 pub(crate) const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
 const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
 const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
-const TAKE: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 const OK: i32 = 1;
 const OVER_LIMIT: i32 = 2;

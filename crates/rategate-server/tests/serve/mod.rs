@@ -16,7 +16,6 @@ mod receiver;
 mod reservations;
 mod restart;
 mod rules;
-mod shares;
 #[cfg(feature = "otlp")]
 mod spans;
 mod tokens;

@@ -1,13 +1,11 @@
 //! Counters in a file: restarts, and damaged files.
 
-mod adaptive;
 mod changed;
 mod damage;
 mod kill;
 mod laws;
 mod reservations;
 mod restart;
-mod shares;
 
 use std::io::Cursor;
 use std::path::Path;

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rategate::adaptive::Outcome;
 use rategate::{Clock, ManualClock};
 use rategate_server::engine::{
     Answer, Decided, Engine, EngineError, EngineSettings, ItemResult, Lease, LeaseVerb, Observer,
@@ -55,9 +54,7 @@ fn permits_are_held_until_they_are_released() {
         assert_eq!(hold(1), Verdict::Granted, "the same once more");
         assert!(hold(3).is_over());
         assert_eq!(world.left(&server, "oven", "x"), Some(0));
-        let release = |name, permits| {
-            lease(&server, LeaseVerb::Release(Outcome::Ignored), name, "oven", permits)
-        };
+        let release = |name, permits| lease(&server, LeaseVerb::Release, name, "oven", permits);
         assert_eq!(release(1, 2), Ok(Verdict::Refunded(0)), "another number is another lease");
         assert_eq!(release(1, 1), Ok(Verdict::Refunded(1)));
         assert_eq!(world.left(&server, "oven", "x"), Some(1));
@@ -100,10 +97,7 @@ fn leases_that_are_not_renewed_end() {
         world.clock.set(Duration::from_nanos(world.clock.now_ns() + 1));
         assert_eq!(world.left(&server, "oven", "x"), Some(1), "one is over");
         assert_eq!(lease(&server, LeaseVerb::Renew, 2, "oven", 1), Ok(OVER));
-        assert_eq!(
-            lease(&server, LeaseVerb::Release(Outcome::Ignored), 2, "oven", 1),
-            Ok(Verdict::Refunded(0))
-        );
+        assert_eq!(lease(&server, LeaseVerb::Release, 2, "oven", 1), Ok(Verdict::Refunded(0)));
         world.clock.set(Duration::from_nanos(world.clock.now_ns() + held_ns / 2));
         assert_eq!(world.left(&server, "oven", "x"), Some(3));
     }
@@ -170,7 +164,7 @@ fn leases_are_reported_to_the_observer() {
     let settings = EngineSettings::default();
     let server = Engine::with_observer(world.clock.clone(), settings, Some(observer));
     server.load(rule_set(vec![in_flight("oven", 2, CounterLocation::Here)])).unwrap();
-    for verb in [LeaseVerb::Take, LeaseVerb::Renew, LeaseVerb::Release(Outcome::Ignored)] {
+    for verb in [LeaseVerb::Take, LeaseVerb::Renew, LeaseVerb::Release] {
         let _ = answer(&server, verb, 1, "oven", 2).unwrap();
     }
     let _ = answer(&server, LeaseVerb::Take, 1, "oven", 3).unwrap();

@@ -264,18 +264,13 @@ fn a_rule_here_that_is_replaced_holds_nothing() {
     assert_eq!(left, [Some(80), Some(10), Some(980)]);
 }
 
-/// The cost of a usage, and warnings, are those of a rule in this process.
+/// The cost of a usage is that of a rule in this process.
 #[test]
-fn a_store_says_what_a_usage_costs_and_warns() {
+fn a_store_says_what_a_usage_costs() {
     let world = World::new();
     let weights = Weights::new([("output".into(), Weight::new(6, 1).unwrap())]).unwrap();
     let counts = Counts::Usage(weights.into());
-    let rule = |name: &str, rule: Rule| Rule {
-        name: name.into(),
-        counts: counts.clone(),
-        warn: vec![5_000, 9_000],
-        ..rule
-    };
+    let rule = |name: &str, rule: Rule| Rule { name: name.into(), counts: counts.clone(), ..rule };
     let server = world
         .server(vec![rule("s", stored("s", 1_000)), rule("here", bucket("h", &["who"], 1_000))]);
     let usage = |count: &'static [(&str, u64)]| Usage { counts: count, model: None };
@@ -284,16 +279,11 @@ fn a_store_says_what_a_usage_costs_and_warns() {
         let item = Item::of_usage(of(name), usage(&[("output", 100)]));
         let reserved = world.hold(&server, number, &[item]);
         let [result] = &reserved.answer.results[..] else { panic!("one item") };
-        assert_eq!(
-            (result.cost(), result.held(), result.warning()),
-            (Some(600), Some(600), Some(5_000)),
-            "{name}"
-        );
+        assert_eq!((result.cost(), result.held()), (Some(600), Some(600)), "{name}");
         let used = Cost { target: of(name), permits: None, usage: Some(usage(&[("output", 160)])) };
         let settled = world.wait(server.commit(id(number), &[used])).0.unwrap();
-        assert_eq!(settled.answer.results[0].warning(), Some(9_000), "{name}");
         let again = world.wait(server.commit(id(number), &[used])).0.unwrap();
-        assert_eq!((again.is_repeated, again.answer.results[0].warning()), (true, None), "{name}");
+        assert_eq!((settled.is_repeated, again.is_repeated), (false, true), "{name}");
     }
 }
 

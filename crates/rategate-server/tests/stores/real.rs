@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use rategate::adaptive::Outcome;
 use rategate::{Clock, MonotonicClock};
 use rategate_redis::client::DEFAULT_BUDGET;
 use rategate_server::engine::{
@@ -125,8 +124,8 @@ fn refunded_and_released_permits_are_available_again() {
         let oven = |verb| ask(&runtime, &engine, verb, ("oven", "x", 1)).0.results[0].verdict;
         assert!(oven(Verb::Take).is_over());
         assert_eq!(oven(Verb::Refund), Verdict::Refunded(0), "it is released instead");
-        assert_eq!(lease(LeaseVerb::Release(Outcome::Ignored)), (Verdict::Refunded(2), false));
-        assert_eq!(lease(LeaseVerb::Release(Outcome::Ignored)), (Verdict::Refunded(0), false));
+        assert_eq!(lease(LeaseVerb::Release), (Verdict::Refunded(2), false));
+        assert_eq!(lease(LeaseVerb::Release), (Verdict::Refunded(0), false));
         assert!(lease(LeaseVerb::Renew).0.is_over());
         assert_eq!(oven(Verb::Take), Verdict::Granted);
     }

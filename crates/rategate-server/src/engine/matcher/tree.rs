@@ -53,9 +53,7 @@ impl Node {
         };
         let choices = self.next.entry(Arc::clone(&entry.key)).or_default();
         match &entry.value {
-            Value::Any | Value::Shares(_) => {
-                choices.any.get_or_insert_default().insert(rest, rule, is_layered)
-            }
+            Value::Any => choices.any.get_or_insert_default().insert(rest, rule, is_layered),
             Value::Exact(value) => choices.exact(value).insert(rest, rule, is_layered),
             Value::OneOf(values) => {
                 let mut values = values.iter();

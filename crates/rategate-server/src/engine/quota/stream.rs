@@ -223,7 +223,7 @@ impl<C: Clock + Clone + 'static> Stream<C> {
             let key = key::of_values(rule.varying(&entries), rule.values_counted());
             let in_force = ruled.counters.in_force();
             match in_force.limit {
-                _ if !ruled.is_enforced(&key) => {}
+                _ if !ruled.is_enforced() => {}
                 Limit::Unlimited | Limit::Exempt => {}
                 Limit::Nothing => return Ok(Err(Strategy::DenyAll)),
                 Limit::Policy(_) | Limit::Counted(_) => {

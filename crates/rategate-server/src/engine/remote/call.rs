@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rategate::Clock;
-use rategate::adaptive::Outcome;
 use rategate::distributed::{Decision, DecisionFuture, Grant};
 use rategate::store::{ChargeReply, LeaseId, Pending};
 
 use super::RemoteItem;
-use crate::engine::adaptive::Holder;
 use crate::engine::answer::Verdict;
 use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
@@ -80,8 +78,7 @@ pub(super) fn call<C: Clock + Clone + 'static>(
         return Err(EngineError::NotLoaded);
     };
     let key = key::in_store(&ruled.rule.name, &item.counter.key);
-    let never =
-        Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.counter.key) };
+    let never = Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced() };
     let is_counted = matches!(ruled.rule.limit, Limit::Counted(_));
     let is_exact = ruled.rule.location == CounterLocation::StoreExact;
     let state = match item.verb {
@@ -105,7 +102,7 @@ pub(super) fn call<C: Clock + Clone + 'static>(
         Verb::Take if ruled.rule.over == Over::Charge => {
             State::DecisionFuture(remote.take_or_charge(&key, item.permits))
         }
-        Verb::Take | Verb::Peek if item.permits > ruled.capacity_in(item.counter.share) => {
+        Verb::Take | Verb::Peek if item.permits > ruled.capacity() => {
             State::Peeking(remote.peek(&key, 1), Some(never))
         }
         // A limit of permits in flight has no debt that could deny a request for none.
@@ -114,14 +111,7 @@ pub(super) fn call<C: Clock + Clone + 'static>(
         }
         // Permits in flight without a lease name of the caller's own end by themselves.
         Verb::Take if ruled.is_in_flight() => {
-            let lease = LeaseId::random();
-            let deciding = remote.hold(&key, item.permits, lease);
-            if let (Some(adaptive), Some(permits)) =
-                (ruled.adaptive(), NonZeroU64::new(item.permits))
-            {
-                adaptive.expect(&key, Holder::lease(lease, permits), Outcome::Ignored);
-            }
-            State::DecisionFuture(deciding)
+            State::DecisionFuture(remote.hold(&key, item.permits, LeaseId::random()))
         }
         Verb::Take => State::DecisionFuture(remote.take(&key, item.permits)),
         Verb::Peek => State::Peeking(remote.peek(&key, item.permits), None),

@@ -15,7 +15,7 @@ use crate::engine::key;
 use crate::engine::live::{Live, Located};
 use crate::engine::request::Verb;
 use crate::engine::stores::reset_after_ns;
-use crate::rule::{Enforcement, Limit, OnUnavailable, Rule};
+use crate::rule::{Limit, OnUnavailable, Rule};
 use crate::units::retry_ns;
 
 /// Waits for the store's reply about an item.
@@ -30,7 +30,7 @@ pub(super) async fn reply<C: Clock + Clone + 'static>(
         State::Peeking(deciding, verdict) => (deciding.await, verdict),
         State::Resetting(request) => {
             request.await.map_err(|error| of_store(&error))?;
-            let result = ruled.with_limit_of(&item.counter, ruled.result(Verdict::Reset));
+            let result = ruled.result(Verdict::Reset);
             return Ok(ItemResult { remaining: Some(result.limit), ..result });
         }
         State::Crediting(request) => {
@@ -61,7 +61,7 @@ pub(super) async fn reply<C: Clock + Clone + 'static>(
     let decision = decision.map_err(|error| of_store(&error))?;
     let result = result_of(inner, live, &item.counter, &decision);
     let request = (item.verb, item.permits);
-    let result = recounted(ruled, &item.counter.key, result, request, inner.clock.now_ns());
+    let result = recounted(ruled, result, request, inner.clock.now_ns());
     Ok(ItemResult { verdict: verdict.unwrap_or(result.verdict), ..result })
 }
 
@@ -96,7 +96,7 @@ pub(in crate::engine) async fn peeked<C: Clock + Clone + 'static>(
     let status = remote.peek(&key::in_store(&ruled.rule.name, &counter.key), 1).await;
     let status = status.map_err(|error| of_store(&error))?;
     let result = result_of(inner, live, counter, &status);
-    let result = recounted(ruled, &counter.key, result, (Verb::Peek, 0), inner.clock.now_ns());
+    let result = recounted(ruled, result, (Verb::Peek, 0), inner.clock.now_ns());
     Ok(ItemResult { verdict, ..result })
 }
 
@@ -104,7 +104,6 @@ pub(in crate::engine) async fn peeked<C: Clock + Clone + 'static>(
 /// unchanged.
 fn recounted<C: Clock + Clone>(
     ruled: &ActiveRule<C>,
-    key: &[u8],
     result: ItemResult,
     (verb, permits): (Verb, u64),
     now_ns: u64,
@@ -118,7 +117,7 @@ fn recounted<C: Clock + Clone>(
         _ => counted::verdict(window, count, permits, now_ns),
     };
     if let Verdict::Denied { enforced, retry_after_ns } = &mut verdict {
-        *enforced = ruled.is_enforced(key);
+        *enforced = ruled.is_enforced();
         // The end of a hold may come before that of the window.
         let of_store = result.verdict.retry_after_ns().filter(|_| verb == Verb::Peek);
         *retry_after_ns = retry_after_ns.map(|until| of_store.map_or(until, |ns| ns.min(until)));
@@ -136,7 +135,7 @@ pub(in crate::engine) fn result_of<C: Clock + Clone + 'static>(
 ) -> ItemResult {
     let Some(ruled) = live.ruled.get(counter.rule) else { return ItemResult::UNMATCHED };
     let rule = &ruled.rule;
-    let is_enforced = rule.enforcement == Enforcement::All || ruled.is_enforced(&counter.key);
+    let is_enforced = ruled.is_enforced();
     let fallback = (decision.by() == DecidedBy::Fallback).then_some(rule.on_unavailable);
     let retry_after_ns = match decision {
         Decision::Granted(_) => None,
@@ -155,7 +154,7 @@ pub(in crate::engine) fn result_of<C: Clock + Clone + 'static>(
         (_, Decision::Granted(_)) => Verdict::Granted,
         (_, Decision::Denied(_)) => Verdict::Denied { retry_after_ns, enforced: is_enforced },
     };
-    let mut result = ruled.with_limit_of(counter, ruled.result(verdict));
+    let mut result = ruled.result(verdict);
     // The remainder of this server's lease is not the remainder of the limit.
     result.remaining = decision.remaining().filter(|_| decision.by() != DecidedBy::Lease);
     if let Decision::Denied(denial) = decision {

@@ -165,9 +165,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut answer = results.map_or_else(
             || {
                 let targets = || costs.iter().map(|cost| cost.target).enumerate();
-                let mut answer = self.status(targets(), has_effect, &verdicts);
+                let answer = self.status(targets(), has_effect, &verdicts);
                 if !is_repeated {
-                    answer.results.iter_mut().for_each(ItemResult::warn_of_settled);
                     self.inner.notify_settled(targets(), &answer, was_over);
                 }
                 answer
@@ -327,9 +326,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             if !ruled.rule.replaces.is_empty() {
                 return None;
             }
-            let mut result = counter.result_of(&self.clock, *verdict, left.status).ok()?;
-            result.warn_of_settled();
-            results.push(result);
+            results.push(counter.result_of(&self.clock, *verdict, left.status).ok()?);
             counters.push(counter);
         }
         for (counter, result) in counters.iter().zip(&results) {

@@ -141,16 +141,16 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 *own = result;
             }
         }
-        self.note(&tasks, &mut results, &counts, allowed);
+        self.note(&tasks, &results, &counts, allowed);
         Ok((Answer { allowed, results }, holds.into_iter().map(|held| held.item).collect()))
     }
 
-    /// Adds the warnings to the results, and notifies the watchers. `counts` are the permits of
+    /// Notifies the watchers. `counts` are the permits of
     /// tasks that have a counter.
     fn note(
         &self,
         tasks: &Tasks<'_, C>,
-        results: &mut [ItemResult],
+        results: &[ItemResult],
         counts: &[(usize, u64)],
         allowed: bool,
     ) {
@@ -160,7 +160,6 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             {
                 let own = counts.iter().find(|(task, _)| *task == index);
                 let permits = own.map_or(item.permits, |(_, permits)| *permits);
-                result.warn(permits);
                 let now_ns = || self.clock.now_ns();
                 item.counter.notify_watch(self.inline_watch.as_ref(), now_ns, permits, result);
             }

@@ -213,7 +213,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             Sent::Charge(charge) => match charge.await {
                 Ok(ChargeReply { charged, is_repeated, remaining, .. }) => {
                     let verdict = Verdict::Charged(charged.booked);
-                    (status(inner, ruled, item, verdict, (remaining, charged.debt)), is_repeated)
+                    (status(inner, ruled, verdict, (remaining, charged.debt)), is_repeated)
                 }
                 Err(error) => return no_reply(ruled, &error),
             },
@@ -227,7 +227,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         };
         result.note_saturation(item.requested);
         if !is_repeated {
-            result.warn(item.requested);
             split.notify(inner, item, item.requested, &result);
         }
         Ok((item.with_cost(result), is_repeated))

@@ -9,7 +9,6 @@ use rategate::store::{
     EndOutcome, EndReply, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, StoreError,
     Unavailable,
 };
-use smallvec::SmallVec;
 
 use super::End;
 use super::split::{Split, StoredItem};
@@ -18,10 +17,9 @@ use crate::engine::counters::ActiveRule;
 use crate::engine::error::EngineError;
 use crate::engine::hold_change::HoldChange;
 use crate::engine::remote::{of_store, set_reset};
-use crate::engine::request::{Item, Target, Verb};
 use crate::engine::stores::Remote;
 use crate::engine::unique_id::UniqueId;
-use crate::engine::{Engine, Inner, counted, key};
+use crate::engine::{Inner, counted, key};
 use crate::rule::{CounterLocation, Limit, OnUnavailable};
 
 /// The time after which a caller sends the same again if a store did not reply.
@@ -109,7 +107,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
         let mut ended = Vec::with_capacity(replies.len());
         for (item, reply) in self.stored.iter().zip(replies) {
             let (ruled, _) = self.remote(item)?;
-            let own = of_end(inner, ruled, item, reply.await)?;
+            let own = of_end(inner, ruled, reply.await)?;
             ended.push(own);
         }
         Ok(ended)
@@ -155,10 +153,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
 
     /// Returns `true` if the rule of an item is enforced for its key.
     pub(super) fn is_enforced(&self, item: &StoredItem) -> bool {
-        self.live
-            .ruled
-            .get(item.counter.rule)
-            .is_none_or(|ruled| ruled.is_enforced(&item.counter.key))
+        self.live.ruled.get(item.counter.rule).is_none_or(|ruled| ruled.is_enforced())
     }
 
     pub(super) fn remote(
@@ -167,25 +162,6 @@ impl<C: Clock + Clone + 'static> Split<C> {
     ) -> Result<(&ActiveRule<C>, &dyn Remote), EngineError> {
         let (ruled, remote) = self.live.remote(&item.counter).ok_or(EngineError::NotLoaded)?;
         Ok((ruled, &**remote))
-    }
-}
-
-impl<C: Clock + Clone + 'static> Engine<C> {
-    /// Calls `act` with the rules of a reservation's items whose counters are not in tables, and
-    /// their keys.
-    pub(in crate::engine) fn of_stored(
-        &self,
-        targets: &[Target<'_>],
-        act: impl Fn(&ActiveRule<C>, &[u8]),
-    ) {
-        let items: SmallVec<[Item<'_>; 4]> =
-            targets.iter().map(|&target| Item::of(target, 0)).collect();
-        let Ok(Some(split)) = self.split(&items, Verb::Reset) else { return };
-        for item in &split.stored {
-            if let Ok((ruled, _)) = split.remote(item) {
-                act(ruled, &in_store(ruled, item));
-            }
-        }
     }
 }
 
@@ -202,7 +178,7 @@ impl Estimate {
         permits: u64,
         reply: Result<ReserveReply, StoreError>,
     ) -> Result<Estimated, EngineError> {
-        let enforced = ruled.is_enforced(&item.counter.key);
+        let enforced = ruled.is_enforced();
         let decided = |result: ItemResult, ends_in_ns: Option<NonZeroU64>| Self {
             result: item.with_cost(result),
             ends_in_ns,
@@ -239,7 +215,7 @@ impl Estimate {
             ReserveVerdict::Ended => (Verdict::Late(0), None, true),
             ReserveVerdict::OtherPermits { permits } => return Ok(Estimated::Other(permits)),
         };
-        let result = status(inner, ruled, item, verdict, (left, debt));
+        let result = status(inner, ruled, verdict, (left, debt));
         let left = left.saturating_sub(spared(ruled));
         let decided = decided(result, ends_in_ns);
         Ok(Estimated::Decided(Self { left, is_repeated, is_over, ..decided }))
@@ -268,13 +244,12 @@ impl StoredItem {
 fn of_end<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
-    item: &StoredItem,
     reply: Result<EndReply, StoreError>,
 ) -> Result<Ended, EngineError> {
     let EndReply { outcome, is_repeated, remaining, debt } = match reply {
         Ok(reply) => reply,
         Err(StoreError::Unavailable(_)) => {
-            let result = ruled.with_limit_of(&item.counter, ruled.result(unavailable(false)));
+            let result = ruled.result(unavailable(false));
             let result = ItemResult { remaining: None, ..result };
             return Ok(Ended { result, is_repeated: false, change: None });
         }
@@ -286,7 +261,7 @@ fn of_end<C: Clock + Clone>(
         EndOutcome::Late(charged) => Verdict::Late(charged.booked),
         EndOutcome::Unknown => Verdict::Unknown,
     };
-    let mut result = status(inner, ruled, item, verdict, (remaining, debt));
+    let mut result = status(inner, ruled, verdict, (remaining, debt));
     if let EndOutcome::Late(charged) = outcome
         && ruled.rule.is_saturated_by(charged)
     {
@@ -307,7 +282,6 @@ pub(super) fn spared<C: Clock + Clone>(ruled: &ActiveRule<C>) -> u64 {
 pub(super) fn status<C: Clock + Clone>(
     inner: &Inner<C>,
     ruled: &ActiveRule<C>,
-    item: &StoredItem,
     verdict: Verdict,
     (remaining, debt): (u64, u64),
 ) -> ItemResult {
@@ -320,7 +294,7 @@ pub(super) fn status<C: Clock + Clone>(
     // The remainder of this server's lease is not the remainder of the limit.
     let is_leased = matches!(ruled.rule.location, CounterLocation::StoreLeased { .. });
     let remaining = (!is_leased).then_some(remaining);
-    let result = ruled.with_limit_of(&item.counter, ruled.result(verdict));
+    let result = ruled.result(verdict);
     let mut result = ItemResult { remaining, debt, ..result };
     set_reset(&ruled.rule, &mut result, inner.clock.now_ns());
     result

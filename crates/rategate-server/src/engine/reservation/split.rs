@@ -157,18 +157,18 @@ impl<C: Clock + Clone + 'static> Split<C> {
         }
         for found in found {
             let Found { counter, permits, at_most, cost, alone } = found;
-            let is_it = |other: &&StoredItem| other.counter.is_same(&counter);
+            let is_it = |other: &&StoredItem| other.counter == counter;
             if let Some(same) = self.stored.iter().find(is_it) {
                 return Err(EngineError::DuplicateItem { first: same.at, second: at });
             }
             let Some(ruled) = live.ruled.get(counter.rule) else { continue };
-            let (bounds, capacity) = (ruled.rule.hold_bounds, ruled.capacity_in(counter.share));
+            let (bounds, capacity) = (ruled.rule.hold_bounds, ruled.capacity());
             let least = bounds.cut(permits, capacity);
             let requested = at_most.unwrap_or(permits);
             let (most, is_cut) = (bounds.cut(requested, capacity), bounds.max_held.is_some());
             // More than the capacity never fits.
             let first = if most > capacity { capacity } else { u64::MAX };
-            let first = if ruled.is_enforced(&counter.key) { first } else { u64::MAX };
+            let first = if ruled.is_enforced() { first } else { u64::MAX };
             self.stored.push(StoredItem {
                 at,
                 counter,

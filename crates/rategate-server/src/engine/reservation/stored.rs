@@ -86,7 +86,6 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
                 }
                 _ => {}
             }
-            result.warn(permits);
             split.notify(inner, item, permits, &result);
         }
         results.push((item.at, result));
@@ -156,12 +155,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
     }
     let allowed = verdicts.iter().all(|&verdict| end.has_effect(verdict));
     let mut results: Vec<(usize, ItemResult)> = engine.results_of(split, &here, allowed);
-    if !is_repeated_here {
-        for (_, result) in &mut results {
-            result.warn_of_settled();
-        }
-    }
-    for (item, Ended { mut result, is_repeated, change }) in split.stored.iter().zip(ended) {
+    for (item, Ended { result, is_repeated, change }) in split.stored.iter().zip(ended) {
         if let Some(change) = change {
             // What a store ends by its time is seen here first, unless it is one of this process.
             let is_reported = was_over && split.is_in_flight_here(item);
@@ -171,7 +165,6 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
             split.report(item, &change);
         }
         if !is_repeated {
-            result.warn_of_settled();
             split.notify_settled(inner, item, &result);
         }
         results.push((item.at, result));

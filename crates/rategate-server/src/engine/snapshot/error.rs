@@ -90,12 +90,6 @@ pub enum NotRestored {
     /// The rule's keys have other entries: its counters start afresh.
     #[error("its entries have changed: its counters start afresh")]
     OtherEntries,
-    /// Limits that were found cannot be read, or came after the first request: they begin anew.
-    #[error("{limits} of the limits that it had found begin anew")]
-    Found {
-        /// The number of limits.
-        limits: usize,
-    },
     /// Fewer permits fit now than were in flight: those that would last the longest are held.
     #[error("{permits} of its permits in flight do not fit any more, and are not held")]
     InFlight {
@@ -126,6 +120,6 @@ pub enum NotRestored {
 impl NotRestored {
     /// Returns `true` if reservations are lost, and no counters.
     pub(crate) const fn is_of_reservations(&self) -> bool {
-        matches!(self, Self::Reservations { .. } | Self::InFlight { .. } | Self::Found { .. })
+        matches!(self, Self::Reservations { .. } | Self::InFlight { .. })
     }
 }

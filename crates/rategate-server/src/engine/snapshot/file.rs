@@ -46,9 +46,6 @@ pub(super) struct Contents {
     /// The reservations of permits in flight, which no table has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) in_flight: Vec<(TableOwner, Vec<HeldInFlight>)>,
-    /// The limits that adaptive rules have found.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) found: Vec<(TableOwner, Vec<FoundLimit>)>,
     /// The reservations of all other counters.
     pub(super) reservations: Lists,
     pub(super) tables: Vec<Entry>,
@@ -71,13 +68,6 @@ pub(super) struct HeldInFlight {
     pub(super) permits: NonZeroU64,
     /// The time until its end, when saving began.
     pub(super) ends_in_ns: u64,
-}
-
-/// The limit of a key that follows measurements, as words.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FoundLimit {
-    pub(super) key: Vec<u8>,
-    pub(super) words: Vec<u64>,
 }
 
 /// The owner of a table.

@@ -1,15 +1,13 @@
 //! Reservations of permits in flight: no table has them, and no time that passes gives them back.
-//! Beside them is what adaptive rules have found.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::Clock;
-use rategate::policy::portable::RestoreContext;
 use rategate::store::{ReservationId, ReserveVerdict};
 
 use super::error::NotRestored;
-use super::file::{FoundLimit, HeldInFlight, TableOwner};
+use super::file::{HeldInFlight, TableOwner};
 use super::{named, of_rule};
 use crate::engine::Engine;
 use crate::engine::counters::ActiveRule;
@@ -38,43 +36,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         of_rules.filter(|(_, held)| !held.is_empty()).collect()
     }
 
-    /// Returns the limits that adaptive rules have found.
-    pub(super) fn found_limits(live: Option<&Live<C>>) -> Vec<(TableOwner, Vec<FoundLimit>)> {
-        let rules = live.into_iter().flat_map(|live| &live.ruled);
-        let of_rules = rules.filter_map(|ruled| {
-            let found = ruled.adaptive()?.found().into_iter();
-            let found = found.map(|(key, words)| FoundLimit { key: key.to_vec(), words });
-            Some((of_rule(&ruled.rule), found.collect::<Vec<_>>()))
-        });
-        of_rules.filter(|(_, found)| !found.is_empty()).collect()
-    }
-
-    /// Lets adaptive rules go on with what was found. Returns the rules that do not, and the
-    /// reasons.
-    pub(super) fn find_again(
-        live: Option<&Live<C>>,
-        saved: &[(TableOwner, Vec<FoundLimit>)],
-        since: RestoreContext,
-    ) -> Vec<(Arc<str>, NotRestored)> {
-        let mut lost = Vec::new();
-        for (of, all) in saved {
-            let TableOwner::Rule { name, .. } = of else { continue };
-            let outcome = in_flight_rule(live, of, name).and_then(|ruled| {
-                // What was found says nothing about a limit that is fixed now.
-                let Some(adaptive) = ruled.adaptive() else { return Ok(()) };
-                let is_lost = |found: &&FoundLimit| {
-                    !adaptive.restore(&found.key.as_slice().into(), &found.words, since)
-                };
-                let limits = all.iter().filter(is_lost).count();
-                if limits > 0 { Err(NotRestored::Found { limits }) } else { Ok(()) }
-            });
-            if let Err(why) = outcome {
-                lost.push((name.as_str().into(), why));
-            }
-        }
-        lost
-    }
-
     /// Holds again what lasts after so much time. Returns the rules of which something is not held,
     /// and the reasons.
     pub(super) fn hold_again(
@@ -93,15 +54,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             all.sort_by_key(|held| std::cmp::Reverse(held.ends_in_ns));
             let outcome = in_flight_rule(live, &of, name).and_then(|ruled| {
                 let remote = ruled.remote.as_ref().ok_or(NotRestored::OtherPolicy)?;
-                let hold_all = || {
-                    let not_held =
-                        all.iter().filter(|held| !hold(&**remote.whole(), held, elapsed_ns));
-                    not_held.map(|held| held.permits.get()).fold(0, u64::saturating_add)
-                };
-                let permits = match ruled.adaptive() {
-                    Some(adaptive) => adaptive.restoring(hold_all),
-                    None => hold_all(),
-                };
+                let not_held = all.iter().filter(|held| !hold(&**remote, held, elapsed_ns));
+                let permits = not_held.map(|held| held.permits.get()).fold(0, u64::saturating_add);
                 if permits > 0 { Err(NotRestored::InFlight { permits }) } else { Ok(()) }
             });
             if let Err(why) = outcome {

@@ -22,8 +22,7 @@
 //!   is open again, and a commit settles it; but its end by time gives nothing back. Only the file
 //!   that a [`Saver`] writes when it stops says that nothing came after it.
 //! * **Permits in flight** that a reservation holds are held again, under its id, for the rest of
-//!   its time. A lease ends with the process. A limit that follows measurements goes on with what
-//!   was found, as long as that was known, and what is held again is no sample of it.
+//!   its time. A lease ends with the process.
 //! * **Losses are reported**, and optionally [count as exhausted](Engine::exhaust).
 
 mod disk;
@@ -100,18 +99,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.exhausted.at_ns());
         let exhausted = self.exhausted_tables(live.as_deref());
         let in_flight = self.reserved_in_flight(live.as_deref());
-        let found = Self::found_limits(live.as_deref());
         let (spent, tables, reservations) = (exhausted, Vec::new(), Lists::default());
-        let contents = Contents {
-            config,
-            clock_ns,
-            spent_at_ns,
-            spent,
-            in_flight,
-            found,
-            reservations,
-            tables,
-        };
+        let contents =
+            Contents { config, clock_ns, spent_at_ns, spent, in_flight, reservations, tables };
         let mut output = Output::new(to, contents)?;
         let reservations = &inner.reservations;
         let (key, ids) = (reservations.digest_key(), reservations.unsettled_ids());
@@ -213,7 +203,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
         let elapsed_ns = elapsed_ns(now_ns, contents.clock_ns, downtime);
         let since = RestoreContext { now_ns, elapsed_ns };
-        restored.others.extend(Self::find_again(live.as_deref(), &contents.found, since));
         let lost = Self::hold_again(live.as_deref(), contents.in_flight, elapsed_ns);
         restored.others.extend(lost);
         self.restore_reservations(&lists, rows, (since, &since_of), &mut restored);

@@ -4,11 +4,10 @@ use http::Response;
 use serde::{Deserialize, Serialize};
 
 use super::super::{View, name, summary};
-use super::adaptive::Adaptive;
 use super::reply::{Problem, json};
 use super::shapes::Written;
 use crate::config::hint;
-use crate::engine::{AdaptiveStatus, Answer, Item, ItemResult, Request, Target, Verb, Verdict};
+use crate::engine::{Answer, Item, ItemResult, Request, Target, Verb, Verdict};
 use crate::protocol::body::Body;
 use crate::protocol::object::{self, Object};
 
@@ -45,12 +44,6 @@ struct KeyStatus {
     /// The time until none of the limit is in use; `None` if it never recovers by itself.
     reset_after_ms: Option<u64>,
     sentence: String,
-    /// The limit now, of a rule whose limit follows measurements.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    adaptive: Option<Adaptive>,
-    /// The share that the limit and the permits left are of, of a rule that has shares.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    share: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -130,8 +123,6 @@ impl KeyStatus {
             retry_after_ms: retry_after_ns.map(|wait| wait.get().div_ceil(1_000_000)),
             reset_after_ms: result.reset_after().map(|ns| ns.div_ceil(1_000_000)),
             sentence: sentence(result),
-            adaptive: adaptive(result).map(Adaptive::of),
-            share: result.share().map(|share| share.to_string()),
         }
     }
 }
@@ -144,11 +135,6 @@ const fn word(verdict: Verdict) -> &'static str {
         Verdict::Unavailable { admitted: false, .. } => "store-unreachable-denied",
         verdict => verdict.word(),
     }
-}
-
-/// Returns the limit now, if it follows measurements.
-fn adaptive(result: &ItemResult) -> Option<&AdaptiveStatus> {
-    result.detail.as_ref()?.adaptive.as_ref()
 }
 
 fn counts_in_flight(result: &ItemResult) -> bool {
@@ -175,29 +161,8 @@ fn sentence(result: &ItemResult) -> String {
             let latest =
                 retry_after_ns.map(|wait| format!(", in {} at the latest", span(wait.get())));
             let latest = latest.unwrap_or_default();
-            let whole = adaptive(result).map(|now| {
-                let bounds = now.adaptation.bounds();
-                format!(
-                    "an adaptive limit of {} to {} allows now",
-                    bounds.floor(),
-                    bounds.ceiling()
-                )
-            });
-            let changed = adaptive(result).and_then(|now| now.last);
-            let changed = changed.map(|last| format!(" {}", summary::of_change(last)));
-            let changed = changed.unwrap_or_default();
             let limit = result.limit;
-            let share = result.share().filter(|share| !share.is_whole());
-            let (full, fits) = if let Some(share) = share {
-                let whole = whole.map_or_else(|| "the limit".to_owned(), |it| format!("what {it}"));
-                let full = format!("{limit} permits or more are in flight, {share} of {whole}");
-                (full, format!("One fits when fewer than {limit} are"))
-            } else {
-                let whole = whole.map(|it| format!(" that {it}")).unwrap_or_default();
-                let full = format!("all {limit} permits{whole} are in flight");
-                (full, "One fits when a call ends".to_owned())
-            };
-            format!("{not}: {full}.{changed} {fits}{latest}.")
+            format!("{not}: all {limit} permits are in flight. One fits when a call ends{latest}.")
         }
         Verdict::Denied { retry_after_ns: Some(wait), enforced } => {
             let not = if enforced { "Denied" } else { "Over the limit, which is not enforced" };

@@ -15,7 +15,6 @@
 //!
 //! Nothing here changes anything.
 
-mod adaptive;
 mod events;
 mod inspect;
 pub(super) mod reply;

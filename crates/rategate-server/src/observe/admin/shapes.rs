@@ -11,7 +11,6 @@ use super::super::top_keys::{Ranked, Ranking};
 use super::super::view::View;
 use super::super::waits::ENDS_MS;
 use super::super::{Observe, summary};
-use super::adaptive::{Adaptive, AdaptiveCurve};
 use crate::rule::{Enforcement, Rule, RuleSet, Value};
 
 /// The number of seconds of a rule in an event, so that a late event leaves no gap.
@@ -79,9 +78,6 @@ pub(super) struct Live {
     keys: Option<usize>,
     /// The permits in flight, of a rule that counts them in one counter of this process.
     in_flight: Option<u64>,
-    /// The limit now, of a rule with one counter whose limit follows measurements.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    adaptive: Option<Adaptive>,
     overflows: Option<u64>,
     /// The newest complete second.
     second: Second,
@@ -100,9 +96,6 @@ pub(super) struct Detail {
     denials: Vec<DeniedCall>,
     /// The rule's last quarter of an hour; in an event, its last seconds.
     series: Curve,
-    /// The limit over the same time, of a rule with one counter whose limit follows measurements.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    adaptive: Option<AdaptiveCurve>,
 }
 
 /// The figures of a quarter of an hour, second by second, the oldest first.
@@ -161,9 +154,6 @@ struct DeniedCall {
     permits: u64,
     why: &'static str,
     retry_after_ms: Option<u64>,
-    /// The share of the limit that was full, of a rule that has shares.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    share: Option<String>,
     enforced: bool,
 }
 
@@ -258,7 +248,6 @@ impl Live {
             (series.newest(), series.newest_sum(60))
         };
         let taken = view.taken(&record.name);
-        let adaptive = view.adaptive(&record.name).and_then(|(_, now)| now);
         Self {
             name: record.name.to_string(),
             envoy_name: rule.as_deref().and_then(Rule::given).map(str::to_owned),
@@ -270,11 +259,7 @@ impl Live {
             sentence: record.sentence().to_string(),
             kind: rule.as_deref().map_or("several", summary::algorithm),
             keys: taken.map(|taken| taken.keys),
-            in_flight: match &adaptive {
-                Some(now) => Some(now.in_flight),
-                None => view.in_flight(&record.name),
-            },
-            adaptive: adaptive.as_ref().map(Adaptive::of),
+            in_flight: view.in_flight(&record.name),
             overflows: taken.map(|taken| taken.overflows),
             second,
             minute,
@@ -290,7 +275,6 @@ impl Detail {
             permits: denial.permits,
             why: denial.why.word(),
             retry_after_ms: denial.why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000)),
-            share: denial.share.map(|share| share.to_string()),
             enforced: denial.enforced,
         };
         let waits = Waits { ends_ms: &ENDS_MS, counts: record.recent_waits().to_vec() };
@@ -301,7 +285,6 @@ impl Detail {
             waits,
             denials: record.denials.all().into_iter().rev().map(denied_call).collect(),
             series: Curve::of(record, seconds),
-            adaptive: record.adaptive().as_ref().map(|series| AdaptiveCurve::of(series, seconds)),
         }
     }
 }
@@ -366,7 +349,7 @@ impl Written {
         let entry = |entry: &crate::rule::Entry| Entry {
             key: entry.key.to_string(),
             value: match &entry.value {
-                Value::Any | Value::Shares(_) => "*".to_owned(),
+                Value::Any => "*".to_owned(),
                 Value::Exact(text) | Value::Pattern { text, .. } => text.to_string(),
                 Value::OneOf(values) => format!("one of {}", values.len()),
             },
@@ -403,7 +386,6 @@ impl Written {
 const fn enforcement(rule: &Rule) -> &'static str {
     match rule.enforcement {
         Enforcement::All => "all",
-        Enforcement::Share(_) => "some",
         Enforcement::Shadow => "shadow",
         Enforcement::Soft => "soft",
     }

@@ -193,7 +193,6 @@ mod tests {
             dimension: None,
             also: Vec::new(),
             counts: crate::rule::Counts::Permits,
-            warn: Vec::new(),
             limit: Limit::Nothing,
             display_limit: DisplayLimit { permits: 1, multiplier: 1, unit: Unit::Second },
             over: crate::rule::Over::Refuse,

@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 use super::decide::{Outcome, Reservation};
 use crate::config;
 use crate::engine::{ItemResult, Verdict};
-use crate::rule::threshold;
 use crate::units::whole_ms;
 
 /// The whole reply.
@@ -90,12 +89,6 @@ struct AnsweredItem<'a> {
     /// Only in the reply to a reservation that lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<u64>,
-    /// The highest share of the limit that this item reached and is to be warned of.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warning: Option<String>,
-    /// The share that the limit and the remainder are of, where the rule has shares.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    share: Option<String>,
     /// All limits that decided the item, if it was more than one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     limits: Vec<Self>,
@@ -180,8 +173,6 @@ impl<'a> AnsweredItem<'a> {
             dimension: result.rule.as_ref().and_then(|rule| Some(&*rule.dimension.as_ref()?.name)),
             cost: result.cost(),
             held: result.held(),
-            warning: result.warning().map(threshold),
-            share: result.share().map(|share| share.to_string()),
             limits: result.parts().iter().map(|part| Self::of(part, of, now_ns)).collect(),
         }
     }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use rategate::adaptive::Outcome;
 use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::check_item::{CheckItem, Counter, Uses, WrittenItem};
-use super::check_verb::{OutcomeName, Verb};
+use super::check_verb::Verb;
 use super::invalid::Invalid;
 use super::json::{AtMost, Descriptor, Key, Numbers, Text, TimeText, Whole, given};
 use crate::engine::{MAX_ITEMS, UniqueId};
@@ -33,8 +32,6 @@ pub(super) struct CheckRequest<'a> {
     pub(super) ttl: Option<Duration>,
     /// The id under which the request counts once.
     pub(super) once: Option<UniqueId>,
-    /// The way in which the permits in flight end that it ends.
-    pub(super) outcome: Outcome,
 }
 
 /// The body as written.
@@ -53,8 +50,6 @@ struct Written<'a> {
     ttl: Option<TimeText<'a>>,
     #[serde(borrow, default, deserialize_with = "given")]
     once: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "given")]
-    outcome: Option<OutcomeName>,
     #[serde(borrow, default, deserialize_with = "bounded_list")]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
@@ -90,7 +85,6 @@ impl<'a> CheckRequest<'a> {
         let id = verb.id(written.id.as_ref())?;
         let ttl = verb.ttl(written.ttl.as_ref())?;
         let once = verb.once(written.once.as_ref(), at_most)?;
-        let outcome = verb.outcome(written.outcome)?;
         let Written { rule, domain, descriptor, limit, burst, key, permits, usage, model, .. } =
             written;
         let single = WrittenItem {
@@ -113,7 +107,7 @@ impl<'a> CheckRequest<'a> {
             }
             let items = SmallVec::from_iter([item]);
             let listed = false;
-            return Ok(Self { verb, items, listed, at_most, lease, id, ttl, once, outcome });
+            return Ok(Self { verb, items, listed, at_most, lease, id, ttl, once });
         };
         if verb.is_of_lease() {
             return Err(Invalid::at("/items", ONE_RULE));
@@ -131,7 +125,7 @@ impl<'a> CheckRequest<'a> {
         let items = list.into_iter().enumerate();
         let items = items.map(|(index, item)| item.checked(&format!("/items/{index}"), uses));
         let items = items.collect::<Result<_, _>>()?;
-        Ok(Self { verb, items, listed: true, at_most, lease, id, ttl, once, outcome })
+        Ok(Self { verb, items, listed: true, at_most, lease, id, ttl, once })
     }
 
     /// Makes a request that takes permits one that reserves them.
@@ -143,8 +137,7 @@ impl<'a> CheckRequest<'a> {
     pub(super) const fn take(items: SmallVec<[CheckItem<'a>; 1]>) -> Self {
         let (verb, ttl) = (Verb::Take, None);
         let (lease, id, once) = (None, None, None);
-        let outcome = Outcome::Ignored;
-        Self { verb, items, listed: false, at_most: false, lease, id, ttl, once, outcome }
+        Self { verb, items, listed: false, at_most: false, lease, id, ttl, once }
     }
 
     /// Returns the JSON pointer of an item.

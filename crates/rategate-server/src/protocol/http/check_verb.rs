@@ -3,13 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use rategate::adaptive::Outcome;
 use rategate_core::span;
 use serde::de::{Deserialize, Deserializer, Error, Expected, Visitor};
 
 use super::invalid::{Invalid, quoted};
 use super::json::{AtMost, Text, TimeText, Whole};
-use crate::engine::{NotAnId, OUTCOMES, UniqueId};
+use crate::engine::{NotAnId, UniqueId};
 use crate::net::Right;
 
 /// The operation of a request.
@@ -54,10 +53,6 @@ const VERBS: [(&str, Verb); 11] = [
     ("commit", Verb::Commit),
     ("cancel", Verb::Cancel),
 ];
-
-/// The way in which permits in flight end, as it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OutcomeName(Outcome);
 
 impl Verb {
     /// Returns the right that the verb needs. A release, a commit and a cancellation credit only
@@ -116,16 +111,6 @@ impl Verb {
             None => return Ok(None),
         };
         Err(Invalid::at("/id", detail))
-    }
-
-    /// Returns the way in which permits in flight end: ignored by default.
-    pub(super) fn outcome(self, written: Option<OutcomeName>) -> Result<Outcome, Invalid> {
-        let Some(OutcomeName(outcome)) = written else { return Ok(Outcome::Ignored) };
-        if !matches!(self, Self::Release | Self::Commit | Self::Cancel) {
-            let detail = "only for the verbs `release`, `commit` and `cancel`";
-            return Err(Invalid::at("/outcome", detail));
-        }
-        Ok(outcome)
     }
 
     pub(super) fn once(
@@ -187,29 +172,6 @@ impl<'de> Deserialize<'de> for Verb {
                 let verb = VERBS.iter().find(|(name, _)| *name == text).map(|(_, verb)| *verb);
                 let expected: &dyn Expected = &self;
                 verb.ok_or_else(|| E::custom(format_args!("{} is not {expected}", quoted(text))))
-            }
-        }
-        deserializer.deserialize_any(Read)
-    }
-}
-
-impl<'de> Deserialize<'de> for OutcomeName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl Visitor<'_> for Read {
-            type Value = OutcomeName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let [(_, served), (_, dropped), (_, ignored)] = OUTCOMES;
-                write!(f, "an outcome: `{served}`, `{dropped}` or `{ignored}`")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<OutcomeName, E> {
-                let found = OUTCOMES.iter().find(|(_, name)| *name == text);
-                let expected: &dyn Expected = &self;
-                found
-                    .map(|(outcome, _)| OutcomeName(*outcome))
-                    .ok_or_else(|| E::custom(format_args!("{} is not {expected}", quoted(text))))
             }
         }
         deserializer.deserialize_any(Read)

@@ -60,9 +60,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             Verb::Reset => engine::Verb::Reset,
             Verb::Lease => return self.lease(check_request, LeaseVerb::Take).await,
             Verb::Renew => return self.lease(check_request, LeaseVerb::Renew).await,
-            Verb::Release => {
-                return self.lease(check_request, LeaseVerb::Release(check_request.outcome)).await;
-            }
+            Verb::Release => return self.lease(check_request, LeaseVerb::Release).await,
             Verb::Reserve | Verb::Commit | Verb::Cancel => {
                 return self.reservation(check_request).await;
             }
@@ -119,11 +117,6 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let id = check_request.id.unwrap_or_else(UniqueId::random);
         let key_values = self.key_values(check_request)?;
         let items = check_request.engine_items(&key_values, None);
-        if matches!(check_request.verb, Verb::Commit | Verb::Cancel) {
-            let targets = check_request.engine_items(&key_values, None).map(|item| item.target);
-            let targets = targets.collect::<SmallVec<[_; 2]>>();
-            self.engine.expect_outcome(id, &targets, check_request.outcome);
-        }
         let reserved = match check_request.verb {
             Verb::Commit => {
                 let with_permits = items.zip(check_request.items.iter().map(|item| item.written));
@@ -242,11 +235,9 @@ impl<C: Clock + Clone + 'static> Api<C> {
                 if fault == EngineError::NotLoaded { String::new() } else { pointer() + "/rule" };
             return Err(Refused::EngineError(fault, pointer));
         };
-        let entries = || rule.entries.iter().filter(|entry| entry.value.is_stated());
+        let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
         let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);
-        // A value with a share may be left out.
-        let values = entries().filter(|entry| entry.value.varies() || find(&entry.key).is_some());
-        let values = values.map(|entry| find(&entry.key).map(|(_, value)| &*value.0));
+        let values = entries().map(|entry| find(&entry.key).map(|(_, value)| &*value.0));
         match values.collect::<Option<SmallVec<_>>>() {
             Some(values) if values.len() == named.len() => Ok(values),
             _ => {

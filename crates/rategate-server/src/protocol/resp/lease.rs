@@ -15,7 +15,6 @@
 //!   there is no lease.
 
 use rategate::Clock;
-use rategate::adaptive::Outcome;
 use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
@@ -25,13 +24,13 @@ use super::forms::argument_count_error;
 use super::number::{put_ends_after, shown};
 use super::own::{self, CommandRequest, Pending};
 use super::session::Session;
-use crate::engine::{Lease, LeaseVerb, OUTCOMES, UniqueId, Verb};
+use crate::engine::{Lease, LeaseVerb, UniqueId, Verb};
 
 /// The subcommands, each with the verb whose reply it has.
 const VERBS: [(&str, LeaseVerb, Verb); 3] = [
     ("TAKE", LeaseVerb::Take, Verb::Take),
     ("RENEW", LeaseVerb::Renew, Verb::Take),
-    ("RELEASE", LeaseVerb::Release(Outcome::Ignored), Verb::Refund),
+    ("RELEASE", LeaseVerb::Release, Verb::Refund),
 ];
 
 const HELP: [&str; 8] = [
@@ -41,9 +40,8 @@ const HELP: [&str; 8] = [
          digits or a new one.",
     "RENEW <name> <rule> <permits> [<value> ...]",
     "    Extend their time to its full length from now.",
-    "RELEASE [SERVED|DROPPED|IGNORED] <name> <rule> <permits> [<value> ...]",
-    "    Release them. The word says how the operation has ended, for a limit that follows \
-         measurements; without it, it is ignored.",
+    "RELEASE <name> <rule> <permits> [<value> ...]",
+    "    Release them.",
     "HELP",
 ];
 
@@ -58,7 +56,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         let mut reply = RespWriter::new(out, session.version);
         let sub = words.at(1);
         let found = VERBS.iter().find(|(name, ..)| sub.eq_ignore_ascii_case(name.as_bytes()));
-        let Some(&(sub_name, mut verb, reply_verb)) = found else {
+        let Some(&(sub_name, verb, reply_verb)) = found else {
             if sub.eq_ignore_ascii_case(b"HELP") && words.len() == 2 {
                 reply.array(HELP.len());
                 for line in HELP {
@@ -69,30 +67,24 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             }
             return None;
         };
-        let mut at = 2;
-        if let (LeaseVerb::Release(_), Some(outcome)) = (verb, outcome(words.at(at))) {
-            (verb, at) = (LeaseVerb::Release(outcome), 3);
-        }
-        let after = |nth: usize| at.saturating_add(nth);
-        if words.len() < after(3) {
+        if words.len() < 5 {
             argument_count_error(&format!("rategate.lease|{sub_name}"), &mut reply);
             return None;
         }
-        let Some(name) = own::unique_id(words.at(at), verb == LeaseVerb::Take) else {
+        let Some(name) = own::unique_id(words.at(2), verb == LeaseVerb::Take) else {
             let or_new = match verb {
                 LeaseVerb::Take => ", or * to take a new one",
-                LeaseVerb::Release(_) if at == 2 => OR_OUTCOME,
-                LeaseVerb::Renew | LeaseVerb::Release(_) => "",
+                LeaseVerb::Renew | LeaseVerb::Release => "",
             };
-            let given = shown(words.at(at));
+            let given = shown(words.at(2));
             reply.error(&format!(
                 "ERR the name is {given}; a lease's name is 32 hexadecimal digits{or_new}"
             ));
             return None;
         };
-        let rule = own::or_error(own::rule_name(words.at(after(1))), &mut reply)?;
-        let permits = own::or_error(own::permits(words.at(after(2))), &mut reply)?;
-        let values: SmallVec<[&[u8]; 8]> = words.skip(after(3)).collect();
+        let rule = own::or_error(own::rule_name(words.at(3)), &mut reply)?;
+        let permits = own::or_error(own::permits(words.at(4)), &mut reply)?;
+        let values: SmallVec<[&[u8]; 8]> = words.skip(5).collect();
         let decided = self.engine().lease(verb, &Lease { name, rule, values: &values, permits });
         own::reply_now_or_later(
             decided,
@@ -101,15 +93,6 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             session,
         )
     }
-}
-
-/// The words that may stand before the name or id in a command that ends permits in flight.
-pub(super) const OR_OUTCOME: &str = ", and SERVED, DROPPED or IGNORED may stand before it";
-
-/// Returns the outcome that a word names.
-pub(super) fn outcome(word: &[u8]) -> Option<Outcome> {
-    let is_it = |(_, name): &&(Outcome, &str)| word.eq_ignore_ascii_case(name.as_bytes());
-    OUTCOMES.iter().find(is_it).map(|(outcome, _)| *outcome)
 }
 
 /// Writes the two fields that only the reply about a lease has.

@@ -120,7 +120,7 @@ impl<C: Clock + Clone + 'static> Resp<C> {
             ("rule", rule.name.to_string()),
             ("domain", rule.domain.to_string()),
             ("limit", limit(rule)),
-            ("enforcement", enforcement(rule.enforcement)),
+            ("enforcement", enforcement(rule.enforcement).to_owned()),
             ("place", location(rule.location)),
             ("written", rule.origin.to_string()),
         ];
@@ -141,10 +141,6 @@ impl<C: Clock + Clone + 'static> Resp<C> {
                 Value::Exact(value) => format!("{}={value}", entry.key),
                 Value::OneOf(values) => format!("{}={}", entry.key, values.join("|")),
                 Value::Pattern { text, .. } => format!("{}={text}", entry.key),
-                Value::Shares(shares) => {
-                    let each = shares.iter().map(|(value, share)| format!("{value}:{share}"));
-                    format!("{}={}", entry.key, each.collect::<Vec<_>>().join("|"))
-                }
             };
             reply.bulk(text.as_bytes());
         }
@@ -349,12 +345,11 @@ fn limit(rule: &Rule) -> String {
     }
 }
 
-fn enforcement(enforcement: Enforcement) -> String {
+const fn enforcement(enforcement: Enforcement) -> &'static str {
     match enforcement {
-        Enforcement::All => "all".to_owned(),
-        Enforcement::Share(share) => format!("{share} of 10000 keys"),
-        Enforcement::Shadow => "shadow".to_owned(),
-        Enforcement::Soft => "soft".to_owned(),
+        Enforcement::All => "all",
+        Enforcement::Shadow => "shadow",
+        Enforcement::Soft => "soft",
     }
 }
 

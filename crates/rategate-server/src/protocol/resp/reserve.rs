@@ -35,7 +35,6 @@ use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::{SmallVec, smallvec};
 
 use super::Resp;
-use super::lease::{self, OR_OUTCOME};
 use super::number::{integer, put_ends_after, shown, unsigned};
 use super::own::{self, Pending};
 use super::session::Session;
@@ -86,16 +85,10 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         out: &mut Vec<u8>,
     ) -> Option<Pending> {
         let mut reply = RespWriter::new(out, session.version);
-        let outcome = lease::outcome(words.at(1)).filter(|_| verb != ReservationVerb::Reserve);
-        let at = if outcome.is_some() { 2_usize } else { 1 };
-        let first = if verb == ReservationVerb::Reserve { 3_usize } else { at.saturating_add(1) };
+        let first = if verb == ReservationVerb::Reserve { 3 } else { 2 };
         let named: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
-        let call = read(verb, (words, at), &named, &mut reply)?;
+        let call = read(verb, words, &named, &mut reply)?;
         let (engine, items) = (self.engine(), call.items.iter());
-        if let Some(outcome) = outcome {
-            let targets = call.items.iter().map(|item| item.target);
-            engine.expect_outcome(call.id, &targets.collect::<SmallVec<[_; 2]>>(), outcome);
-        }
         let reserved = match verb {
             ReservationVerb::Reserve => engine.reserve(call.id, call.ttl, &call.items),
             ReservationVerb::Commit => {
@@ -129,18 +122,14 @@ impl<C: Clock + Clone + 'static> Resp<C> {
 /// Parses a command whose items are `named`, or writes an error and returns `None`.
 fn read<'a>(
     verb: ReservationVerb,
-    (words, at): (CommandWords<'_>, usize),
+    words: CommandWords<'_>,
     named: Words<'a>,
     reply: &mut RespWriter<'_>,
 ) -> Option<Call<'a>> {
     let is_new = verb == ReservationVerb::Reserve;
-    let Some(id) = own::unique_id(words.at(at), is_new) else {
-        let or_new = match at {
-            _ if is_new => ", or * to draw a new one",
-            1 => OR_OUTCOME,
-            _ => "",
-        };
-        let given = shown(words.at(at));
+    let Some(id) = own::unique_id(words.at(1), is_new) else {
+        let or_new = if is_new { ", or * to draw a new one" } else { "" };
+        let given = shown(words.at(1));
         reply.error(&format!(
             "ERR the id is {given}; a reservation's id is 32 hexadecimal digits{or_new}"
         ));

@@ -9,7 +9,6 @@ use rategate_protocol::rls::{
 
 use super::json::unit_name;
 use crate::engine::{Answer, ItemResult, Verdict};
-use crate::rule::threshold;
 
 /// Returns the part that states the request: its domain, descriptors and hits.
 pub(super) fn of_request(ask: &RlsRequest<'_>) -> Metadata {
@@ -33,23 +32,14 @@ pub(super) fn add_rules(metadata: &mut Metadata, answer: &Answer) {
         metadata.0.insert("metadata".into(), MetadataValue::Map(merged));
     }
     let name = |result: &ItemResult| result.rule.as_ref().map_or("", |rule| &*rule.name).to_owned();
-    let limits = || {
-        let results = answer.results.iter();
-        results.flat_map(
-            |it| if it.parts().is_empty() { std::slice::from_ref(it) } else { it.parts() },
-        )
-    };
-    let soft = limits().filter(|result| result.is_soft());
+    let limits = answer
+        .results
+        .iter()
+        .flat_map(|it| if it.parts().is_empty() { std::slice::from_ref(it) } else { it.parts() });
+    let soft = limits.filter(|result| result.is_soft());
     let soft: Vec<_> = soft.map(|result| MetadataValue::text(name(result))).collect();
     if !soft.is_empty() {
         metadata.0.insert("soft".into(), MetadataValue::List(soft));
-    }
-    let warnings = limits().filter_map(|result| Some((name(result), result.warning()?)));
-    let warnings =
-        warnings.map(|(name, share)| (name.into(), MetadataValue::text(threshold(share))));
-    let warnings = Metadata(warnings.collect());
-    if !warnings.0.is_empty() {
-        metadata.0.insert("warnings".into(), MetadataValue::Map(warnings));
     }
 }
 

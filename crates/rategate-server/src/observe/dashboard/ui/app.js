@@ -45,7 +45,7 @@
   };
   const shown = (key) => key === "" ? "(the one counter)" : key.split("/").map(plain).join(" / ");
 
-  const state = { rules: [], rule: null, detail: null, config: null, points: [], limits: [], span: 300, rank: "denied", token: null };
+  const state = { rules: [], rule: null, detail: null, config: null, points: [], span: 300, rank: "denied", token: null };
   try { state.token = sessionStorage.getItem("token"); } catch { /* storage may be off */ }
 
   const ask = async (path, options = {}) => {
@@ -126,73 +126,6 @@
     say($("status"), $("chart-time").textContent);
   });
   $("chart").addEventListener("blur", () => { if (plot) plot.setCursor({ left: -10, top: -10 }); });
-
-  // The chart of an adaptive limit: the limit, what is in flight, and the latency on an axis of its own.
-  const REASONS = {
-    reached: "grew: it was reached, and there was no queue", queue: "was cut: a queue stood", dropped: "was cut: too much was dropped",
-    probe: "probe of the latency without a queue", restart: "began anew", bounds: "other bounds",
-  };
-  let limitPlot = null;
-  let limitRead = null;
-  const limitData = () => {
-    const points = state.limits.slice(-state.span), column = (of) => points.map(of);
-    return [column((p) => p.t), column((p) => p.limit), column((p) => p.flight), column((p) => p.latency), column((p) => p.reason ? p.limit : null)];
-  };
-  const drawLimit = () => {
-    const box = $("adaptive-chart");
-    if (limitPlot) { limitPlot.destroy(); limitPlot = null; }
-    const ink = colour("--ink"), dim = colour("--dim"), line = colour("--soft"), none = { show: false };
-    const axis = { stroke: dim, font: "11px system-ui, sans-serif", grid: { stroke: line, width: 1 }, ticks: { stroke: line, size: 4 } };
-    const positive = (u, low, high) => [0, Math.max((high || 0) * 1.08, 1)];
-    limitPlot = new uPlot({
-      width: box.clientWidth, height: 180, padding: [8, 0, 0, 0], legend: none,
-      cursor: { drag: { x: false, y: false }, points: none, y: false },
-      scales: { x: { time: true, range: (u, low, high) => { const end = high ?? Date.now() / 1000; return [end - state.span, end]; } }, y: { range: positive }, ms: { range: positive } },
-      axes: [
-        { ...axis, size: 24, space: 70, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 180, 300, 600], values: (u, ticks) => ticks.map((t) => clock(t * 1000)) },
-        { ...axis, size: 46, space: 32, values: (u, ticks) => ticks.map(number) },
-        { ...axis, scale: "ms", side: 1, size: 60, space: 32, grid: none, values: (u, ticks) => ticks.map((v) => number(v) + " ms") },
-      ],
-      series: [
-        {},
-        { label: "limit", stroke: ink, width: 1.5, points: none },
-        { label: "in flight", stroke: colour("--grant"), width: 1.5, fill: colour("--grant-fill"), points: none },
-        { label: "latency", scale: "ms", stroke: dim, width: 1.5, dash: [5, 4], points: none },
-        { label: "changes", stroke: ink, paths: () => null, points: { show: true, size: 6, fill: ink } },
-      ],
-      hooks: { setCursor: [(u) => { limitRead = u.cursor.idx ?? null; limitLegend(); }] },
-    }, limitData(), box);
-  };
-  const limitLegend = () => {
-    const points = state.limits.slice(-state.span), point = limitRead === null ? undefined : points[limitRead];
-    const live = state.rules.find((rule) => rule.name === state.rule);
-    const latency = (p) => p.latency === null ? "–" : number(p.latency) + " ms";
-    say($("a-limit"), point ? number(point.limit) : "");
-    say($("a-flight"), point ? number(point.flight) : "");
-    say($("a-latency"), point ? latency(point) : "");
-    const last = live && live.adaptive && live.adaptive.last_change;
-    say($("adaptive-note"), point ? `${clock(point.t * 1000)}: at most ${number(point.limit)}, ${number(point.flight)} in flight, mean latency ${latency(point)}`
-      + (point.reason ? `; ${REASONS[point.reason] || point.reason}` : "")
-      : last ? last.sentence : "The limit has not changed yet. Dots will mark its changes.");
-  };
-  const redrawLimit = () => {
-    const is = state.limits.length > 0;
-    $("adaptive").hidden = !is;
-    if (!is) { if (limitPlot) { limitPlot.destroy(); limitPlot = null; } return; }
-    if (limitPlot) limitPlot.setData(limitData()); else drawLimit();
-    limitLegend();
-  };
-  $("adaptive-chart").addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
-    if (!step || !limitPlot || !limitPlot.data[0].length) return;
-    event.preventDefault();
-    const last = limitPlot.data[0].length - 1;
-    limitRead = Math.min(last, Math.max(0, (limitRead ?? last) + step));
-    limitPlot.setCursor({ left: limitPlot.valToPos(limitPlot.data[0][limitRead], "x"), top: 10 });
-    limitLegend();
-    say($("status"), $("adaptive-note").textContent);
-  });
-  $("adaptive-chart").addEventListener("blur", () => { if (limitPlot) limitPlot.setCursor({ left: -10, top: -10 }); });
 
   // Rules. A rule from Envoy's format is shown with its given name too.
   const called = (rule) => rule.name === "*inline" ? "inline limits" : rule.name === "*other" ? "further rules"
@@ -520,15 +453,6 @@
     });
     state.points = state.points.slice(-900);
   };
-  const mergeLimits = (curve) => {
-    if (!curve) { state.limits = []; return; }
-    const newest = state.limits.length ? state.limits[state.limits.length - 1].t : 0;
-    curve.at_s.forEach((t, at) => {
-      const latency = curve.latency_us[at];
-      if (t > newest) state.limits.push({ t, limit: curve.limit_permits[at], flight: curve.in_flight_permits[at], latency: latency === null ? null : latency / 1000, reason: curve.reasons[at] });
-    });
-    state.limits = state.limits.slice(-900);
-  };
   const take = (told) => {
     state.rules = told.rules;
     listRules();
@@ -536,14 +460,12 @@
     if (told.detail && told.detail.name === state.rule) {
       state.detail = told.detail;
       merge(told.detail.series);
-      mergeLimits(told.detail.adaptive);
       fields();
       showRule();
       showTop();
       showWaits();
       showLast();
       redraw();
-      redrawLimit();
     }
   };
   // The service sends an event each second. After a silence, the page says so over its figures.
@@ -565,7 +487,7 @@
     if (name === state.rule && state.detail) return;
     state.rule = name;
     state.detail = null;
-    state.points = []; state.limits = [];
+    state.points = [];
     $("what-permits").value = $("what-burst").value = 0;
     say($("what-sentence"), "Move the slider to replay the recorded arrivals against another limit.");
     $("what-bars").replaceChildren();
@@ -616,14 +538,13 @@
   };
 
   for (const input of document.querySelectorAll("input[name=span]")) {
-    input.addEventListener("change", () => { state.span = Number(input.value); redraw(); redrawLimit(); });
+    input.addEventListener("change", () => { state.span = Number(input.value); redraw(); });
   }
   for (const input of document.querySelectorAll("input[name=rank]")) {
     input.addEventListener("change", () => { state.rank = input.value; if (state.detail) showTop(); });
   }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (plot) draw(); if (limitPlot) drawLimit(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (plot) draw(); });
   new ResizeObserver(() => { if (plot) plot.setSize({ width: $("chart").clientWidth, height: 232 }); }).observe($("chart"));
-  new ResizeObserver(() => { if (limitPlot) limitPlot.setSize({ width: $("adaptive-chart").clientWidth, height: 180 }); }).observe($("adaptive-chart"));
   if (location.hash.length > 1) { try { state.rule = decodeURIComponent(location.hash.slice(1)); } catch { /* no rule's name */ } }
   start();
 })();
