@@ -87,7 +87,7 @@ impl Reader<'_> {
                 "permits in flight have a rule of their own, which `also` adds or an item names";
             self.complain("algorithm", message);
         }
-        let extra = Extra { burst: limit.burst, ..Extra::default() };
+        let extra = Extra { burst: limit.burst };
         let (numbers, display_limit) = self.limit(limit.limit.as_ref(), algorithm, extra);
         let here = self.is_here(table.store);
         if algorithm == Some(Algorithm::Calendar) && here == Some(false) {

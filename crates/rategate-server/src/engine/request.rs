@@ -55,8 +55,8 @@ pub struct Item<'a> {
     /// `true` if a peek at the item admits a call, so that its denial counts as one: Kuadrant's
     /// check. A take of 0 permits needs no such mark.
     pub admits: bool,
-    /// The index of the item in its call, for rules of a descriptor by its index. `None` if that is
-    /// the index in the request.
+    /// The index of the item in its call, which errors name. `None` if that is the index in the
+    /// request.
     pub nth: Option<usize>,
 }
 

@@ -288,14 +288,8 @@ fn configuration(text: &mut Text, status: &ServerStatus, view: &dyn View) {
 
 /// Formats thousandths as a decimal, exactly.
 fn millis(value: impl Into<u128>) -> String {
-    decimal(value, 3)
-}
-
-/// Formats a number of so many decimals, exactly.
-fn decimal(value: impl Into<u128>, decimals: usize) -> String {
-    let width = decimals.saturating_add(1);
-    let digits = format!("{:0width$}", value.into());
-    let (whole, fraction) = digits.split_at(digits.len().saturating_sub(decimals));
+    let digits = format!("{:04}", value.into());
+    let (whole, fraction) = digits.split_at(digits.len().saturating_sub(3));
     format!("{whole}.{fraction}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 

@@ -170,7 +170,7 @@ fn what_is_imported_loads_to_the_same() {
 fn native_rules_are_written_as_they_were_read() {
     let text = "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\n\
                 match = [\"u\", { key = \"v\", values = [\"x\", \"y*\"] }]\nlimit = \"0.3/s\"\n\
-                burst = 7\nenforce = \"12.05%\"\nstore = \"leased\"\nlease = \"1500ms\"\n\
+                burst = 7\nenforce = \"soft\"\nstore = \"leased\"\nlease = \"1500ms\"\n\
                 on_unavailable = \"admit\"\nkeys = 9\n[[rule]]\nname = \"e\"\nlimit = \"2/s\"\n\
                 [[rule.schedule]]\ndays = [\"sat-mon\"]\nfrom = \"22:00\"\nto = \"06:30:15\"\n\
                 zone = \"Asia/Tokyo\"\nlimit = \"5/250ms\"\n[[rule]]\nname = \"b\"\nlimit = 4\n\

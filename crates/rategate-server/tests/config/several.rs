@@ -123,7 +123,6 @@ fn the_explanation_names_each_limit_and_what_it_counts() {
         "counts:    0.1 for each cached, 1 for each input, 6 for each output",
         "counts:    millionths of money, by the prices of *, small",
         "takes too: org",
-        "warns:     at 80%, 95.50%",
     ] {
         assert!(text.contains(part), "{part}:\n{text}");
     }
