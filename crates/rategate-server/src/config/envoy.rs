@@ -397,7 +397,7 @@ impl Reader<'_> {
             };
             written.map_err(|complaint| self.complain(key, complaint)).ok()
         });
-        let extra = Extra { burst: table.burst, ..Extra::default() };
+        let extra = Extra { burst: table.burst };
         self.build("", written, algorithm, extra)
     }
 

@@ -350,7 +350,7 @@ impl Reader<'_> {
                 limit.clone().is_some_and(|limit: Written| limit.build(algorithm, extra).is_ok())
             };
             built.map_err(|complaint| {
-                let is_burst = is_right_with(Extra { burst: None, ..extra });
+                let is_burst = is_right_with(Extra { burst: None });
                 (if is_burst { "burst" } else { key }, complaint)
             })
         });
@@ -381,7 +381,7 @@ impl Reader<'_> {
     }
 
     fn scheduled(&mut self, table: &ScheduleTable, algorithm: KnownAlgorithm) -> Scheduled {
-        let extra = Extra { burst: table.burst, ..Extra::default() };
+        let extra = Extra { burst: table.burst };
         let (limit, display_limit) = self.limit(table.limit.as_ref(), algorithm, extra);
         let zone = table.zone.as_deref().unwrap_or("UTC");
         if let Err(error) = TimeZone::get(zone) {

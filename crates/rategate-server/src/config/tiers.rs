@@ -25,7 +25,7 @@ impl Reader<'_> {
             let mut reader = Reader { node, path: None, all: self.all };
             let TierTable { limit, burst, schedule, keys, .. }: &TierTable = tier;
             let name = reader.tier_name(rule, tier);
-            let extra = Extra { burst: *burst, ..Extra::default() };
+            let extra = Extra { burst: *burst };
             let (limit, display_limit) = reader.limit(limit.as_ref(), algorithm, extra);
             let schedule = reader.schedule(schedule, algorithm, is_here);
             let value = reader.tier_value(tier);

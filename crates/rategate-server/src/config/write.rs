@@ -253,7 +253,7 @@ fn limit_of(
             return Ok((Some(Algorithm::Calendar), limit, none));
         }
         (_, Some(AnyPolicy::Gcra(bucket))) => {
-            (Algorithm::Gcra, Extra { burst: Some(bucket.burst_size().get()), ..none })
+            (Algorithm::Gcra, Extra { burst: Some(bucket.burst_size().get()) })
         }
         (Some((algorithm, ..)), _) => (algorithm, none),
         (None, _) => return Err(export_error("an algorithm")),
@@ -276,7 +276,7 @@ fn limit_of(
     // The plainest first.
     let texts = short.map(of_text).into_iter().chain([(display_limit_text(display_limit), table)]);
     for (text, written) in texts.chain(exact.map(of_text)) {
-        for extra in [Extra { burst: None, ..extra }, extra] {
+        for extra in [Extra { burst: None }, extra] {
             let built = written.clone().and_then(|written| written.build(algorithm, extra));
             if built.is_ok_and(|built| built == (*limit, display_limit)) {
                 return Ok((Some(algorithm), text, extra));
