@@ -1,124 +1,100 @@
 //! The book: the chapters of `docs/` as pages, by mdBook.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
+use regex::{Captures, Regex};
+use xshell::cmd;
 
-use crate::source::{File, repository};
-use crate::tidy;
-use crate::tidy::chapters::CONTENTS;
-use crate::tidy::links::{links, resolved};
+use crate::tools::Workspace;
+
+/// A link to a place of the repository: its target, and what follows.
+const LINK: &str = r"\]\(([^)#:\s]+)(#[^)\s]*)?\)";
+
+/// Checks links with these, without the origin of a repository.
+const LINKS: &[&str] = &["remark-cli@12.0.1", "remark-validate-links@13.1.0"];
+
+/// Anchors that documents set for lines of their own. The checker knows headings alone.
+const OWN_ANCHOR: &str = r"`#[tsx]\d";
 
 /// Builds the book into `target/book`, once every link is known to lead somewhere.
-pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
-    let files = repository(root)?;
-    tidy::documents(&files)?;
-    let (source, output) = (target.join("book-source"), target.join("book"));
-    stage(&files, &source)?;
-    let mdbook = mdbook(root, target)?;
-    let mut build = Command::new(mdbook);
-    build.arg("build").arg(&source).arg("--dest-dir").arg(&output);
-    ensure!(build.status().context("start mdbook")?.success(), "mdbook failed");
-    println!("the book: {}", output.join("index.html").display());
+pub(crate) fn run(at: &Workspace) -> Result<()> {
+    links(at)?;
+    let source = at.emptied("book-source")?;
+    stage(at, &source)?;
+    // Without its server.
+    let flags = ["--no-default-features", "--features", "search"];
+    let mdbook = at.crates("mdbook", "0.5.4", &flags)?;
+    let output = at.target.join("book");
+    Ok(cmd!(at, "{mdbook} build {source} --dest-dir {output}").run()?)
+}
+
+/// Fails if a link of a document leads to no file of the repository, or to no heading of it.
+pub(crate) fn links(at: &Workspace) -> Result<()> {
+    let folder = at.target.join("remark");
+    at.npm(&folder, LINKS)?;
+    let modules = folder.join("node_modules");
+    let (remark, plugin) = (modules.join(".bin/remark"), modules.join("remark-validate-links"));
+    let plugin = format!("{}/index.js=repository:false", plugin.display());
+    let documents = at.files(".md")?.into_iter().map(|(path, _)| path);
+    let check = cmd!(at, "{remark} --no-stdout --no-color --quiet --use {plugin} {documents...}");
+    let found = check.quiet().read_stderr()?;
+    let own = Regex::new(OWN_ANCHOR)?;
+    let wrong = |line: &&str| line.contains("remark-validate-links") && !own.is_match(line);
+    if found.lines().any(|line| wrong(&line)) {
+        bail!("links that lead nowhere:\n{found}");
+    }
     Ok(())
 }
 
-/// Copies `docs/` to `source`. Links that leave the book lead to the repository there.
-fn stage(files: &[File], source: &Path) -> Result<()> {
-    if source.exists() {
-        fs::remove_dir_all(source).context("remove the last copy of docs/")?;
-    }
-    let pages = pages(files)?;
-    let settings = files.iter().find(|file| file.path == "docs/book.toml");
-    let settings = settings.context("docs/book.toml is missing")?.text.parse::<toml::Table>();
-    let settings = settings.context("docs/book.toml")?;
+/// Copies the chapters and what they show to `source`. Links that leave the book lead to the
+/// repository there.
+fn stage(at: &Workspace, source: &Path) -> Result<()> {
+    let settings: toml::Table = at.read_file("docs/book.toml")?.parse()?;
     let url = settings["output"]["html"]["git-repository-url"].as_str();
     let url = url.context("docs/book.toml has no git-repository-url")?;
-    let is_shown = |path: &str| path == CONTENTS || pages.contains(path);
-    for file in files.iter().filter(|file| is_shown(&file.path)) {
-        let copy = source.join(&file.path["docs/".len()..]);
-        fs::create_dir_all(copy.parent().context("a file without a folder")?)?;
-        fs::write(copy, with_links(file, &pages, url))?;
+    let contents = at.read_file("docs/SUMMARY.md")?;
+    let link = Regex::new(LINK)?;
+    let mut pages = vec![PathBuf::from("docs/SUMMARY.md"), PathBuf::from("docs/book.toml")];
+    pages.extend(link.captures_iter(&contents).map(|it| Path::new("docs").join(&it[1])));
+    pages.extend(
+        at.read_dir("docs/pictures")?
+            .into_iter()
+            .filter_map(|path| path.strip_prefix(&at.root).map(Path::to_owned).ok()),
+    );
+    for page in &pages {
+        let text = at.read_file(page)?;
+        let shown = |found: &Captures<'_>| {
+            let target = resolved(&page.with_file_name(&found[1]));
+            let anchor = found.get(2).map_or("", |anchor| anchor.as_str());
+            if pages.contains(&target) {
+                // mdBook gives such a chapter another name, and leaves the links to it alone.
+                let target = found[1].replace("README.md", "index.html");
+                format!("]({target}{anchor})")
+            } else {
+                format!("]({url}/blob/main/{}{anchor})", target.display())
+            }
+        };
+        let is_chapter = page.extension().is_some_and(|end| end == "md");
+        let is_contents = page.ends_with("SUMMARY.md");
+        let text = if is_chapter && !is_contents {
+            link.replace_all(&text, shown)
+        } else {
+            text.as_str().into()
+        };
+        at.write_file(source.join(page.strip_prefix("docs")?), text.as_bytes())?;
     }
     Ok(())
 }
 
-/// Returns what the book shows: the chapters of its contents, and files that are no documents.
-fn pages(files: &[File]) -> Result<BTreeSet<String>> {
-    let contents = files.iter().find(|file| file.path == CONTENTS);
-    let contents = contents.with_context(|| format!("{CONTENTS} is missing"))?;
-    let chapters = links(&contents.text).into_iter().map(|(_, target)| format!("docs/{target}"));
-    let others = files.iter().map(|file| file.path.clone());
-    Ok(chapters
-        .chain(others.filter(|path| path.starts_with("docs/") && !path.ends_with(".md")))
-        .collect())
-}
-
-/// Returns the text of a document with links that work on its page: those that leave the book are
-/// absolute.
-fn with_links(file: &File, pages: &BTreeSet<String>, url: &str) -> String {
-    let mut text = file.text.clone();
-    if !file.path.ends_with(".md") {
-        return text;
-    }
-    // From the end, so that the offsets before stay right.
-    let mut links = links(&file.text);
-    links.sort_unstable();
-    for (at, target) in links.into_iter().rev() {
-        let (path, anchor) = resolved(&file.path, target);
-        let anchor = anchor.map(|anchor| format!("#{anchor}")).unwrap_or_default();
-        let there = if !pages.contains(&path) && path != file.path {
-            format!("{url}/blob/main/{path}{anchor}")
-        } else if file.path != CONTENTS {
-            // mdBook gives such a chapter another name, and leaves the links to it alone.
-            target.replace("README.md", "index.html")
+/// Returns the path without `..`.
+fn resolved(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut whole, part| {
+        if part == Component::ParentDir {
+            whole.pop();
         } else {
-            continue;
-        };
-        text.replace_range(at..at + target.len(), &there);
-    }
-    text
-}
-
-/// Returns the program that builds the book. Installs it below `target` if it is missing.
-fn mdbook(root: &Path, target: &Path) -> Result<std::path::PathBuf> {
-    let tools = target.join("tools");
-    let program = tools.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
-    if !program.is_file() {
-        println!("mdbook, which builds the book, is missing: installing it");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut install = Command::new(cargo);
-        install.current_dir(root).stdin(Stdio::null());
-        // Without its server.
-        install.args(["install", "mdbook@0.5.4", "--locked", "--no-default-features"]);
-        install.args(["--features", "search", "--root"]);
-        let status = install.arg(tools).status().context("start cargo install")?;
-        ensure!(status.success(), "cargo could not install mdbook");
-    }
-    Ok(program)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{CONTENTS, File, pages, with_links};
-
-    #[test]
-    fn links_that_leave_the_book_lead_to_the_repository() {
-        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
-        let text = "[b](../b.md#x) [c](../c.md) ![p](../p.svg) [r](../../README.md#y) [s](#z) [d](../README.md)";
-        let files = [
-            file(CONTENTS, "[d](README.md)\n[a](guides/a.md)\n[b](b.md)"),
-            file("docs/guides/a.md", text),
-            file("docs/p.svg", ""),
-        ];
-        let pages = pages(&files).unwrap();
-        assert_eq!(
-            with_links(&files[1], &pages, "https://h"),
-            "[b](../b.md#x) [c](https://h/blob/main/docs/c.md) ![p](../p.svg) \
-             [r](https://h/blob/main/README.md#y) [s](#z) [d](../index.html)"
-        );
-    }
+            whole.push(part);
+        }
+        whole
+    })
 }

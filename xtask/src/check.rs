@@ -1,242 +1,168 @@
 //! The command that a change must pass: every step in order, up to the first that fails.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use xshell::cmd;
 
-use crate::{
-    cargo, conformance, loom, node, packaging, pictures, python, servers, services, tapes, tidy,
-    trace,
-};
+use crate::tools::Workspace;
+use crate::{conformance, loom, node, packaging, pictures, python, servers, tidy, trace};
 
-/// The tests of a package, given the root, the target folder, and whether in the short form.
-pub(crate) type Tests = fn(&Path, &Path, bool) -> Result<()>;
+/// One profile and one set of features, so that nothing is compiled twice.
+const LINTS: &str = "clippy --workspace --all-targets --all-features -- -D warnings";
+/// Every failure is useful, so a failed test does not stop the others.
+const TESTS: &str = "nextest run --workspace --all-features --no-fail-fast";
+const DOCUMENTATION_TESTS: &str = "test --workspace --all-features --doc";
 
-/// The packages for other languages, which have a short form of their tests.
-pub(crate) const LANGUAGES: [(&str, Tests); 2] = [("python", python::run), ("node", node::run)];
+/// Features only add, and nothing requires one. The targets of the fuzzer and the bench compile
+/// as all else does.
+const VARIANTS: [&str; 9] = [
+    "clippy --package rategate --no-default-features -- -D warnings",
+    "clippy --package rategate --no-default-features --features keyed -- -D warnings",
+    "clippy --package rategate --no-default-features --features distributed -- -D warnings",
+    "clippy --package rategate-analyze --no-default-features -- -D warnings",
+    "clippy --package rategate-server --no-default-features -- -D warnings",
+    "clippy --package rategate-cli --no-default-features -- -D warnings",
+    "clippy --package rategate-testkit --no-default-features -- -D warnings",
+    "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target -- -D warnings",
+    "clippy --manifest-path bench/Cargo.toml --locked --features wires --all-targets --target-dir target -- -D warnings",
+];
 
-/// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
-pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
-    step(cargo(root, "fmt --all --check"))?;
-    step(cargo(root, "clippy --workspace --all-targets --all-features -- -D warnings"))?;
-    // Features only add, and nothing requires one.
-    for features in ["", " --features keyed", " --features distributed"] {
-        let clippy = format!("clippy --package rategate --no-default-features{features}");
-        step(cargo(root, &format!("{clippy} -- -D warnings")))?;
+/// The core's lints and tests as for a target without 64-bit atomics. A cfg stands for one, so
+/// that none has to be installed. It has its own folder, because the flag would make cargo build
+/// everything else anew.
+const WITHOUT_ATOMICS: [&str; 2] = [
+    "clippy --package rategate-core --target-dir target/without-atomics --all-targets -- -D warnings",
+    "nextest run --package rategate-core --target-dir target/without-atomics --no-fail-fast \
+     --lib --test all -E kind(lib)|test(/^(all_of|ledger|refund)::/)",
+];
+
+/// The packages whose examples end by themselves, and fail if what they show is wrong.
+const EXAMPLES: [&str; 2] = ["rategate", "rategate-tower"];
+
+/// How long the tests are that have a long form: minutes of real threads, denials in debt for each
+/// policy and store, configurations of Envoy's format, clients that are killed between reservation
+/// and commit, and hostile samples for each limit that follows them.
+const LONG: [(&str, &str); 5] = [
+    ("RATEGATE_STRESS_MINUTES", "10"),
+    ("RATEGATE_DENIALS", "100000"),
+    ("RATEGATE_TRACES", "2000"),
+    ("RATEGATE_KILLED", "60"),
+    ("RATEGATE_SAMPLES", "1000000"),
+];
+
+const LONG_TESTS: &str = "nextest run --release --profile long --workspace --all-features --run-ignored all -E \
+     test(/for_the_configured_duration|denials_in_debt|at_which_calls_pass|killed_client|bounds|hostile|^rls::(traces|recorded)/)";
+
+/// Ten thousand nodes that keep one limit through faults, and a million fleets that count
+/// reservations once.
+const FLEETS: [&str; 2] = ["crowd", "reservations"];
+
+/// Runs every step, prints how long each took, and ends with the tests' own count.
+pub(crate) fn run(at: &Workspace, all: bool) -> Result<()> {
+    let mut steps = Steps::default();
+    steps.cargo(at, "fmt --all --check")?;
+    steps.run("tidy", || tidy::run(at))?;
+    steps.run("trace", || trace::run(at))?;
+    steps.cargo(at, LINTS)?;
+    steps.run("servers", || servers::run(at))?;
+    conformance::fresh_folder(at)?;
+    steps.run("tests", || {
+        let tests = at.cargo(TESTS).env(conformance::RECORDS, conformance::folder(at));
+        Ok(tests.run()?)
+    })?;
+    steps.run("pictures", || pictures::check(at))?;
+    steps.run("python", || python::run(at, !all))?;
+    steps.run("node", || node::run(at, !all))?;
+    steps.run("conformance", || conformance::check(at))?;
+    steps.run("loom", || loom::run(at, all))?;
+    if all {
+        steps.long(at)?;
     }
-    for package in ["rategate-analyze", "rategate-server", "rategate-testkit"] {
-        let clippy = format!("clippy --package {package} --no-default-features -- -D warnings");
-        step(cargo(root, &clippy))?;
-    }
-    benches(root)?;
-    // The targets of the fuzzer compile as all else does. Running them needs another compiler.
-    let fuzz = "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target";
-    step(cargo(root, &format!("{fuzz} -- -D warnings")))?;
-    servers::run(target)?;
-    let counts = tests(root, target)?;
-    without_atomics(root)?;
-    heading("cargo xtask loom");
-    loom::run(root, false)?;
-    step(cargo(root, "test --workspace --all-features --doc"))?;
-    for package in ["rategate", "rategate-tower"] {
-        for example in examples(root, package)? {
-            let example = format!("--package {package} --all-features --example {example}");
-            step(cargo(root, &format!("run --quiet {example}")))?;
-        }
-    }
-    let mut docs = cargo(root, "doc --workspace --all-features --no-deps");
-    docs.env("RUSTDOCFLAGS", "-D warnings");
-    step(docs)?;
-    heading("cargo xtask tapes");
-    tapes::write(root, target)?;
-    for (name, run) in LANGUAGES {
-        heading(&format!("cargo xtask {name} --quick"));
-        run(root, target, true)?;
-    }
-    heading("cargo xtask tidy");
-    tidy::run(root)?;
-    heading("cargo xtask services, compared");
-    services::check(root)?;
-    heading("cargo xtask lint-packaging");
-    packaging::run(root, target)?;
-    heading("cargo xtask trace");
-    trace::run(root)?;
-    heading("cargo xtask conformance, compared");
-    conformance::check(root, target)?;
-    heading("cargo xtask pictures");
-    pictures::check(root)?;
-    println!("\n{}", counts.line());
+    steps.cargo(at, DOCUMENTATION_TESTS)?;
+    steps.print();
     Ok(())
 }
 
-/// The counts of nextest's summary.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
+/// The tests that take little time: those of nextest's profile `quick`.
+pub(crate) fn quick_tests(at: &Workspace) -> Result<()> {
+    Ok(at.cargo("nextest run --workspace --all-features --profile quick").run()?)
 }
 
-impl Counts {
-    fn line(&self) -> String {
-        format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+/// The tests whose length is told to them, and the simulations that are too long for tests.
+pub(crate) fn long_tests(at: &Workspace) -> Result<()> {
+    let fleet = "run --quiet --release --package rategate-testkit --example fleet --";
+    FLEETS.iter().try_for_each(|play| at.cargo(&format!("{fleet} {play}")).run())?;
+    Ok(at.cargo(LONG_TESTS).envs(LONG).run()?)
+}
+
+/// Licences and sources of all dependencies by cargo-deny, and by cargo-shear those that nothing
+/// uses and files that are part of no program.
+pub(crate) fn dependencies(at: &Workspace) -> Result<()> {
+    let deny = at.crates("cargo-deny", "0.20.2", &[])?;
+    cmd!(at, "{deny} --all-features check").run()?;
+    let shear = at.crates("cargo-shear", "1.14.0", &[])?;
+    Ok(cmd!(at, "{shear}").run()?)
+}
+
+/// Words that look misspelt, by typos, and links of documents that lead nowhere, by remark.
+fn documents(at: &Workspace) -> Result<()> {
+    let typos = at.pip("python3", &at.target.join("typos"), &["typos==1.52.0"])?.join("typos");
+    cmd!(at, "{typos}").run()?;
+    crate::book::links(at)
+}
+
+/// The names of the steps that have passed, and how long each took.
+#[derive(Debug, Default)]
+struct Steps {
+    taken: Vec<(String, f64)>,
+}
+
+impl Steps {
+    fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        println!("\n== {name}");
+        let start = Instant::now();
+        step()?;
+        self.taken.push((name.to_owned(), start.elapsed().as_secs_f64()));
+        Ok(())
     }
 
-    /// Reads ` Summary [   0.012s] 12 tests run: 12 passed (1 slow), 0 skipped`. A test that
-    /// timed out or did not start counts as failed.
-    fn parse(line: &str) -> Option<Self> {
-        let (_, counted) = line.trim_start().strip_prefix("Summary [")?.split_once(" run: ")?;
-        let mut counts = Self::default();
-        for count in without_parentheses(counted).split(',') {
-            let (number, word) = count.trim().split_once(' ')?;
-            let number: u64 = number.parse().ok()?;
-            match word.trim() {
-                "passed" => counts.passed += number,
-                "skipped" => counts.skipped += number,
-                _ => counts.failed += number,
+    fn cargo(&mut self, at: &Workspace, words: &str) -> Result<()> {
+        self.run(&format!("cargo {words}"), || Ok(at.cargo(words).quiet().run()?))
+    }
+
+    /// The steps of `--all`.
+    fn long(&mut self, at: &Workspace) -> Result<()> {
+        VARIANTS.iter().try_for_each(|words| self.cargo(at, words))?;
+        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        {
+            let flags = format!("{flags} --cfg rategate_without_atomics");
+            let _flags = at.push_env("RUSTFLAGS", flags);
+            WITHOUT_ATOMICS.iter().try_for_each(|words| self.cargo(at, words))?;
+        }
+        for package in EXAMPLES {
+            for path in at.read_dir(format!("crates/{package}/examples"))? {
+                if let Some(name) = path.extension().and(path.file_stem()) {
+                    let name = name.to_string_lossy();
+                    let words = "run --quiet --all-features --package";
+                    self.cargo(at, &format!("{words} {package} --example {name}"))?;
+                }
             }
         }
-        Some(counts)
-    }
-}
-
-/// Removes parentheses, which contain commas of their own: `3 passed (1 slow, 1 flaky), 0 skipped`.
-fn without_parentheses(text: &str) -> String {
-    let mut depth = 0_u32;
-    let mut outside = String::new();
-    for character in text.chars() {
-        match character {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            other if depth == 0 => outside.push(other),
-            _ => {}
+        {
+            let _flags = at.push_env("RUSTDOCFLAGS", "-D warnings");
+            self.cargo(at, "doc --workspace --all-features --no-deps")?;
         }
+        self.run("packaging", || packaging::run(at))?;
+        self.run("dependencies", || dependencies(at))?;
+        self.run("documents", || documents(at))
     }
-    outside
-}
 
-/// Runs the tests that take little time: those of nextest's profile `quick`.
-pub(crate) fn quick_tests(root: &Path) -> Result<()> {
-    install_nextest_if_missing(root)?;
-    step(cargo(root, "nextest run --workspace --all-features --profile quick"))
-}
-
-/// Runs the tests. Nextest prints to stderr: each line is passed on to the terminal, the last
-/// summary is kept.
-fn tests(root: &Path, target: &Path) -> Result<Counts> {
-    install_nextest_if_missing(root)?;
-    // Every failure is useful, so a failed test does not stop the others.
-    let mut nextest =
-        cargo(root, "nextest run --workspace --all-features --no-fail-fast --color never");
-    nextest.env(conformance::RECORDS, conformance::fresh_folder(target)?);
-    heading(&shown(&nextest));
-    let mut child = nextest.stderr(Stdio::piped()).spawn().context("start cargo nextest")?;
-    let stderr = child.stderr.take().context("nextest has no stderr")?;
-    let mut counts = None;
-    for line in BufReader::new(stderr).lines() {
-        let line = line.context("read nextest's output")?;
-        eprintln!("{line}");
-        counts = Counts::parse(&line).or(counts);
-    }
-    let status = child.wait().context("wait for cargo nextest")?;
-    let counts = counts.context("nextest printed no summary, so the tests did not run")?;
-    if !status.success() || counts.failed > 0 {
-        println!("\n{}", counts.line());
-        bail!("the tests failed");
-    }
-    Ok(counts)
-}
-
-/// Runs the core's lints and tests as for a target without 64-bit atomics. A cfg stands for one,
-/// so that none has to be installed. It has its own target directory, because the flag would make
-/// cargo build everything else anew.
-fn without_atomics(root: &Path) -> Result<()> {
-    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    let flags = format!("{flags} --cfg rategate_without_atomics");
-    for (run, rest) in [
-        ("clippy", "--all-targets -- -D warnings"),
-        (
-            "nextest run",
-            "--no-fail-fast --lib --test all -E kind(lib)|test(/^(all_of|ledger|refund)::/)",
-        ),
-    ] {
-        let mut command = cargo(
-            root,
-            &format!("{run} --package rategate-core --target-dir target/without-atomics {rest}"),
-        );
-        command.env("RUSTFLAGS", &flags);
-        step(command)?;
-    }
-    Ok(())
-}
-
-/// Checks the measuring programs, which depend on the library as other programs do.
-fn benches(root: &Path) -> Result<()> {
-    let manifest = "--manifest-path bench/Cargo.toml";
-    step(cargo(root, &format!("fmt {manifest} --check")))?;
-    let what = "--target-dir target --locked --features wires --all-targets";
-    step(cargo(root, &format!("clippy {manifest} {what} -- -D warnings")))
-}
-
-/// Returns a package's examples. Each ends by itself and fails if what it shows is wrong: running
-/// it is a test.
-fn examples(root: &Path, package: &str) -> Result<Vec<String>> {
-    let folder = std::fs::read_dir(root.join("crates").join(package).join("examples"));
-    let mut names = Vec::new();
-    for entry in folder.with_context(|| format!("the examples of {package}"))? {
-        let file = entry?.file_name().to_string_lossy().into_owned();
-        names.extend(file.strip_suffix(".rs").map(str::to_owned));
-    }
-    names.sort();
-    Ok(names)
-}
-
-fn install_nextest_if_missing(root: &Path) -> Result<()> {
-    let mut probe = cargo(root, "nextest --version");
-    let probe = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if probe.context("start cargo")?.success() {
-        return Ok(());
-    }
-    println!("\ncargo-nextest, which runs the tests, is missing: installing it");
-    step(cargo(root, "install cargo-nextest --locked"))
-}
-
-fn step(mut command: Command) -> Result<()> {
-    let name = shown(&command);
-    heading(&name);
-    cargo::run(&mut command, &format!("`{name}` failed"))
-}
-
-/// Returns a command of the cargo that runs this program. No argument may contain a blank.
-fn cargo(root: &Path, arguments: &str) -> Command {
-    let mut command = cargo::cargo(root);
-    command.args(arguments.split(' '));
-    command
-}
-
-fn shown(command: &Command) -> String {
-    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
-    format!("cargo {}", arguments.join(" "))
-}
-
-fn heading(text: &str) {
-    println!("\n== {text}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Counts;
-
-    #[test]
-    fn reads_the_summary_of_a_run() {
-        let line = "     Summary [   0.012s] 12 tests run: 12 passed (1 slow, 2 leaky), 3 skipped";
-        assert_eq!(Counts::parse(line), Some(Counts { passed: 12, failed: 0, skipped: 3 }));
-        let line = " Summary [ 1.2s] 4/9 tests run: 1 passed, 2 failed, 1 timed out, 0 skipped";
-        assert_eq!(Counts::parse(line), Some(Counts { passed: 1, failed: 3, skipped: 0 }));
-        let line = "     Summary [   0.002s] 1 test run: 1 passed, 0 skipped";
-        assert_eq!(Counts::parse(line), Some(Counts { passed: 1, failed: 0, skipped: 0 }));
-        assert_eq!(Counts::parse("        PASS [   0.002s] xtask tests::summary"), None);
+    fn print(&self) {
+        let whole: f64 = self.taken.iter().map(|(_, seconds)| seconds).sum();
+        println!("\n== {whole:.0} s in all");
+        for (name, seconds) in &self.taken {
+            println!("{seconds:>6.0} s  {name}");
+        }
     }
 }

@@ -3,19 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{cargo, run};
-use crate::check::LANGUAGES;
-use crate::page::{Page, table};
-use crate::tapes;
+use crate::tools::Workspace;
+use crate::{node, pictures, python};
 
 const PAGE: &str = "docs/conformance.md";
-const COMMAND: &str = "cargo xtask conformance";
 
 /// The variable of `rategate_testkit::suite` with the folder of the records.
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
@@ -38,122 +33,82 @@ const ENGINES: [(&str, &str); 14] = [
     ("node", "Node"),
 ];
 
-/// The packages whose tests record, and the tests.
-const PACKAGES: [&str; 6] = ["core", "testkit", "ffi", "redis", "server", ""];
-const TESTS: &str = "test(/every_scenario|scenarios_of_the_sliding_log_pass|scenarios_play|\
-                     _plays_the_scenarios|_as_the_files_say|every_tape_plays/)";
+/// The tests that record.
+const TESTS: &str = "nextest run --workspace --all-features -E \
+     test(/every_scenario|scenarios_of_the_sliding_log_pass|scenarios_play|_plays_the_scenarios|_as_the_files_say|every_tape_plays/)";
 
 /// Runs the tests that play scenario files, and writes the table.
-pub(crate) fn write(root: &Path, target: &Path) -> Result<()> {
-    let records = fresh_folder(target)?;
-    let mut command = cargo(root);
-    command.args(["nextest", "run", "--all-features", "-E", TESTS]).env(RECORDS, &records);
-    for name in PACKAGES {
-        let package = format!("rategate-{name}");
-        command.args(["--package", package.trim_end_matches('-')]);
-    }
-    run(&mut command, "an engine does not play its scenarios")?;
-    tapes::write(root, target)?;
-    for (_, tests) in LANGUAGES {
-        tests(root, target, true)?;
-    }
-    fs::write(root.join(PAGE), page(root, &records)?)?;
-    println!("wrote the table of {PAGE}");
-    Ok(())
+pub(crate) fn write(at: &Workspace) -> Result<()> {
+    fresh_folder(at)?;
+    at.cargo(TESTS).env(RECORDS, folder(at)).run()?;
+    python::run(at, true)?;
+    node::run(at, true)?;
+    Ok(at.write_file(PAGE, page(at)?)?)
 }
 
 /// Fails unless the table is what the records of all tests say.
-pub(crate) fn check(root: &Path, target: &Path) -> Result<()> {
-    let stored = fs::read_to_string(root.join(PAGE)).context(PAGE)?;
-    let is_current = stored == page(root, &folder(target))?;
-    ensure!(is_current, "the table of {PAGE} is out of date; run {COMMAND}");
-    println!("the table of {PAGE} is what the tests record");
+pub(crate) fn check(at: &Workspace) -> Result<()> {
+    let is_current = at.read_file(PAGE)? == page(at)?;
+    ensure!(is_current, "the table of {PAGE} is out of date; run cargo xtask conformance");
     Ok(())
 }
 
-/// Returns the folder of the records, once it is empty.
-pub(crate) fn fresh_folder(target: &Path) -> Result<PathBuf> {
-    let folder = folder(target);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    }
-    fs::create_dir_all(&folder)?;
-    Ok(folder)
+/// Empties the folder of the records.
+pub(crate) fn fresh_folder(at: &Workspace) -> Result<()> {
+    at.emptied("conformance").map(drop)
 }
 
-fn folder(target: &Path) -> PathBuf {
-    target.join("conformance")
+pub(crate) fn folder(at: &Workspace) -> PathBuf {
+    at.target.join("conformance")
 }
 
-/// Lets a player of tapes record what it plays.
-pub(crate) fn record(player: &mut Command, target: &Path) -> Result<()> {
-    let folder = folder(target);
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    player.env(RECORDS, folder);
-    Ok(())
-}
-
-fn page(root: &Path, records: &Path) -> Result<String> {
+/// Returns the page with the table, and the reasons to which its letters refer.
+fn page(at: &Workspace) -> Result<String> {
     let mut columns = Vec::new();
     for (engine, _) in ENGINES {
-        let path = records.join(format!("{engine}.txt"));
-        let record = fs::read_to_string(&path)
-            .with_context(|| format!("no test has recorded what {engine} plays"))?;
-        columns.push(read(&record).with_context(|| path.display().to_string())?);
+        let record = at.read_file(folder(at).join(format!("{engine}.txt")));
+        let record = record.with_context(|| format!("no test has recorded what {engine} plays"))?;
+        columns.push(read(&record).with_context(|| engine)?);
     }
-    Ok(Page::read(root, PAGE, COMMAND)?.with(&block(&columns)?))
+    pictures::with_block(&at.read_file(PAGE)?, "conformance", &block(&columns)?)
 }
 
 /// Reads a record: the reason for each file, which is empty if the file was played.
 fn read(record: &str) -> Result<BTreeMap<String, String>> {
-    let line = |line: &str| {
-        let (name, reason) =
-            line.split_once('\t').with_context(|| format!("no tab in `{line}`"))?;
-        Ok((name.to_owned(), reason.to_owned()))
-    };
-    record.lines().map(line).collect()
+    let row = |line: &str| Some(line.split_once('\t')?).map(|(a, b)| (a.to_owned(), b.to_owned()));
+    record.lines().map(|line| row(line).with_context(|| format!("no tab in `{line}`"))).collect()
 }
 
-/// Returns the table, and the reasons to which its letters refer.
 fn block(columns: &[BTreeMap<String, String>]) -> Result<String> {
     let mut reasons: Vec<&str> = Vec::new();
-    let mut rows = Vec::new();
+    let headings = ENGINES.map(|(_, heading)| format!(" {heading} |")).concat();
+    let mut block = format!("| file |{headings}\n|---|{}\n", "---|".repeat(ENGINES.len()));
     for name in columns[0].keys() {
-        let mut row: [String; ENGINES.len() + 1] = Default::default();
-        row[0].clone_from(name);
-        for (cell, (column, (engine, _))) in row[1..].iter_mut().zip(columns.iter().zip(ENGINES)) {
+        let _ = write!(block, "| {name} |");
+        for (column, (engine, _)) in columns.iter().zip(ENGINES) {
             let reason = column.get(name).with_context(|| format!("{engine} lacks {name}"))?;
-            *cell =
-                if reason.is_empty() { "✓".to_owned() } else { letter(&mut reasons, reason)? };
+            if reason.is_empty() {
+                block.push_str(" ✓ |");
+                continue;
+            }
+            let known = reasons.iter().position(|known| known == reason);
+            let number = known.unwrap_or_else(|| {
+                reasons.push(reason);
+                reasons.len() - 1
+            });
+            let _ = write!(block, " {} |", letter(number)?);
         }
-        rows.push(row);
+        block.push('\n');
     }
-    let mut header = [""; ENGINES.len() + 1];
-    header[0] = "file";
-    header[1..].copy_from_slice(&ENGINES.map(|(_, heading)| heading));
-    let mut block = table(header, &rows);
     block.push('\n');
-    for (index, reason) in reasons.iter().enumerate() {
-        let _ = writeln!(block, "* {}: {reason}", LETTERS[index]);
+    for (number, reason) in reasons.iter().enumerate() {
+        let _ = writeln!(block, "* {}: {reason}", letter(number)?);
     }
     Ok(block)
 }
 
-const LETTERS: [char; 20] = [
-    'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n', 'o', 'p', 'q', 'r', 's',
-    't',
-];
-
-/// Returns the letter of a reason, in the order in which they occur.
-fn letter<'a>(reasons: &mut Vec<&'a str>, reason: &'a str) -> Result<String> {
-    let index = reasons.iter().position(|known| *known == reason).unwrap_or_else(|| {
-        reasons.push(reason);
-        reasons.len() - 1
-    });
-    match LETTERS.get(index) {
-        Some(letter) => Ok(letter.to_string()),
-        None => bail!("over {} reasons; LETTERS needs more", LETTERS.len()),
-    }
+fn letter(number: usize) -> Result<char> {
+    ('a'..='z').nth(number).context("more reasons than letters")
 }
 
 #[cfg(test)]
@@ -165,15 +120,13 @@ mod tests {
         let mut columns = vec![read("a\t\nb\t\n").unwrap(); ENGINES.len()];
         columns[1] = read("a\tno room\nb\t\n").unwrap();
         columns[2] = read("a\tno room\nb\tno time\n").unwrap();
-        let block = block(&columns).unwrap();
-        let rows: Vec<Vec<&str>> =
-            block.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
-        assert_eq!(rows[2][1..6], ["a", "✓", "a", "a", "✓"]);
-        assert_eq!(rows[3][1..6], ["b", "✓", "✓", "b", "✓"]);
-        assert!(block.ends_with("\n\n* a: no room\n* b: no time\n"), "{block}");
+        let table = block(&columns).unwrap();
+        let rows: Vec<&str> = table.lines().collect();
+        assert!(rows[2].starts_with("| a | ✓ | a | a | ✓ |"), "{table}");
+        assert!(rows[3].starts_with("| b | ✓ | ✓ | b | ✓ |"), "{table}");
+        assert!(table.ends_with("\n\n* a: no room\n* b: no time\n"), "{table}");
         columns[3].remove("b");
-        let error = super::block(&columns).unwrap_err();
-        assert_eq!(error.to_string(), "compact lacks b");
+        assert_eq!(block(&columns).unwrap_err().to_string(), "compact lacks b");
         assert!(read("a").is_err());
     }
 }

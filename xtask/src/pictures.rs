@@ -1,99 +1,109 @@
-//! The pictures of the guides, drawn by the simulator. `![…](pictures/NAME.svg)` in a file of
-//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or one of `testdata/servers` if its name
-//! begins with `server-`. The examples `fleet` and `controllers` print the tables of a page each.
+//! What the simulator draws and writes: the pictures of the guides, the tables of two pages, and
+//! tapes for players in other languages.
+//!
+//! `![…](pictures/NAME.svg)` in a file of docs/ is the scenario `testdata/scenarios/NAME.toml`, or
+//! one of `testdata/servers` if its name begins with `server-`.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use regex::Regex;
 
-use crate::cargo::cargo;
-use crate::page::Page;
+use crate::tools::Workspace;
 
 const FOLDER: &str = "docs/pictures";
 
-/// The pages whose tables examples print, between two marks.
-const PAGES: [(&str, &[&str], &str); 2] =
-    [("docs/distributed.md", FLEET, "tables"), ("docs/adaptive.md", CONTROLLERS, "tables")];
+const FLEET: &str = "run --quiet --package rategate-testkit --example fleet --";
+const CONTROLLERS: &str = "run --quiet --package rategate-testkit --example controllers --";
+const SIMULATE: &str = "run --quiet --bin rategate -- simulate --format svg";
 
-const FLEET: &[&str] =
-    &["run", "--quiet", "--package", "rategate-testkit", "--example", "fleet", "--"];
-
-const CONTROLLERS: &[&str] =
-    &["run", "--quiet", "--package", "rategate-testkit", "--example", "controllers", "--"];
+/// The pages whose tables examples print.
+const PAGES: [(&str, &str); 2] =
+    [("docs/distributed.md", FLEET), ("docs/adaptive.md", CONTROLLERS)];
 
 /// Draws every picture that a guide shows, and writes the tables.
-pub(crate) fn draw(root: &Path) -> Result<()> {
-    fs::create_dir_all(root.join(FOLDER))?;
-    for name in shown(root)? {
-        fs::write(root.join(FOLDER).join(format!("{name}.svg")), drawing(root, &name)?)?;
-        println!("drew {FOLDER}/{name}.svg");
+pub(crate) fn draw(at: &Workspace) -> Result<()> {
+    current(at)?.into_iter().try_for_each(|(path, text)| Ok(at.write_file(path, text)?))
+}
+
+/// Fails unless every picture that a guide shows and every table is what the simulator makes
+/// today, and the folder has no other pictures.
+pub(crate) fn check(at: &Workspace) -> Result<()> {
+    let made = current(at)?;
+    for (path, text) in &made {
+        let stored = at.read_file(path).unwrap_or_default();
+        ensure!(stored == *text, "{path} is out of date; run cargo xtask pictures");
     }
-    for (page, example, command) in PAGES {
-        fs::write(root.join(page), with_tables(root, page, example, command)?)?;
-        println!("wrote the tables of {page}");
+    for (path, _) in at.files(".svg")?.iter().filter(|(path, _)| path.starts_with(FOLDER)) {
+        ensure!(made.iter().any(|(known, _)| known == path), "{path} is shown by no guide");
     }
+    println!("{} pictures and pages are what the simulator makes", made.len());
     Ok(())
 }
 
-/// Fails unless every picture that a guide shows is what the simulator draws today, and the
-/// folder has no others.
-pub(crate) fn check(root: &Path) -> Result<()> {
-    let names = shown(root)?;
-    for name in &names {
-        let path = format!("{FOLDER}/{name}.svg");
-        let stored = fs::read_to_string(root.join(&path)).unwrap_or_default();
-        ensure!(stored == drawing(root, name)?, "{path} is out of date; run cargo xtask pictures");
-    }
-    for entry in fs::read_dir(root.join(FOLDER)).into_iter().flatten() {
-        let file = entry?.file_name().to_string_lossy().into_owned();
-        let known = file.strip_suffix(".svg").is_some_and(|name| names.contains(name));
-        ensure!(known, "{FOLDER}/{file} is shown by no guide");
-    }
-    println!("{} pictures are what the simulator draws", names.len());
-    for (page, example, command) in PAGES {
-        let stored = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
-        let is_current = stored == with_tables(root, page, example, command)?;
-        ensure!(is_current, "{page} is out of date; run cargo xtask pictures");
-        println!("the tables of {page} are what the simulator says");
-    }
-    Ok(())
-}
-
-fn shown(root: &Path) -> Result<BTreeSet<String>> {
+/// Returns every picture and every page with tables, as they should be.
+fn current(at: &Workspace) -> Result<Vec<(String, String)>> {
+    let shown = Regex::new(r"\(pictures/([^)]+)\.svg\)")?;
     let mut names = BTreeSet::new();
-    for entry in fs::read_dir(root.join("docs"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            let text = fs::read_to_string(&path)?;
-            let pictures =
-                text.split("(pictures/").skip(1).filter_map(|rest| rest.split_once(".svg)"));
-            names.extend(pictures.map(|(name, _)| name.to_owned()));
-        }
+    for (_, text) in at.files(".md")?.iter().filter(|(path, _)| path.starts_with("docs/")) {
+        names.extend(shown.captures_iter(text).map(|found| found[1].to_owned()));
     }
-    Ok(names)
+    let mut made = Vec::new();
+    for name in names {
+        let file = match name.strip_prefix("server-") {
+            Some(server) => format!("testdata/servers/{server}.toml"),
+            None => format!("testdata/scenarios/{name}.toml"),
+        };
+        let drawing = format!("{SIMULATE} {file}");
+        made.push((format!("{FOLDER}/{name}.svg"), output(at, &drawing)?));
+    }
+    for (path, example) in PAGES {
+        let tables = output(at, &format!("{example} tables"))?;
+        made.push((path.to_owned(), with_block(&at.read_file(path)?, "pictures", &tables)?));
+    }
+    Ok(made)
 }
 
-/// Returns the page as it should be.
-fn with_tables(root: &Path, page: &str, example: &[&str], command: &str) -> Result<String> {
-    let tables = output(root, &[example, &[command]].concat())?;
-    Ok(Page::read(root, page, "cargo xtask pictures")?.with(&tables))
+fn output(at: &Workspace, words: &str) -> Result<String> {
+    let output = at.cargo(words).quiet().output()?.stdout;
+    Ok(String::from_utf8(output)?)
 }
 
-fn drawing(root: &Path, name: &str) -> Result<String> {
-    let scenario = match name.strip_prefix("server-") {
-        Some(server) => format!("testdata/servers/{server}.toml"),
-        None => format!("testdata/scenarios/{name}.toml"),
-    };
-    let arguments = ["run", "--quiet", "--bin", "rategate", "--", "simulate", "--format", "svg"];
-    output(root, &[&arguments, &[scenario.as_str()][..]].concat())
+/// Returns a page with another block between the two marks of a task.
+pub(crate) fn with_block(page: &str, task: &str, block: &str) -> Result<String> {
+    let mark = |end: &str| format!("<!-- written by cargo xtask {task}: {end} -->\n");
+    let (begin, end) = (mark("begin"), mark("end"));
+    let parts =
+        page.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?)));
+    let (before, (_, after)) = parts.with_context(|| format!("the page has no {begin}"))?;
+    Ok(format!("{before}{begin}\n{block}\n{end}{after}"))
 }
 
-/// Returns the output of cargo with these arguments.
-fn output(root: &Path, arguments: &[&str]) -> Result<String> {
-    let output = cargo(root).args(arguments).output().context("start cargo")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} does not pass: {complaint}", arguments.join(" "));
-    Ok(String::from_utf8(output.stdout)?)
+/// Writes the tapes of scenarios anew, so that none stays of a scenario that is gone.
+/// docs/conformance.md has their format.
+pub(crate) fn tapes(at: &Workspace) -> Result<()> {
+    let folder = at.emptied("tapes")?;
+    let tapes =
+        at.cargo("run --quiet --package rategate-testkit --example tapes -- testdata/scenarios");
+    Ok(tapes.arg(folder).quiet().run()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_block;
+
+    #[test]
+    fn only_the_block_is_replaced() {
+        let page = |one, two| {
+            let block = |task, text| {
+                format!(
+                    "<!-- written by cargo xtask {task}: begin -->\n\n{text}\n\
+                         <!-- written by cargo xtask {task}: end -->\n"
+                )
+            };
+            format!("# Title\n{}more\n{}", block("one", one), block("one more", two))
+        };
+        assert_eq!(with_block(&page("a", "b"), "one", "c").unwrap(), page("c", "b"));
+        assert!(with_block("# Title\n", "one", "c").is_err());
+    }
 }

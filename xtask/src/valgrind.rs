@@ -5,55 +5,40 @@
 //! that nothing points to at the end. Tests of time may fail, as all takes thirty times as long;
 //! they have passed without valgrind.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use roxmltree::{Document, Node, ParsingOptions};
+use xshell::Cmd;
 
-use crate::servers::debian;
+use crate::tools::Workspace;
 
-/// The time after which a run is ended: a test that hangs would never end.
-const BOUND: &str = "60m";
+/// The seconds after which a run is ended: a test that hangs would never end.
+const BOUND_S: &str = "3600";
 
-/// A run of a program under valgrind.
-pub(crate) struct Watched {
-    command: Command,
-    report: PathBuf,
-    library: &'static str,
-}
-
-impl Watched {
-    /// Prepares a run whose report is put into the folder. The library is the name of its file.
-    pub(crate) fn new(program: &Path, folder: &Path, library: &'static str) -> Result<Self> {
-        debian("valgrind", "valgrind")?;
-        let report = folder.join("valgrind.xml");
-        let mut command = Command::new("timeout");
-        command.args([BOUND, "valgrind", "--quiet", "--fair-sched=yes"]);
-        command.args(["--smc-check=all-non-file", "--undef-value-errors=no", "--leak-check=full"]);
-        command.args(["--show-leak-kinds=definite", "--num-callers=40", "--xml=yes"]);
-        command.arg(format!("--xml-file={}", report.display())).arg(program);
-        Ok(Self { command, report, library })
-    }
-
-    pub(crate) fn command(&mut self) -> &mut Command {
-        &mut self.command
-    }
-
-    /// Runs the program, which loads the library by the function `load`: what that keeps, it keeps
-    /// for good.
-    pub(crate) fn run(mut self, load: &str) -> Result<()> {
-        let status = self.command.status().context("start valgrind")?;
-        // A test that fails is no fault here, but a program that dies is.
-        ensure!(status.code() != Some(124), "the tests did not end within {BOUND} under valgrind");
-        let ended = [Some(0), Some(1)].contains(&status.code());
-        ensure!(ended, "the tests die under valgrind: {status}");
-        let report = std::fs::read_to_string(&self.report).context("valgrind's report")?;
-        let errors = errors(&report, self.library, load)?;
-        let (library, all) = (self.library, errors.join("\n"));
-        ensure!(errors.is_empty(), "valgrind found errors with {library} in their stack:\n{all}");
-        Ok(())
-    }
+/// Runs a program under valgrind. The library is the name of its file, and `load` the function by
+/// which the program loads it: what that keeps, it keeps for good.
+pub(crate) fn run<'a>(
+    at: &'a Workspace,
+    program: &Path,
+    library: &str,
+    load: &str,
+    with: impl FnOnce(Cmd<'a>) -> Cmd<'a>,
+) -> Result<()> {
+    at.debian("valgrind", "valgrind")?;
+    let report = at.target.join("valgrind.xml");
+    let valgrind = at.cmd("timeout").args([BOUND_S, "valgrind", "--quiet", "--fair-sched=yes"]);
+    let valgrind = valgrind
+        .args(["--smc-check=all-non-file", "--undef-value-errors=no", "--leak-check=full"])
+        .args(["--show-leak-kinds=definite", "--num-callers=40", "--xml=yes"])
+        .arg(format!("--xml-file={}", report.display()))
+        .arg(program);
+    // A test that fails is no fault here, but a program that dies is.
+    let status = with(valgrind).ignore_status().output()?.status;
+    ensure!(matches!(status.code(), Some(0 | 1)), "the tests die under valgrind: {status}");
+    let found = errors(&at.read_file(report)?, library, load)?;
+    ensure!(found.is_empty(), "errors with {library} in their stack:\n{}", found.join("\n"));
+    Ok(())
 }
 
 /// Returns the errors of a report whose stacks have the library, without what loading it keeps.
@@ -65,22 +50,19 @@ fn errors(report: &str, library: &str, load: &str) -> Result<Vec<String>> {
     let errors = report.root_element().children().filter(|node| node.has_tag_name("error"));
     let of_library = errors.filter(|error| {
         let has = |tag, part: &str| texts(*error, tag).any(|text| text.contains(part));
-        let is_kept =
-            texts(*error, "kind").any(|kind| kind.starts_with("Leak_")) && has("fn", load);
-        has("obj", library) && !is_kept
+        has("obj", library) && !(has("kind", "Leak_") && has("fn", load))
     });
+    let shown = |error| {
+        let what = texts(error, "what").chain(texts(error, "text")).next().unwrap_or("an error");
+        let stack = texts(error, "fn").take(24).map(|function| format!("\n    {function}"));
+        format!("{what}{}", stack.collect::<String>())
+    };
     Ok(of_library.map(shown).collect())
 }
 
 /// Returns the texts of all elements of that name in an error.
 fn texts<'r>(error: Node<'r, 'r>, tag: &'static str) -> impl Iterator<Item = &'r str> {
     error.descendants().filter(move |node| node.has_tag_name(tag)).filter_map(|node| node.text())
-}
-
-fn shown(error: Node<'_, '_>) -> String {
-    let what = texts(error, "what").chain(texts(error, "text")).next().unwrap_or("an error");
-    let stack = texts(error, "fn").take(24).map(|function| format!("\n    {function}"));
-    format!("{what}{}", stack.collect::<String>())
 }
 
 #[cfg(test)]

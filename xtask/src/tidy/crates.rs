@@ -1,49 +1,44 @@
 //! Compares the import table of ARCHITECTURE.md with the dependencies that cargo sees.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::{DependencyKind, Metadata};
+use cargo_metadata::DependencyKind;
 
-use super::Report;
+use crate::tools::Workspace;
 
 /// The first cell of the table's header, by which the table is found.
 const TABLE_MARK: &str = "may import ->";
 
+/// The core depends on nothing but the model checker in place of its atomics.
+const CORE: &str = "rategate-core";
+const MODELS: &str = "loom";
+
 /// Compares every dependency between two crates of the workspace with the table.
-pub(super) fn check(root: &Path, metadata: &Metadata, report: &mut Report) {
-    let architecture = match std::fs::read_to_string(root.join("ARCHITECTURE.md")) {
-        Ok(text) => text,
-        Err(error) => {
-            return report.error(format!("ARCHITECTURE.md, for its import table: {error}"));
-        }
-    };
-    let table = match Table::parse(&architecture) {
-        Ok(table) => table,
-        Err(error) => return report.error(format!("ARCHITECTURE.md: {error:#}")),
-    };
-    let packages = metadata.workspace_packages();
-    let mut edges = 0;
+pub(super) fn errors(at: &Workspace) -> Result<Vec<String>> {
+    let table = Table::parse(&at.read_file("ARCHITECTURE.md")?).context("ARCHITECTURE.md")?;
+    let packages = at.metadata.workspace_packages();
+    let (mut errors, mut edges) = (Vec::new(), 0);
     for package in &packages {
+        let from = package.name.as_str();
         for dependency in &package.dependencies {
-            if !packages.iter().any(|other| *other.name == dependency.name) {
-                continue;
+            let to = dependency.name.as_str();
+            let in_tests = dependency.kind == DependencyKind::Development;
+            if packages.iter().any(|other| other.name.as_str() == to) {
+                edges += 1;
+                let allowed = table.leave(from, to);
+                if allowed == Leave::Never || (allowed == Leave::InTests && !in_tests) {
+                    let kind = if in_tests { "dev-depends" } else { "depends" };
+                    let rule = "which the import table of ARCHITECTURE.md does not allow";
+                    errors.push(format!("{from} {kind} on {to}, {rule}"));
+                }
+            } else if from == CORE && to != MODELS && !in_tests {
+                errors.push(format!("{CORE} depends on {to}; it must have no dependencies"));
             }
-            edges += 1;
-            let allowed = table.leave(&package.name, &dependency.name);
-            let tests_only = dependency.kind == DependencyKind::Development;
-            if allowed == Leave::Always || (tests_only && allowed == Leave::InTests) {
-                continue;
-            }
-            let kind = if tests_only { "dev-depends" } else { "depends" };
-            report.error(format!(
-                "{} {kind} on {}, which the import table of ARCHITECTURE.md does not allow",
-                package.name, dependency.name
-            ));
         }
     }
-    Report::checked(&format!("{edges} imports between our crates against ARCHITECTURE.md"));
+    println!("tidy: {edges} imports between our crates against ARCHITECTURE.md");
+    Ok(errors)
 }
 
 /// The permission that a cell grants.

@@ -1,0 +1,146 @@
+//! The folders that tasks work in, and the programs of others that they install there.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::{Metadata, MetadataCommand};
+use xshell::{Cmd, Shell, cmd};
+
+/// A shell in the root of the workspace, and where cargo puts what it builds.
+pub(crate) struct Workspace {
+    shell: Shell,
+    pub(crate) metadata: Metadata,
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+}
+
+impl Deref for Workspace {
+    type Target = Shell;
+
+    fn deref(&self) -> &Shell {
+        &self.shell
+    }
+}
+
+impl Workspace {
+    /// Finds the workspace, so that tasks run from any of its folders.
+    pub(crate) fn here() -> Result<Self> {
+        let metadata = MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
+        let root = metadata.workspace_root.clone().into_std_path_buf();
+        let target = metadata.target_directory.clone().into_std_path_buf();
+        let shell = Shell::new()?;
+        shell.change_dir(&root);
+        Ok(Self { shell, metadata, root, target })
+    }
+
+    /// Returns a command of cargo with these words.
+    pub(crate) fn cargo<'a>(&'a self, words: &str) -> Cmd<'a> {
+        let words = words.split_whitespace();
+        cmd!(self.shell, "cargo {words...}")
+    }
+
+    /// Returns the files that git tracks or would track whose paths end so, with their paths from
+    /// the root.
+    pub(crate) fn files(&self, end: &str) -> Result<Vec<(String, String)>> {
+        let list = cmd!(
+            self.shell,
+            "git -c safe.directory=* ls-files --cached --others --exclude-standard"
+        );
+        let list = list.quiet().read()?;
+        // A tracked file may have been deleted since.
+        let paths =
+            list.lines().filter(|path| path.ends_with(end) && self.root.join(path).is_file());
+        paths.map(|path| Ok((path.to_owned(), self.shell.read_file(path)?))).collect()
+    }
+
+    /// Installs packages of PyPI into an environment of this interpreter. Returns its programs.
+    pub(crate) fn pip(&self, python: &str, folder: &Path, packages: &[&str]) -> Result<PathBuf> {
+        let programs = folder.join(if cfg!(windows) { "Scripts" } else { "bin" });
+        let pip = programs.join("pip");
+        self.once(folder, packages, || {
+            cmd!(self.shell, "{python} -m venv {folder}").quiet().run()?;
+            let pip =
+                cmd!(self.shell, "{pip} install --quiet --disable-pip-version-check {packages...}");
+            pip.quiet().run()
+        })?;
+        Ok(programs)
+    }
+
+    /// Installs packages of npm. None of them runs a script of its own while it is installed.
+    pub(crate) fn npm(&self, folder: &Path, packages: &[&str]) -> Result<()> {
+        self.once(folder, packages, || {
+            self.shell.create_dir(folder)?;
+            let flags = ["--silent", "--ignore-scripts", "--no-audit", "--no-fund"];
+            cmd!(self.shell, "npm install {flags...} --prefix {folder} {packages...}").quiet().run()
+        })
+    }
+
+    /// Installs a program from its crate, with these flags. Returns its path.
+    pub(crate) fn crates(&self, name: &str, version: &str, flags: &[&str]) -> Result<PathBuf> {
+        let folder = self.target.join("tools").join(name);
+        let exact = format!("{name}@{version}");
+        self.once(&folder, &[&exact], || {
+            let install = cmd!(self.shell, "cargo install --quiet --locked {exact} {flags...}");
+            install.arg("--root").arg(&folder).quiet().run()
+        })?;
+        Ok(folder.join("bin").join(name))
+    }
+
+    /// Installs a program from a package of Debian, unless it is on the path.
+    pub(crate) fn debian(&self, program: &str, package: &str) -> Result<()> {
+        // Some know `--version`, some `-v`. Debian puts servers on the path of root only.
+        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+        let answers = |flag| succeeds(cmd!(self.shell, "{program} {flag}").env("PATH", &path));
+        if answers("--version") || answers("-v") {
+            return Ok(());
+        }
+        let root = cmd!(self.shell, "id -u").quiet().read().is_ok_and(|id| id == "0");
+        ensure!(
+            root && succeeds(cmd!(self.shell, "apt-get --version")),
+            "{program} is not on the path, and only root on Debian can install it here: \
+             install it by your system's package, it need not run as a service"
+        );
+        println!("{program} is missing: installing {package}");
+        for words in ["update", &format!("install -y --no-install-recommends {package}")] {
+            let words = words.split(' ');
+            // The tests start their own: the package must not start a service.
+            let apt = cmd!(self.shell, "apt-get -qq {words...}").env("RUNLEVEL", "1");
+            apt.env("DEBIAN_FRONTEND", "noninteractive").ignore_stdout().quiet().run()?;
+        }
+        // Not every system honours that.
+        succeeds(cmd!(self.shell, "service {package} stop"));
+        Ok(())
+    }
+
+    /// Runs an installation unless a file in the folder says that it was run with these packages.
+    fn once(
+        &self,
+        folder: &Path,
+        packages: &[&str],
+        install: impl FnOnce() -> xshell::Result<()>,
+    ) -> Result<()> {
+        let all = packages.join(" ");
+        // A folder may have several of these. The names of some have a folder.
+        let first = packages.first().copied().unwrap_or("nothing").replace('/', "+");
+        let marker = folder.join(first);
+        if self.shell.read_file(&marker).is_ok_and(|installed| installed == all) {
+            return Ok(());
+        }
+        println!("{all}, for tests, is missing: installing it");
+        install().with_context(|| all.clone())?;
+        Ok(self.shell.write_file(marker, all)?)
+    }
+
+    /// Returns an empty folder below the target folder.
+    pub(crate) fn emptied(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.target.join(name);
+        self.shell.remove_path(&folder)?;
+        Ok(self.shell.create_dir(folder)?)
+    }
+}
+
+/// Returns `true` if the command exists and succeeds. It prints nothing.
+pub(crate) fn succeeds(command: Cmd<'_>) -> bool {
+    command.quiet().ignore_stdout().ignore_stderr().run().is_ok()
+}
