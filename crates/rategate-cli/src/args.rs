@@ -9,14 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::analyze::AnalyzeArgs;
-use crate::client::{
-    CancelArgs, ChargeArgs, CheckArgs, CommitArgs, PingArgs, ReserveArgs, ResetArgs, WhyArgs,
-};
-use crate::config::ConfigArgs;
 use crate::failure::Failure;
 use crate::pace;
-use crate::serve::ServeArgs;
-use crate::top::TopArgs;
 
 /// Pace real input, simulate limits, replay access logs, benchmark limiters, or query a service
 #[derive(Debug, Parser)]
@@ -32,17 +26,9 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Analyze(AnalyzeArgs),
     Bench(BenchArgs),
-    Serve(ServeArgs),
-    Check(CheckArgs),
-    Why(WhyArgs),
-    Reset(ResetArgs),
-    Charge(ChargeArgs),
-    Reserve(ReserveArgs),
-    Commit(CommitArgs),
-    Cancel(CancelArgs),
-    Ping(PingArgs),
-    Top(TopArgs),
-    Config(ConfigArgs),
+    #[cfg(feature = "serve")]
+    #[command(flatten)]
+    Service(crate::service::Command),
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for

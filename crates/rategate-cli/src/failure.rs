@@ -7,6 +7,7 @@ use rategate_analyze::AnalyzeError;
 
 /// The reason for an early end.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "some are what services report"))]
 pub(crate) enum Failure {
     /// The arguments are invalid; the text says which, why, and what is accepted.
     Usage(String),

@@ -4,16 +4,13 @@
 mod analyze;
 mod args;
 mod bench;
-mod client;
-mod config;
 mod failure;
 mod manual;
 mod output;
 mod pace;
-mod ratelimit;
-mod serve;
+#[cfg(feature = "serve")]
+mod service;
 mod simulate;
-mod top;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -23,8 +20,11 @@ use clap::Parser as _;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    if ratelimit::is_started(std::env::args_os()) {
-        return ExitCode::from(ratelimit::run().unwrap_or_else(|failure| failure.report()));
+    #[cfg(feature = "serve")]
+    if service::is_started(std::env::args_os()) {
+        return ExitCode::from(
+            service::run_as_ratelimit().unwrap_or_else(|failure| failure.report()),
+        );
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -35,17 +35,8 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Serve(args) => serve::run(args),
-        Command::Check(args) => client::check(args),
-        Command::Why(args) => client::why(args),
-        Command::Reset(args) => client::reset(args),
-        Command::Charge(args) => client::charge(args),
-        Command::Reserve(args) => client::reserve(args),
-        Command::Commit(args) => client::commit(args),
-        Command::Cancel(args) => client::cancel(args),
-        Command::Ping(args) => client::ping(args),
-        Command::Top(args) => top::run(args),
-        Command::Config(args) => config::run(args),
+        #[cfg(feature = "serve")]
+        Command::Service(command) => service::run(command),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),
     };

@@ -11,7 +11,7 @@ use rategate_server::rule::Limit;
 
 use crate::failure::Failure;
 use crate::output::{print, print_to};
-use crate::serve;
+use crate::service::serve;
 
 /// Check, explain and import configurations of `serve`
 #[derive(Debug, Args)]

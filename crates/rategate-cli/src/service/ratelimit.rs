@@ -21,7 +21,7 @@ use rategate_server::config::Layers;
 use rategate_server::engine::UniqueId;
 
 use crate::failure::Failure;
-use crate::serve;
+use crate::service::serve;
 
 /// The name of that project's binary.
 const NAME: &str = "ratelimit";

@@ -11,9 +11,9 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rategate_core::span;
 
-use crate::client::{Client, NoReplyReason, ServiceArgs, fetch};
 use crate::failure::Failure;
 use crate::output::print;
+use crate::service::client::{Client, NoReplyReason, ServiceArgs, fetch};
 pub(crate) use plain::printable;
 use state::{Action, State};
 pub(crate) use state::{Key, Overview, Row};

@@ -120,9 +120,9 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::draw;
-    use crate::client::NoReplyReason;
-    use crate::top::state::tests::overview;
-    use crate::top::state::{Action, State};
+    use crate::service::client::NoReplyReason;
+    use crate::service::top::state::tests::overview;
+    use crate::service::top::state::{Action, State};
 
     fn drawn(state: &State, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::http::Client;
 use super::wire::{in_path, read, send};
 use crate::failure::Failure;
-use crate::top::{Key, Overview, Row};
+use crate::service::top::{Key, Overview, Row};
 
 /// The maximum number of keys of a rule that are shown.
 const MAX_KEYS: usize = 10;

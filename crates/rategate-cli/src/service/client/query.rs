@@ -11,7 +11,7 @@ use super::http::Client;
 use super::wire::{CheckRequest, Checked, Item, Verb, check as send_check, send};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::top::{Row, printable};
+use crate::service::top::{Row, printable};
 
 /// The exit status of a denial.
 pub(super) const DENIED: u8 = 1;

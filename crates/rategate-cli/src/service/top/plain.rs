@@ -52,7 +52,7 @@ pub(super) fn table(overview: &Overview) -> String {
 #[cfg(test)]
 mod tests {
     use super::{printable, table};
-    use crate::top::state::tests::overview;
+    use crate::service::top::state::tests::overview;
 
     #[test]
     fn the_table_is_in_columns() {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::client::NoReplyReason;
+use crate::service::client::NoReplyReason;
 
 /// The maximum number of samples in the history, which bounds the width of the chart.
 const MAX_SAMPLES: usize = 300;
@@ -203,9 +203,9 @@ impl State {
 #[allow(clippy::indexing_slicing, reason = "a panic in a test is a failed test")]
 pub(super) mod tests {
     use super::{Action, Key, Overview, Row, State};
-    use crate::client::NoReplyReason;
+    use crate::service::client::NoReplyReason;
 
-    pub(in crate::top) fn overview() -> Overview {
+    pub(in crate::service::top) fn overview() -> Overview {
         let row = |name: &str, arrivals: u64, denied: u64| Row {
             name: name.to_owned(),
             given: None,
