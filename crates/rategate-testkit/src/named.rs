@@ -40,6 +40,7 @@ impl<'s, G> NamedGrants<'s, G> {
     }
 
     /// Returns the step of that name.
+    #[cfg(feature = "library")]
     pub(crate) fn step(&self, name: &str) -> Option<usize> {
         self.steps.get(name).copied()
     }
