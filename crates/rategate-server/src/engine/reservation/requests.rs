@@ -153,7 +153,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
 
     /// Returns `true` if the rule of an item is enforced for its key.
     pub(super) fn is_enforced(&self, item: &StoredItem) -> bool {
-        self.live.ruled.get(item.counter.rule).is_none_or(|ruled| ruled.is_enforced())
+        self.live.ruled.get(item.counter.rule).is_none_or(ActiveRule::is_enforced)
     }
 
     pub(super) fn remote(
